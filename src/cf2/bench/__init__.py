@@ -1,0 +1,147 @@
+"""`cf2 bench`: ratios in one run on one machine, because seconds from another machine mean nothing.
+
+>>> sorted(SECTIONS)
+['extraction', 'gnnexplainer', 'pgexplainer', 'workers']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from torch_geometric.utils import k_hop_subgraph
+
+from cf2 import engines
+from cf2.bench import rivals
+from cf2.bench.subjects import big_work, molecules, resized, shapes
+from cf2.bench.timing import cpu, per_explanation, wall
+from cf2.computation import Computation
+from cf2.errors import unknown_name
+from cf2.instances import Graph
+from cf2.predictor import Predictor
+from cf2.subjects import Subject
+from cf2.work import Work
+
+LOOPED = 6  # instances of a rival's loop; its time per explanation does not depend on their number
+EPOCHS = 500
+Figures = dict[str, float]
+Say = Callable[[str], None]
+
+
+def run(*, sections: Sequence[str] | None = None, root: str | None = None, say: Say | None = None) -> Figures:
+    """The figures of the named sections, or of all: ratios, and seconds under names that end in `_seconds`.
+
+    A ratio above 1 says how many times faster we are, except where its name says what it is.
+    """
+    figures: Figures = {}
+    for name in SECTIONS if sections is None else sections:
+        if name not in SECTIONS:
+            raise unknown_name("a section of the benchmark", name, SECTIONS)
+        if say is not None:
+            say(name)
+        figures |= SECTIONS[name](root)
+    return {name: float(f"{value:.4g}") for name, value in figures.items()}
+
+
+def against_gnnexplainer(root: str | None = None) -> Figures:
+    """Packed against looped, the same 500 epochs; and the verified method against the loop."""
+    figures: Figures = {}
+    molecular = molecules(root)
+    subjects = [("mutag0_hidden128", molecular), ("ba_shapes_hidden16", shapes())]
+    if molecular is not None:
+        subjects.insert(1, ("mutag0_hidden16", resized(molecular, 16)))
+    for name, subject in subjects:
+        if subject is not None:
+            keys = subject.keys() if molecular is None or subject.task == "node" else molecular.keys()
+            keys = keys[: 90 if subject.task == "graph" else 16]  # a node's graph is some ten times larger
+            compared = _compare(subject, keys, trained=name != "mutag0_hidden16")
+            figures |= {f"{name}_{key}": value for key, value in compared.items()}
+    return figures
+
+
+def _compare(subject: Subject, keys: Sequence[int], trained: bool) -> Figures:
+    """An untrained model costs the same an epoch, but when it has converged or is verified means nothing."""
+    looped = rivals.gnnexplainer(subject, keys[: LOOPED if subject.task == "graph" else 2], EPOCHS)
+    figures = {"gnnexplainer_seconds": looped}
+    plans: list[tuple[str, str, dict[str, Any]]] = [("relaxed", "cf2-relaxed", {"epochs": EPOCHS})]
+    if trained:
+        plans.append(("relaxed_patience", "cf2-relaxed", {"epochs": EPOCHS, "patience": 25}))
+        plans.append(("verified", "cf2", {}))
+    for name, method, settings in plans:
+        seconds = per_explanation(subject.work(keys, method=method, settings=settings), keys)
+        figures[f"{name}_seconds"] = seconds
+        figures[f"{name}_vs_gnnexplainer"] = looped / seconds
+    return figures
+
+
+def against_pgexplainer(root: str | None = None) -> Figures:
+    """The verified method against PGExplainer, whose training is shared by the instances that it explains."""
+    subject = molecules(root) or shapes()
+    keys = subject.keys()[:LOOPED]
+    looped = rivals.pgexplainer(subject, keys)
+    seconds = per_explanation(subject.work(subject.keys(), method="cf2"), subject.keys())
+    return {"pgexplainer_seconds": looped, "verified_vs_pgexplainer": looped / seconds}
+
+
+def extraction(root: str | None = None) -> Figures:
+    """Cutting and explaining nodes of 10⁶ nodes and 10⁷ edges against the same ones of 10⁴ and 10⁵."""
+    cuts, explained = {}, {}
+    for count in (1, 100):
+        work, nodes = big_work(count)
+        keys = nodes[:: len(nodes) // 64][:64]
+        cuts[count] = cut_seconds(work, nodes[::20])
+        explained[count] = per_explanation(work, keys)
+    assert isinstance(work.source, Graph)
+    edge_index, total = work.source.edge_index, work.source.num_nodes
+
+    def hops() -> None:
+        for node in keys[:3]:
+            k_hop_subgraph(node, 2, edge_index, relabel_nodes=True, num_nodes=total)
+
+    return {
+        "cut_seconds": cuts[100],
+        "cut_time_1e6_nodes_over_1e4": cuts[100] / cuts[1],
+        "cut_vs_k_hop_subgraph": cpu(hops) / 3 / cuts[100],
+        "verified_seconds_1e6_nodes": explained[100],
+        "verified_time_1e6_nodes_over_1e4": explained[100] / explained[1],
+    }
+
+
+def cut_seconds(work: Work, nodes: Sequence[int]) -> float:
+    """CPU seconds of cutting one computation graph."""
+    assert isinstance(work.source, Graph)
+    with Predictor(work.model, "node") as predictor:
+        computation = Computation(predictor, work.source)
+        hops = computation.hops
+        computation.cut(nodes[0], hops)
+        return cpu(lambda: [computation.cut(node, hops) for node in nodes]) / len(nodes)
+
+
+def workers(root: str | None = None, instances: int = 640, engine: str = "processes") -> Figures:
+    """Throughput of two workers over that of one, on the wall clock: it needs two idle cores."""
+    if engines.cores() < 2:
+        return {}
+    seconds = worker_seconds(instances, (1, 2), engine)
+    return {f"{engine}_2_workers_over_1": seconds[1] / seconds[2]}
+
+
+def worker_seconds(instances: int, counts: Sequence[int], engine: str = "processes") -> dict[int, float]:
+    """Seconds on the wall clock by number of workers, for BA-Shapes instances, start-up included."""
+    subject = shapes()
+    keys = np.resize(subject.keys(), instances).tolist()
+    work = subject.work(keys, method="cf2-relaxed", settings={"epochs": 30})
+    options: dict[str, Any] = {"engine": engine, "on_chunk": lambda number, found: None}
+    engines.explain_many(work, keys[:128], workers=max(counts), **options)  # everything is imported once
+    found = {}
+    for count in counts:
+        found[count] = wall(lambda c=count: engines.explain_many(work, keys, workers=c, **options))  # type: ignore[misc]
+    return found
+
+
+SECTIONS: dict[str, Callable[..., Figures]] = {
+    "gnnexplainer": against_gnnexplainer,
+    "pgexplainer": against_pgexplainer,
+    "extraction": extraction,
+    "workers": workers,
+}

@@ -1,0 +1,394 @@
+"""The commands, one short function each. Everything heavy is imported where it is used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cf2 import __version__
+from cf2.terminal import bar, named_bar, out, percent, print_json, say, table
+
+app = typer.Typer(
+    name="cf2",
+    help="Explain predictions of graph neural networks: sufficient, necessary, and as small as can be found.\n\n"
+    "Example: cf2 demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
+Root = Annotated[
+    Path | None, typer.Option("--data-root", help="Where the raw data sets are; else CF2_DATA, else the cache.")
+]
+Engine = Annotated[str, typer.Option(help="Where the work runs: local, processes or ray.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="How many workers; all cores if not given.")]
+Address = Annotated[str | None, typer.Option(help="The Ray cluster to use; a local one if not given.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]
+RunPath = Annotated[Path, typer.Argument(help="The directory of a run, made by `cf2 explain … --out`.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        out.print(f"cf2 {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Explain predictions of graph neural networks: sufficient, necessary, and as small as can be found.
+
+    Example: cf2 demo
+    """
+
+
+def _one_of(what: str, value: str, known: Any) -> str:
+    """A name that must be known: bad usage (exit 2) if it is not."""
+    from cf2.errors import unknown_name
+
+    if value not in known:
+        raise typer.BadParameter(str(unknown_name(what, value, known)))
+    return value
+
+
+@app.command()
+def demo(
+    directory: Annotated[Path, typer.Option("--out", help="Where the report goes.")] = Path("cf2-demo"),
+    nodes: Annotated[int, typer.Option(min=1, help="How many nodes to explain.")] = 30,
+    retrain: Annotated[bool, typer.Option("--retrain", help="Train the base model instead of loading it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Explain nodes of the embedded data set BA-Shapes by several methods, compare them, and write a report.
+
+    Example: cf2 demo --nodes 10 --out /tmp/demo
+    """
+    from cf2 import demo as show
+
+    directory.mkdir(parents=True, exist_ok=True)
+    with bar("training", None) as step:
+        chosen = show.subject(retrain, directory, step)
+    results, rows = [], []
+    with named_bar("explaining") as report:
+        done = dict.fromkeys(show.METHODS, 0)
+
+        def progress(name: str, steps: int) -> None:
+            done[name] += steps
+            report(f"explaining: {name}", sum(done.values()), nodes * len(done))
+
+        for found in show.compare(chosen, nodes, progress):
+            results.append(found)
+            rows.append(show.row(chosen, found))
+    path = show.finish(results, directory).resolve()
+    if as_json:
+        print_json({"rows": rows, "report": str(path)})
+        return
+    out.print(table(f"BA-Shapes, {len(results[0])} nodes, percent", COMPARED, [_compared(row) for row in rows]))
+    out.print(f"The report is at {path}", soft_wrap=True, highlight=False)
+
+
+COMPARED = ("method", "PN", "PS", "F_NS", "size", "F1 vs motif", "model runs", "s each")
+
+
+def _compared(row: dict[str, Any]) -> list[str]:
+    shares = [percent(row.get(name)) for name in ("pn", "ps", "fns")]
+    cost = [f"{row['evaluations']:.0f}", f"{row['seconds']:.3f}"]
+    return [row["method"], *shares, f"{row['size']:.2f}", percent(row.get("f1")), *cost]
+
+
+@app.command()
+def datasets(data_root: Root = None, as_json: Json = False) -> None:
+    """List the data sets with their statistics; edges are undirected, nodes and edges are means per graph.
+
+    Example: cf2 datasets --json
+    """
+    from cf2.datasets import overview
+
+    rows = overview(root=data_root)
+    if as_json:
+        print_json(rows)
+        return
+    names = ("name", "task", "graphs", "nodes", "edges", "classes", "features", "truth")
+    there = [row for row in rows if "problem" not in row]
+    cells = [[_cell(row[name]) for name in names] for row in there]
+    out.print(table("Data sets", names, cells))
+    for row in rows:
+        if "problem" in row:
+            say(f"{row['name']} is not here. {row['problem']}")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "–"
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """List the methods with one sentence each.
+
+    Example: cf2 methods
+    """
+    from cf2.methods import METHODS
+
+    rows = [{"name": method.name, "summary": method.summary} for method in METHODS.values()]
+    if as_json:
+        print_json(rows)
+        return
+    out.print(table("Methods", ("name", "summary"), [list(row.values()) for row in rows]))
+
+
+@app.command()
+def train(
+    dataset: Annotated[str, typer.Argument(help="The name of a data set; see `cf2 datasets`.")],
+    arch: Annotated[str, typer.Option(help="gcn, gin, gat or sage.")] = "gcn",
+    seed: Annotated[int, typer.Option(min=0, help="Decides the split and the first weights.")] = 0,
+    epochs: Annotated[int | None, typer.Option(min=1, help="As the data set's recipe says, if not given.")] = None,
+    path: Annotated[Path | None, typer.Option("--out", help="Where to save; without ending.")] = None,
+    data_root: Root = None,
+    as_json: Json = False,
+) -> None:
+    """Train a base model on 80 % of a data set and save it as safetensors with a JSON description.
+
+    Example: cf2 train tree-cycles --seed 1 --out models/tree-cycles
+    """
+    from cf2 import datasets as sets
+    from cf2 import training
+    from cf2.models import ARCHITECTURES
+
+    _one_of("`--arch`", arch, ARCHITECTURES)
+    data = sets.load(dataset, root=data_root)
+    with named_bar("training") as step:
+        model, about = training.train(
+            data,
+            arch=arch,
+            seed=seed,
+            epochs=epochs,
+            progress=lambda epoch, most, loss, accuracy: step(
+                f"loss {loss:.4f}, training accuracy {100 * accuracy:.1f} %", epoch, most
+            ),
+        )
+    saved = training.save(path or Path(f"{dataset.replace(':', '-')}-{arch}-{seed}"), model, about)
+    facts = {"dataset": dataset, "arch": arch, "seed": seed, "path": str(saved)}
+    facts |= {"train_accuracy": about.train_accuracy, "test_accuracy": about.test_accuracy, "seconds": about.seconds}
+    if as_json:
+        print_json(facts)
+        return
+    out.print(f"Test accuracy {percent(about.test_accuracy)} %, saved at {saved}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def explain(
+    dataset: Annotated[str | None, typer.Argument(help="A data set with its shipped or given model.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="MODULE:FUNCTION that returns (model, data). This runs your code.")
+    ] = None,
+    method: Annotated[list[str] | None, typer.Option(help="See `cf2 methods`; may be given several times.")] = None,
+    nodes: Annotated[str | None, typer.Option(help="Ids of nodes or graphs, such as 3,17,40-44.")] = None,
+    path: Annotated[Path | None, typer.Option("--out", help="The directory of the run.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="A model saved by `cf2 train`.")] = None,
+    setting: Annotated[list[str] | None, typer.Option("--set", help="A setting, such as epochs=100.")] = None,
+    features: Annotated[bool, typer.Option(help="Explain by feature entries.")] = False,
+    edges: Annotated[bool, typer.Option(help="Explain by edges.")] = True,
+    search: Annotated[bool, typer.Option(help="Search for a verified set from the method's scores.")] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="Draw a random start; none: a fixed one.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Explain under so many seeds.")] = None,
+    max_units: Annotated[int | None, typer.Option(min=1, help="The most units an instance may have.")] = None,
+    reduce: Annotated[str | None, typer.Option(help="gradient: keep the units that matter most.")] = None,
+    resume: Resume = False,
+    engine: Engine = "local",
+    workers: Workers = None,
+    address: Address = None,
+    data_root: Root = None,
+    as_json: Json = False,
+) -> None:
+    """Explain predictions, verify the explanations, and keep them in a run directory.
+
+    Example: cf2 explain ba-shapes --method cf2 --nodes 300-310 --out runs/first
+    """
+    from cf2 import jobs
+    from cf2.engines import ENGINES
+    from cf2.methods import METHODS
+
+    if (dataset is None) == (data is None):
+        raise typer.BadParameter("Give either a data set or --data MODULE:FUNCTION.")
+    if path is None:
+        raise typer.BadParameter("Give --out DIR, where the run is kept.")
+    chosen = [_one_of("`--method`", name, METHODS) for name in method or ["cf2"]]
+    _one_of("`--engine`", engine, ENGINES)
+    request = jobs.Request(
+        path=path,
+        methods=tuple(chosen),
+        settings=dict(_setting(text) for text in setting or ()),
+        keys=None if nodes is None else tuple(_ids(nodes)),
+        seeds=tuple(range(seeds)) if seeds else (seed,),
+        edges=edges,
+        features=features,
+        search=search,
+        max_units=max_units,
+        reduce=reduce,
+        resume=resume,
+        engine=engine,
+        workers=workers,
+        address=address,
+    )
+    subject = jobs.subject(dataset, data, checkpoint, data_root)
+    with bar("explaining", None if request.keys is None else jobs.total(request)) as step:
+        run = jobs.explain(subject, request, step)
+    rows = jobs.summaries(run)
+    if as_json:
+        print_json({"run": str(path), "rows": rows})
+        return
+    title = f"{subject.description.get('dataset') or data}, {len(run.keys)} instances, percent"
+    out.print(table(title, (*COMPARED, "stability"), [[*_compared(r), percent(r.get("stability"))] for r in rows]))
+    out.print(f"The run is at {path}. Look at it: cf2 report {path} -o report.html", soft_wrap=True, highlight=False)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """`epochs=100` -> ("epochs", 100); what is not JSON is a string."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"Expected a setting as NAME=VALUE, but got {text!r}.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def _ids(text: str) -> list[int]:
+    """`3,17,40-44` -> the seven ids it names."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise typer.BadParameter(f"Expected ids such as 3,17,40-44, but got {text!r}.")
+        found += range(int(first), int(last if dash else first) + 1)
+    return found
+
+
+@app.command()
+def evaluate(
+    run: RunPath,
+    method: Annotated[str | None, typer.Option(help="One method of the run; the first if not given.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Score a run: PN, PS, F_NS, size, and accuracy against the truth where it is known.
+
+    Example: cf2 evaluate runs/first --json
+    """
+    from cf2 import jobs
+    from cf2.runs import open_run
+
+    rows = jobs.summaries(open_run(run), method)
+    if as_json:
+        print_json(rows[0] if len(rows) == 1 or method is None else rows)
+        return
+    out.print(table(f"{run}, percent", COMPARED, [_compared(row) for row in rows]))
+
+
+@app.command()
+def report(
+    run: RunPath,
+    path: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+    pictures: Annotated[int, typer.Option(min=0, help="How many instances to draw.")] = 60,
+) -> None:
+    """Write one self-contained HTML page about a run.
+
+    Example: cf2 report runs/first -o report.html
+    """
+    from cf2.report.html import write_report
+    from cf2.runs import open_run
+
+    opened = open_run(run)
+    written = write_report([opened.explanations(name) for name in opened.methods()], path, pictures=pictures)
+    out.print(f"The report is at {written.resolve()}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def serve(
+    run: RunPath,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8050,
+    host: Annotated[str, typer.Option(help="Only this machine, unless told otherwise.")] = "127.0.0.1",
+) -> None:
+    """Open the what-if page for a run on this machine: cut edges and watch the prediction change.
+
+    Example: cf2 serve runs/first --port 8050
+    """
+    from cf2.web import serve as start
+
+    start(run, host=host, port=port, ready=lambda address: say(f"The page is at {address} (Ctrl-C ends it)"))
+
+
+@app.command()
+def reproduce(
+    path: Annotated[Path, typer.Option("--out", help="Where tables, figures and runs go.")],
+    table_name: Annotated[list[str] | None, typer.Option("--table", help="truth, causal, accuracy, …")] = None,
+    figure: Annotated[list[str] | None, typer.Option(help="alpha or cases.")] = None,
+    datasets: Annotated[str | None, typer.Option(help="Names, separated by commas.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Names, separated by commas.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Retrain the base models so many times.")] = 1,
+    resume: Resume = False,
+    engine: Engine = "local",
+    workers: Workers = None,
+    address: Address = None,
+    data_root: Root = None,
+    as_json: Json = False,
+) -> None:
+    """Fill the paper's tables and figures, beside the published values.
+
+    Example: cf2 reproduce --table causal --datasets ba-shapes,tree-cycles --out runs/paper
+    """
+    from cf2.experiments import reproduce as fill
+    from cf2.report.tables import terminal_tables
+
+    with named_bar("reproducing") as step:
+        result = fill(
+            path,
+            tables=table_name,
+            figures=figure,
+            datasets=datasets.split(",") if datasets else None,
+            methods=methods.split(",") if methods else None,
+            seeds=seeds,
+            root=data_root,
+            resume=resume,
+            engine=engine,
+            workers=workers,
+            address=address,
+            progress=step,
+        )
+    if as_json:
+        print_json(result)
+        return
+    for shown in terminal_tables(result):
+        out.print(shown)
+    for name, why in result.get("missing", {}).items():
+        say(f"{name} is left out. {why}")
+    out.print(f"Everything is in {path}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def bench(
+    full: Annotated[bool, typer.Option("--full", help="Measure the curves of the documentation, too.")] = False,
+    data_root: Root = None,
+    as_json: Json = False,
+) -> None:
+    """Measure speed as ratios within one run, one thread each.
+
+    Example: cf2 bench --json
+    """
+    from cf2.bench import run
+
+    with named_bar("measuring") as step:
+        found = run(full=full, root=data_root, progress=step)
+    if as_json:
+        print_json(found)
+        return
+    rows = [[name, "–" if value is None else f"{value:,.3g}"] for name, value in found.items()]
+    out.print(table("Measured in this run", ("what", "figure"), rows))

@@ -1,0 +1,147 @@
+"""Where raw files are found, whether they are intact, and the processed form that makes a second load fast.
+
+Raw files are only ever read from the data root, which may be read-only. Downloads and processed files go to
+the cache directory. A processed file is named after the contents of the raw files, so that it is never stale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+from torch_geometric.data import Data
+
+from cf2.errors import CF2Error
+
+FORMAT = 1  # part of the name of each processed file; raise it when their contents change meaning
+
+
+def cache_directory() -> Path:
+    """`$XDG_CACHE_HOME/cf2`, or `~/.cache/cf2`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "cf2"
+
+
+def data_root(root: str | Path | None) -> Path:
+    """The directory of the raw files: the argument, else `CF2_DATA`, else the cache directory."""
+    if root is None:
+        root = os.environ.get("CF2_DATA") or cache_directory()
+    return Path(root).expanduser()
+
+
+def raw_directory(
+    root: str | Path | None, family: str, name: str, files: Sequence[str], fetch: Callable[[Path], None]
+) -> Path:
+    """Find the directory that holds all the raw files; download them to the cache if none is anywhere."""
+    places = [data_root(root) / family / name / "raw", data_root(root) / name / "raw"]
+    cached = cache_directory() / family / name / "raw"
+    for place in [*places, cached]:
+        missing = [file for file in files if not (place / file).is_file()]
+        if not missing:
+            return place
+        if len(missing) < len(files):
+            raise CF2Error(
+                f"Expected the raw file {place / missing[0]} of {name}, and it is missing",
+                do=f"Put it there, or delete {place} so that all of them are downloaded again.",
+            )
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cached.parent) as folder:
+            fetch(Path(folder))
+            for file in files:
+                if not (Path(folder) / file).is_file():
+                    raise CF2Error(f"Expected {file} in what was downloaded for {name}, and it is not there")
+            os.rename(folder, cached)
+            Path(folder).mkdir()  # the context deletes what it made
+    except (OSError, zipfile.BadZipFile) as error:
+        raise CF2Error(
+            f"Expected the raw file {places[0] / files[0]} of {name}; it is missing "
+            f"and could not be downloaded ({error})",
+            do=f"Put the raw files of torch_geometric's {family} into {places[0]}, "
+            f"or set CF2_DATA (--data-root) to the directory that holds {family}/{name}/raw.",
+        ) from error
+    return cached
+
+
+def verify(directory: Path, digests: Mapping[str, str]) -> None:
+    """Compare each file with its known SHA-256, and name the first that differs."""
+    for file, expected in digests.items():
+        actual = _digest(directory / file)
+        if actual != expected:
+            size = (directory / file).stat().st_size
+            raise CF2Error(
+                f"Expected {directory / file} to have SHA-256 {expected[:16]}…",
+                got=f"{actual[:16]}… ({size} bytes)",
+                do="The file is corrupted or truncated: delete it and get it again.",
+            )
+
+
+def processed(
+    name: str, directory: Path, files: Sequence[str], make: Callable[[], dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """The tensors that `make` gives, kept in the cache from the first time on."""
+    key = hashlib.sha256("".join(_digest(directory / file) for file in files).encode()).hexdigest()[:16]
+    path = cache_directory() / "processed" / f"{name}-{FORMAT}-{key}.safetensors"
+    if path.is_file():
+        try:
+            stored: dict[str, Tensor] = load_file(path)
+            return stored
+        except SafetensorError:
+            path.unlink()  # ours, and broken: make it again
+    tensors = make()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        partial.write_bytes(save(tensors))
+        os.replace(partial, path)
+    except OSError:
+        return tensors  # no place to keep them: the next load is slow, but this one is right
+    return tensors
+
+
+def pack(graphs: Sequence[Data]) -> dict[str, Tensor]:
+    """Lay graphs end to end; features are kept as coordinates because they are mostly zeros."""
+    x = torch.cat([graph.x for graph in graphs])
+    filled = x.nonzero().t().contiguous()
+    tensors = {
+        "shape": torch.tensor(x.shape),
+        "filled": filled,
+        "values": x[filled[0], filled[1]],
+        "edge_index": torch.cat([graph.edge_index for graph in graphs], dim=1),
+        "y": torch.cat([graph.y.view(-1) for graph in graphs]),
+        "nodes": torch.tensor([graph.num_nodes for graph in graphs]),
+        "edges": torch.tensor([graph.edge_index.shape[1] for graph in graphs]),
+    }
+    if "truth" in graphs[0]:
+        tensors["truth"] = torch.cat([graph.truth for graph in graphs])
+    return tensors
+
+
+def unpack(tensors: Mapping[str, Tensor]) -> list[Data]:
+    """The graphs that `pack` laid end to end, each with tensors of its own."""
+    x = torch.zeros(tensors["shape"].tolist())
+    x[tensors["filled"][0], tensors["filled"][1]] = tensors["values"].to(x.dtype)
+    nodes, edges = tensors["nodes"].tolist(), tensors["edges"].tolist()
+    labels = torch.split(tensors["y"], nodes if len(nodes) == 1 else [1] * len(nodes))
+    parts = zip(torch.split(x, nodes), torch.split(tensors["edge_index"], edges, dim=1), labels)
+    truths = torch.split(tensors["truth"], edges) if "truth" in tensors else None
+    graphs = [Data(x=a.clone(), edge_index=b.contiguous(), y=c.clone()) for a, b, c in parts]
+    if truths is not None:
+        for graph, truth in zip(graphs, truths):
+            graph.truth = truth.clone()
+    return graphs
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise CF2Error(f"Expected to read {path}", got=error.strerror or error) from error

@@ -1,0 +1,190 @@
+"""The whole paper in one call: runs that can be killed and resumed, then tables and figures on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cf2 import methods as registry
+from cf2.errors import CF2Error, require, require_number, unknown_name
+from cf2.experiments import fill, pictures
+from cf2.experiments import published as paper
+from cf2.experiments.cells import BaseSeed, Laboratory, Progress
+from cf2.experiments.published import COLUMNS, FIGURES, METHODS, TABLES, Column
+from cf2.manifest import plain, versions
+from cf2.shards import PARTIAL, write_json, writing
+
+OURS = {"runs", "models", "figures", "tables", "rows.json", "about.json"}
+
+
+def reproduce(
+    out: str | Path,
+    *,
+    tables: Sequence[str] | None = None,
+    figures: Sequence[str] | None = None,
+    datasets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    seeds: int = 1,
+    root: str | Path | None = None,
+    resume: bool = False,
+    engine: str = "local",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Fill the paper's tables and figures and write them to `out`; without a choice, all of them.
+
+    With one seed the shipped base models are explained and intervals are over instances. With more, that many
+    base models are trained for each data set, and rows hold the mean over them and its 95 % interval.
+    `progress(label, done, total)` is told of every cell. Data sets that are not there are named in `missing`.
+    """
+    require_number("seeds", seeds, 1, integer=True)
+    chosen_tables = _choose("table", tables, TABLES, [] if figures is not None else TABLES)
+    chosen_figures = _choose("figure", figures, FIGURES, [] if tables is not None else FIGURES)
+    names = _choose("data set", datasets, [*(c.name for c in COLUMNS), "mutag"], None)
+    rows_of = _methods(methods)
+    out = Path(out)
+    _occupy(out, resume)
+    lab = Laboratory(out, root, engine, workers, progress)
+    bases: list[BaseSeed] = [None] if seeds == 1 else list(range(seeds))
+    started = datetime.now(UTC)
+    columns = [column for column in COLUMNS if names is None or column.name in names]
+    lab.total = _count(lab, chosen_tables, chosen_figures, columns, rows_of, bases)
+    rows = _rows(lab, chosen_tables, columns, names, rows_of, bases)
+    drawn, files = _figures(lab, chosen_figures, columns, bases)
+    result = plain({"rows": rows, "figures": drawn, "files": files, "missing": lab.missing})
+    about = {
+        "date": started.isoformat(timespec="seconds"),
+        "seconds": round((datetime.now(UTC) - started).total_seconds(), 1),
+        "base_models": "shipped" if seeds == 1 else f"{seeds} trained, seeds 0 to {seeds - 1}",
+        "engine": engine,
+        "versions": versions(),
+        "cost": _cost(lab),
+    }
+    _write(out, result, about)
+    return result | {"about": about}
+
+
+def _rows(
+    lab: Laboratory,
+    tables: Sequence[str],
+    columns: Sequence[Column],
+    names: Sequence[str] | None,
+    methods: Sequence[str],
+    bases: Sequence[BaseSeed],
+) -> list[dict[str, Any]]:
+    known = fill.dataset_names(columns)
+    rows: list[dict[str, Any]] = []
+    if "datasets" in tables:
+        rows += fill.datasets_rows(lab, [n for n in paper.DATASETS if names is None or n in {*known, *names}])
+    if "mutag" in tables and (names is None or "mutag" in names):
+        rows += fill.mutag_rows(lab)
+    if "accuracy" in tables:
+        rows += fill.accuracy_rows(lab, known, bases)
+    needed = [table for table in ("causal", "truth") if table in tables]
+    if "correlation" in tables and "truth" not in needed:
+        needed.append("truth")
+    if needed:
+        filled = fill.method_rows(lab, columns, methods, bases, needed)
+        rows += [row for row in filled if row["table"] in tables]
+        if "correlation" in tables:
+            rows += fill.correlation_rows(filled, [column for column in columns if column.truth])
+    return sorted(rows, key=lambda row: TABLES.index(row["table"]))
+
+
+def _figures(
+    lab: Laboratory, figures: Sequence[str], columns: Sequence[Column], bases: Sequence[BaseSeed]
+) -> tuple[dict[str, Any], list[str]]:
+    drawn: dict[str, Any] = {}
+    files: list[str] = []
+    if "alpha" in figures:
+        mine = [column for column in columns if column.name in paper.ALPHA_COLUMNS]
+        drawn["alpha"] = pictures.alpha_rows(lab, mine, bases)
+        files += pictures.draw_alpha(drawn["alpha"], lab.out / "figures")
+    if "cases" in figures:
+        mine = [column for column in columns if column.truth]
+        drawn["cases"], names = pictures.draw_cases(lab, mine, bases[0])
+        files += names
+    return drawn, files
+
+
+def _count(
+    lab: Laboratory,
+    tables: Sequence[str],
+    figures: Sequence[str],
+    columns: Sequence[Column],
+    methods: Sequence[str],
+    bases: Sequence[BaseSeed],
+) -> int:
+    """How many cells there are to fill, for the progress bar; those of missing data do not count."""
+    truth_only = "causal" not in tables
+    wanted = {"causal", "truth", "correlation"} & set(tables)
+    cells = sum(
+        1
+        for column in columns
+        for method in methods
+        if wanted
+        and column.allows(method)
+        and (column.truth or not truth_only)
+        and _there(lab, column, bases)
+    )
+    alphas = len(paper.ALPHAS) * sum(c.name in paper.ALPHA_COLUMNS and _there(lab, c, bases) for c in columns)
+    cases = len(pictures.CASE_METHODS) * sum(c.truth and _there(lab, c, bases) for c in columns)
+    return len(bases) * (cells + alphas * ("alpha" in figures)) + cases * ("cases" in figures)
+
+
+def _there(lab: Laboratory, column: Column, bases: Sequence[BaseSeed]) -> bool:
+    return lab.subject(column.dataset, bases[0]) is not None
+
+
+def _cost(lab: Laboratory) -> list[dict[str, Any]]:
+    """Seconds an explanation, of the shards as they are: what was resumed keeps the time it took then."""
+    return [
+        {"dataset": dataset, "method": method, "seconds": seconds}
+        for (dataset, method), seconds in sorted(lab.seconds.items())
+    ]
+
+
+def _choose(
+    kind: str, given: Sequence[str] | None, known: Sequence[str], default: Sequence[str] | None
+) -> Any:
+    if given is None:
+        return default
+    for name in given:
+        if name not in known:
+            raise unknown_name(f"the {kind}", name, known)
+    return list(given)
+
+
+def _methods(given: Sequence[str] | None) -> list[str]:
+    if given is None:
+        return list(METHODS)
+    require(len(given) > 0, "Expected at least one method", got="none")
+    return [registry.get(name).name for name in dict.fromkeys(given)]
+
+
+def _occupy(out: Path, resume: bool) -> None:
+    """Make the directory; one that holds something is refused, unless it holds ours and is to be resumed."""
+    if out.exists():
+        require(out.is_dir(), "Expected a directory for the results", got=f"the file {str(out)!r}")
+        there = [path.name for path in out.iterdir() if not path.name.startswith(PARTIAL)]
+        foreign = [name for name in there if name not in OURS]
+        if foreign or (there and not resume):
+            raise CF2Error(
+                "Expected an empty or new directory for the results",
+                got=f"{str(out)!r}, which holds {(foreign or there)[0]}",
+                do=""
+                if foreign
+                else "Pass --resume (resume=True) to go on with it, or choose another directory.",
+            )
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+
+
+def _write(out: Path, result: dict[str, Any], about: dict[str, Any]) -> None:
+    from cf2.report import tables  # the layout order puts reports below experiments
+
+    write_json(out / "rows.json", result)
+    write_json(out / "about.json", about)
+    tables.write_files(result, out / "tables")

@@ -1,0 +1,161 @@
+"""Gem: causal contributions, distilled into a graph auto-encoder (Lin et al., ICML 2021,
+https://arxiv.org/abs/2104.06643).
+
+The contribution of a unit is how much the loss -log P(ŷ) grows when it is really removed. On the training
+instances the largest contributions make up the target subgraph; a graph auto-encoder on the model's node
+states learns to give its edges large weights, and an unseen instance then takes one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv
+
+from cf2.errors import require_number
+from cf2.explanation import settings_dict
+from cf2.methods.gradient import sum_of_gradients
+from cf2.methods.method import Chunk, Method, Ranking, check_choice, choose, rank_within
+from cf2.methods.trained import Trained, batches, moments, trained_for, unit_mean
+from cf2.objectives import mean_within, precise_loss
+from cf2.packing import Pack
+
+HOPS = 6  # distances to the explained node are told apart up to here
+BUDGET = 8_000_000  # floats kept by one pass over copies of instances, each with one unit removed
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`k` units (or those above `threshold`); the rest is of the training.
+
+    Only the `candidates` units with the steepest gradients are removed one by one; the others count as
+    contributing nothing. `target` is the size of the target subgraph: `k` if None, and 10 without a `k`.
+    """
+
+    k: int | None = None
+    threshold: float | None = None
+    candidates: int = 64
+    target: int | None = None
+    epochs: int = 100
+    lr: float = 0.01
+    batch: int = 16
+    hidden: int = 32
+
+    def __post_init__(self) -> None:
+        check_choice(self.k, self.threshold)
+        for name in ("candidates", "epochs", "batch", "hidden"):
+            require_number(name, getattr(self, name), 1, integer=True)
+        require_number("lr", self.lr, 1e-6, 10)
+        if self.target is not None:
+            require_number("target", self.target, 1, integer=True)
+
+    @property
+    def distilled(self) -> int:
+        """How many units the target subgraph has."""
+        return self.target or self.k or 10
+
+
+class AutoEncoder(nn.Module):
+    """Two graph convolutions give each node a code z; the logit of an edge is z_tail · B z_head + b."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.mean: Tensor
+        self.spread: Tensor
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("spread", torch.ones(width))
+        self.near = nn.Embedding(HOPS + 2, hidden)
+        self.first = GCNConv(width, hidden)
+        self.second = GCNConv(hidden, hidden)
+        self.bilinear = nn.Linear(hidden, hidden, bias=False)
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, nodes: Tensor, pack: Pack) -> Tensor:
+        h = self.first((nodes - self.mean) / self.spread, pack.edge_index)
+        if pack.target is not None:
+            h = h + self.near(distances(pack))
+        z = self.second(h.relu(), pack.edge_index)
+        tail, head = pack.edge_index
+        return unit_mean((z[tail] * self.bilinear(z)[head]).sum(1) + self.bias, pack)
+
+
+def distances(pack: Pack) -> Tensor:
+    """Steps from every node to the explained node of its instance, at most HOPS + 1."""
+    assert pack.target is not None
+    tail, head = pack.edge_index
+    far = torch.full((pack.x.size(0),), HOPS + 1, device=pack.x.device)
+    far[pack.target] = 0
+    for _ in range(HOPS):
+        step = far.scatter_reduce(0, tail, far[head] + 1, "amin")
+        far = step.scatter_reduce(0, head, far[tail] + 1, "amin")
+    return far
+
+
+def contributions(chunk: Chunk, candidates: int) -> Tensor:
+    """-log P(ŷ) without the unit, minus -log P(ŷ) with it; 0 for units that are not candidates. [units]"""
+    steepness = sum_of_gradients(chunk, [1.0]).abs()
+    owner = chunk.pack.unit_owner
+    units = (rank_within(steepness, chunk.pack) < candidates).nonzero().flatten()
+    before = precise_loss(chunk.P, chunk.y)
+    growth = torch.zeros_like(steepness)
+    nodes = int(chunk.pack.node_ptr.diff().max())
+    edges = int(chunk.pack.edge_ptr.diff().max())
+    copies = max(1, BUDGET // max(chunk.predictor.cost(nodes, edges), 1))
+    for part in torch.split(units, copies):
+        rows = owner[part]
+        pack = chunk.pack.take(rows)
+        keep = torch.ones(pack.num_units, dtype=torch.bool, device=part.device)
+        keep[pack.unit_ptr[:-1] + part - chunk.pack.unit_ptr[rows]] = False
+        after = precise_loss(chunk.predictor.removed(pack, keep), chunk.y[rows])
+        growth[part] = after - before[rows]
+    return growth
+
+
+def fit(chunks: Sequence[Chunk], settings: Settings, seed: int) -> Trained:
+    """Distil the target subgraphs, then train the auto-encoder to give their edges weight."""
+    growth = [contributions(chunk, settings.candidates) for chunk in chunks]
+    wanted = [
+        ((rank_within(g, c.pack) < settings.distilled) & (g > 0)).float() for g, c in zip(growth, chunks)
+    ]
+    made = batches(chunks, settings.batch)
+    goals = torch.split(torch.cat(wanted), [batch.pack.num_units for batch in made])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = AutoEncoder(made[0].nodes.size(1), settings.hidden).to(made[0].nodes.device)
+        network.mean, network.spread = moments(made)
+        adam = torch.optim.Adam(network.parameters(), lr=settings.lr)
+        for _ in range(settings.epochs):
+            for number in torch.randperm(len(made)).tolist():
+                batch, goal = made[number], goals[number]
+                logits = network(batch.nodes, batch.pack)
+                each = nn.functional.binary_cross_entropy_with_logits(logits, goal, reduction="none")
+                adam.zero_grad()
+                torch.autograd.backward(mean_within(each, batch.pack.unit_owner, batch.pack.size).mean())
+                adam.step()
+    count = sum(chunk.pack.size for chunk in chunks)
+    removals = sum(int(chunk.pack.units.clamp(max=settings.candidates).sum()) for chunk in chunks)
+    facts = {"instances": count, "evaluations": removals + 4 * count, "seed": seed}
+    return Trained("gem", settings_dict(settings), dict(network.state_dict()), facts)
+
+
+def rank(chunk: Chunk, settings: Settings) -> Ranking:
+    """Weigh the edges of unseen instances in one pass."""
+    hidden, width = chunk.trained.tensors["first.lin.weight"].shape
+    nodes = trained_for(chunk, width)
+    network = chunk.trained.restore(AutoEncoder(width, hidden)).to(nodes.device)
+    with torch.no_grad():
+        scores = network(nodes, chunk.pack).sigmoid()
+    selected = choose(scores, chunk.pack, k=settings.k, threshold=settings.threshold)
+    return Ranking(scores, selected, torch.ones(chunk.pack.size, dtype=torch.long))
+
+
+METHOD = Method(
+    name="gem",
+    summary="causal, trained once: a graph auto-encoder learns what removing each edge does to the loss",
+    settings=Settings,
+    rank=rank,
+    fit=fit,
+)

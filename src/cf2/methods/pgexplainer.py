@@ -1,0 +1,137 @@
+"""PGExplainer: one edge scorer for all instances (Luo et al., NeurIPS 2020, https://arxiv.org/abs/2011.04573).
+
+A small network scores an edge from the model's states of its two ends (and of the node that is explained).
+It is trained on -log P(ŷ | A⊙M) + size + entropy with M drawn from the concrete distribution, whose
+temperature falls; an unseen instance then takes one pass. Size and entropy are means over an instance's
+edges, so that one weight suits graphs of every size. Only a mean mask above `budget` is penalised: a model
+that normalises by degree does not mind when all masks shrink together, and without a budget they all do.
+The entropy term, off unless asked for, leads to the same collapse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cf2.errors import require_number
+from cf2.explanation import settings_dict
+from cf2.methods.method import Chunk, Method, Ranking, check_choice, choose
+from cf2.methods.trained import Batch, Trained, batches, moments, trained_for, unit_mean
+from cf2.objectives import cross_entropy, entropy, mean_within
+from cf2.packing import Pack
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`k` units or those above `threshold`; the rest is of the training.
+
+    `size` weighs what the mean mask exceeds `budget` by.
+    """
+
+    k: int | None = None
+    threshold: float | None = None
+    epochs: int = 60
+    lr: float = 0.003
+    batch: int = 16
+    hidden: int = 64
+    size: float = 1.0
+    budget: float = 0.2
+    entropy: float = 0.0
+    first_temperature: float = 5.0
+    last_temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choice(self.k, self.threshold)
+        for name in ("epochs", "batch", "hidden"):
+            require_number(name, getattr(self, name), 1, integer=True)
+        require_number("lr", self.lr, 1e-6, 10)
+        for name in ("size", "entropy"):
+            require_number(name, getattr(self, name), 0)
+        require_number("budget", self.budget, 0, 1)
+        for name in ("first_temperature", "last_temperature"):
+            require_number(name, getattr(self, name), 0.01)
+
+    def temperature(self, epoch: int) -> float:
+        """From the first to the last temperature in equal ratios."""
+        share = epoch / max(self.epochs - 1, 1)
+        return float(self.first_temperature * (self.last_temperature / self.first_temperature) ** share)
+
+
+class Scorer(nn.Module):
+    """A logit for every edge unit: w · ReLU(U h_tail + V h_head + T h_target), averaged over directions."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.mean: Tensor
+        self.spread: Tensor
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("spread", torch.ones(width))
+        # One matrix for each role and node, not one for each edge: there are far more edges than nodes.
+        self.tail = nn.Linear(width, hidden)
+        self.head = nn.Linear(width, hidden, bias=False)
+        self.target = nn.Linear(width, hidden, bias=False)
+        self.score = nn.Linear(hidden, 1)
+
+    def forward(self, nodes: Tensor, pack: Pack) -> Tensor:
+        h = (nodes - self.mean) / self.spread
+        tail, head = pack.edge_index
+        hidden = self.tail(h)[tail] + self.head(h)[head]
+        if pack.target is not None:
+            hidden = hidden + self.target(h[pack.target])[pack.batch[tail]]
+        return unit_mean(self.score(hidden.relu()).squeeze(1), pack)
+
+
+def fit(chunks: Sequence[Chunk], settings: Settings, seed: int) -> Trained:
+    """Train the scorer on the instances of the chunks."""
+    made = batches(chunks, settings.batch)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        scorer = Scorer(made[0].nodes.size(1), settings.hidden).to(made[0].nodes.device)
+        scorer.mean, scorer.spread = moments(made)
+        adam = torch.optim.Adam(scorer.parameters(), lr=settings.lr)
+        for epoch in range(settings.epochs):
+            for number in torch.randperm(len(made)).tolist():
+                adam.zero_grad()
+                torch.autograd.backward(loss(scorer, made[number], settings, settings.temperature(epoch)))
+                nn.utils.clip_grad_norm_(scorer.parameters(), 1.0)  # a degree near 0 makes gradients explode
+                adam.step()
+    count = sum(batch.pack.size for batch in made)
+    facts = {"instances": count, "evaluations": count * (1 + 3 * settings.epochs), "seed": seed}
+    return Trained("pgexplainer", settings_dict(settings), dict(scorer.state_dict()), facts)
+
+
+def loss(scorer: Scorer, batch: Batch, settings: Settings, temperature: float) -> Tensor:
+    """The mean over the batch of what one instance costs under one random draw of its mask."""
+    logits = scorer(batch.nodes, batch.pack).clamp(-10, 10)
+    noise = torch.rand(logits.shape).clamp(1e-6, 1 - 1e-6).to(logits.device)
+    mask = ((logits + noise.log() - (-noise).log1p()) / temperature).sigmoid()
+    owner, rows = batch.pack.unit_owner, batch.pack.size
+    with batch.predictor.masked(batch.pack) as probabilities:
+        each = cross_entropy(probabilities(mask), batch.y)
+    each = each + settings.size * (mean_within(mask, owner, rows) - settings.budget).relu()
+    each = each + settings.entropy * mean_within(entropy(mask), owner, rows)
+    return each.mean()
+
+
+def rank(chunk: Chunk, settings: Settings) -> Ranking:
+    """Score the edges of unseen instances in one pass."""
+    tensors = chunk.trained.tensors
+    hidden, width = tensors["tail.weight"].shape
+    nodes = trained_for(chunk, width)
+    scorer = chunk.trained.restore(Scorer(width, hidden)).to(nodes.device)
+    with torch.no_grad():
+        scores = scorer(nodes, chunk.pack).sigmoid()
+    selected = choose(scores, chunk.pack, k=settings.k, threshold=settings.threshold)
+    return Ranking(scores, selected, torch.ones(chunk.pack.size, dtype=torch.long))
+
+
+METHOD = Method(
+    name="pgexplainer",
+    summary="factual, trained once: a shared network scores edges from the model's node states",
+    settings=Settings,
+    rank=rank,
+    fit=fit,
+)

@@ -1,0 +1,138 @@
+"""A fitted explainer: weights, the settings they were fitted with, and one file for both.
+
+The file is a safetensors file whose header holds the rest as JSON; reading it runs no code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cf2.errors import CF2Error, require
+from cf2.methods.method import Chunk
+from cf2.packing import Pack
+from cf2.predictor import Predictor
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What `cf2.fit` made: pass it to `cf2.explain(…, method=…, trained=…)`."""
+
+    method: str
+    settings: dict[str, Any]
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any] = field(default_factory=dict)  # what it was fitted on and what that cost
+
+    def save(self, path: str | Path) -> Path:
+        """Write a `.safetensors` file that `cf2.load_trained` reads."""
+        from safetensors.torch import save_file
+
+        path = Path(path)
+        require(
+            path.suffix == ".safetensors", "Expected a path that ends in .safetensors", got=repr(str(path))
+        )
+        plain = {"format": FORMAT, "method": self.method, "settings": self.settings, "facts": self.facts}
+        tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors.items()}
+        save_file(tensors, path, metadata={"cf2": json.dumps(plain)})
+        return path
+
+    def merge(self, method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of the training, except where others are asked for."""
+        require(
+            method == self.method,
+            f"Expected an explainer that was trained for method {method!r}",
+            got=f"one for {self.method!r}",
+        )
+        choice = {"k", "threshold"}
+        dropped = choice if choice & set(given) else set()  # one of them replaces the other
+        return {name: value for name, value in self.settings.items() if name not in dropped} | dict(given)
+
+    def restore(self, network: nn.Module) -> nn.Module:
+        """The network with the trained weights in it."""
+        network.load_state_dict(self.tensors)
+        return network.eval()
+
+
+def load_trained(path: str | Path) -> Trained:
+    """Read what `Trained.save` wrote."""
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    require(
+        path.is_file(), "Expected a file of a trained explainer", got=f"{str(path)!r}, which is not there"
+    )
+    try:
+        with safe_open(path, framework="pt") as stored:
+            plain = json.loads((stored.metadata() or {})["cf2"])
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+        return Trained(plain["method"], plain["settings"], tensors, plain["facts"])
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise CF2Error(
+            f"Expected {str(path)!r} to hold a trained explainer", got=f"{type(error).__name__}: {error}"
+        ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Training instances of one step: packed, their classes, and the states of each node [N, width]."""
+
+    predictor: Predictor
+    pack: Pack
+    y: Tensor
+    nodes: Tensor
+
+
+def batches(chunks: Sequence[Chunk], size: int) -> list[Batch]:
+    """The instances of all chunks in batches of at most `size`, embedded once."""
+    made = []
+    for chunk in chunks:
+        check_edges(chunk)
+        for rows in torch.split(torch.arange(chunk.pack.size, device=chunk.y.device), size):
+            pack = chunk.pack.take(rows)
+            made.append(Batch(chunk.predictor, pack, chunk.y[rows], chunk.predictor.embed(pack)))
+    return made
+
+
+def check_edges(chunk: Chunk) -> None:
+    """Learned scorers score edges, so there must be no feature unit."""
+    require(
+        not chunk.pack.entry_unit.numel(),
+        "Expected only edges to be explained by a trained method",
+        got="features=True",
+        do="Leave out features, or use another method.",
+    )
+
+
+def moments(made: Sequence[Batch]) -> tuple[Tensor, Tensor]:
+    """Mean and spread of every node input over all batches; a constant input has spread 1."""
+    nodes = torch.cat([batch.nodes for batch in made])
+    spread = nodes.std(0, unbiased=False)
+    return nodes.mean(0), torch.where(spread > 1e-6, spread, 1.0)
+
+
+def unit_mean(columns: Tensor, pack: Pack) -> Tensor:
+    """A value for each edge column -> the mean over the columns of each unit [units]."""
+    mine = pack.edge_unit >= 0
+    units = pack.edge_unit[mine]
+    total = columns.new_zeros(pack.num_units).index_add(0, units, columns[mine])
+    return total / torch.bincount(units, minlength=pack.num_units).clamp(min=1)
+
+
+def trained_for(chunk: Chunk, width: int) -> Tensor:
+    """The node inputs of a chunk to be explained, if they are as wide as those of the training."""
+    check_edges(chunk)
+    nodes = chunk.predictor.embed(chunk.pack)
+    require(
+        nodes.size(1) == width,
+        f"Expected the model that the explainer was trained for, with node states of width {width}",
+        got=f"states of width {nodes.size(1)}",
+    )
+    return nodes

@@ -1,0 +1,179 @@
+"""One explanation as a matplotlib figure: the graph, the explanation in bold, and what the model says."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cf2.errors import require
+from cf2.explanation import Explanation
+from cf2.report.charts import shorten
+from cf2.report.scene import EXPLANATION, OKABE_ITO, TARGET, TRUTH, Scene, is_molecule, scene
+from cf2.report.words import class_name, class_names, prediction, round_probability, sentences
+
+GREY, NODE = "#b3b8c0", "#9aa1ac"
+
+
+def plot(
+    e: Explanation,
+    *,
+    context: Mapping[str, Any] | None = None,
+    words: bool = True,
+    probabilities: bool = True,
+    size: tuple[float, float] = (9.0, 4.8),
+) -> Any:
+    """A figure of one explanation; it is not registered with pyplot, so nothing needs to be closed."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    require(
+        len(size) == 2 and min(size) > 0,
+        "Expected `size` to be a width and a height in inches",
+        got=repr(size),
+    )
+    context = context or {}
+    figure = Figure(figsize=size, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    if probabilities:
+        left, right = figure.subplots(1, 2, width_ratios=(2.3, 1))
+        _probabilities(right, e, context)
+    else:
+        left = figure.subplots()
+    shown = scene(e, context)
+    if not (is_molecule(context) and _molecule(left, shown)):
+        draw(left, shown)
+    _legend(left, shown)
+    if words:
+        figure.suptitle(_escape(prediction(e, class_names(context))), fontsize=11, fontweight="bold")
+        lines = [f"{s.head}: {s.text}" for s in sentences(e, class_names(context))]
+        lines += [shown.caption] if shown.caption else []
+        wide = int(size[0] * 13)
+        text = "\n".join(part for line in lines for part in textwrap.wrap(line, wide))
+        figure.supxlabel(_escape(text), fontsize=9, x=0.01, ha="left")
+    return figure
+
+
+def draw(axes: Any, shown: Scene) -> None:
+    """The graph on a matplotlib axes."""
+    from matplotlib.collections import LineCollection
+
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+    axes.margins(0.08)
+    points, ends = shown.points, shown.points[shown.edges]
+    many = len(shown.nodes)
+    area = 130 if many <= 25 else 60 if many <= 60 else 26
+    styles = (
+        (shown.true, TRUTH, 9.0, 0.42, 1),
+        (~shown.chosen, GREY, 0.9 if many <= 60 else 0.6, 0.7, 2),
+        (shown.chosen, EXPLANATION, 3.2, 1.0, 3),
+    )
+    for which, colour, width, alpha, level in styles:
+        lines = LineCollection(ends[which], colors=colour, linewidths=width, alpha=alpha, zorder=level)
+        lines.set_capstyle("round")
+        axes.add_collection(lines)
+    if shown.directed:
+        _arrows(axes, shown)
+    colours = np.full(many, NODE, dtype=object)
+    colours[shown.edges[shown.chosen].reshape(-1)] = EXPLANATION
+    colours[shown.marked > 0] = "#F0E442"
+    axes.scatter(points[:, 0], points[:, 1], s=area, c=list(colours), zorder=4, linewidths=0)
+    if shown.target >= 0:
+        x, y = points[shown.target]
+        axes.scatter([x], [y], s=area * 3.2, facecolors="none", edgecolors=TARGET, linewidths=2.4, zorder=5)
+    _node_text(axes, shown)
+
+
+def _node_text(axes: Any, shown: Scene) -> None:
+    """Labels where there are any, else the ids of the nodes in the explanation."""
+    special = set(shown.edges[shown.chosen].reshape(-1).tolist()) | set(np.flatnonzero(shown.marked).tolist())
+    special |= {shown.target} if shown.target >= 0 else set()
+    labelled = bool(shown.labels) and len(shown.nodes) <= 100
+    for node in range(len(shown.nodes)) if labelled else sorted(special) if len(special) <= 24 else ():
+        text = shown.labels[node][:6] if labelled else str(int(shown.nodes[node]))
+        style: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "fontsize": 7.5,
+            "zorder": 6,
+            "color": "#111",
+        }
+        if not labelled:
+            style |= {"xytext": tuple(13 * shown.outward[node]), "textcoords": "offset points"}
+        axes.annotate(_escape(text), shown.points[node], **style)
+
+
+def _arrows(axes: Any, shown: Scene) -> None:
+    for (a, b), chosen in zip(shown.edges.tolist(), shown.chosen.tolist()):
+        look = {"arrowstyle": "-|>", "color": EXPLANATION if chosen else GREY, "shrinkB": 5, "linewidth": 0.8}
+        axes.annotate("", shown.points[b], shown.points[a], arrowprops=look, zorder=3)
+
+
+def _molecule(axes: Any, shown: Scene) -> bool:
+    from cf2.report.molecules import image
+
+    pixels = image(shown)
+    if pixels is None:
+        return False
+    axes.imshow(pixels)
+    axes.set_axis_off()
+    return True
+
+
+def _legend(axes: Any, shown: Scene) -> None:
+    from matplotlib.lines import Line2D
+
+    keys = (
+        [Line2D([], [], color=EXPLANATION, linewidth=3.2, label="explanation")] if shown.chosen.any() else []
+    )
+    if shown.has_truth:
+        keys.append(Line2D([], [], color=TRUTH, linewidth=8, alpha=0.42, label="known truth"))
+    dot: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 9}
+    if shown.target >= 0:
+        keys.append(
+            Line2D([], [], markerfacecolor="none", markeredgecolor=TARGET, label="explained node", **dot)
+        )
+    if shown.marked.any():
+        keys.append(Line2D([], [], color="#F0E442", label="features in the explanation", **dot))
+    if keys:
+        axes.legend(
+            handles=keys, loc="upper center", bbox_to_anchor=(0.5, 0.02), frameon=False, fontsize=8, ncols=4
+        )
+
+
+def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> None:
+    """Three bars, one for each graph the model was asked about, split by class."""
+    names = class_names(context)
+    rows = (("all", e.probabilities), ("only the\nexplanation", e.only), ("without it", e.without))
+    left = np.zeros(3)
+    for number in range(len(e.probabilities)):
+        share = np.array([values[number] for _, values in rows], dtype=float)
+        colour = OKABE_ITO[number % len(OKABE_ITO)]
+        axes.barh(
+            range(3),
+            share,
+            0.55,
+            left=left,
+            color=colour,
+            label=_escape(shorten(class_name(number, names), 20)),
+        )
+        left += share
+    for line, (_, values) in enumerate(rows):
+        best = int(np.argmax(values))
+        text = f"{shorten(class_name(best, names), 20)} {round_probability(float(values[best]))}"
+        axes.text(0, line - 0.4, _escape(text), fontsize=8, va="bottom")
+    axes.set_yticks(range(3), [name for name, _ in rows], fontsize=8)
+    axes.set(xlim=(0, 1), ylim=(2.6, -0.75))
+    axes.tick_params(axis="x", labelsize=7)
+    axes.set_xlabel("probability", fontsize=8)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    columns = min(3, len(e.probabilities))
+    axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.14), frameon=False, fontsize=8, ncols=columns)
+
+
+def _escape(text: str) -> str:
+    """Text that matplotlib does not read as mathematics."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,273 @@
+"""Tables of results with ours, the published value and the difference: terminal, CSV, LaTeX and Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cf2.errors import require
+from cf2.shards import write_with
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+Row = Mapping[str, Any]
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a table shows: fields that name a row, and fields with numbers (`%` where they are fractions)."""
+
+    title: str
+    names: tuple[tuple[str, str], ...]
+    values: tuple[tuple[str, str], ...]  # field and heading; a heading with % shows 100 times the value
+
+
+LAYOUTS: dict[str, Layout] = {
+    "datasets": Layout(
+        "Data sets",
+        (("dataset", "data set"), ("task", "task")),
+        (
+            ("graphs", "graphs"),
+            ("nodes", "nodes a graph"),
+            ("edges", "edges a graph"),
+            ("columns", "both directions"),
+            ("classes", "classes"),
+            ("features", "features"),
+        ),
+    ),
+    "mutag": Layout(
+        "Mutag: molecules with and without benzene-NO₂",
+        (("label", "label"),),
+        (("with_motif", "with"), ("without_motif", "without")),
+    ),
+    "accuracy": Layout(
+        "Accuracy of the base models on test instances",
+        (("dataset", "data set"), ("model", "model")),
+        (("epochs", "epochs"), ("accuracy", "accuracy %"), ("edgeless", "kept without edges %")),
+    ),
+    "truth": Layout(
+        "Explanations against the planted motif",
+        (("dataset", "data set"), ("method", "method")),
+        (("acc", "Acc %"), ("pr", "Pr %"), ("re", "Re %"), ("f1", "F1 %"), ("auc", "AUC %")),
+    ),
+    "causal": Layout(
+        "Necessity and sufficiency, by removal",
+        (("dataset", "data set"), ("method", "method")),
+        (
+            ("n", "n"),
+            ("pn", "PN %"),
+            ("ps", "PS %"),
+            ("fns", "F_NS %"),
+            ("size", "#exp"),
+            ("ceiling", "ceiling %"),
+        ),
+    ),
+    "correlation": Layout(
+        "Correlation of F_NS with the truth metrics over methods",
+        (("dataset", "data set"), ("pair", "pair"), ("group", "methods")),
+        (("tau", "τ"), ("rho", "ρ")),
+    ),
+    "alpha": Layout(
+        "Influence of α on the paper's procedure",
+        (("dataset", "data set"), ("alpha", "α")),
+        (("pn", "PN %"), ("ps", "PS %"), ("fns", "F_NS %"), ("f1", "F1 %"), ("size", "#exp")),
+    ),
+}
+
+
+def number(value: float, percent: bool) -> str:
+    """Two digits after the point; none for whole numbers.
+
+    >>> number(0.98701, True), number(6, False), number(30.317, False)
+    ('98.70', '6', '30.32')
+    """
+    if percent:
+        return f"{100 * value:.2f}"
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:.2f}"
+
+
+def cell(row: Row, field: str, percent: bool) -> str:
+    """Ours, and in brackets the published value and the difference."""
+    ours, theirs = row.get(field), (row.get("published") or {}).get(field)
+    if ours is None:
+        return NONE if theirs is None else f"{NONE} ({number(theirs, percent)})"
+    if theirs is None:
+        return number(ours, percent)
+    scale = 100 if percent else 1
+    return f"{number(ours, percent)} ({number(theirs, percent)}, {scale * (ours - theirs):+.2f})"
+
+
+def headings(layout: Layout) -> list[str]:
+    return [heading for _, heading in (*layout.names, *layout.values)]
+
+
+def cells(layout: Layout, row: Row) -> list[str]:
+    names = [str(row.get(field, "")) for field, _ in layout.names]
+    return names + [cell(row, field, "%" in heading) for field, heading in layout.values]
+
+
+def rows_of(result: Mapping[str, Any], table: str) -> list[Row]:
+    """The rows of one table of what `reproduce` returned."""
+    if table == "alpha":
+        return list(result.get("figures", {}).get("alpha", []))
+    return [row for row in result["rows"] if row["table"] == table]
+
+
+def present(result: Mapping[str, Any]) -> list[str]:
+    """The tables that have rows, in the paper's order."""
+    return [table for table in LAYOUTS if rows_of(result, table)]
+
+
+def terminal(result: Mapping[str, Any]) -> list[RichTable]:
+    """One rich table each: ours (published, difference); the best F of every data set in bold."""
+    from rich.table import Table
+
+    made = []
+    for name in present(result):
+        layout, rows = LAYOUTS[name], rows_of(result, name)
+        table = Table(title=f"{layout.title}: ours (published, difference)", title_justify="left")
+        for field, heading in (*layout.names, *layout.values):
+            table.add_column(heading, justify="left" if (field, heading) in layout.names else "right")
+        best = best_rows(rows, "fns" if name == "causal" else "f1")
+        for place, row in enumerate(rows):
+            last = place + 1 == len(rows) or rows[place + 1].get("dataset") != row.get("dataset")
+            table.add_row(*cells(layout, row), style="bold" if place in best else None, end_section=last)
+        made.append(table)
+    return made
+
+
+def best_rows(rows: Sequence[Row], field: str) -> set[int]:
+    """The places of the rows with the highest value in their data set; the planted motif does not compete."""
+    best: dict[Any, float] = {}
+    for row in rows:
+        if row.get(field) is not None and row.get("method") not in (None, "truth"):
+            best[row["dataset"]] = max(best.get(row["dataset"], 0.0), row[field])
+    return {
+        place
+        for place, row in enumerate(rows)
+        if row.get("method") not in (None, "truth")
+        and row.get(field) is not None
+        and row[field] == best[row["dataset"]]
+    }
+
+
+def markdown(result: Mapping[str, Any], table: str) -> str:
+    """A table in Markdown."""
+    layout = LAYOUTS[table]
+    lines = ["| " + " | ".join(headings(layout)) + " |"]
+    lines.append("|" + " --- |" * len(layout.names) + " ---: |" * len(layout.values))
+    lines += ["| " + " | ".join(cells(layout, row)) + " |" for row in rows_of(result, table)]
+    return "\n".join(lines) + "\n"
+
+
+def latex(result: Mapping[str, Any], table: str) -> str:
+    """A table in LaTeX with booktabs."""
+    layout = LAYOUTS[table]
+    rows = [" & ".join(map(_tex, cells(layout, row))) + r" \\" for row in rows_of(result, table)]
+    columns = "l" * len(layout.names) + "r" * len(layout.values)
+    head = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+    head += [" & ".join(map(_tex, headings(layout))) + r" \\", r"\midrule"]
+    return "\n".join([*head, *rows, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+_TEX = {
+    "%": r"\%",
+    "_": r"\_",
+    "#": r"\#",
+    "&": r"\&",
+    "–": "--",
+    "τ": r"$\tau$",
+    "ρ": r"$\rho$",
+    "α": r"$\alpha$",
+    "₂": "$_2$",
+}
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(letter, letter) for letter in text)
+
+
+def comma_separated(result: Mapping[str, Any], table: str) -> str:
+    """A table as CSV: fractions as they are, with `published_` and `difference_` columns, and intervals."""
+    rows = [dict(_flat(row)) for row in rows_of(result, table)]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _flat(row: Row) -> Iterable[tuple[str, Any]]:
+    for name, value in row.items():
+        if name == "published":
+            for field, theirs in value.items():
+                yield f"published_{field}", theirs
+                if row.get(field) is not None:
+                    yield f"difference_{field}", row[field] - theirs
+        elif name == "interval":
+            for field, (low, high) in value.items():
+                yield f"{field}_low", low
+                yield f"{field}_high", high
+        elif name not in ("seeds", "figure", "table"):
+            yield name, value
+
+
+def write_files(result: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Every table as CSV, LaTeX and Markdown."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for table in present(result):
+        for ending, make in (("csv", comma_separated), ("tex", latex), ("md", markdown)):
+            path, text = folder / f"{table}.{ending}", make(result, table)
+            write_with(path, lambda partial, text=text: partial.write_text(text, encoding="utf-8"))  # type: ignore[misc]
+            written.append(path)
+    return written
+
+
+# -- the page of results ------------------------------------------------------------------------------------
+
+
+def update_page(page: str | Path, result: Mapping[str, Any], out: str | Path) -> Path:
+    """Put the tables into a page between `<!-- table NAME -->` and `<!-- end NAME -->`; the prose stays.
+
+    `about` takes the date, versions and cost; the figures are copied to `images` beside the page.
+    """
+    page = Path(page)
+    require(page.is_file(), "Expected the page of results", got=f"{str(page)!r}, which is not there")
+    text = page.read_text(encoding="utf-8")
+    for table in present(result):
+        text = _between(text, table, markdown(result, table))
+    text = _between(text, "about", about_lines(result))
+    for file in result.get("files", []):
+        (page.parent / "images").mkdir(exist_ok=True)
+        shutil.copyfile(Path(out) / file, page.parent / "images" / Path(file).name)
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
+def about_lines(result: Mapping[str, Any]) -> str:
+    """When, with what and on which base models the tables were made."""
+    about = result.get("about", {})
+    made = ", ".join(f"{name} {version}" for name, version in about.get("versions", {}).items())
+    lines = [
+        f"Made on {about.get('date', 'an unknown day')[:10]} by `cf2 reproduce`.",
+        f"Base models: {about.get('base_models', 'unknown')}. Versions: {made}.",
+    ]
+    lines += [f"Missing: {name}. {why}" for name, why in result.get("missing", {}).items()]
+    return "\n".join(lines) + "\n"
+
+
+def _between(text: str, name: str, content: str) -> str:
+    pattern = re.compile(
+        rf"(<!-- table {re.escape(name)} -->\n).*?(<!-- end {re.escape(name)} -->)", re.DOTALL
+    )
+    return pattern.sub(lambda match: f"{match[1]}\n{content}\n{match[2]}", text)

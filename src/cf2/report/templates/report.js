@@ -1,0 +1,93 @@
+"use strict";
+(() => {
+  const { rows, status } = JSON.parse(document.getElementById("data").textContent);
+  const byId = (id) => document.getElementById(id);
+  const cards = new Map([...document.querySelectorAll("#cards > article")].map((card) => [card.dataset.key, card]));
+  const tests = {
+    all: () => true,
+    both: (r) => r.sufficient && r.necessary,
+    unnecessary: (r) => !r.necessary,
+    insufficient: (r) => !r.sufficient,
+    wrong: (r) => r.wrong,
+    open: (r) => r.status === "impossible" || r.status === "not found",
+  };
+  const PAGE = 12;
+  let page = 0, order = "", shown = rows;
+
+  const compare = (a, b) => {
+    if (a === b) return 0;
+    if (a === null) return 1;
+    if (b === null) return -1;
+    return a < b ? -1 : 1;
+  };
+  const select = () => {
+    const test = tests[byId("show").value], method = byId("method") ? byId("method").value : "";
+    const wanted = byId("search").value.trim();
+    shown = rows.filter((r) => test(r) && (!method || r.method === method) && (!wanted || String(r.key) === wanted));
+    if (order) {
+      const column = order.slice(0, -1), sign = order.endsWith("-") ? -1 : 1;
+      shown = shown.map((r, i) => [r, i]).sort((a, b) => sign * compare(a[0][column], b[0][column]) || a[1] - b[1]).map((p) => p[0]);
+    }
+    page = 0;
+    draw();
+  };
+  const cell = (line, text, kind) => {
+    const made = line.insertCell();
+    if (kind) made.className = kind;
+    made.textContent = text;
+    return made;
+  };
+  const yes = (line, value) => cell(line, value ? "yes" : "no", value ? "" : "no");
+  const drawRow = (body, r) => {
+    const line = body.insertRow();
+    const first = cell(line, "");
+    const holder = cards.has(String(r.key)) ? first.appendChild(document.createElement("a")) : first;
+    if (holder !== first) holder.href = "#instance-" + r.key;
+    holder.textContent = r.key;
+    cell(line, r.method);
+    cell(line, r.says);
+    cell(line, r.p.toFixed(2));
+    cell(line, r.true === null ? "–" : r.true, r.wrong ? "no" : "");
+    cell(line, r.size);
+    yes(line, r.sufficient);
+    yes(line, r.necessary);
+    cell(line, status[r.status] || r.status);
+  };
+  const draw = () => {
+    const body = byId("rows"), pages = Math.max(1, Math.ceil(shown.length / PAGE));
+    body.replaceChildren();
+    shown.slice(page * PAGE, (page + 1) * PAGE).forEach((r) => drawRow(body, r));
+    byId("place").textContent = `page ${page + 1} of ${pages}`;
+    byId("previous").disabled = page === 0;
+    byId("next").disabled = page + 1 >= pages;
+    byId("count").textContent = `${shown.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} explanations`;
+    document.querySelectorAll(".list th").forEach((head) => {
+      const column = head.firstElementChild.dataset.column;
+      const here = order.slice(0, -1) === column;
+      head.setAttribute("aria-sort", here ? (order.endsWith("-") ? "descending" : "ascending") : "none");
+    });
+    arrange();
+  };
+  const arrange = () => {
+    const keys = new Set(shown.map((r) => String(r.key)).filter((key) => cards.has(key)));
+    cards.forEach((card, key) => { card.hidden = !keys.has(key); });
+    const holder = byId("cards");
+    keys.forEach((key) => holder.appendChild(cards.get(key)));
+    byId("none").hidden = keys.size > 0 || cards.size === 0;
+  };
+  byId("listing").hidden = false;
+  byId("controls").addEventListener("submit", (event) => event.preventDefault());
+  ["show", "method"].forEach((id) => byId(id) && byId(id).addEventListener("change", select));
+  byId("search").addEventListener("input", select);
+  byId("sort").addEventListener("change", () => { order = byId("sort").value; select(); });
+  document.querySelectorAll(".list th button").forEach((button) => button.addEventListener("click", () => {
+    const column = button.dataset.column;
+    order = order === column + "+" ? column + "-" : column + "+";
+    const known = [...byId("sort").options].some((option) => option.value === order);
+    byId("sort").value = known ? order : "";
+    select();
+  }));
+  byId("previous").addEventListener("click", () => { page -= 1; draw(); });
+  byId("next").addEventListener("click", () => { page += 1; draw(); });
+  select();
+})();

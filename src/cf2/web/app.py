@@ -1,0 +1,255 @@
+"""The what-if page as a Dash app: every callback checks what it is given and answers from a `WhatIf`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cf2.errors import CF2Error, require
+from cf2.explanation import Explanation, Explanations
+from cf2.report.scene import scene
+from cf2.report.words import class_names, counted, prediction
+from cf2.subjects import Subject
+from cf2.web import view
+from cf2.web.changes import checked_lam, checked_number, checked_units, removed_now, state_of
+from cf2.web.guard import LOOPBACK, protect
+from cf2.web.layout import layout
+from cf2.web.listing import page, search_key
+from cf2.web.whatif import WhatIf
+
+log = logging.getLogger("cf2.web")
+
+
+def build_app(
+    subject: Subject, found: Mapping[str, Explanations], *, hosts: frozenset[str] | None = LOOPBACK
+) -> Any:
+    """A Dash app over one subject and its explanations by method; `hosts` are the names it answers to."""
+    try:
+        with warnings.catch_warnings():
+            # Dash's own modules use things that it deprecates; none of it is ours to change.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import dash
+            import dash_cytoscape  # noqa: F401
+    except ImportError as error:
+        raise CF2Error(
+            "Expected dash and dash-cytoscape to be installed",
+            got="neither or one",
+            do="pip install 'cf2[web]'",
+        ) from error
+    asked = WhatIf(subject, found)
+    app = dash.Dash(
+        "cf2",
+        assets_folder=str(Path(__file__).parent / "assets"),
+        serve_locally=True,
+        title="cf2: what if",
+        update_title="",
+        add_log_handler=False,
+        meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
+    )
+    app.index_string = app.index_string.replace("<html>", '<html lang="en">')
+    app.layout = layout(asked)
+    _list_callbacks(app, asked)
+    _pick_callbacks(app, asked)
+    _method_callbacks(app, asked)
+    _picture_callbacks(app, asked)
+    _whatif_callbacks(app, asked)
+    _export_callbacks(app, asked)
+    app.enable_dev_tools(debug=False)
+    protect(app, hosts)
+    return app
+
+
+def _list_callbacks(app: Any, asked: WhatIf) -> None:
+    from dash import Input, Output, State, ctx
+
+    lists = {name: list(by_key.values()) for name, by_key in asked.methods.items()}
+    default = next(iter(lists))
+
+    @app.callback(  # type: ignore[untyped-decorator]
+        Output("list", "children"),
+        Output("pages", "children"),
+        Output("count", "children"),
+        Output("place", "data"),
+        Output("previous", "disabled"),
+        Output("next", "disabled"),
+        Input("show", "value"),
+        Input("sort", "value"),
+        Input("search", "value"),
+        Input("previous", "n_clicks"),
+        Input("next", "n_clicks"),
+        Input("method", "value"),
+        Input("key", "data"),
+        State("place", "data"),
+    )
+    def fill(show: Any, sort: Any, search: Any, _p: Any, _n: Any, method: Any, key: Any, place: Any) -> Any:
+        step = {"previous": -1, "next": 1}.get(ctx.triggered_id or "", 0)
+        place = 0 if ctx.triggered_id in ("show", "sort", "search") else place
+        require(isinstance(place, int), "Expected the number of a page", got=repr(place))
+        known = lists.get(method if isinstance(method, str) else default, lists[default])
+        found = page(known, place + step, show, sort, search)
+        names = class_names(asked.context)
+        entries = [view.entry(e, names, e.key == key) for e in found.items]
+        where = f"{found.number + 1:,} of {found.pages:,}"
+        text = f"{found.total:,} of {counted(len(known), 'instance')}"
+        return entries, where, text, found.number, found.number == 0, found.number + 1 >= found.pages
+
+
+def _pick_callbacks(app: Any, asked: WhatIf) -> None:
+    from dash import ALL, Input, Output, ctx, no_update
+
+    @app.callback(  # type: ignore[untyped-decorator]
+        Output("key", "data"), Input({"type": "pick", "key": ALL}, "n_clicks"), prevent_initial_call=True
+    )
+    def pick(clicks: Any) -> Any:
+        chosen = ctx.triggered_id
+        # A page of the list that has just been drawn reports buttons that nobody has pressed.
+        if not isinstance(chosen, Mapping) or not ctx.triggered or not ctx.triggered[0]["value"]:
+            return no_update
+        require(
+            chosen.get("key") in asked.keys, "Expected an instance of this run", got=repr(chosen.get("key"))
+        )
+        return chosen["key"]
+
+
+def _method_callbacks(app: Any, asked: WhatIf) -> None:
+    from dash import Input, Output, State, ctx, no_update
+
+    @app.callback(  # type: ignore[untyped-decorator]
+        Output("method", "options"),
+        Output("method", "value"),
+        Output("comparison", "children"),
+        Output("again-note", "children"),
+        Input("key", "data"),
+        Input("again", "n_clicks"),
+        State("method", "value"),
+        State("alpha", "value"),
+        State("lambda", "value"),
+    )
+    def choose(key: Any, _clicks: Any, method: Any, alpha: Any, lam: Any) -> Any:
+        require(isinstance(key, int) and key in asked.keys, "Expected an instance of this run", got=repr(key))
+        note = ""
+        if ctx.triggered_id == "again":
+            try:
+                method = asked.again(
+                    asked.explanation(key, method), checked_number("α", alpha), checked_lam(lam)
+                )
+            except CF2Error as error:
+                return no_update, no_update, no_update, str(error)
+            except Exception as error:
+                log.error("Failed to explain again", exc_info=error)
+                return no_update, no_update, no_update, f"It failed, and the log says why: {error}"
+            made = asked.explanation(key, method)
+            note = f"{counted(made.size, 'unit')} in {made.seconds:.1f} s"
+        names = asked.names(key)
+        return names, method if method in names else names[0], view.comparison(asked, key), note
+
+
+def _picture_callbacks(app: Any, asked: WhatIf) -> None:
+    from dash import Input, Output, no_update
+
+    @app.callback(  # type: ignore[untyped-decorator]
+        Output("cytoscape", "elements"),
+        Output("cytoscape", "layout"),
+        Output("prediction", "children"),
+        Output("caption", "children"),
+        Output("shown", "data"),
+        Input("key", "data"),
+        Input("method", "value"),
+    )
+    def show(key: Any, method: Any) -> Any:
+        require(isinstance(key, int) and key in asked.keys, "Expected an instance of this run", got=repr(key))
+        if method not in asked.names(key):
+            return (no_update,) * 5  # the method belongs to another instance and is about to change
+        e = asked.explanation(key, method)
+        drawn = scene(e, asked.context_of(e), [other for _, other in asked.explanations(key)])
+        preset = {"name": "preset", "fit": True, "padding": 24, "instance": f"{key} {method}"}
+        said = prediction(e, class_names(asked.context))
+        where = {"key": key, "method": method}
+        return view.elements(e, drawn), preset, said, drawn.caption, where
+
+
+def _whatif_callbacks(app: Any, asked: WhatIf) -> None:
+    from dash import Input, Output, State, ctx, no_update
+
+    @app.callback(  # type: ignore[untyped-decorator]
+        Output("removed", "data"),
+        Output("edges", "options"),
+        Output("edges", "value"),
+        Output("features", "options"),
+        Output("features", "value"),
+        Output("unlisted", "children"),
+        Output("cytoscape", "stylesheet"),
+        Output("answer", "children"),
+        Input("shown", "data"),
+        Input("cytoscape", "tapEdge"),
+        Input("edges", "value"),
+        Input("features", "value"),
+        Input("only", "n_clicks"),
+        Input("without", "n_clicks"),
+        Input("restore", "n_clicks"),
+        Input("near", "value"),
+        State("removed", "data"),
+    )
+    def change(
+        shown: Any, tap: Any, edges: Any, features: Any, _o: Any, _w: Any, _r: Any, near: Any, before: Any
+    ) -> Any:
+        if shown is None:
+            return (no_update,) * 8
+        e = _explanation(asked, shown)
+        wanted = search_key(near)
+        offered = view.listed(e, wanted)
+        checked = {"edges": (offered[0], edges), "features": (offered[1], features)}.get(ctx.triggered_id)
+        removed = removed_now(e, ctx.triggered_id, tap, checked, before)
+        answer = view.answer(e, asked.ask(e, removed), removed, class_names(asked.context))
+        fresh = ctx.triggered_id in ("shown", "near", None)
+        boxes = view.options(e, wanted) if fresh else (no_update, no_update)
+        still = [units[~removed[units]].tolist() for units in offered]
+        left = e.num_units - len(offered[0]) - len(offered[1])
+        note = f"{left:,} more are not listed; give a node's id to see those at it." if left else ""
+        lists = (boxes[0], still[0], boxes[1], still[1])
+        return np.flatnonzero(removed).tolist(), *lists, note, view.stylesheet(e, removed), answer
+
+
+def _export_callbacks(app: Any, asked: WhatIf) -> None:
+    from dash import Input, Output, State, no_update
+
+    @app.callback(  # type: ignore[untyped-decorator]
+        Output("cytoscape", "generateImage"),
+        Input("png", "n_clicks"),
+        State("shown", "data"),
+        prevent_initial_call=True,
+    )
+    def picture(clicks: Any, shown: Any) -> Any:
+        e = _explanation(asked, shown)
+        options = {"bg": "#ffffff", "scale": 2, "full": True}
+        return {"type": "png", "action": "download", "filename": f"{e.task}-{e.key}", "options": options}
+
+    @app.callback(  # type: ignore[untyped-decorator]
+        Output("download", "data"),
+        Input("json", "n_clicks"),
+        State("shown", "data"),
+        State("removed", "data"),
+        prevent_initial_call=True,
+    )
+    def state(clicks: Any, shown: Any, removed: Any) -> Any:
+        if not clicks:
+            return no_update
+        e = _explanation(asked, shown)
+        made = json.dumps(state_of(asked, e, checked_units(removed, e.num_units)), indent=1)
+        return {
+            "content": made,
+            "filename": f"{e.task}-{e.key}.json",
+            "type": "application/json",
+            "base64": False,
+        }
+
+
+def _explanation(asked: WhatIf, shown: Any) -> Explanation:
+    require(isinstance(shown, Mapping), "Expected a key and a method", got=type(shown).__name__)
+    return asked.explanation(shown.get("key"), shown.get("method"))

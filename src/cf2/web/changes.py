@@ -1,0 +1,83 @@
+"""From what a browser sends to what is removed: every value is checked, nothing is taken on trust."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cf2.errors import require
+from cf2.explanation import Explanation
+from cf2.web.whatif import WhatIf
+
+
+def removed_now(
+    e: Explanation, cause: Any, tap: Any, checked: tuple[np.ndarray, Any] | None, before: Any
+) -> np.ndarray:
+    """Which units are removed after what the user did: a click, a button, or a checkbox.
+
+    `checked` are the units of the list that was changed, and the numbers of those that are still checked.
+    """
+    removed = np.zeros(e.num_units, dtype=bool)
+    if cause == "without":
+        return np.asarray(removed | e.selected)
+    if cause == "only":
+        return np.asarray(~e.selected)
+    if cause not in ("cytoscape", "edges", "features", "near"):
+        return removed
+    removed[checked_units(before, e.num_units)] = True
+    if cause == "cytoscape":
+        data = tap.get("data") if isinstance(tap, Mapping) else None
+        unit = data.get("unit") if isinstance(data, Mapping) else None
+        if unit is not None:
+            removed[checked_units([unit], e.num_units)] ^= True
+    elif checked is not None:
+        offered, still = checked
+        removed[offered] = True
+        removed[np.intersect1d(offered, checked_units(still, e.num_units))] = False
+    return removed
+
+
+def state_of(asked: WhatIf, e: Explanation, units: np.ndarray) -> dict[str, Any]:
+    """The current what-if with everything needed to repeat it."""
+    removed = np.zeros(e.num_units, dtype=bool)
+    removed[units] = True
+    found = asked.ask(e, removed)
+    edges, entries = removed[: len(e.unit_edges)], removed[len(e.unit_edges) :]
+    return {
+        "key": e.key,
+        "task": e.task,
+        "prediction": e.prediction,
+        "class_names": asked.context.get("class_names"),
+        "removed_edges": e.unit_edges[edges].tolist(),
+        "removed_features": e.unit_features[entries].tolist(),
+        "probabilities": {
+            "all": e.probabilities.tolist(),
+            "left": found.left.tolist(),
+            "removed": found.removed.tolist(),
+        },
+        "left": dict(zip(("sufficient", "necessary"), found.left_verdict)),
+        "removed": dict(zip(("sufficient", "necessary"), found.removed_verdict)),
+        "explanation": e.to_dict(),
+    }
+
+
+def checked_units(values: Any, count: int) -> np.ndarray:
+    """Unit numbers from the browser, each checked."""
+    good = isinstance(values, list) and all(
+        isinstance(v, int) and not isinstance(v, bool) and 0 <= v < count for v in values
+    )
+    require(good, f"Expected a list of units from 0 to {count - 1}", got=f"a {type(values).__name__}")
+    return np.array(sorted(set(values)), dtype=np.int64)
+
+
+def checked_number(name: str, value: Any) -> float:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    require(good, f"Expected {name} to be a number", got="nothing" if value is None else repr(value))
+    return float(value)
+
+
+def checked_lam(value: Any) -> float | None:
+    return None if value in (None, "") else checked_number("λ", value)

@@ -1,0 +1,184 @@
+"""The page's frame: the list, the graph, what the model says, and the methods side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cf2.web.view import FILTER_CHOICES, SORT_CHOICES, STYLESHEET
+from cf2.web.whatif import WhatIf
+
+
+def layout(asked: WhatIf) -> Any:
+    """All that is there before the first callback."""
+    from dash import dcc, html
+
+    first = asked.keys[0]
+    title = asked.context.get("dataset") or "a model"
+    model = asked.context.get("model")
+    return html.Div(
+        [
+            html.A("Skip to the graph", href="#graph", className="skip"),
+            html.Header(
+                [
+                    html.H1(f"Explanations of {title}"),
+                    html.Span(str(model) if model else "", className="model"),
+                    html.Div(_methods(asked, first), className="methods"),
+                ]
+            ),
+            html.Main(
+                [
+                    html.Nav(_list(), **{"aria-label": "Instances"}),
+                    html.Section(_graph(asked), id="graph", **{"aria-label": "Graph"}),
+                    html.Section(_panel(), className="panel", **{"aria-label": "What if"}),
+                ]
+            ),
+            html.Section(
+                [html.H2("Methods side by side"), html.Div(id="comparison")], className="comparison"
+            ),
+            dcc.Store(id="key", data=first),
+            dcc.Store(id="place", data=0),
+            dcc.Store(id="shown"),
+            dcc.Store(id="removed", data=[]),
+            dcc.Download(id="download"),
+        ],
+        className="page",
+    )
+
+
+def _methods(asked: WhatIf, key: int) -> list[Any]:
+    from dash import dcc, html
+
+    names = asked.names(key)
+    return [
+        html.Span("Explained by", id="method-label"),
+        dcc.RadioItems(names, names[0], id="method", inline=True),
+    ]
+
+
+def _list() -> list[Any]:
+    from dash import dcc, html
+
+    return [
+        html.Div(
+            [
+                html.Label("Show", htmlFor="show"),
+                dcc.Dropdown(FILTER_CHOICES, "all", id="show", clearable=False, searchable=False),
+                html.Label("Sort by", htmlFor="sort"),
+                dcc.Dropdown(SORT_CHOICES, "run", id="sort", clearable=False, searchable=False),
+                html.Label("Find", htmlFor="search"),
+                dcc.Input(id="search", type="text", placeholder="id", debounce=False, inputMode="numeric"),
+            ],
+            className="filters",
+        ),
+        html.P(id="count", role="status"),
+        html.Ul(id="list"),
+        html.Div(
+            [
+                html.Button("Previous", id="previous"),
+                html.Span(id="pages"),
+                html.Button("Next", id="next"),
+            ],
+            className="pager",
+        ),
+    ]
+
+
+def _graph(asked: WhatIf) -> list[Any]:
+    import dash_cytoscape
+    from dash import html
+
+    return [
+        html.H2(id="prediction"),
+        html.Div(
+            dash_cytoscape.Cytoscape(
+                id="cytoscape",
+                elements=[],
+                stylesheet=STYLESHEET,
+                layout={"name": "preset", "fit": True, "padding": 24},
+                style={"width": "100%", "height": "100%"},
+                minZoom=0.1,
+                maxZoom=2.5,
+                boxSelectionEnabled=False,
+                autoungrabify=True,
+                responsive=True,
+            ),
+            className="canvas",
+            role="img",
+            **{"aria-label": "The graph; click an edge to remove or restore it, or use the list of edges"},
+        ),
+        html.P(
+            [html.Span(text, className=f"key {kind}") for kind, text in _legend(asked)], className="legend"
+        ),
+        html.P(id="caption", className="note"),
+    ]
+
+
+def _legend(asked: WhatIf) -> list[tuple[str, str]]:
+    known = [("chosen", "explanation")]
+    known += [("true", "known truth")] if asked.context.get("truth") else []
+    known += [("target", "explained node")] if asked.subject.task == "node" else []
+    some = next(iter(next(iter(asked.methods.values())).values()))
+    known += [("marked", "features in the explanation")] if len(some.unit_features) else []
+    return [*known, ("gone", "removed")]
+
+
+def _panel() -> list[Any]:
+    from dash import html
+
+    return [
+        html.Div(
+            [
+                html.Button("Show only the explanation", id="only"),
+                html.Button("Remove the explanation", id="without"),
+                html.Button("Restore all", id="restore"),
+            ],
+            className="buttons",
+        ),
+        html.Div(id="answer", role="status", **{"aria-live": "polite"}),
+        html.Details(_units(), open=True),
+        html.Fieldset(_again(), className="again"),
+        html.Div(
+            [html.Button("Save picture (PNG)", id="png"), html.Button("Save state (JSON)", id="json")],
+            className="buttons",
+        ),
+    ]
+
+
+def _units() -> list[Any]:
+    from dash import dcc, html
+
+    return [
+        html.Summary("Edges and features, one by one"),
+        html.Div(
+            [
+                html.Label("At node", htmlFor="near"),
+                dcc.Input(id="near", type="text", placeholder="any", inputMode="numeric"),
+                html.Span("● is in the explanation", className="note"),
+            ],
+            className="near",
+        ),
+        html.Div(
+            [
+                dcc.Checklist([], [], id="edges", className="units"),
+                dcc.Checklist([], [], id="features", className="units"),
+            ],
+            className="lists",
+            role="group",
+            **{"aria-label": "Edges and features that are present"},
+        ),
+        html.P(id="unlisted", className="note"),
+    ]
+
+
+def _again() -> list[Any]:
+    from dash import dcc, html
+
+    return [
+        html.Legend("Explain again"),
+        html.Label("α", htmlFor="alpha", title="weight of sufficiency against necessity"),
+        dcc.Input(id="alpha", type="number", min=0, max=1, step=0.05, value=0.6),
+        html.Label("λ", htmlFor="lambda", title="weight of the two tests against size; empty: set by size"),
+        dcc.Input(id="lambda", type="number", min=0, step="any", placeholder="auto"),
+        html.Button("Explain", id="again"),
+        html.Span(id="again-note", className="note", role="status"),
+    ]

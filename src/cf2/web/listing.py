@@ -1,0 +1,65 @@
+"""The list of instances, filtered, sorted and cut into pages on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cf2.errors import CF2Error, unknown_name
+from cf2.explanation import Explanation
+
+PAGE = 20
+
+FILTERS: dict[str, tuple[str, Callable[[Explanation], bool]]] = {
+    "all": ("all", lambda e: True),
+    "both": ("passes both tests", lambda e: e.sufficient and e.necessary),
+    "unnecessary": ("failed necessity", lambda e: not e.necessary),
+    "insufficient": ("failed sufficiency", lambda e: not e.sufficient),
+    "wrong": ("misclassified", lambda e: e.label is not None and e.label != e.prediction),
+    "open": ("impossible or not found", lambda e: e.status in ("impossible", "not found")),
+}
+SORTS: dict[str, tuple[str, Callable[[Explanation], float]]] = {
+    "run": ("order of the run", lambda e: 0.0),
+    "largest": ("largest first", lambda e: -e.size),
+    "smallest": ("smallest first", lambda e: e.size),
+    "unsure": ("least sure first", lambda e: float(e.probabilities[e.prediction])),
+    "key": ("instance", lambda e: e.key),
+}
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of the list: what is on it, and where it stands."""
+
+    items: list[Explanation]
+    number: int
+    pages: int
+    total: int
+
+
+def page(known: list[Explanation], number: object, show: object, sort: object, search: object) -> Page:
+    """Page `number` (from 0) of what passes the filter; a number beyond the ends gives the nearest page."""
+    if show not in FILTERS:
+        raise unknown_name("the filter", show, FILTERS)
+    if sort not in SORTS:
+        raise unknown_name("the order", sort, SORTS)
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise CF2Error("Expected the number of a page", got=repr(number))
+    test, wanted = FILTERS[str(show)][1], search_key(search)
+    chosen = [e for e in known if (wanted is None or e.key == wanted) and test(e)]
+    if sort != "run":
+        chosen.sort(key=SORTS[str(sort)][1])
+    pages = max(1, -(-len(chosen) // PAGE))
+    number = min(max(number, 0), pages - 1)
+    return Page(chosen[number * PAGE : (number + 1) * PAGE], number, pages, len(chosen))
+
+
+def search_key(text: object) -> int | None:
+    """The key that is looked for; -1, which no instance has, for text that is no number."""
+    if text is None or (isinstance(text, str) and not text.strip()):
+        return None
+    if isinstance(text, str) and len(text) < 20 and text.strip().isdecimal():
+        return int(text)
+    if isinstance(text, int) and not isinstance(text, bool):
+        return text
+    return -1

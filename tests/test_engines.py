@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from cf2 import engines
+from cf2.engines import cluster, parcel, shared
+from cf2.errors import CF2Error
+from cf2.explanation import Explanation
+from cf2.instances import Graph
+from cf2.models import build
+from cf2.runs import create_run, same_results
+from cf2.subjects import from_function
+from cf2.work import Session, Work
+
+pytest.importorskip("ray")
+
+MODULE = '''
+import os, signal
+from pathlib import Path
+import torch
+from torch_geometric.data import Data
+from cf2.models import build
+
+HERE = Path(__file__).parent
+
+class Fragile(torch.nn.Module):
+    """A GCN whose process dies at the next pass after `die` appears, and always at a feature over 100."""
+
+    def __init__(self, task):
+        super().__init__()
+        self.gnn = build("gcn", task=task, num_features=4, num_classes=3, hidden=8, layers=2)
+        self.driver = os.getpid()
+
+    def forward(self, x, edge_index, edge_weight=None, batch=None):
+        if os.getpid() != self.driver:
+            if float(x.max()) > 100:
+                os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                (HERE / "die").unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+            except FileNotFoundError:
+                pass
+        extra = () if batch is None else (batch,)
+        out = self.gnn(x, edge_index, edge_weight, *extra)
+        return out + float("nan") if float(x.min()) < -100 and len(x) < 40 else out
+
+def ring(n=60, special=None):
+    at = torch.arange(n)
+    ahead = torch.stack([at, (at + 1) % n])
+    x = torch.eye(4)[at % 4]
+    if special:
+        x[n // 2, 0] = special
+    return Data(x=x, edge_index=torch.cat([ahead, ahead.flip(0)], 1), y=at % 3)
+
+def nodes(special=None):
+    torch.manual_seed(0)
+    return Fragile("node"), ring(special=special)
+
+def deadly(): return nodes(1000.0)
+def invalid(): return nodes(-1000.0)
+
+def graphs():
+    torch.manual_seed(0)
+    model = Fragile("graph")
+    out = [ring(n) for n in range(4, 24)]
+    for graph in out:
+        graph.y = torch.tensor([0])
+    return model, out
+'''
+KEYS = list(range(0, 60, 3))
+SETTINGS = {"epochs": 8}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    place = tmp_path_factory.mktemp("engines")
+    (place / "fragile_models.py").write_text(MODULE)
+    before = os.getcwd()
+    os.chdir(place)
+    yield place
+    os.chdir(before)
+    sys.modules.pop("fragile_models", None)
+
+
+@pytest.fixture(scope="module")
+def ray_here(directory: Path) -> Iterator[None]:
+    """One Ray for all tests of this file; an engine that finds one uses it."""
+    with cluster._connected(None, 2, 1 << 20):
+        yield
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, directory: Path) -> str:
+    if request.param == "ray":
+        request.getfixturevalue("ray_here")
+    return str(request.param)
+
+
+remote = pytest.mark.parametrize("engine", ["processes", "ray"], indirect=True)
+
+
+def work_of(function: str, keys: list[int] = KEYS) -> Work:
+    return from_function(f"fragile_models:{function}").work(keys, method="cf2-relaxed", settings=SETTINGS)
+
+
+def run(work: Work, engine: str = "local", keys: Any = KEYS, **options: Any) -> list[Explanation]:
+    return engines.explain_many(work, keys, engine=engine, workers=2, chunk_size=3, **options)
+
+
+@remote
+def test_every_engine_gives_the_same_nodes(engine: str) -> None:
+    work = work_of("nodes")
+    found = run(work, engine)
+    assert [e.key for e in found] == KEYS
+    assert same_results(found, run(work))
+
+
+@remote
+def test_every_engine_gives_the_same_graphs(engine: str) -> None:
+    keys = list(range(20))
+    work = work_of("graphs", keys)
+    assert same_results(run(work, engine, keys), run(work, keys=keys))
+
+
+@remote
+def test_a_killed_worker_loses_nothing_and_repeats_nothing(engine: str, directory: Path) -> None:
+    work = work_of("nodes")
+    numbers: list[int] = []
+    found: dict[int, list[Explanation]] = {}
+
+    def keep(number: int, part: list[Explanation]) -> None:
+        if not numbers:
+            (directory / "die").touch()
+        numbers.append(number)
+        found[number] = part
+
+    assert run(work, engine, on_chunk=keep) == []
+    assert not (directory / "die").exists()  # a worker saw it, and died of it
+    assert sorted(numbers) == list(range(7))
+    assert same_results([e for number in sorted(found) for e in found[number]], run(work))
+
+
+@remote
+def test_a_chunk_that_kills_every_worker_is_reported_and_the_rest_is_done(engine: str) -> None:
+    work = work_of("deadly")
+    done: list[int] = []
+    with pytest.raises(engines.ChunksFailed) as error:
+        run(work, engine, on_chunk=lambda number, part: done.append(number), retries=1)
+    near = {
+        number for number, at in enumerate(range(0, 20, 3)) if any(abs(k - 30) < 4 for k in KEYS[at : at + 3])
+    }
+    assert {outcome.chunk[0] for outcome in error.value.failed} == near
+    assert sorted([*done, *near]) == list(range(7))
+    assert "2 times" in str(error.value)
+    assert "keys 27, 30, 33" in str(error.value)
+
+
+def test_a_chunk_that_fails_by_itself_is_reported_and_the_rest_is_done(directory: Path) -> None:
+    done: list[int] = []
+    work = work_of("invalid")
+    far = 5 * [k for k in KEYS if abs(k - 30) > 6]
+    with pytest.raises(CF2Error, match=r"1 failed chunks of 1 keys.*\n.*key 30.*NaN"):
+        engines.explain_many(
+            work, [*far, 30], chunk_size=len(far) // 5, on_chunk=lambda n, part: done.append(n)
+        )
+    assert done == list(range(5))
+
+
+def test_nobody_goes_on_when_nothing_succeeds(directory: Path) -> None:
+    started: list[int] = []
+
+    def keys() -> Iterator[int]:
+        for key in range(1000):
+            started.append(key)
+            yield key % 20
+
+    work = work_of("graphs", [0])
+    wrong = Work(work.model, work.source, method="cf2-relaxed", settings={"epochs": 2}, classes={})
+    with pytest.raises(engines.ChunksFailed, match="stopped there"):
+        engines.explain_many(wrong, keys(), chunk_size=2)
+    assert len(started) < 100
+
+
+def test_keys_are_read_as_the_work_proceeds(directory: Path) -> None:
+    read, ahead = [0], []
+
+    def keys() -> Iterator[int]:
+        for key in range(1000):
+            read[0] += 1
+            yield key % 60
+
+    done = [0]
+
+    def keep(number: int, part: list[Explanation]) -> None:
+        done[0] += len(part)
+        ahead.append(read[0] - done[0])
+
+    work = work_of("nodes", list(range(60)))
+    engines.explain_many(work, keys(), engine="processes", workers=2, chunk_size=20, on_chunk=keep)
+    assert done[0] == 1000
+    assert max(ahead) <= 64 + 4 * 20
+
+
+def test_progress_counts_every_key_once(directory: Path) -> None:
+    told: list[int] = []
+    run(work_of("nodes"), progress=told.append)
+    assert sum(told) == len(KEYS)
+
+
+def test_a_run_goes_on_with_another_engine(directory: Path, tmp_path: Path) -> None:
+    subject = from_function("fragile_models:nodes")
+    options: dict[str, Any] = {"keys": KEYS, "method": "cf2-relaxed", "settings": SETTINGS, "chunk_size": 3}
+    first = create_run(tmp_path / "run", subject=subject, **options)
+    work = work_of("nodes")
+    engines.explain_chunks(work, first.pending()[::2], KEYS, on_chunk=first.write)
+    again = create_run(tmp_path / "run", subject=subject, resume=True, **options)
+    assert len(again.pending()) == 3
+    engines.explain_run(again, engine="processes", workers=2)
+    assert same_results(again.explanations(), run(work))
+
+
+def test_the_callers_model_and_tensors_stay_where_they_are(directory: Path) -> None:
+    subject = from_function("fragile_models:nodes")
+    data = subject.graphs[0]
+    view = data.x.numpy()
+    before = (data.x.data_ptr(), data.edge_index.data_ptr(), subject.model.training, view.copy())
+    run(subject.work(KEYS, method="cf2-relaxed", settings=SETTINGS), "processes")
+    assert (data.x.data_ptr(), data.edge_index.data_ptr(), subject.model.training) == before[:3]
+    assert np.array_equal(view, before[3])
+    assert all(p.grad is None and not p.is_shared() for p in subject.model.parameters())
+
+
+def test_a_big_graph_is_sent_as_shared_arrays() -> None:
+    count = 20_000
+    tail = torch.randint(count, (5 * count,), generator=torch.Generator().manual_seed(0))
+    edge_index = torch.stack([torch.cat([tail, tail.roll(1)]), torch.cat([tail.roll(1), tail])])
+    model = build("gcn", task="node", num_features=8, num_classes=3, hidden=8, layers=2)
+    work = Work(model, Graph(Data(x=torch.ones(count, 8), edge_index=edge_index)), method="cf2-relaxed")
+    with Session(work) as session:
+        work = session.settle([0, 1])
+    message, arrays = parcel.dismantle(work)
+    size = sum(array.nbytes for array in arrays)
+    assert len(message) < 0.02 * size
+    with shared.Block(arrays) as layout:
+        attached = shared.attach(layout)
+        again = parcel.assemble(message, attached)
+        assert isinstance(again.source, Graph)
+        assert isinstance(work.source, Graph)
+        assert torch.equal(again.source.edge_index, work.source.edge_index)
+        start, end = attached[0].__array_interface__["data"][0], layout.arrays[-1][0] + arrays[-1].nbytes
+        for part in (again.source.x, again.source.edge_index, again.source.index("in")[1]):
+            place = part.data_ptr() if isinstance(part, torch.Tensor) else part.__array_interface__["data"][0]
+            assert 0 <= place - start < end
+        settled = again.settled
+        assert settled is not None
+        assert settled.full is not None
+        del again, attached, settled, part
+
+
+def test_a_block_without_shared_memory_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "_room_for", lambda size: False)
+    arrays = [np.arange(1000), np.ones((3, 5), dtype=np.float32), np.zeros((0, 2))]
+    with shared.Block(arrays) as layout:
+        assert layout.is_file
+        assert all(np.array_equal(a, b) for a, b in zip(arrays, shared.attach(layout)))
+    assert not Path(layout.name).exists()
+
+
+def test_a_model_that_cannot_be_sent_is_said() -> None:
+    class Hidden(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gnn = build("gcn", task="node", num_features=1, num_classes=2, hidden=4, layers=1)
+
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> Any:
+            return self.gnn(x, edge_index)
+
+    data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]]))
+    work = Work(Hidden(), Graph(data), method="cf2-relaxed", settings={"epochs": 1})
+    with pytest.raises(CF2Error, match="can be sent to another process"):
+        engines.explain_many(work, [0], engine="processes", workers=1)
+
+
+def test_a_model_that_a_worker_cannot_load_is_said(directory: Path, tmp_path: Path) -> None:
+    work = work_of("nodes")
+    os.chdir(tmp_path)
+    try:
+        with pytest.raises(CF2Error, match=r"load the model, but got ModuleNotFoundError.*fragile_models"):
+            run(work, "processes")
+    finally:
+        os.chdir(directory)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"engine": "rey"}, "'ray'"), ({"workers": 0}, "`workers`"), ({"chunk_size": 0}, "`chunk_size`")],
+)
+def test_bad_options_are_refused(directory: Path, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(CF2Error, match=says):
+        engines.explain_many(work_of("nodes"), KEYS, **options)
+
+
+def test_keys_outside_the_graph_are_refused(directory: Path) -> None:
+    with pytest.raises(CF2Error, match="0 to 59"):
+        engines.explain_many(work_of("nodes"), [0, 60])
+
+
+def test_ray_that_is_not_installed_is_said(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(CF2Error, match=r"pip install 'cf2\[ray\]'"):
+        run(work_of("nodes"), "ray")
+
+
+def test_engines_do_not_import_ray_until_asked() -> None:
+    assert "ray" not in vars(importlib.import_module("cf2.engines.cluster"))

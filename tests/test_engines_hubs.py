@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import cf2
+from cf2.errors import CF2Error
+from cf2.instances import Graph
+from cf2.methods.method import Chunk
+from cf2.models import build
+from cf2.work import Session, Work
+
+
+def star(leaves: int = 40, loud: int = 3) -> tuple[torch.nn.Module, Data]:
+    """A hub whose class hangs on the few leaves with a large feature; a sum of one layer sees just those."""
+    model = build("gcn", task="node", num_features=1, num_classes=2, hidden=2, layers=1, aggregation="sum")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        conv, head = model.convs[0], model.head[0]  # type: ignore[index, union-attr]
+        conv.lin.weight[0, 0] = 1.0
+        head.weight[1, 0] = 1.0
+        head.bias[0] = 2.5 * 10  # class 1 needs all three loud leaves
+    x = torch.full((leaves + 1, 1), 0.01)
+    x[1 : loud + 1] = 10.0
+    spokes = torch.stack([torch.zeros(leaves, dtype=torch.long), torch.arange(1, leaves + 1)])
+    return model, Data(x=x, edge_index=torch.cat([spokes, spokes.flip(0)], 1))
+
+
+def test_a_hub_over_the_budget_is_refused_by_name() -> None:
+    model, data = star()
+    with pytest.raises(CF2Error, match=r"node 0 to have at most 10 units.*got 40.*reduce=\"gradient\""):
+        cf2.explain(model, data, nodes=[5, 0], max_units=10)
+    assert len(cf2.explain(model, data, nodes=[5, 0], max_units=40)) == 2
+
+
+def test_a_reduced_hub_says_so_and_is_verified_on_the_whole_graph() -> None:
+    model, data = star()
+    hub, leaf = cf2.explain(model, data, nodes=[0, 5], max_units=10, reduce="gradient")
+    assert "10 of 40 units" in hub.note
+    assert "whole computation graph" in hub.note
+    assert leaf.note == "" or "gradient" not in leaf.note
+    assert hub.num_units == 40
+    assert (hub.sufficient, hub.necessary, hub.status) == (True, True, "found")
+    assert {tuple(edge) for edge in hub.unit_edges[hub.selected].tolist()} == {(0, 1), (0, 2), (0, 3)}
+    assert hub.optimal is None
+    kept = torch.tensor(hub.edges).t()
+    with torch.no_grad():
+        alone = model(data.x, kept)[0].softmax(0)
+    assert np.allclose(alone.numpy(), hub.only, atol=1e-5)  # all other 37 edges are gone in that test
+
+
+def test_only_open_units_can_be_chosen_by_any_method() -> None:
+    model, data = star()
+    work = Work(model, Graph(data), method="random", settings={"k": 12}, max_units=8, reduce="gradient")
+    with Session(work) as session:
+        (chunk,) = session.chunks([0])
+        (found,) = session.explain([0])
+    assert isinstance(chunk, Chunk)
+    assert chunk.pack.open is not None
+    assert int(chunk.pack.open.sum()) == 8
+    assert found.size <= 8
+    assert not bool((torch.from_numpy(found.selected) & ~chunk.pack.open).any())
+    for method in ("cf2", "cf2-relaxed", "gradient"):
+        (e,) = cf2.explain(model, data, nodes=[0], method=method, max_units=8, reduce="gradient")
+        assert not bool((torch.from_numpy(e.selected) & ~chunk.pack.open).any())
+
+
+def test_a_budget_that_nobody_exceeds_changes_nothing() -> None:
+    model, data = star()
+    (plain,) = cf2.explain(model, data, nodes=[0])
+    (limited,) = cf2.explain(model, data, nodes=[0], max_units=40, reduce="gradient")
+    assert np.array_equal(plain.selected, limited.selected)
+    assert np.array_equal(plain.scores, limited.scores)
+    assert limited.note == plain.note
+
+
+def test_bad_budgets_are_refused() -> None:
+    model, data = star()
+    with pytest.raises(CF2Error, match="max_units"):
+        cf2.explain(model, data, nodes=[0], max_units=0)
+    with pytest.raises(CF2Error, match="`reduce`"):
+        cf2.explain(model, data, nodes=[0], max_units=3, reduce="random")

@@ -1,0 +1,258 @@
+"""The page in a real browser: it draws, answers, restores, and runs nobody's labels."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from browser_toys import (
+    HOSTILE,
+    explained,
+    first_edge,
+    launched,
+    molecule_subject,
+    new_page,
+    red_edges,
+    red_subject,
+    served,
+)
+from cf2.explanation import Explanation, Explanations
+from cf2.methods import METHODS
+from cf2.web import build_app
+
+pytest.importorskip("dash", reason="dash is not installed")
+pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
+pytestmark = pytest.mark.browser
+
+KEYS = list(range(30))
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Explanations]:
+    subject = red_subject()
+    return {
+        "cf2": explained(subject, KEYS, red_edges, "cf2"),
+        "guess": explained(subject, KEYS, first_edge, "guess"),
+    }
+
+
+@pytest.fixture(scope="module")
+def address(found: dict[str, Explanations]) -> Iterator[str]:
+    with served(build_app(red_subject(), found)) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    with new_page(browser, accept_downloads=True) as opened:
+        opened.goto(address)
+        opened.wait_for_selector("#now")
+        opened.wait_for_function("document.querySelectorAll('#comparison img').length == 2")
+        yield opened
+
+
+def pick(page: Any, key: int, method: str = "cf2") -> None:
+    page.fill("#search", str(key))
+    page.locator(f"#list button[aria-label^='node {key}:']").click()
+    settled(page, key, method)
+
+
+def settled(page: Any, key: int, method: str) -> None:
+    """Wait until the page shows this instance, as it was."""
+    shown = f"document.querySelector('#now').dataset.instance === '{key} {method}'"
+    page.wait_for_function(f"{shown} && document.querySelectorAll('.verdict td')[3].innerText === '0'")
+    page.wait_for_function("document.querySelector('#cytoscape')._cyreg.cy.edges().length > 0")
+
+
+def probabilities(page: Any) -> list[float]:
+    text = page.locator("#now").get_attribute("data-probabilities")
+    return [float(part) for part in text.split(",")]
+
+
+def waits_for(page: Any, expected: np.ndarray) -> None:
+    """Wait until the page shows these probabilities."""
+    text = ",".join(f"{p:.3f}" for p in expected.tolist())
+    page.wait_for_function(
+        "text => document.querySelector('#now').dataset.probabilities.split(',')"
+        ".map(p => Number(p).toFixed(3)).join() === text",
+        arg=text,
+    )
+
+
+def edge_on_screen(page: Any, unit: int) -> tuple[float, float]:
+    """Where the middle of an edge is on the screen."""
+    return tuple(
+        page.evaluate(
+            """unit => {
+            const cy = document.querySelector('#cytoscape')._cyreg.cy, edge = cy.edges(`[unit = ${unit}]`);
+            const box = document.querySelector('#cytoscape').getBoundingClientRect();
+            const [a, b] = [edge.source().renderedPosition(), edge.target().renderedPosition()];
+            return [box.x + (a.x + b.x) / 2, box.y + (a.y + b.y) / 2];
+        }""",
+            unit,
+        )
+    )
+
+
+def some(found: dict[str, Explanations], method: str, necessary: bool) -> Explanation:
+    return next(e for e in found[method] if e.necessary is necessary and e.size)
+
+
+def test_picking_an_instance_draws_it(page: Any, found: dict[str, Explanations]) -> None:
+    e = found["cf2"][9]
+    pick(page, e.key)
+    graph = "document.querySelector('#cytoscape')._cyreg.cy"
+    page.wait_for_function(f"{graph}.edges().length === {len(e.unit_edges)}")
+    chosen = page.evaluate(f"{graph}.edges('.chosen').map(e => e.data('unit'))")
+    assert sorted(chosen) == np.flatnonzero(e.selected).tolist()
+    assert page.evaluate(f"{graph}.nodes('.target').map(n => n.data('label'))") == [str(e.key)]
+    assert page.locator("#comparison img").count() == 2
+
+
+@pytest.mark.parametrize(("method", "necessary"), [("cf2", True), ("cf2", False), ("guess", False)])
+def test_removing_the_explanation_changes_the_prediction_exactly_when_it_is_necessary(
+    page: Any, found: dict[str, Explanations], method: str, necessary: bool
+) -> None:
+    e = some(found, method, necessary)
+    page.locator(f"#method input[value='{method}']").check()
+    pick(page, e.key, method)
+    page.click("#without")
+    waits_for(page, e.without)
+    assert ("unchanged" not in page.locator("#now").inner_text()) is e.necessary
+    cells = page.locator(".verdict tbody tr").nth(1).locator("td").all_inner_texts()
+    assert cells == [str(e.size), *("yes" if good else "no" for good in (e.sufficient, e.necessary))]
+    page.click("#only")
+    waits_for(page, e.only)
+    page.click("#restore")
+    waits_for(page, e.probabilities)
+
+
+def test_clicking_an_edge_twice_restores_the_probabilities(page: Any, found: dict[str, Explanations]) -> None:
+    e = some(found, "cf2", True)
+    pick(page, e.key)
+    before = probabilities(page)
+    unit = int(np.flatnonzero(e.selected)[0])
+    page.wait_for_timeout(400)
+    page.mouse.click(*edge_on_screen(page, unit))
+    page.wait_for_function("document.querySelectorAll('.verdict td')[3].innerText === '1'")
+    assert probabilities(page) != before
+    page.wait_for_timeout(400)
+    page.mouse.click(*edge_on_screen(page, unit))
+    page.wait_for_function("document.querySelectorAll('.verdict td')[3].innerText === '0'")
+    assert probabilities(page) == before
+
+
+def test_everything_can_be_done_with_the_keyboard(page: Any, found: dict[str, Explanations]) -> None:
+    e = some(found, "cf2", True)
+    page.focus("#search")
+    page.keyboard.type(str(e.key))
+    page.wait_for_function("document.querySelectorAll('#list button').length === 1")
+    page.focus("#list button")
+    page.keyboard.press("Enter")
+    settled(page, e.key, "cf2")
+    box = page.locator("#edges input").first
+    box.focus()
+    page.keyboard.press("Space")
+    page.wait_for_function("document.querySelectorAll('.verdict td')[3].innerText === '1'")
+    page.focus("#without")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    waits_for(page, e.without)
+
+
+def test_every_control_has_a_name(page: Any) -> None:
+    nameless = page.evaluate(
+        """[...document.querySelectorAll('button, input, select, img')].filter(e =>
+            !(e.getAttribute('aria-hidden') === 'true') &&
+            !(e.innerText || e.alt || e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') ||
+              (e.labels && e.labels.length))).map(e => e.outerHTML)"""
+    )
+    assert nameless == []
+
+
+def test_the_page_fits_a_laptop(page: Any) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1366
+    for control in ("#without", "#only", "#restore", "#again", "#cytoscape", "#next"):
+        box = page.locator(control).bounding_box()
+        assert box["y"] + box["height"] <= 768, control
+
+
+def test_filters_and_pages_of_the_list(page: Any, found: dict[str, Explanations]) -> None:
+    assert page.locator("#list button").count() == 20
+    page.click("#next")
+    page.wait_for_function("document.querySelector('#pages').innerText === '2 of 2'")
+    assert page.locator("#list button").count() == 10
+    page.click("#show")
+    page.get_by_text("failed necessity").click()
+    failed = sum(not e.necessary for e in found["cf2"])
+    page.wait_for_function(f"document.querySelector('#count').innerText === '{failed} of 30 instances'")
+
+
+def test_the_state_and_the_picture_can_be_saved(
+    page: Any, found: dict[str, Explanations], tmp_path: Path
+) -> None:
+    e = some(found, "cf2", True)
+    pick(page, e.key)
+    page.click("#without")
+    waits_for(page, e.without)
+    with page.expect_download() as caught:
+        page.click("#json")
+    caught.value.save_as(tmp_path / "state.json")
+    state = json.loads((tmp_path / "state.json").read_text())
+    assert state["removed_edges"] == e.unit_edges[e.selected].tolist()
+    with page.expect_download() as caught:
+        page.click("#png")
+    caught.value.save_as(tmp_path / "picture.png")
+    assert caught.value.suggested_filename == f"node-{e.key}.png"
+    assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.skipif("cf2" not in METHODS, reason="the method cf2 is not registered")
+def test_explaining_again_adds_a_verified_explanation(page: Any, found: dict[str, Explanations]) -> None:
+    e = some(found, "guess", False)
+    pick(page, e.key)
+    page.fill("#alpha", "0.5")
+    page.click("#again")
+    page.wait_for_function("document.querySelectorAll('#comparison img').length === 3", timeout=60_000)
+    assert "α = 0.5" in page.locator("#method").inner_text()
+    assert page.locator("#again-note").inner_text() != ""
+
+
+def test_hostile_labels_do_not_run_in_the_page(browser: Any) -> None:
+    subject = red_subject(class_names=(HOSTILE, HOSTILE + "2"))
+    given = explained(subject, KEYS[:5], red_edges, HOSTILE)
+    given.context.update(dataset=HOSTILE, model=HOSTILE)
+    with served(build_app(subject, {HOSTILE: given})) as url, new_page(browser) as page:
+        page.goto(url)
+        page.wait_for_selector("#now")
+        page.click("#without")
+        page.wait_for_function("document.querySelector('#comparison h3') !== null")
+        page.wait_for_timeout(300)
+        assert HOSTILE in page.locator("h1").inner_text()
+        assert HOSTILE in page.locator("#comparison h3").inner_text()
+        assert HOSTILE in page.locator("#list").inner_text()
+        assert page.evaluate("window.hacked") is None
+
+
+def test_a_molecule_is_drawn_with_its_atoms(browser: Any) -> None:
+    subject = molecule_subject()
+    given = explained(subject, [0], lambda i, p: (p == 7).any(1) | (p == 8).any(1), "cf2")
+    labels = list("CCCCCCNOOHHHHH")
+    given.context.update(atoms=["C", "N", "O", "H"], graphs={"0": {"labels": labels}})
+    with served(build_app(subject, {"cf2": given})) as url, new_page(browser) as page:
+        page.goto(url)
+        page.wait_for_selector("#now")
+        page.wait_for_function("document.querySelector('#cytoscape')._cyreg?.cy.nodes().length === 14")
+        shown = page.evaluate(
+            "document.querySelector('#cytoscape')._cyreg.cy.nodes().map(n => n.data('label'))"
+        )
+        assert shown == labels
