@@ -76,9 +76,7 @@ def nitrobenzene() -> Data:
 
 
 def molecule_subject() -> Subject:
-    return Subject(
-        model=NitroGroup(), task="graph", graphs=[nitrobenzene()], class_names=("mutagen", "non-mutagen")
-    )
+    return Subject(model=NitroGroup(), task="graph", graphs=[nitrobenzene()], class_names=("mutagen", "non-mutagen"))
 
 
 Choose = Callable[[Instance, np.ndarray], np.ndarray]
@@ -101,9 +99,7 @@ def first_edge(instance: Instance, pairs: np.ndarray) -> np.ndarray:
     return np.arange(len(pairs)) == 0
 
 
-def explained(
-    subject: Subject, keys: Sequence[int], choose: Choose, method: str, **more: Any
-) -> Explanations:
+def explained(subject: Subject, keys: Sequence[int], choose: Choose, method: str, **more: Any) -> Explanations:
     """Explanations whose verdicts come from the model, whatever set is chosen."""
     predictor = Predictor(subject.model, subject.task)
     items = []

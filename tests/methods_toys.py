@@ -44,9 +44,7 @@ def plant(kind: str, seed: int) -> tuple[Data, dict[int, np.ndarray]]:
         own = [(first + a, first + b) for a, b in pattern]
         edges |= {*own, (first, number * base // count)}
         truth |= {first + role: np.array(own) for role in range(len(roles))}
-    for _ in range(
-        len(edges) // (5 if kind == "cycles" else 20)
-    ):  # else a cycle is most of what its nodes see
+    for _ in range(len(edges) // (5 if kind == "cycles" else 20)):  # else a cycle is most of what its nodes see
         edges.add((draw.randrange(base), draw.randrange(len(labels))))
     pairs = sorted({(min(a, b), max(a, b)) for a, b in edges if a != b})
     both = torch.tensor(pairs + [(b, a) for a, b in pairs]).t().contiguous()

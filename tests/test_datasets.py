@@ -86,9 +86,7 @@ def test_each_motif_node_has_its_own_connected_motif_as_truth(name, edges):
 def test_random_edges_inside_a_motif_are_not_its_truth():
     dataset = datasets.load("tree-cycles")
     data = dataset.data
-    inside = (data.motif[data.edge_index[0]] >= 0) & (
-        data.motif[data.edge_index[0]] == data.motif[data.edge_index[1]]
-    )
+    inside = (data.motif[data.edge_index[0]] >= 0) & (data.motif[data.edge_index[0]] == data.motif[data.edge_index[1]])
     assert int((data.edge_motif >= 0).sum()) == 60 * 12
     assert int(inside.sum()) >= 60 * 12
 

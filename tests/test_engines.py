@@ -156,9 +156,7 @@ def test_a_chunk_that_kills_every_worker_is_reported_and_the_rest_is_done(engine
     done: list[int] = []
     with pytest.raises(engines.ChunksFailed) as error:
         run(work, engine, on_chunk=lambda number, part: done.append(number), retries=1)
-    near = {
-        number for number, at in enumerate(range(0, 20, 3)) if any(abs(k - 30) < 4 for k in KEYS[at : at + 3])
-    }
+    near = {number for number, at in enumerate(range(0, 20, 3)) if any(abs(k - 30) < 4 for k in KEYS[at : at + 3])}
     assert {outcome.chunk[0] for outcome in error.value.failed} == near
     assert sorted([*done, *near]) == list(range(7))
     assert "2 times" in str(error.value)
@@ -170,9 +168,7 @@ def test_a_chunk_that_fails_by_itself_is_reported_and_the_rest_is_done(directory
     work = work_of("invalid")
     far = 5 * [k for k in KEYS if abs(k - 30) > 6]
     with pytest.raises(CF2Error, match=r"1 failed chunks of 1 keys.*\n.*key 30.*NaN"):
-        engines.explain_many(
-            work, [*far, 30], chunk_size=len(far) // 5, on_chunk=lambda n, part: done.append(n)
-        )
+        engines.explain_many(work, [*far, 30], chunk_size=len(far) // 5, on_chunk=lambda n, part: done.append(n))
     assert done == list(range(5))
 
 

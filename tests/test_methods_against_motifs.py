@@ -23,9 +23,7 @@ def mean_f1(motif: str, method: str, **settings: Any) -> float:
         subject = toy(motif, seed)
         options = {"seed": seed, **settings}
         if method in ("gem", "pgexplainer"):
-            options["trained"] = cf2.fit(
-                subject.model, subject.data, subject.learn, method=method, seed=seed, k=6
-            )
+            options["trained"] = cf2.fit(subject.model, subject.data, subject.learn, method=method, seed=seed, k=6)
         scores.append(f1(explain(subject, method, **options), subject.truth))
     return sum(scores) / len(scores)
 
@@ -53,9 +51,7 @@ def test_counterfactuals_flip_and_lead_random_sets_of_their_size(kind: str) -> N
         assert sum(size > 0 for size in sizes) >= 0.9 * len(sizes)
         assert all(e.necessary for e in found if e.size)
         largest = explain(subject, "random", k=max(sizes), seed=seed)
-        chance = f1(
-            explain(subject, "random", k=max(1, round(sum(sizes) / len(sizes))), seed=seed), subject.truth
-        )
+        chance = f1(explain(subject, "random", k=max(1, round(sum(sizes) / len(sizes))), seed=seed), subject.truth)
         assert f1(found, subject.truth) > 1.1 * chance
         assert cf2.metrics.pn(found) > cf2.metrics.pn(largest)
 

@@ -45,9 +45,7 @@ def graph() -> Data:
     return Data(x=x, edge_index=edge_index)
 
 
-def theirs(
-    model: torch.nn.Module, data: Data, node: int, features: bool
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+def theirs(model: torch.nn.Module, data: Data, node: int, features: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     """torch_geometric's masks, with its own random start reproducible from the seed."""
     explainer = Explainer(
         model.eval(),
@@ -122,9 +120,7 @@ def test_weights_and_messages_are_two_ways_to_mask() -> None:
         for kind in ("auto", "messages")
     )
     assert abs(by_weight.scores - by_message.scores).max() > 1e-3
-    assert (by_message.scores == 0).sum() > (
-        by_weight.scores == 0
-    ).sum()  # the outer hop matters by its degree only
+    assert (by_message.scores == 0).sum() > (by_weight.scores == 0).sum()  # the outer hop matters by its degree only
     with pytest.raises(cf2.CF2Error, match="masking"):
         cf2.explain(model, data, [7], method="gnnexplainer", masking="massages")
 

@@ -74,9 +74,7 @@ def test_saliency_is_the_slope_and_integrated_gradients_keep_the_sign() -> None:
     assert by_edge[0, 5] == pytest.approx(0.5)
     (signed,) = cf2.explain(Lights(), star(), [0], method="gradient", kind="integrated", threshold=0.9)
     assert edges(signed) == {(0, 1), (0, 2), (0, 3)}
-    assert dict(zip(map(tuple, signed.unit_edges.tolist()), signed.scores.tolist()))[0, 5] == pytest.approx(
-        -0.5
-    )
+    assert dict(zip(map(tuple, signed.unit_edges.tolist()), signed.scores.tolist()))[0, 5] == pytest.approx(-0.5)
     assert signed.evaluations == 3 * 20 + 2
 
 

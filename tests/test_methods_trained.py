@@ -50,9 +50,7 @@ def test_packed_equals_one_by_one(trained: cf2.Trained) -> None:
 
 def test_a_size_or_threshold_asked_for_replaces_that_of_the_training(trained: cf2.Trained) -> None:
     subject = toy("cycles", 0)
-    (two,) = cf2.explain(
-        subject.model, subject.data, subject.test[:1], method=trained.method, trained=trained, k=2
-    )
+    (two,) = cf2.explain(subject.model, subject.data, subject.test[:1], method=trained.method, trained=trained, k=2)
     assert two.size == 2
     (above,) = cf2.explain(
         subject.model, subject.data, subject.test[:1], method=trained.method, trained=trained, threshold=0.3
@@ -68,8 +66,7 @@ def test_the_seed_decides_the_training(method: str) -> None:
         for seed in (0, 0, 1)
     ]
     same, other = (
-        all(torch.equal(fits[0].tensors[name], fit.tensors[name]) for name in fits[0].tensors)
-        for fit in fits[1:]
+        all(torch.equal(fits[0].tensors[name], fit.tensors[name]) for name in fits[0].tensors) for fit in fits[1:]
     )
     assert same
     assert not other

@@ -199,9 +199,7 @@ def test_an_instance_with_nothing_to_mask_is_drawn_without_an_error(figures: lis
 def test_where_only_features_were_masked_the_edges_come_from_the_context() -> None:
     none = {"unit_edges": np.zeros((0, 2), dtype=np.int64), "unit_features": np.array([[0, 1], [2, 0]])}
     marks = {"scores": np.array([1.0, 0.0]), "selected": np.array([True, False])}
-    shown = scene(
-        replace(random_graph(12, 14), **none, **marks), {"graphs": {"0": {"edges": [[0, 1], [1, 2]]}}}
-    )
+    shown = scene(replace(random_graph(12, 14), **none, **marks), {"graphs": {"0": {"edges": [[0, 1], [1, 2]]}}})
     assert shown.nodes.tolist() == [0, 1, 2]
     assert shown.edges.tolist() == [[0, 1], [1, 2]]
     assert shown.marked.tolist() == [1, 0, 0]

@@ -46,9 +46,7 @@ def test_the_page_names_nothing_outside_of_itself(found: list[Explanations], tmp
     assert all(target.startswith("#") for target in re.findall(r'href="([^"]*)"', page))
 
 
-def test_every_explanation_is_a_row_and_every_instance_a_card(
-    found: list[Explanations], tmp_path: Path
-) -> None:
+def test_every_explanation_is_a_row_and_every_instance_a_card(found: list[Explanations], tmp_path: Path) -> None:
     page = write_report(found, tmp_path / "report.html").read_text()
     rows = data_of(page)["rows"]
     assert len(rows) == 2 * len(KEYS)

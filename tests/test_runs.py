@@ -205,11 +205,7 @@ def test_a_really_full_disk(tmp_path: Path) -> None:
     """The same on a file system of 64 KiB, where one can be mounted."""
     place = tmp_path / "small"
     place.mkdir()
-    if (
-        os.name != "posix"
-        or os.geteuid() != 0
-        or os.system(f"mount -t tmpfs -o size=64k none {place} 2>/dev/null")
-    ):
+    if os.name != "posix" or os.geteuid() != 0 or os.system(f"mount -t tmpfs -o size=64k none {place} 2>/dev/null"):
         pytest.skip("cannot mount a small file system here")
     try:
         run = make(place / "run", chunk_size=1)

@@ -88,9 +88,7 @@ def test_a_data_set_comes_with_its_model_and_the_papers_instances() -> None:
     keys = subject.keys()
     predicted = training.predict(subject.model, dataset)
     assert keys
-    assert all(
-        int(dataset.labels[k]) in dataset.positive and int(predicted[k]) in dataset.positive for k in keys
-    )
+    assert all(int(dataset.labels[k]) in dataset.positive and int(predicted[k]) in dataset.positive for k in keys)
     _, about = training.shipped("ba-shapes")
     assert set(keys) <= set(datasets.split(dataset, about.split["seed"])[1].tolist())
 

@@ -100,9 +100,7 @@ def test_features_can_be_removed_too() -> None:
     assert WhatIf(subject, found).ask(e, reds).changed
 
 
-def test_another_model_than_that_of_the_run_is_refused(
-    subject: Subject, found: dict[str, Explanations]
-) -> None:
+def test_another_model_than_that_of_the_run_is_refused(subject: Subject, found: dict[str, Explanations]) -> None:
     e = replace(found["cf2"][0], probabilities=np.array([0.3, 0.7], dtype=np.float32))
     with pytest.raises(CF2Error, match="other probabilities"):
         WhatIf(subject, {"cf2": Explanations((e,))}).ask(e, e.selected)
@@ -127,9 +125,7 @@ def test_a_button_answers_with_the_models_own_words(app: Any, found: dict[str, E
     assert [float(p) for p in now["data-probabilities"].split(",")] == pytest.approx(e.without, abs=1e-5)
 
 
-def test_clearing_a_box_removes_what_it_stands_for_and_keeps_the_rest(
-    app: Any, found: dict[str, Explanations]
-) -> None:
+def test_clearing_a_box_removes_what_it_stands_for_and_keeps_the_rest(app: Any, found: dict[str, Explanations]) -> None:
     e = found["cf2"][1]
     values = {"shown.data": {"key": e.key, "method": "cf2"}, "removed.data": [0], "features.value": []}
     units = list(range(e.num_units))
@@ -171,9 +167,7 @@ def test_what_if_on_500_edges_answers_in_under_100_ms() -> None:
     edge_index = torch.tensor(sorted(pairs)).t()
     torch.manual_seed(0)
     model = build("gcn", task="graph", num_features=8, num_classes=2, hidden=128, dense=3)
-    data = Data(
-        x=torch.rand(180, 8), edge_index=torch.cat([edge_index, edge_index.flip(0)], 1), y=torch.tensor([0])
-    )
+    data = Data(x=torch.rand(180, 8), edge_index=torch.cat([edge_index, edge_index.flip(0)], 1), y=torch.tensor([0]))
     subject = Subject(model=model, task="graph", graphs=[data], class_names=("a", "b"))
     found = {"cf2": explained(subject, [0], lambda i, p: np.arange(len(p)) < 10, "cf2")}
     app = build_app(subject, found)
@@ -188,13 +182,9 @@ def test_what_if_on_500_edges_answers_in_under_100_ms() -> None:
     assert statistics.median(seconds) < 0.1
 
 
-def test_a_page_of_ten_thousand_instances_comes_at_once(
-    found: dict[str, Explanations], subject: Subject
-) -> None:
+def test_a_page_of_ten_thousand_instances_comes_at_once(found: dict[str, Explanations], subject: Subject) -> None:
     some = found["cf2"].items
-    many = Explanations(
-        tuple(replace(some[i % len(some)], key=i) for i in range(10_000)), found["cf2"].context
-    )
+    many = Explanations(tuple(replace(some[i % len(some)], key=i) for i in range(10_000)), found["cf2"].context)
     app = build_app(subject, {"cf2": many})
     values = {
         "show.value": "all",
@@ -230,9 +220,7 @@ def test_the_list_filters_sorts_finds_and_stays_inside_its_pages(found: dict[str
     assert (last.number, last.pages) == (2, 3)
 
 
-@pytest.mark.parametrize(
-    ("number", "show", "sort"), [("x", "all", "run"), (0, "alll", "run"), (0, "all", None)]
-)
+@pytest.mark.parametrize(("number", "show", "sort"), [("x", "all", "run"), (0, "alll", "run"), (0, "all", None)])
 def test_the_list_refuses_what_it_does_not_know(
     found: dict[str, Explanations], number: Any, show: Any, sort: Any
 ) -> None:
@@ -324,9 +312,7 @@ def test_no_file_outside_of_the_assets_is_served(client: Any, path: str) -> None
     response = client.get(path)
     assert b"import annotations" not in response.data
     assert b"root:" not in response.data
-    assert (
-        response.status_code == 404 or 400 <= response.status_code < 500 or b"_dash-config" in response.data
-    )
+    assert response.status_code == 404 or 400 <= response.status_code < 500 or b"_dash-config" in response.data
 
 
 @pytest.mark.parametrize("method", ["put", "delete", "patch"])
@@ -400,7 +386,7 @@ def test_a_run_is_served_from_its_directory(tmp_path: Path) -> None:
     path = small_run(tmp_path)
     with pytest.raises(Stop):
         serve(path, port=0, root=tmp_path, ready=ready)
-    assert seen[0].startswith("http://localhost:")
+    assert seen[0].startswith("http://127.0.0.1:")
 
 
 def test_listening_beyond_this_machine_is_warned_of(tmp_path: Path) -> None:

@@ -197,9 +197,7 @@ def test_filters_and_pages_of_the_list(page: Any, found: dict[str, Explanations]
     page.wait_for_function(f"document.querySelector('#count').innerText === '{failed} of 30 instances'")
 
 
-def test_the_state_and_the_picture_can_be_saved(
-    page: Any, found: dict[str, Explanations], tmp_path: Path
-) -> None:
+def test_the_state_and_the_picture_can_be_saved(page: Any, found: dict[str, Explanations], tmp_path: Path) -> None:
     e = some(found, "cf2", True)
     pick(page, e.key)
     page.click("#without")
@@ -252,7 +250,5 @@ def test_a_molecule_is_drawn_with_its_atoms(browser: Any) -> None:
         page.goto(url)
         page.wait_for_selector("#now")
         page.wait_for_function("document.querySelector('#cytoscape')._cyreg?.cy.nodes().length === 14")
-        shown = page.evaluate(
-            "document.querySelector('#cytoscape')._cyreg.cy.nodes().map(n => n.data('label'))"
-        )
+        shown = page.evaluate("document.querySelector('#cytoscape')._cyreg.cy.nodes().map(n => n.data('label'))")
         assert shown == labels

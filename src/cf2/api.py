@@ -77,8 +77,8 @@ def explain(
     """Explain predictions of `model`: of nodes of one graph, or of graphs.
 
     `data` is a torch_geometric Data together with `nodes`, or a list or data set of Data. Options are `method`,
-    `edges`, `features`, `search`, `seed`, `output`, `device`, `directed`, `masking`, `target`, `trained`; any further keyword
-    is a setting of the method.
+    `edges`, `features`, `search`, `seed`, `output`, `device`, `directed`, `masking`, `target`, `trained`; any further
+    keyword is a setting of the method.
 
     >>> import cf2, torch
     >>> from torch_geometric.data import Data
@@ -141,4 +141,5 @@ def _source(data: Any, nodes: Any, directed: bool | None) -> Graph | Sequence[Da
         "Expected `data` to be a Data object, or a list or data set of them",
         got=f"a {type(data).__name__} of {type(data[0]).__name__}",
     )
-    return data
+    graphs: Sequence[Data] = data
+    return graphs

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from cf2 import __version__
-from cf2.terminal import bar, named_bar, out, percent, print_json, say, table
+from cf2 import options as o
+from cf2.terminal import COMPARED, bar, cell, compared, named_bar, out, percent, print_json, say, table
 
 app = typer.Typer(
     name="cf2",
@@ -21,15 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
-Root = Annotated[
-    Path | None, typer.Option("--data-root", help="Where the raw data sets are; else CF2_DATA, else the cache.")
-]
-Engine = Annotated[str, typer.Option(help="Where the work runs: local, processes or ray.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="How many workers; all cores if not given.")]
-Address = Annotated[str | None, typer.Option(help="The Ray cluster to use; a local one if not given.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]
-RunPath = Annotated[Path, typer.Argument(help="The directory of a run, made by `cf2 explain … --out`.")]
+DEMO, REPORT = Path("cf2-demo"), Path("report.html")
 
 
 def _version(asked: bool) -> None:
@@ -61,10 +53,10 @@ def _one_of(what: str, value: str, known: Any) -> str:
 
 @app.command()
 def demo(
-    directory: Annotated[Path, typer.Option("--out", help="Where the report goes.")] = Path("cf2-demo"),
-    nodes: Annotated[int, typer.Option(min=1, help="How many nodes to explain.")] = 30,
-    retrain: Annotated[bool, typer.Option("--retrain", help="Train the base model instead of loading it.")] = False,
-    as_json: Json = False,
+    directory: o.Directory = DEMO,
+    nodes: o.Nodes = 30,
+    retrain: o.Retrain = False,
+    as_json: o.Json = False,
 ) -> None:
     """Explain nodes of the embedded data set BA-Shapes by several methods, compare them, and write a report.
 
@@ -90,21 +82,12 @@ def demo(
     if as_json:
         print_json({"rows": rows, "report": str(path)})
         return
-    out.print(table(f"BA-Shapes, {len(results[0])} nodes, percent", COMPARED, [_compared(row) for row in rows]))
+    out.print(table(f"BA-Shapes, {len(results[0])} nodes, percent", COMPARED, [compared(row) for row in rows]))
     out.print(f"The report is at {path}", soft_wrap=True, highlight=False)
 
 
-COMPARED = ("method", "PN", "PS", "F_NS", "size", "F1 vs motif", "model runs", "s each")
-
-
-def _compared(row: dict[str, Any]) -> list[str]:
-    shares = [percent(row.get(name)) for name in ("pn", "ps", "fns")]
-    cost = [f"{row['evaluations']:.0f}", f"{row['seconds']:.3f}"]
-    return [row["method"], *shares, f"{row['size']:.2f}", percent(row.get("f1")), *cost]
-
-
 @app.command()
-def datasets(data_root: Root = None, as_json: Json = False) -> None:
+def datasets(data_root: o.Root = None, as_json: o.Json = False) -> None:
     """List the data sets with their statistics; edges are undirected, nodes and edges are means per graph.
 
     Example: cf2 datasets --json
@@ -117,21 +100,15 @@ def datasets(data_root: Root = None, as_json: Json = False) -> None:
         return
     names = ("name", "task", "graphs", "nodes", "edges", "classes", "features", "truth")
     there = [row for row in rows if "problem" not in row]
-    cells = [[_cell(row[name]) for name in names] for row in there]
+    cells = [[cell(row[name]) for name in names] for row in there]
     out.print(table("Data sets", names, cells))
     for row in rows:
         if "problem" in row:
             say(f"{row['name']} is not here. {row['problem']}")
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "–"
-    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-
-
 @app.command()
-def methods(as_json: Json = False) -> None:
+def methods(as_json: o.Json = False) -> None:
     """List the methods with one sentence each.
 
     Example: cf2 methods
@@ -147,13 +124,13 @@ def methods(as_json: Json = False) -> None:
 
 @app.command()
 def train(
-    dataset: Annotated[str, typer.Argument(help="The name of a data set; see `cf2 datasets`.")],
-    arch: Annotated[str, typer.Option(help="gcn, gin, gat or sage.")] = "gcn",
-    seed: Annotated[int, typer.Option(min=0, help="Decides the split and the first weights.")] = 0,
-    epochs: Annotated[int | None, typer.Option(min=1, help="As the data set's recipe says, if not given.")] = None,
-    path: Annotated[Path | None, typer.Option("--out", help="Where to save; without ending.")] = None,
-    data_root: Root = None,
-    as_json: Json = False,
+    dataset: o.Dataset,
+    arch: o.Arch = "gcn",
+    seed: o.Seed = 0,
+    epochs: o.Epochs = None,
+    path: o.TrainPath = None,
+    data_root: o.Root = None,
+    as_json: o.Json = False,
 ) -> None:
     """Train a base model on 80 % of a data set and save it as safetensors with a JSON description.
 
@@ -177,7 +154,11 @@ def train(
         )
     saved = training.save(path or Path(f"{dataset.replace(':', '-')}-{arch}-{seed}"), model, about)
     facts = {"dataset": dataset, "arch": arch, "seed": seed, "path": str(saved)}
-    facts |= {"train_accuracy": about.train_accuracy, "test_accuracy": about.test_accuracy, "seconds": about.seconds}
+    facts |= {
+        "train_accuracy": about.train_accuracy,
+        "test_accuracy": about.test_accuracy,
+        "seconds": about.seconds,
+    }
     if as_json:
         print_json(facts)
         return
@@ -186,28 +167,26 @@ def train(
 
 @app.command()
 def explain(
-    dataset: Annotated[str | None, typer.Argument(help="A data set with its shipped or given model.")] = None,
-    data: Annotated[
-        str | None, typer.Option(help="MODULE:FUNCTION that returns (model, data). This runs your code.")
-    ] = None,
-    method: Annotated[list[str] | None, typer.Option(help="See `cf2 methods`; may be given several times.")] = None,
-    nodes: Annotated[str | None, typer.Option(help="Ids of nodes or graphs, such as 3,17,40-44.")] = None,
-    path: Annotated[Path | None, typer.Option("--out", help="The directory of the run.")] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="A model saved by `cf2 train`.")] = None,
-    setting: Annotated[list[str] | None, typer.Option("--set", help="A setting, such as epochs=100.")] = None,
-    features: Annotated[bool, typer.Option(help="Explain by feature entries.")] = False,
-    edges: Annotated[bool, typer.Option(help="Explain by edges.")] = True,
-    search: Annotated[bool, typer.Option(help="Search for a verified set from the method's scores.")] = False,
-    seed: Annotated[int | None, typer.Option(min=0, help="Draw a random start; none: a fixed one.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Explain under so many seeds.")] = None,
-    max_units: Annotated[int | None, typer.Option(min=1, help="The most units an instance may have.")] = None,
-    reduce: Annotated[str | None, typer.Option(help="gradient: keep the units that matter most.")] = None,
-    resume: Resume = False,
-    engine: Engine = "local",
-    workers: Workers = None,
-    address: Address = None,
-    data_root: Root = None,
-    as_json: Json = False,
+    dataset: o.ExplainDataset = None,
+    data: o.Data = None,
+    method: o.Method = None,
+    nodes: o.ExplainNodes = None,
+    path: o.ExplainPath = None,
+    checkpoint: o.Checkpoint = None,
+    setting: o.Setting = None,
+    features: o.Features = False,
+    edges: o.Edges = True,
+    search: o.Search = False,
+    seed: o.ExplainSeed = None,
+    seeds: o.Seeds = None,
+    max_units: o.MaxUnits = None,
+    reduce: o.Reduce = None,
+    resume: o.Resume = False,
+    engine: o.Engine = "local",
+    workers: o.Workers = None,
+    address: o.Address = None,
+    data_root: o.Root = None,
+    as_json: o.Json = False,
 ) -> None:
     """Explain predictions, verify the explanations, and keep them in a run directory.
 
@@ -226,8 +205,8 @@ def explain(
     request = jobs.Request(
         path=path,
         methods=tuple(chosen),
-        settings=dict(_setting(text) for text in setting or ()),
-        keys=None if nodes is None else tuple(_ids(nodes)),
+        settings=dict(o.parse_setting(text) for text in setting or ()),
+        keys=None if nodes is None else tuple(o.parse_ids(nodes)),
         seeds=tuple(range(seeds)) if seeds else (seed,),
         edges=edges,
         features=features,
@@ -247,37 +226,15 @@ def explain(
         print_json({"run": str(path), "rows": rows})
         return
     title = f"{subject.description.get('dataset') or data}, {len(run.keys)} instances, percent"
-    out.print(table(title, (*COMPARED, "stability"), [[*_compared(r), percent(r.get("stability"))] for r in rows]))
+    out.print(table(title, (*COMPARED, "stability"), [[*compared(r), percent(r.get("stability"))] for r in rows]))
     out.print(f"The run is at {path}. Look at it: cf2 report {path} -o report.html", soft_wrap=True, highlight=False)
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    """`epochs=100` -> ("epochs", 100); what is not JSON is a string."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise typer.BadParameter(f"Expected a setting as NAME=VALUE, but got {text!r}.")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
-
-
-def _ids(text: str) -> list[int]:
-    """`3,17,40-44` -> the seven ids it names."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise typer.BadParameter(f"Expected ids such as 3,17,40-44, but got {text!r}.")
-        found += range(int(first), int(last if dash else first) + 1)
-    return found
 
 
 @app.command()
 def evaluate(
-    run: RunPath,
-    method: Annotated[str | None, typer.Option(help="One method of the run; the first if not given.")] = None,
-    as_json: Json = False,
+    run: o.RunPath,
+    method: o.EvaluateMethod = None,
+    as_json: o.Json = False,
 ) -> None:
     """Score a run: PN, PS, F_NS, size, and accuracy against the truth where it is known.
 
@@ -290,14 +247,14 @@ def evaluate(
     if as_json:
         print_json(rows[0] if len(rows) == 1 or method is None else rows)
         return
-    out.print(table(f"{run}, percent", COMPARED, [_compared(row) for row in rows]))
+    out.print(table(f"{run}, percent", COMPARED, [compared(row) for row in rows]))
 
 
 @app.command()
 def report(
-    run: RunPath,
-    path: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
-    pictures: Annotated[int, typer.Option(min=0, help="How many instances to draw.")] = 60,
+    run: o.RunPath,
+    path: o.ReportPath = REPORT,
+    pictures: o.Pictures = 60,
 ) -> None:
     """Write one self-contained HTML page about a run.
 
@@ -313,9 +270,9 @@ def report(
 
 @app.command()
 def serve(
-    run: RunPath,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8050,
-    host: Annotated[str, typer.Option(help="Only this machine, unless told otherwise.")] = "127.0.0.1",
+    run: o.RunPath,
+    port: o.Port = 8050,
+    host: o.Host = "127.0.0.1",
 ) -> None:
     """Open the what-if page for a run on this machine: cut edges and watch the prediction change.
 
@@ -328,25 +285,24 @@ def serve(
 
 @app.command()
 def reproduce(
-    path: Annotated[Path, typer.Option("--out", help="Where tables, figures and runs go.")],
-    table_name: Annotated[list[str] | None, typer.Option("--table", help="truth, causal, accuracy, …")] = None,
-    figure: Annotated[list[str] | None, typer.Option(help="alpha or cases.")] = None,
-    datasets: Annotated[str | None, typer.Option(help="Names, separated by commas.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Names, separated by commas.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Retrain the base models so many times.")] = 1,
-    resume: Resume = False,
-    engine: Engine = "local",
-    workers: Workers = None,
-    address: Address = None,
-    data_root: Root = None,
-    as_json: Json = False,
+    path: o.ReproducePath,
+    table_name: o.TableName = None,
+    figure: o.Figure = None,
+    datasets: o.Datasets = None,
+    methods: o.Methods = None,
+    seeds: o.ReproduceSeeds = 1,
+    resume: o.Resume = False,
+    engine: o.Engine = "local",
+    workers: o.Workers = None,
+    data_root: o.Root = None,
+    as_json: o.Json = False,
 ) -> None:
     """Fill the paper's tables and figures, beside the published values.
 
     Example: cf2 reproduce --table causal --datasets ba-shapes,tree-cycles --out runs/paper
     """
-    from cf2.experiments import reproduce as fill
-    from cf2.report.tables import terminal_tables
+    from cf2.experiments.reproduce import reproduce as fill
+    from cf2.report.tables import terminal
 
     with named_bar("reproducing") as step:
         result = fill(
@@ -360,13 +316,12 @@ def reproduce(
             resume=resume,
             engine=engine,
             workers=workers,
-            address=address,
             progress=step,
         )
     if as_json:
         print_json(result)
         return
-    for shown in terminal_tables(result):
+    for shown in terminal(result):
         out.print(shown)
     for name, why in result.get("missing", {}).items():
         say(f"{name} is left out. {why}")
@@ -375,9 +330,9 @@ def reproduce(
 
 @app.command()
 def bench(
-    full: Annotated[bool, typer.Option("--full", help="Measure the curves of the documentation, too.")] = False,
-    data_root: Root = None,
-    as_json: Json = False,
+    full: o.Full = False,
+    data_root: o.Root = None,
+    as_json: o.Json = False,
 ) -> None:
     """Measure speed as ratios within one run, one thread each.
 

@@ -53,7 +53,7 @@ class Computation:
         busy = torch.from_numpy(pointer).diff().nonzero().flatten()
         if not len(busy):
             return start
-        probes = busy[torch.linspace(0, len(busy) - 1, PROBES).long()].unique().tolist()
+        probes = sorted(set(busy[torch.linspace(0, len(busy) - 1, PROBES).long()].tolist()))
         for hops in range(start, start + 3):
             near, far = (self._outputs([self.cut(n, h) for n in probes]) for h in (hops, hops + 1))
             if torch.allclose(near, far, atol=SAME):

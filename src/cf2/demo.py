@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def compare(chosen: Subject, nodes: int, progress: Callable[[str, int], None]) -
             keys,
             method=method,
             seed=seed,
-            progress=lambda steps, name=method: progress(name, steps),
+            progress=partial(progress, method),
             **settings,
         )
         yield Explanations(found.items, {**context, "method": method})

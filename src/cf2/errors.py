@@ -33,9 +33,7 @@ def require(condition: bool, expected: str, *, got: object = _NOTHING, do: str =
         raise CF2Error(expected, got=got, do=do)
 
 
-def require_number(
-    name: str, value: object, low: float, high: float = float("inf"), *, integer: bool = False
-) -> None:
+def require_number(name: str, value: object, low: float, high: float = float("inf"), *, integer: bool = False) -> None:
     """Refuse anything but a number (or a whole number) from `low` to `high`, both included."""
     kinds: tuple[type, ...] = (int,) if integer else (int, float)
     good = isinstance(value, kinds) and not isinstance(value, bool)

@@ -121,7 +121,9 @@ class Explanation:
         """The inverse of `to_dict`."""
         values = dict(row)
         for name, (dtype, shape) in ARRAYS.items():
-            flat = np.asarray(list(map(list, values[name])) if shape == (-1, 2) else values[name], dtype=dtype)
+            flat: np.ndarray = np.asarray(
+                list(map(list, values[name])) if shape == (-1, 2) else values[name], dtype=dtype
+            )
             values[name] = flat.reshape(shape)
         return Explanation(**values)
 
@@ -218,7 +220,9 @@ class Explanations(Sequence[Explanation]):
         """Write a `.parquet` or `.json` file that `cf2.load` reads back exactly."""
         path = Path(path)
         require(
-            path.suffix in (".parquet", ".json"), "Expected a path that ends in .parquet or .json", got=repr(str(path))
+            path.suffix in (".parquet", ".json"),
+            "Expected a path that ends in .parquet or .json",
+            got=repr(str(path)),
         )
         if path.suffix == ".json":
             text = json.dumps({"format": FORMAT, "context": self.context, "explanations": [e.to_dict() for e in self]})

@@ -83,7 +83,5 @@ def with_masks(found: Sequence[Explanation], masks: Any) -> list[tuple[Explanati
     if isinstance(masks, Mapping):
         known = {e.key: masks.get(e.key, masks.get(str(e.key))) for e in found}  # JSON has only string keys
         return [(e, known[e.key]) for e in found if known[e.key] is not None]
-    require(
-        len(masks) == len(found), f"Expected one mask an explanation, {len(found)}", got=f"{len(masks)} masks"
-    )
+    require(len(masks) == len(found), f"Expected one mask an explanation, {len(found)}", got=f"{len(masks)} masks")
     return [(e, mask) for e, mask in zip(found, masks) if mask is not None]

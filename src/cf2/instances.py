@@ -138,7 +138,8 @@ def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
         f"Expected {where} to have an `edge_index` of shape [2, edges]",
         got=_shape(edge_index),
     )
-    assert isinstance(x, Tensor) and isinstance(edge_index, Tensor)
+    assert isinstance(x, Tensor)
+    assert isinstance(edge_index, Tensor)
     require(x.size(0) > 0, f"Expected {where} to have at least one node", got="an empty graph")
     require(
         edge_index.dtype == torch.int64,
@@ -198,14 +199,10 @@ def _extras(data: Any, num_nodes: int, num_edges: int) -> Extras:
 
 def _take_extras(extras: Extras, nodes: Tensor, edges: Tensor) -> Extras:
     rows = {"node": nodes, "edge": edges}
-    return {
-        name: (kind, value if kind == "graph" else value[rows[kind]]) for name, (kind, value) in extras.items()
-    }
+    return {name: (kind, value if kind == "graph" else value[rows[kind]]) for name, (kind, value) in extras.items()}
 
 
-def _compress(
-    ends: np.ndarray, num_nodes: int, direction: Direction
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _compress(ends: np.ndarray, num_nodes: int, direction: Direction) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     tail, head = ends
     anchor, other = {"in": (head, tail), "out": (tail, head)}.get(
         direction, (np.concatenate([head, tail]), np.concatenate([tail, head]))
@@ -216,9 +213,7 @@ def _compress(
     return pointer, other[order], order % max(ends.shape[1], 1)
 
 
-def _reach(
-    index: tuple[np.ndarray, np.ndarray, np.ndarray], node: int, hops: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _reach(index: tuple[np.ndarray, np.ndarray, np.ndarray], node: int, hops: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes up to `hops` away (sorted) and the ids of the edges at those less than `hops` away (sorted)."""
     pointer, neighbour, edge_id = index
     nodes = frontier = np.array([node], dtype=np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,10 @@ class Request:
 
 def subject(dataset: str | None, data: str | None, checkpoint: Path | None, root: Path | None) -> Subject:
     """A data set with its model, or what the user's own function returns."""
-    return from_function(data) if dataset is None else from_dataset(dataset, checkpoint=checkpoint, root=root)
+    if dataset is not None:
+        return from_dataset(dataset, checkpoint=checkpoint, root=root)
+    assert data is not None
+    return from_function(data)
 
 
 def total(request: Request) -> int:
@@ -73,9 +76,9 @@ def explain(chosen: Subject, request: Request, progress: Callable[[int], None]) 
 
 def _settings_of(method: str, request: Request) -> dict[str, Any]:
     """The settings that this method knows; one that no method of the request knows is an error."""
-    known = {name: get(name).settings.__dataclass_fields__ for name in request.methods}
+    known = {name: {f.name for f in fields(get(name).settings)} for name in request.methods}
     for name in request.settings:
-        if not any(name in fields for fields in known.values()):
+        if not any(name in own for own in known.values()):
             get(method).make_settings({name: None})
     return {name: value for name, value in request.settings.items() if name in known[method]}
 
@@ -110,7 +113,9 @@ def summaries(run: Run, method: str | None = None) -> list[dict[str, Any]]:
         found = run.explanations(name)
         if not len(found):
             raise CF2Error(
-                f"Expected finished explanations by {name!r} in {run.path}", got="none", do="Run it with --resume."
+                f"Expected finished explanations by {name!r} in {run.path}",
+                got="none",
+                do="Run it with --resume.",
             )
         chosen = run.subject()
         masks = {e.key: mask for e in found if (mask := chosen.truth(e.key)) is not None}

@@ -20,9 +20,7 @@ def refuse_changes(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -
     before, now = dict(_flat(old)), dict(_flat(new))
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if changed:
-        says = "; ".join(
-            f"{name} was {few(before.get(name))}, is {few(now.get(name))}" for name in changed[:5]
-        )
+        says = "; ".join(f"{name} was {few(before.get(name))}, is {few(now.get(name))}" for name in changed[:5])
         raise CF2Error(
             f"Expected the same choices as the run in {str(path)!r} was started with",
             got=f"others: {says}",

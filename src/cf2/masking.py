@@ -86,10 +86,8 @@ class _Lookup:
     def __call__(self, edge_index: Tensor, weight: Tensor) -> Tensor:
         if _same(edge_index, self.edge_index):
             return weight
-        for known, place in self.known:
-            if _same(edge_index, known):
-                break
-        else:
+        place = next((place for known, place in self.known if _same(edge_index, known)), None)
+        if place is None:
             place = self._place(edge_index)
             self.known.append((edge_index.clone(), place))
         return torch.cat([weight, weight.new_ones(1)])[place]
@@ -121,9 +119,7 @@ def sparse_features(model: torch.nn.Module, x: Tensor, product: Callable[[Tensor
 
     def before(layer: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         given = inputs[0] if inputs else None
-        reading.append(
-            isinstance(given, Tensor) and given.shape == x.shape and given.data_ptr() == x.data_ptr()
-        )
+        reading.append(isinstance(given, Tensor) and given.shape == x.shape and given.data_ptr() == x.data_ptr())
         return (x[:1], *inputs[1:]) if reading[-1] else None
 
     def after(layer: Any, inputs: tuple[Any, ...], out: Tensor) -> Tensor:
@@ -134,10 +130,9 @@ def sparse_features(model: torch.nn.Module, x: Tensor, product: Callable[[Tensor
 
     with ExitStack() as stack:
         for module in model.modules():
-            if isinstance(module, torch.nn.Linear | Linear) and module.weight.dim() == 2:
-                if module.weight.size(1) == x.size(1):
-                    stack.callback(module.register_forward_pre_hook(before).remove)
-                    stack.callback(module.register_forward_hook(after).remove)
+            if isinstance(module, torch.nn.Linear | Linear) and module.weight.shape[1:] == x.shape[1:]:
+                stack.callback(module.register_forward_pre_hook(before).remove)
+                stack.callback(module.register_forward_hook(after).remove)
         yield
 
 

@@ -136,13 +136,15 @@ def summary(found: Sequence[Explanation]) -> dict[str, Any]:
 
 
 def jaccard(one: Explanation, other: Explanation) -> float:
-    """The overlap of two explanations of the same instance; two empty ones are equal."""
-    sets = [
-        {("edge", *pair) for pair in e.edges.tolist()} | set(map(tuple, e.features.tolist()))
-        for e in (one, other)
-    ]
-    union = sets[0] | sets[1]
-    return len(sets[0] & sets[1]) / len(union) if union else 1.0
+    """The overlap of the units of two explanations of the same instance; two empty ones are equal."""
+    first, second = _units(one), _units(other)
+    union = first | second
+    return len(first & second) / len(union) if union else 1.0
+
+
+def _units(e: Explanation) -> set[tuple[Any, ...]]:
+    edges = e.unit_edges[e.selected[: len(e.unit_edges)]].tolist()
+    return {("edge", *pair) for pair in edges} | {("feature", *pair) for pair in e.features.tolist()}
 
 
 def stability(found: Sequence[Explanation]) -> float:
@@ -150,9 +152,7 @@ def stability(found: Sequence[Explanation]) -> float:
     groups: dict[tuple[int, str], list[Explanation]] = {}
     for e in found:
         groups.setdefault((e.key, e.method), []).append(e)
-    overlaps = [
-        jaccard(a, b) for group in groups.values() for a, b in combinations(group, 2) if a.seed != b.seed
-    ]
+    overlaps = [jaccard(a, b) for group in groups.values() for a, b in combinations(group, 2) if a.seed != b.seed]
     require(
         len(overlaps) > 0,
         "Expected explanations of the same key under at least two seeds",
@@ -228,9 +228,7 @@ def intervals(found: Sequence[Explanation], masks: Any = None, data: Any = None)
         "fns": bootstrap(np.stack([necessary, sufficient], 1), _fns_of_draws),
         "size": bootstrap([e.size for e in found]),
     }
-    rows = (
-        [] if masks is None else [instance_scores(e, mask, data)[:4] for e, mask in with_masks(found, masks)]
-    )
+    rows = [] if masks is None else [instance_scores(e, mask, data)[:4] for e, mask in with_masks(found, masks)]
     if rows:
         table = np.array(rows)
         ranges |= {name: bootstrap(table[:, column]) for column, name in enumerate(("acc", "pr", "re", "f1"))}
@@ -261,9 +259,7 @@ def soft(work: Work, found: Sequence[Explanation]) -> dict[str, float]:
     This is how explanations are often scored, and it flatters: the model never sees such half edges.
     """
     by_key = {e.key: e for e in _some(found)}
-    require(
-        len(by_key) == len(found), "Expected one explanation a key", got=f"{len(found)} of {len(by_key)} keys"
-    )
+    require(len(by_key) == len(found), "Expected one explanation a key", got=f"{len(found)} of {len(by_key)} keys")
     only: list[bool] = []
     without: list[bool] = []
     with Session(work) as session:
@@ -271,9 +267,7 @@ def soft(work: Work, found: Sequence[Explanation]) -> dict[str, float]:
             rows = [by_key[instance.key] for instance in chunk.instances]
             scores = np.concatenate([e.scores for e in rows])
             if len(scores) != chunk.pack.num_units:
-                raise CF2Error(
-                    "Expected explanations of the same units as the work's", got=f"{len(scores)} units"
-                )
+                raise CF2Error("Expected explanations of the same units as the work's", got=f"{len(scores)} units")
             mask = torch.from_numpy(scores).to(chunk.y.device)
             with torch.no_grad(), chunk.predictor.masked(chunk.pack) as run:
                 only += (run(mask).argmax(1) == chunk.y).tolist()

@@ -74,9 +74,7 @@ class GraphGNN(nn.Module):
         return logits
 
 
-def _embed(
-    convs: nn.ModuleList, readout: str, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None
-) -> Tensor:
+def _embed(convs: nn.ModuleList, readout: str, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
     """The hidden state after the last layer, or those after all layers side by side."""
     states = []
     for conv in convs:

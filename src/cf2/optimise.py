@@ -141,7 +141,7 @@ def _run(
             logits = adam.logits.requires_grad_()
             mask = logits.sigmoid()
             P = probabilities(torch.cat([mask if name == "only" else 1 - mask for name in passes]))
-            parts = dict(zip(passes, P.split(pack.size)))
+            parts = dict(zip(passes, torch.split(P, pack.size)))
             step = Step(mask, owner, parts.get("only"), parts.get("without"), y, rows)
             loss = objective(step)
             if not math.isfinite(float(loss.detach().sum())):

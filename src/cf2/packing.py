@@ -15,7 +15,6 @@ from torch import Tensor
 from cf2.errors import CF2Error
 from cf2.instances import Extras, Instance
 
-
 WIDE, SPARSE = (
     512,
     0.1,
@@ -130,7 +129,7 @@ class Pack:
 
     def split(self, values: Tensor) -> list[Tensor]:
         """A value a unit -> one tensor an instance."""
-        return list(values.split(self.units.tolist()))
+        return list(torch.split(values, self.units.tolist()))
 
 
 def pointer(counts: Tensor) -> Tensor:
@@ -211,10 +210,7 @@ def _wide(instances: Sequence[Instance]) -> Entries | None:
 
 def _pack_extras(instances: Sequence[Instance]) -> Extras:
     names = [name for name in instances[0].extras if all(name in i.extras for i in instances)]
-    return {
-        name: (instances[0].extras[name][0], torch.cat([i.extras[name][1] for i in instances]))
-        for name in names
-    }
+    return {name: (instances[0].extras[name][0], torch.cat([i.extras[name][1] for i in instances])) for name in names}
 
 
 def chunks(costs: Sequence[int], budget: int) -> Iterator[slice]:

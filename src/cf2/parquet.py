@@ -53,7 +53,7 @@ def _lists(values: list[np.ndarray], dtype: type, shape: tuple[int, ...], kind: 
 
     pointer = np.zeros(len(values) + 1, dtype=np.int32)
     np.cumsum([len(value) for value in values], out=pointer[1:])
-    parts = [value.astype(dtype, copy=False).reshape(-1) for value in values]
+    parts: list[np.ndarray] = [value.astype(dtype, copy=False).reshape(-1) for value in values]
     flat = np.concatenate([np.zeros(0, dtype), *parts])
     inner = pa.array(flat)
     if shape == PAIRS:

@@ -53,7 +53,8 @@ class Predictor:
         self.device = here if device is None else torch.device(device)
         self._origin = here
         self._parameters = _parameters(model)
-        self._by_weight = masking == "auto" and self.takes("edge_weight")
+        reads = getattr(model, "supports_edge_weight", True)  # torch_geometric's GIN takes and drops them
+        self._by_weight = masking == "auto" and self.takes("edge_weight") and reads
         self._removing = False
         self._sparse: bool | None = None  # whether wide features can be read by their non-zero entries
         self._open: list[Any] = []
@@ -166,14 +167,10 @@ class Predictor:
             return value if self._sparse else pack.dense(value)
         if not masked:
             return pack.x
-        scale = torch.ones_like(pack.x).index_put(
-            (pack.entry_row, pack.entry_column), mask[pack.entry_unit].float()
-        )
+        scale = torch.ones_like(pack.x).index_put((pack.entry_row, pack.entry_column), mask[pack.entry_unit].float())
         return pack.x * scale
 
-    def _call(
-        self, pack: Pack, x: Tensor, edge_index: Tensor, soft: Tensor | None, stay: Tensor | None
-    ) -> Tensor:
+    def _call(self, pack: Pack, x: Tensor, edge_index: Tensor, soft: Tensor | None, stay: Tensor | None) -> Tensor:
         extras = {
             name: value if kind != "edge" or stay is None else value[stay]
             for name, (kind, value) in pack.extras.items()
@@ -194,9 +191,7 @@ class Predictor:
                 if self._parameters is None:
                     out = self.model(Data(x=x, edge_index=edge_index, **extras))
                 else:
-                    out = self.model(
-                        x, edge_index, **{k: v for k, v in extras.items() if k in self._parameters}
-                    )
+                    out = self.model(x, edge_index, **{k: v for k, v in extras.items() if k in self._parameters})
         except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
             raise CF2Error(
                 f"Expected the model to run on a graph of {x.size(0)} nodes and {edge_index.size(1)} edges",

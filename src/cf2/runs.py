@@ -231,14 +231,18 @@ def create_run(
         warn_of_versions(run.manifest)
         run.known = subject
     else:
-        about = {"format": FORMAT, "created": datetime.now(UTC).isoformat(timespec="seconds")}
-        manifest = plain({**about, "versions": versions(), **plan, "jobs": []})
-        with writing(path):
-            (path / SHARDS).mkdir(parents=True, exist_ok=True)
-        write_json(path / CONTEXT, subject.context(keys))
-        run = Run(path, manifest, subject)
+        run = _begin(path, plan, subject)
     run.add(method, settings, seed, search)
     return run
+
+
+def _begin(path: Path, plan: dict[str, Any], subject: Subject) -> Run:
+    """A directory with everything but a manifest, which comes with the first job."""
+    about = {"format": FORMAT, "created": datetime.now(UTC).isoformat(timespec="seconds")}
+    with writing(path):
+        (path / SHARDS).mkdir(parents=True, exist_ok=True)
+    write_json(path / CONTEXT, subject.context(plan["keys"]))
+    return Run(path, plain({**about, "versions": versions(), **plan, "jobs": []}), subject)
 
 
 def open_run(path: str | Path) -> Run:
@@ -277,9 +281,7 @@ def _same(one: Explanation, other: Explanation) -> bool:
 
 
 def _refuse_occupied(path: Path, resume: bool) -> None:
-    require(
-        not path.exists() or path.is_dir(), "Expected a directory for the run", got=f"the file {str(path)!r}"
-    )
+    require(not path.exists() or path.is_dir(), "Expected a directory for the run", got=f"the file {str(path)!r}")
     if not path.is_dir():
         return
     ours = {SHARDS, CONTEXT}  # what a run that was killed before its first manifest leaves

@@ -29,9 +29,7 @@ from cf2.instances import Graph, check_nodes
 from cf2.work import Work, labels_of
 
 SHIPPED = "shipped"
-RETURNS = (
-    "(model, data), (model, graphs) or a dict with `model`, `data`, and perhaps `nodes` and `class_names`"
-)
+RETURNS = "(model, data), (model, graphs) or a dict with `model`, `data`, and perhaps `nodes` and `class_names`"
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,15 +106,11 @@ class Subject:
         mask = self.truth(key)
         if mask is None:
             return None
-        pairs: list[list[int]] = (
-            self.graphs[0 if self.task == "node" else key].edge_index[:, mask].t().tolist()
-        )
+        pairs: list[list[int]] = self.graphs[0 if self.task == "node" else key].edge_index[:, mask].t().tolist()
         return pairs
 
 
-def from_dataset(
-    name: str, *, checkpoint: str | Path | None = None, root: str | Path | None = None
-) -> Subject:
+def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str | Path | None = None) -> Subject:
     """A data set of ours with the model that ships for it, or with the one saved at the path `checkpoint`."""
     model, about = training.shipped(name) if checkpoint is None else training.load(checkpoint)
     dataset = datasets.load(name, root=root, seed=about.dataset_seed)
@@ -136,9 +130,7 @@ def from_dataset(
         "weights": fingerprint(model.state_dict().values()),
     }
     recipe = about.recipe
-    line = (
-        f"{recipe.arch}, {recipe.layers} layers of {recipe.hidden}, test accuracy {about.test_accuracy:.3f}"
-    )
+    line = f"{recipe.arch}, {recipe.layers} layers of {recipe.hidden}, test accuracy {about.test_accuracy:.3f}"
     task: Literal["node", "graph"] = "node" if dataset.task == "node" else "graph"
     return Subject(
         model=model,
@@ -163,9 +155,7 @@ def from_function(spec: str) -> Subject:
     model, data = given["model"], given["data"]
     single = isinstance(data, Data)
     graphs: Sequence[Data] = [data] if single else data
-    tensors = [
-        value for graph in graphs for value in (graph.x, graph.edge_index) if isinstance(value, Tensor)
-    ]
+    tensors = [value for graph in graphs for value in (graph.x, graph.edge_index) if isinstance(value, Tensor)]
     description = {
         "kind": "function",
         "function": spec,
@@ -227,18 +217,12 @@ def _call(spec: str) -> dict[str, Any]:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             missing = error.name == module_name or (error.name or "") == module_name.partition(".")[0]
-            what = (
-                "no such module"
-                if missing
-                else f"a module that imports {error.name!r}, which is not installed"
-            )
+            what = "no such module" if missing else f"a module that imports {error.name!r}, which is not installed"
             raise CF2Error(
                 f"Expected to import {module_name!r} from {os.getcwd()} or from what is installed", got=what
             ) from error
         except Exception as error:
-            raise CF2Error(
-                f"Expected to import {module_name!r}", got=f"{type(error).__name__}: {error}"
-            ) from error
+            raise CF2Error(f"Expected to import {module_name!r}", got=f"{type(error).__name__}: {error}") from error
         function = getattr(module, function_name, None)
         require(
             callable(function),
@@ -260,9 +244,7 @@ def _unfold(spec: str, returned: Any) -> dict[str, Any]:
     if isinstance(returned, Mapping):
         given = dict(returned)
         unknown = set(given) - {"model", "data", "nodes", "class_names"}
-        require(
-            not unknown, f"Expected {spec} to return {RETURNS}", got=f"the entry {sorted(map(str, unknown))}"
-        )
+        require(not unknown, f"Expected {spec} to return {RETURNS}", got=f"the entry {sorted(map(str, unknown))}")
     elif isinstance(returned, tuple | list) and len(returned) == 2:
         given = {"model": returned[0], "data": returned[1]}
     else:

@@ -13,7 +13,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.logging import RichHandler
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from cf2.errors import CF2Error
@@ -25,7 +32,9 @@ err = Console(stderr=True)
 def guarded(command: Callable[[], Any]) -> None:
     """Run a command: 0 if it worked, 1 if it failed, 2 for bad usage, never a traceback for bad input."""
     logging.basicConfig(
-        level=logging.INFO, format="%(message)s", handlers=[RichHandler(console=err, show_path=False, show_time=False)]
+        level=logging.INFO,
+        format="%(message)s",
+        handlers=[RichHandler(console=err, show_path=False, show_time=False)],
     )
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread a process; more cores mean more workers
     try:
@@ -67,13 +76,18 @@ def _clean(value: Any) -> Any:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """A plain table: the first column to the left, numbers to the right."""
+    """A plain table: words to the left, numbers to the right."""
     shown = Table(title=title, title_justify="left", header_style="bold", title_style="bold")
     for position, name in enumerate(columns):
-        shown.add_column(name, justify="left" if position == 0 else "right")
+        numbers = position and all(_numeric(str(row[position])) for row in rows)
+        shown.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         shown.add_row(*(_plain(str(cell)) for cell in row))
     return shown
+
+
+def _numeric(text: str) -> bool:
+    return text == "–" or text.replace(".", "").replace(",", "").replace("-", "").isdigit()
 
 
 @contextmanager
@@ -82,7 +96,13 @@ def bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     if not err.is_terminal:
         yield lambda steps: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=err, transient=True) as progress:
         task = progress.add_task(label, total=total)
         yield lambda steps: progress.advance(task, steps)
@@ -94,7 +114,14 @@ def named_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
     if not err.is_terminal:
         yield lambda text, done, total: None
         return
-    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=err, transient=True) as progress:
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+    ) as progress:
         task = progress.add_task(label, total=None)
         yield lambda text, done, total: progress.update(task, description=text, completed=done, total=total)
 
@@ -102,3 +129,20 @@ def named_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
 def percent(value: float | None) -> str:
     """0.7207 -> 72.1; nothing where there is no number."""
     return "–" if value is None or not math.isfinite(value) else f"{100 * value:.1f}"
+
+
+def cell(value: Any) -> str:
+    """A value of any kind in a cell of a table."""
+    if isinstance(value, bool):
+        return "yes" if value else "–"
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+COMPARED = ("method", "PN", "PS", "F_NS", "size", "F1 vs motif", "model runs", "s each")
+
+
+def compared(row: dict[str, Any]) -> list[str]:
+    """One method's row of a comparison, under `COMPARED`."""
+    shares = [percent(row.get(name)) for name in ("pn", "ps", "fns")]
+    cost = [f"{row['evaluations']:.0f}", f"{row['seconds']:.3f}"]
+    return [row["method"], *shares, f"{row['size']:.2f}", percent(row.get("f1")), *cost]

@@ -103,9 +103,7 @@ def default_class_share(model: nn.Module, dataset: Dataset, test_ids: Tensor) ->
 def _fit(model: nn.Module, batches: _Batches, recipe: Recipe, progress: Progress | None) -> None:
     optimiser = torch.optim.Adam(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
     steps = max(1, recipe.epochs * len(batches))
-    decay = (
-        torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps) if recipe.schedule == "cosine" else None
-    )
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps) if recipe.schedule == "cosine" else None
     model.train()
     for epoch in range(1, recipe.epochs + 1):
         loss_sum, right, seen = 0.0, 0, 0

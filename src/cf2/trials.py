@@ -80,11 +80,15 @@ class Trials:
         necessary, without = self.without(rows, sets)
         return Outcome(sufficient, necessary, only, without)
 
-    def passes(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """Whether sets pass both tests; the second is run only where the first is passed."""
-        good, _ = self.without(rows, sets)
-        left = good.nonzero().flatten()
-        good[left], _ = self.only(rows[left], sets[left])
+    def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None) -> Tensor:
+        """Whether sets pass both tests, or those of (sufficient, necessary) that they `need` to [R, 2].
+
+        The second test is run only where the first is passed.
+        """
+        good = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        for column, test in ((1, self.without), (0, self.only)):
+            run = (good if need is None else good & need[:, column]).nonzero().flatten()
+            good[run], _ = test(rows[run], sets[run])
         return good
 
     def only(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:

@@ -85,9 +85,7 @@ class Session:
         trained = work.trained
         given = trained.merge(work.method, work.settings) if isinstance(trained, Trained) else work.settings
         self.settings = self.method.make_settings(given)
-        self.predictor = Predictor(
-            work.model, work.task, output=work.output, device=work.device, masking=work.masking
-        )
+        self.predictor = Predictor(work.model, work.task, output=work.output, device=work.device, masking=work.masking)
         known = work.settled or Settled()
         self.computation = (
             Computation(self.predictor, work.source, hops=known.hops, full=known.full)
@@ -105,7 +103,9 @@ class Session:
         self.predictor.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.predictor.__exit__(kind, error, trace)
 
     def settle(self, keys: Sequence[int]) -> Work:
@@ -130,6 +130,11 @@ class Session:
             y = P.argmax(1)
             if self.work.classes is not None:
                 y = torch.tensor([self.work.classes[i.key] for i in part], device=y.device)
+                require(
+                    int(y.min()) >= 0 and int(y.max()) < P.size(1),
+                    f"Expected every class in `target` to be from 0 to {P.size(1) - 1}",
+                    got=y.tolist(),
+                )
             packed = packed.to(self.predictor.device)
             chunk = Chunk(self.predictor, part, packed, P, y, self.work.seed, self.work.trained)
             limit = self.work.max_units
@@ -178,9 +183,10 @@ def labels_of(source: Any, keys: Sequence[int]) -> dict[int, int] | None:
     """The true classes of the keys, where the data has them as whole numbers."""
     if isinstance(source, Data):
         y = getattr(source, "y", None)
-        usable = isinstance(y, Tensor) and not y.is_floating_point() and y.dim() == 1
-        return {key: int(y[key]) for key in keys} if usable else None
+        if not isinstance(y, Tensor) or y.is_floating_point() or y.dim() != 1:
+            return None
+        return {key: int(y[key]) for key in keys}
     values = {key: getattr(source[key], "y", None) for key in keys}
     if not all(isinstance(v, Tensor) and v.numel() == 1 and not v.is_floating_point() for v in values.values()):
         return None
-    return {key: int(v) for key, v in values.items()}
+    return {key: int(v) for key, v in values.items() if v is not None}

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,25 +27,53 @@ from cf2.work import Work
 LOOPED = 6  # instances of a rival's loop; its time per explanation does not depend on their number
 EPOCHS = 500
 Figures = dict[str, float]
-Say = Callable[[str], None]
+Progress = Callable[[str, int, int], None]  # what is measured, how many are done, of how many
 
 
-def run(*, sections: Sequence[str] | None = None, root: str | None = None, say: Say | None = None) -> Figures:
+def run(
+    *,
+    full: bool = False,
+    out: str | Path = "docs",
+    sections: Sequence[str] | None = None,
+    curves: Sequence[str] | None = None,
+    root: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Figures:
     """The figures of the named sections, or of all: ratios, and seconds under names that end in `_seconds`.
 
-    A ratio above 1 says how many times faster we are, except where its name says what it is.
+    A ratio above 1 says how many times faster we are, except where its name says what it is. With `full`, the
+    curves are measured too, and everything is written as `benchmarks.md` with plots under `out`.
     """
+    from cf2.bench.curves import CURVES
+    from cf2.bench.page import write_page
+
+    chosen = _known("a section", sections, SECTIONS)
+    varied = _known("a curve", curves, CURVES) if full else []
+    say = progress or (lambda label, done, total: None)
+    total = len(chosen) + len(varied)
     figures: Figures = {}
-    for name in SECTIONS if sections is None else sections:
-        if name not in SECTIONS:
-            raise unknown_name("a section of the benchmark", name, SECTIONS)
-        if say is not None:
-            say(name)
-        figures |= SECTIONS[name](root)
-    return {name: float(f"{value:.4g}") for name, value in figures.items()}
+    for done, name in enumerate(chosen):
+        say(name, done, total)
+        figures |= {key: float(f"{value:.4g}") for key, value in SECTIONS[name](root).items()}
+    made = []
+    for done, name in enumerate(varied, start=len(chosen)):
+        say(name, done, total)
+        made.append(CURVES[name]())
+    if full:
+        missing = [name for name in dict.fromkeys([*SECTIONS, *CURVES]) if name not in (*chosen, *varied)]
+        write_page(Path(out), figures, made, missing)
+    return figures
 
 
-def against_gnnexplainer(root: str | None = None) -> Figures:
+def _known(kind: str, names: Sequence[str] | None, known: Iterable[str]) -> list[str]:
+    known = list(known)
+    for name in names or ():
+        if name not in known:
+            raise unknown_name(f"{kind} of the benchmark", name, known)
+    return known if names is None else list(names)
+
+
+def against_gnnexplainer(root: str | Path | None = None) -> Figures:
     """Packed against looped, the same 500 epochs; and the verified method against the loop."""
     figures: Figures = {}
     molecular = molecules(root)
@@ -75,7 +104,7 @@ def _compare(subject: Subject, keys: Sequence[int], trained: bool) -> Figures:
     return figures
 
 
-def against_pgexplainer(root: str | None = None) -> Figures:
+def against_pgexplainer(root: str | Path | None = None) -> Figures:
     """The verified method against PGExplainer, whose training is shared by the instances that it explains."""
     subject = molecules(root) or shapes()
     keys = subject.keys()[:LOOPED]
@@ -84,7 +113,7 @@ def against_pgexplainer(root: str | None = None) -> Figures:
     return {"pgexplainer_seconds": looped, "verified_vs_pgexplainer": looped / seconds}
 
 
-def extraction(root: str | None = None) -> Figures:
+def extraction(root: str | Path | None = None) -> Figures:
     """Cutting and explaining nodes of 10⁶ nodes and 10⁷ edges against the same ones of 10⁴ and 10⁵."""
     cuts, explained = {}, {}
     for count in (1, 100):
@@ -118,7 +147,7 @@ def cut_seconds(work: Work, nodes: Sequence[int]) -> float:
         return cpu(lambda: [computation.cut(node, hops) for node in nodes]) / len(nodes)
 
 
-def workers(root: str | None = None, instances: int = 640, engine: str = "processes") -> Figures:
+def workers(root: str | Path | None = None, instances: int = 640, engine: str = "processes") -> Figures:
     """Throughput of two workers over that of one, on the wall clock: it needs two idle cores."""
     if engines.cores() < 2:
         return {}

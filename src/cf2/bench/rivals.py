@@ -48,9 +48,7 @@ def _explainer(subject: Subject, algorithm: Any, kind: str) -> Any:
     from torch_geometric.explain import Explainer
 
     config = {"mode": "multiclass_classification", "task_level": subject.task, "return_type": "raw"}
-    return Explainer(
-        subject.model, algorithm, explanation_type=kind, edge_mask_type="object", model_config=config
-    )
+    return Explainer(subject.model, algorithm, explanation_type=kind, edge_mask_type="object", model_config=config)
 
 
 def _explain(subject: Subject, explainer: Any, keys: Sequence[int]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch import nn
@@ -18,7 +21,7 @@ BLOCK = 10_000  # nodes of the graph whose copies make the larger ones
 DEGREE = 10  # directed edges a node, so a block has 10⁵
 
 
-def molecules(root: str | None = None) -> Subject | None:
+def molecules(root: str | Path | None = None) -> Subject | None:
     """Mutag₀ with its shipped model (hidden size 128), where the data is."""
     try:
         return subjects.from_dataset("mutag0", root=root)
@@ -33,8 +36,6 @@ def shapes() -> Subject:
 
 def resized(subject: Subject, hidden: int) -> Subject:
     """The same data with an untrained model of another hidden size, which costs what a trained one costs."""
-    from dataclasses import replace
-
     dataset = subject.dataset
     assert dataset is not None
     recipe = replace(training.RECIPES[dataset.name], hidden=hidden)

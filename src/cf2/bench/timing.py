@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from cf2.engines.processes import worker_context
 from cf2.errors import CF2Error
 from cf2.masking import single_thread
 from cf2.work import Session, Work
@@ -38,8 +38,7 @@ def per_explanation(work: Work, keys: Sequence[int]) -> float:
 
 def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
     """What a function returns, and by how many MiB it raised the peak memory of a process of its own."""
-    methods = multiprocessing.get_all_start_methods()
-    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+    context = worker_context()
     ours, theirs = context.Pipe()
     process = context.Process(target=_measured, args=(theirs, function, arguments))
     process.start()

@@ -57,9 +57,7 @@ class Description:
             ("instances", self.split["train"] + self.split["test"], len(dataset)),
         ]
         different = [
-            f"{what}: {mine!r} in the model, {theirs!r} here"
-            for what, mine, theirs in pairs
-            if mine != theirs
+            f"{what}: {mine!r} in the model, {theirs!r} here" for what, mine, theirs in pairs if mine != theirs
         ]
         if different:
             return different

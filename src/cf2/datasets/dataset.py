@@ -37,9 +37,7 @@ class Dataset:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require(
-            self.task in ("node", "graph"), "Expected `task` to be 'node' or 'graph'", got=repr(self.task)
-        )
+        require(self.task in ("node", "graph"), "Expected `task` to be 'node' or 'graph'", got=repr(self.task))
         require(
             len(self.graphs) == 1 if self.task == "node" else len(self.graphs) > 0,
             f"Expected data set {self.name!r} to have {'one graph' if self.task == 'node' else 'graphs'}",

@@ -42,9 +42,7 @@ DIGESTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 def mutag(root: str | Path | None = None) -> Dataset:
     """Mutagenicity: 4,337 molecules; label 0 is the mutagen."""
     graphs = _read("Mutagenicity", root)
-    return Dataset(
-        "mutag", "graph", graphs, 2, len(ATOMS), ("mutagen", "non-mutagen"), (MUTAGEN,), atoms=ATOMS
-    )
+    return Dataset("mutag", "graph", graphs, 2, len(ATOMS), ("mutagen", "non-mutagen"), (MUTAGEN,), atoms=ATOMS)
 
 
 def mutag0(root: str | Path | None = None) -> Dataset:
@@ -53,13 +51,9 @@ def mutag0(root: str | Path | None = None) -> Dataset:
     The labels are those of Mutag, so the class to explain is 0, the mutagen.
     """
     directory = _raw("Mutagenicity", root)
-    tensors = storage.processed(
-        "mutag0", directory, list(DIGESTS["Mutagenicity"]), lambda: _make_mutag0(root)
-    )
+    tensors = storage.processed("mutag0", directory, list(DIGESTS["Mutagenicity"]), lambda: _make_mutag0(root))
     graphs = storage.unpack(tensors)
-    return Dataset(
-        "mutag0", "graph", graphs, 2, len(ATOMS), ("mutagen", "non-mutagen"), (MUTAGEN,), atoms=ATOMS
-    )
+    return Dataset("mutag0", "graph", graphs, 2, len(ATOMS), ("mutagen", "non-mutagen"), (MUTAGEN,), atoms=ATOMS)
 
 
 def nci1(root: str | Path | None = None) -> Dataset:
@@ -141,12 +135,8 @@ def _files(name: str) -> list[str]:
 
 
 def _raw(name: str, root: str | Path | None) -> Path:
-    require(
-        name.replace("_", "").replace("-", "").isalnum(), "Expected the name of a TUDataset", got=repr(name)
-    )
-    directory = storage.raw_directory(
-        root, "TUDataset", name, _files(name), lambda into: _download(name, into)
-    )
+    require(name.replace("_", "").replace("-", "").isalnum(), "Expected the name of a TUDataset", got=repr(name))
+    directory = storage.raw_directory(root, "TUDataset", name, _files(name), lambda into: _download(name, into))
     storage.verify(directory, DIGESTS.get(name, {}))
     return directory
 
@@ -163,9 +153,7 @@ def _parse(name: str, directory: Path) -> dict[str, Tensor]:
     try:
         data, slices, _ = read_tu_data(str(directory), name)
     except (ValueError, IndexError, RuntimeError) as error:
-        raise CF2Error(
-            f"Expected the raw files of {name} in {directory} to be readable", got=error
-        ) from error
+        raise CF2Error(f"Expected the raw files of {name} in {directory} to be readable", got=error) from error
     ends = slices["edge_index"]
     if data.x is None:
         data.x = torch.ones(int(data.num_nodes or 0), 1)

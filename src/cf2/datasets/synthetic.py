@@ -182,15 +182,11 @@ def ba_2motifs(seed: int = 0) -> Dataset:
         sketch = _barabasi_albert(20, 1, rng)
         sketch.plant((HOUSE, FIVE_CYCLE)[label], 0, anchor=_below(20, rng))
         data = sketch.finish()
-        graphs.append(
-            Data(x=data.x, edge_index=data.edge_index, y=torch.tensor([label]), truth=data.edge_motif >= 0)
-        )
+        graphs.append(Data(x=data.x, edge_index=data.edge_index, y=torch.tensor([label]), truth=data.edge_motif >= 0))
     return Dataset("ba-2motifs", "graph", graphs, 2, WIDTH, ("house", "cycle"), (0, 1), seed=seed)
 
 
-def _node_dataset(
-    name: str, data: Data, classes: tuple[str, ...], positive: tuple[int, ...], seed: int
-) -> Dataset:
+def _node_dataset(name: str, data: Data, classes: tuple[str, ...], positive: tuple[int, ...], seed: int) -> Dataset:
     return Dataset(name, "node", [data], len(classes), WIDTH, classes, positive, seed=seed)
 
 

@@ -53,9 +53,7 @@ def _outcome(ray: Any, done: Any, chunk: Chunk, retries: int) -> Outcome:
 _SESSIONS: dict[str, Session] = {}  # in a Ray worker: the model is loaded once for all of its chunks
 
 
-def _explain(
-    token: str, parts: list[Any], keys: list[int], directory: str
-) -> tuple[list[Explanation] | None, str]:
+def _explain(token: str, parts: list[Any], keys: list[int], directory: str) -> tuple[list[Explanation] | None, str]:
     import ray
     import torch
 
@@ -105,9 +103,7 @@ def _connected(address: str | None, workers: int | None, size: int) -> Iterator[
                 ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             raise CF2Error(
-                f"Expected a Ray cluster at {address!r}"
-                if address
-                else "Expected to start Ray on this machine",
+                f"Expected a Ray cluster at {address!r}" if address else "Expected to start Ray on this machine",
                 got=str(error).strip().splitlines()[0],
             ) from error
     try:

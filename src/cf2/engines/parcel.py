@@ -81,6 +81,4 @@ class _Unpickler(pickle.Unpickler):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the array may be read-only, and nobody writes to it
             tensor = torch.from_numpy(array)
-        return (
-            torch.nn.Parameter(tensor, gradient) if kind == "parameter" else tensor.requires_grad_(gradient)
-        )
+        return torch.nn.Parameter(tensor, gradient) if kind == "parameter" else tensor.requires_grad_(gradient)

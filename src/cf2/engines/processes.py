@@ -43,7 +43,7 @@ class _Worker:
 class _Pool:
     def __init__(self, message: bytes, layout: Layout, size: int, retries: int) -> None:
         self.message, self.layout, self.size, self.retries = message, layout, size, retries
-        self.context = _context()
+        self.context = worker_context()
         self.workers: list[_Worker] = []
         self.again: deque[Chunk] = deque()
         self.deaths: dict[int, int] = {}
@@ -121,9 +121,7 @@ class _Pool:
         if count <= self.retries:
             self.again.appendleft(first)
             return None
-        return Outcome(
-            first, reason=f"its worker process died {count} times, {_death(worker.process.exitcode)}"
-        )
+        return Outcome(first, reason=f"its worker process died {count} times, {_death(worker.process.exitcode)}")
 
 
 def _death(code: int | None) -> str:
@@ -133,7 +131,7 @@ def _death(code: int | None) -> str:
     return f"with exit code {code}"
 
 
-def _context() -> Any:
+def worker_context() -> Any:
     """Workers are forked from a server that has imported everything and nothing else, where there is one.
 
     That starts them at once and shares the memory of the libraries. The server is made with one thread.

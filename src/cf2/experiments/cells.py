@@ -49,12 +49,11 @@ class Laboratory:
     workers: int | None = None
     progress: Progress | None = None
     missing: dict[str, str] = field(default_factory=dict)  # data sets that are not there, and why
-    seconds: dict[tuple[str, str], float] = field(
-        default_factory=dict
-    )  # an explanation, by column and method
+    seconds: dict[tuple[str, str], float] = field(default_factory=dict)  # an explanation, by column and method
     total: int = 0
     done: int = 0
     _subjects: dict[tuple[str, BaseSeed], Subject] = field(default_factory=dict)
+    _keys: dict[tuple[str, BaseSeed], list[int]] = field(default_factory=dict)
 
     def subject(self, name: str, seed: BaseSeed) -> Subject | None:
         """The base model of a data set, trained if it must be; None if the data is not there."""
@@ -79,14 +78,20 @@ class Laboratory:
             training.save(path, *training.train(datasets.load(name, root=self.root), seed=seed))
         return from_dataset(name, checkpoint=path, root=self.root)
 
+    def keys(self, name: str, seed: BaseSeed) -> list[int]:
+        """What the paper explains of a data set under a base model; it takes a pass over all the data."""
+        if (name, seed) not in self._keys:
+            subject = self.subject(name, seed)
+            assert subject is not None
+            self._keys[name, seed] = subject.keys()
+        return self._keys[name, seed]
+
     def say(self, label: str) -> None:
         """Tell what is being done."""
         if self.progress is not None:
             self.progress(label, self.done, self.total)
 
-    def run(
-        self, column: Column, method: str, seed: BaseSeed, *, place: str = "", **changes: Any
-    ) -> Run | None:
+    def run(self, column: Column, method: str, seed: BaseSeed, *, place: str = "", **changes: Any) -> Run | None:
         """The finished run that holds the cell; None without the data, or where the method does not apply."""
         subject = self.subject(column.dataset, seed) if column.allows(method) else None
         if subject is None:
@@ -96,6 +101,7 @@ class Laboratory:
         run = create_run(
             self.out / "runs" / base / (place or column.name),
             subject=subject,
+            keys=self.keys(column.dataset, seed),
             method=method,
             settings=settings_for(method, column) | changes,
             seed=draw_seed(method, seed),

@@ -92,13 +92,9 @@ def method_rows(
     rows = []
     for column in columns:
         found = {
-            method: cells
-            for method in methods
-            if (cells := _cells(lab, column, method, seeds, "causal" in tables))
+            method: cells for method in methods if (cells := _cells(lab, column, method, seeds, "causal" in tables))
         }
-        ceilings = [
-            ceiling([cells[place] for cells in found.values()]) for place in range(len(seeds)) if found
-        ]
+        ceilings = [ceiling([cells[place] for cells in found.values()]) for place in range(len(seeds)) if found]
         for method, cells in found.items():
             if "causal" in tables:
                 shares = [causal_values(cell) | {"ceiling": top} for cell, top in zip(cells, ceilings)]
@@ -106,17 +102,13 @@ def method_rows(
                 rows.append(row | _with_interval(shares, cells) | _beside(paper.CAUSAL, column, method))
             if "truth" in tables and column.truth and method != "truth":
                 masks = _masks(lab, column, cells, seeds)
-                values = [
-                    metrics.truth(cell, mask) | {"fns": metrics.fns(cell)} for cell, mask in zip(cells, masks)
-                ]
+                values = [metrics.truth(cell, mask) | {"fns": metrics.fns(cell)} for cell, mask in zip(cells, masks)]
                 row = {"table": "truth", "dataset": column.name, "method": method}
                 rows.append(row | _with_interval(values, cells, masks) | _beside(paper.TRUTH, column, method))
     return rows
 
 
-def _cells(
-    lab: Laboratory, column: Column, method: str, seeds: Sequence[BaseSeed], causal: bool
-) -> list[Explanations]:
+def _cells(lab: Laboratory, column: Column, method: str, seeds: Sequence[BaseSeed], causal: bool) -> list[Explanations]:
     if not causal and not column.truth:
         return []
     cells = [lab.explanations(column, method, seed) for seed in seeds]
@@ -153,9 +145,7 @@ def correlation_rows(rows: Sequence[Row], columns: Sequence[Column]) -> list[Row
         "all": tuple(method for method in paper.METHODS if method != "truth"),
     }
     for column in columns:
-        table = {
-            row["method"]: row for row in rows if row["table"] == "truth" and row["dataset"] == column.name
-        }
+        table = {row["method"]: row for row in rows if row["table"] == "truth" and row["dataset"] == column.name}
         for group, names in groups.items():
             known = [table[name] for name in names if name in table]
             if len(known) < (4 if group != "all" else 5):
@@ -191,9 +181,7 @@ def over_seeds(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return row | {"interval": ranges, "seeds": list(values)}
 
 
-def _with_interval(
-    values: list[dict[str, Any]], cells: list[Explanations], masks: Any = None
-) -> dict[str, Any]:
+def _with_interval(values: list[dict[str, Any]], cells: list[Explanations], masks: Any = None) -> dict[str, Any]:
     row = over_seeds(values)
     if len(values) == 1:
         ranges = metrics.intervals(cells[0], None if masks is None else masks[0])
@@ -201,9 +189,7 @@ def _with_interval(
     return row
 
 
-def _masks(
-    lab: Laboratory, column: Column, cells: Sequence[Explanations], seeds: Sequence[BaseSeed]
-) -> list[Any]:
+def _masks(lab: Laboratory, column: Column, cells: Sequence[Explanations], seeds: Sequence[BaseSeed]) -> list[Any]:
     """The planted edges of the explained keys, one mapping a base model."""
     masks = []
     for seed, cell in zip(seeds, cells):

@@ -77,9 +77,7 @@ def draw_alpha(rows: Sequence[dict[str, Any]], out: Path) -> list[str]:
     return _write(figure, out, "alpha")
 
 
-def draw_cases(
-    lab: Laboratory, columns: Sequence[Column], seed: BaseSeed
-) -> tuple[list[dict[str, Any]], list[str]]:
+def draw_cases(lab: Laboratory, columns: Sequence[Column], seed: BaseSeed) -> tuple[list[dict[str, Any]], list[str]]:
     """One instance a data set, explained by three methods, beside the truth."""
     chosen = []
     for column in columns:

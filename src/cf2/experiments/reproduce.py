@@ -124,10 +124,7 @@ def _count(
         1
         for column in columns
         for method in methods
-        if wanted
-        and column.allows(method)
-        and (column.truth or not truth_only)
-        and _there(lab, column, bases)
+        if wanted and column.allows(method) and (column.truth or not truth_only) and _there(lab, column, bases)
     )
     alphas = len(paper.ALPHAS) * sum(c.name in paper.ALPHA_COLUMNS and _there(lab, c, bases) for c in columns)
     cases = len(pictures.CASE_METHODS) * sum(c.truth and _there(lab, c, bases) for c in columns)
@@ -146,9 +143,7 @@ def _cost(lab: Laboratory) -> list[dict[str, Any]]:
     ]
 
 
-def _choose(
-    kind: str, given: Sequence[str] | None, known: Sequence[str], default: Sequence[str] | None
-) -> Any:
+def _choose(kind: str, given: Sequence[str] | None, known: Sequence[str], default: Sequence[str] | None) -> Any:
     if given is None:
         return default
     for name in given:
@@ -174,9 +169,7 @@ def _occupy(out: Path, resume: bool) -> None:
             raise CF2Error(
                 "Expected an empty or new directory for the results",
                 got=f"{str(out)!r}, which holds {(foreign or there)[0]}",
-                do=""
-                if foreign
-                else "Pass --resume (resume=True) to go on with it, or choose another directory.",
+                do="" if foreign else "Pass --resume (resume=True) to go on with it, or choose another directory.",
             )
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)

@@ -56,7 +56,8 @@ def relax(chunk: Chunk, settings: Relaxed) -> Descent:
     lam = scale(chunk.pack.units, settings.lam)
 
     def objective(step: Step) -> Tensor:
-        assert step.only is not None and step.without is not None
+        assert step.only is not None
+        assert step.without is not None
         return cf2_loss(
             size(step.mask, step.owner, step.size),
             step.only,

@@ -117,9 +117,7 @@ def contributions(chunk: Chunk, candidates: int) -> Tensor:
 def fit(chunks: Sequence[Chunk], settings: Settings, seed: int) -> Trained:
     """Distil the target subgraphs, then train the auto-encoder to give their edges weight."""
     growth = [contributions(chunk, settings.candidates) for chunk in chunks]
-    wanted = [
-        ((rank_within(g, c.pack) < settings.distilled) & (g > 0)).float() for g, c in zip(growth, chunks)
-    ]
+    wanted = [((rank_within(g, c.pack) < settings.distilled) & (g > 0)).float() for g, c in zip(growth, chunks)]
     made = batches(chunks, settings.batch)
     goals = torch.split(torch.cat(wanted), [batch.pack.num_units for batch in made])
     with torch.random.fork_rng(devices=[]):

@@ -19,14 +19,14 @@ from cf2.methods.method import Chunk, Method, Ranking, check_choice, choose
 from cf2.objectives import cross_entropy, entropy, mean_within, size
 from cf2.optimise import Step, descend, start
 
-MEAN_SIZE = 1.5
+MEAN_SIZE = 0.5
 
 
 @dataclass(frozen=True)
 class Settings:
     """`k` units, or those above `threshold` (0.5 if neither is given), and the coefficients of the loss.
 
-    `edge_size` weighs the sum of the edge masks; None weighs their mean by 1.5, for graphs of every size.
+    `edge_size` weighs the sum of the edge masks; None weighs their mean by 0.5, for graphs of every size.
     """
 
     k: int | None = None

@@ -36,9 +36,7 @@ class Trained:
         from safetensors.torch import save_file
 
         path = Path(path)
-        require(
-            path.suffix == ".safetensors", "Expected a path that ends in .safetensors", got=repr(str(path))
-        )
+        require(path.suffix == ".safetensors", "Expected a path that ends in .safetensors", got=repr(str(path)))
         plain = {"format": FORMAT, "method": self.method, "settings": self.settings, "facts": self.facts}
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors.items()}
         save_file(tensors, path, metadata={"cf2": json.dumps(plain)})
@@ -66,9 +64,7 @@ def load_trained(path: str | Path) -> Trained:
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
-    require(
-        path.is_file(), "Expected a file of a trained explainer", got=f"{str(path)!r}, which is not there"
-    )
+    require(path.is_file(), "Expected a file of a trained explainer", got=f"{str(path)!r}, which is not there")
     try:
         with safe_open(path, framework="pt") as stored:
             plain = json.loads((stored.metadata() or {})["cf2"])

@@ -204,6 +204,4 @@ class CFGNNExplainer(_Algorithm):
         masking: Masking = "auto",
         **settings: Any,
     ) -> None:
-        super().__init__(
-            "cf-gnnexplainer", settings, soft=soft, seed=seed, directed=directed, masking=masking
-        )
+        super().__init__("cf-gnnexplainer", settings, soft=soft, seed=seed, directed=directed, masking=masking)

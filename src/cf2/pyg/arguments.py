@@ -55,9 +55,7 @@ def question(
             constants[name] = value
             continue
         if kind == "graph":  # rides on the nodes of its graph, so that it is cut and packed with them
-            value = value[
-                x.new_zeros(x.size(0), dtype=torch.long) if batch is None else batch.to(value.device)
-            ]
+            value = value[x.new_zeros(x.size(0), dtype=torch.long) if batch is None else batch.to(value.device)]
         own = name if kind == "edge" and name.startswith("edge_") else f"{_CARRIER[kind]}_{name}"
         names[own] = name
         data[own] = value
@@ -104,6 +102,7 @@ class _Bound(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
+        self.supports_edge_weight = getattr(model, "supports_edge_weight", True)
 
         def forward(x: Tensor, edge_index: Tensor, **given: Any) -> Any:
             arguments = dict(constants)

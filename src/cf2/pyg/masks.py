@@ -16,8 +16,6 @@ from torch_geometric.visualization import visualize_graph
 from cf2.errors import require
 from cf2.explanation import Explanation, Explanations
 
-VERDICTS = ("sufficient", "necessary", "minimal", "optimal")
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -37,6 +35,22 @@ class VerifiedExplanation(Masks):  # type: ignore[misc]
     `optimal` are True where they hold for every one, False where one fails, None where one was not checked.
     """
 
+    @property
+    def sufficient(self) -> bool | None:
+        return _all([one.sufficient for one in self.cf2])
+
+    @property
+    def necessary(self) -> bool | None:
+        return _all([one.necessary for one in self.cf2])
+
+    @property
+    def minimal(self) -> bool | None:
+        return _all([one.minimal for one in self.cf2])
+
+    @property
+    def optimal(self) -> bool | None:
+        return _all([one.optimal for one in self.cf2])
+
     def each(self) -> list[VerifiedExplanation]:
         """One explanation for each node or graph that was asked for, with masks and verdicts of its own."""
         require(
@@ -52,9 +66,7 @@ class VerifiedExplanation(Masks):  # type: ignore[misc]
             parts.append(fill(part, [one], self._layout))
         return parts
 
-    def _apply_masks(
-        self, node_mask: Tensor | None = None, edge_mask: Tensor | None = None
-    ) -> VerifiedExplanation:
+    def _apply_masks(self, node_mask: Tensor | None = None, edge_mask: Tensor | None = None) -> VerifiedExplanation:
         """The subgraph; a node at the end of a kept edge stays, even if none of its features was chosen."""
         if node_mask is not None and self.node_mask.size(0) != self.num_nodes:
             node_mask = None  # a mask of columns is about no node in particular
@@ -76,12 +88,10 @@ class VerifiedExplanation(Masks):  # type: ignore[misc]
 
 
 def fill(out: VerifiedExplanation, found: Iterable[Explanation], layout: Layout) -> VerifiedExplanation:
-    """Write masks and verdicts of the explanations onto `out`, which holds the graph."""
+    """Write the explanations and their masks onto `out`, which holds the graph."""
     items = tuple(found)
     out._layout = layout
     out.cf2 = Explanations(items, {"method": items[0].method})
-    for name in VERDICTS:
-        out[name] = _all([getattr(one, name) for one in items])
     device = out.edge_index.device
     if layout.edges:
         ends = out.edge_index.cpu().numpy()

@@ -37,9 +37,7 @@ def bars(
             left += span * value
         best = int(np.argmax(values))
         text = f"{shorten(names[best], 13)} {round_probability(values[best])}"
-        parts.append(
-            Markup('<text class="cf2-row" x="{}" y="{}">{}</text>').format(start + span + 8, y + 15, text)
-        )
+        parts.append(Markup('<text class="cf2-row" x="{}" y="{}">{}</text>').format(start + span + 8, y + 15, text))
     label = "; ".join(f"{title}: {names[int(np.argmax(v))]} {float(np.max(v)):.2f}" for title, v in rows)
     return Markup('<svg class="cf2-bars" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
         start + span + 136, len(rows) * height, label, Markup("").join(parts)
@@ -70,12 +68,8 @@ def histogram(series: Sequence[tuple[str, Sequence[int]]]) -> Markup:
     height = len(series) * (tall + 22) + 14
     for place in range(0, len(bins) - 1, max(1, (len(bins) - 1) // 8)):
         x = f"{left + (place + 0.5) * wide:.1f}"
-        parts.append(
-            Markup('<text class="cf2-small" x="{}" y="{}">{}</text>').format(x, height - 12, int(bins[place]))
-        )
-    return Markup(
-        '<svg class="cf2-histogram" viewBox="0 0 700 {}" role="img" aria-label="{}">{}</svg>'
-    ).format(
+        parts.append(Markup('<text class="cf2-small" x="{}" y="{}">{}</text>').format(x, height - 12, int(bins[place])))
+    return Markup('<svg class="cf2-histogram" viewBox="0 0 700 {}" role="img" aria-label="{}">{}</svg>').format(
         height,
         f"Distribution of explanation sizes: {', '.join(name for name, _ in series)}",
         Markup("").join(parts),
@@ -86,9 +80,7 @@ def whisker(low: float, value: float, high: float, top: float = 1.0) -> Markup:
     """A bar from 0 to `value` on a scale that ends at `top`, with the interval drawn over it."""
     scale = 100.0 / max(top, 1e-9)
     a, b, c = (f"{scale * max(0.0, v):.1f}" for v in (low, value, high))
-    inner = Markup('<rect x="0" y="3" width="{}" height="8" fill="{}" fill-opacity=".55"/>').format(
-        b, OKABE_ITO[4]
-    )
+    inner = Markup('<rect x="0" y="3" width="{}" height="8" fill="{}" fill-opacity=".55"/>').format(b, OKABE_ITO[4])
     inner += Markup('<path class="cf2-range" d="M{0} 7H{1}M{0} 4V10M{1} 4V10"/>').format(a, c)
     return Markup(
         '<svg class="cf2-whisker" viewBox="-1 0 102 14" width="102" height="14" aria-hidden="true">{}</svg>'

@@ -126,22 +126,16 @@ def _molecule(axes: Any, shown: Scene) -> bool:
 def _legend(axes: Any, shown: Scene) -> None:
     from matplotlib.lines import Line2D
 
-    keys = (
-        [Line2D([], [], color=EXPLANATION, linewidth=3.2, label="explanation")] if shown.chosen.any() else []
-    )
+    keys = [Line2D([], [], color=EXPLANATION, linewidth=3.2, label="explanation")] if shown.chosen.any() else []
     if shown.has_truth:
         keys.append(Line2D([], [], color=TRUTH, linewidth=8, alpha=0.42, label="known truth"))
     dot: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 9}
     if shown.target >= 0:
-        keys.append(
-            Line2D([], [], markerfacecolor="none", markeredgecolor=TARGET, label="explained node", **dot)
-        )
+        keys.append(Line2D([], [], markerfacecolor="none", markeredgecolor=TARGET, label="explained node", **dot))
     if shown.marked.any():
         keys.append(Line2D([], [], color="#F0E442", label="features in the explanation", **dot))
     if keys:
-        axes.legend(
-            handles=keys, loc="upper center", bbox_to_anchor=(0.5, 0.02), frameon=False, fontsize=8, ncols=4
-        )
+        axes.legend(handles=keys, loc="upper center", bbox_to_anchor=(0.5, 0.02), frameon=False, fontsize=8, ncols=4)
 
 
 def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> None:

@@ -85,9 +85,7 @@ def _page(groups: list[tuple[str, Explanations]], pictures: int, rows: int, titl
         for e in found:
             if e.key in drawn:
                 by_key[e.key].append((name, e))
-    listed = [
-        _row(e, name, names) for name, found in groups for e in found.items[: max(1, rows // len(groups))]
-    ]
+    listed = [_row(e, name, names) for name, found in groups for e in found.items[: max(1, rows // len(groups))]]
     data = context.get("dataset")
     return {
         "title": title or (f"Explanations of {data}" if data else "Explanations"),
@@ -185,9 +183,7 @@ def _panel(
     arrow = "→" if e.directed else "–"
     return {
         "name": name,
-        "picture": svg.picture(drawn, label, molecule=is_molecule(context))
-        if len(drawn.nodes)
-        else Markup(""),
+        "picture": svg.picture(drawn, label, molecule=is_molecule(context)) if len(drawn.nodes) else Markup(""),
         "bars": charts.bars([(title, values.tolist()) for title, values in rows], said),
         "sentences": words,
         "caption": drawn.caption,

@@ -35,9 +35,7 @@ def drawing(scene: Scene, width: int = 420, height: int = 320) -> str | None:
     # Black means "the colour of the text", so that the same drawing works on a dark page.
     text = re.sub(r"#000000", "currentColor", text)
     return (
-        _lines("cf2-true", scene.edges[scene.true], where)
-        + _lines("cf2-bond", scene.edges[scene.chosen], where)
-        + text
+        _lines("cf2-true", scene.edges[scene.true], where) + _lines("cf2-bond", scene.edges[scene.chosen], where) + text
     )
 
 
@@ -104,9 +102,7 @@ def _prepare(scene: Scene) -> Any:
         place.SetAtomPosition(atom, Point3D(x * 1.5, y * 1.5, 0.0))
         molecule.GetAtomWithIdx(atom).SetIntProp("scene", atom)
     molecule.AddConformer(place, assignId=True)
-    special = set(scene.edges[scene.chosen | scene.true].reshape(-1).tolist()) | set(
-        np.flatnonzero(scene.marked)
-    )
+    special = set(scene.edges[scene.chosen | scene.true].reshape(-1).tolist()) | set(np.flatnonzero(scene.marked))
     gone = [a for a in range(len(scene.nodes)) if a not in special and _folds(molecule.GetAtomWithIdx(a))]
     for atom in gone:
         (heavy,) = molecule.GetAtomWithIdx(atom).GetNeighbors()
@@ -129,9 +125,7 @@ def _draw(drawer: Any, molecule: Any, scene: Scene, own_lines: bool) -> dict[int
     options = drawer.drawOptions()
     options.clearBackground = False
     options.useDefaultAtomPalette()
-    palette = (
-        dict(ELEMENTS) | dict.fromkeys(HALOGENS, (0.0, 0.55, 0.40)) | {6: (0, 0, 0), 1: (0.45, 0.45, 0.45)}
-    )
+    palette = dict(ELEMENTS) | dict.fromkeys(HALOGENS, (0.0, 0.55, 0.40)) | {6: (0, 0, 0), 1: (0.45, 0.45, 0.45)}
     options.updateAtomPalette({**palette, 0: (0, 0, 0)})
     options.bondLineWidth = 1.6
     options.highlightBondWidthMultiplier = 14

@@ -77,9 +77,7 @@ def _graph(scene: Scene, height: int) -> Markup:
     parts += [_node(scene, at, node, radius, bool(inside[node])) for node in range(count)]
     if scene.target >= 0:
         x, y = at[scene.target]
-        parts.append(
-            Markup('<circle class="cf2-target" cx="{}" cy="{}" r="{}"/>').format(*_short(x, y), radius + 4)
-        )
+        parts.append(Markup('<circle class="cf2-target" cx="{}" cy="{}" r="{}"/>').format(*_short(x, y), radius + 4))
     parts += _labels(scene, at, radius, inside)
     return Markup("").join(parts)
 
@@ -124,9 +122,7 @@ def _arrows(at: np.ndarray, scene: Scene, radius: float) -> Markup:
             way = way / max(float(np.hypot(*way)), 1e-9)
             tip, side = at[b] - way * (radius + 1), np.array([-way[1], way[0]])
             left, right = tip - way * 7 + side * 3.5, tip - way * 7 - side * 3.5
-            path.append(
-                f"M{left[0]:.1f} {left[1]:.1f}L{tip[0]:.1f} {tip[1]:.1f}L{right[0]:.1f} {right[1]:.1f}"
-            )
+            path.append(f"M{left[0]:.1f} {left[1]:.1f}L{tip[0]:.1f} {tip[1]:.1f}L{right[0]:.1f} {right[1]:.1f}")
         if path:
             parts.append(Markup('<path class="{}" d="{}"/>').format(kind, "".join(path)))
     return Markup("").join(parts)

@@ -267,7 +267,5 @@ def about_lines(result: Mapping[str, Any]) -> str:
 
 
 def _between(text: str, name: str, content: str) -> str:
-    pattern = re.compile(
-        rf"(<!-- table {re.escape(name)} -->\n).*?(<!-- end {re.escape(name)} -->)", re.DOTALL
-    )
+    pattern = re.compile(rf"(<!-- table {re.escape(name)} -->\n).*?(<!-- end {re.escape(name)} -->)", re.DOTALL)
     return pattern.sub(lambda match: f"{match[1]}\n{content}\n{match[2]}", text)

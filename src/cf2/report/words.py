@@ -118,9 +118,7 @@ def _sufficient(e: Explanation, names: Sequence[str] | None) -> Sentence:
     if e.sufficient:
         return Sentence("good", "Sufficient", f"with {alone} the model still says {says(e.only, names)}.")
     said = class_name(e.prediction, names)
-    return Sentence(
-        "bad", "Not sufficient", f"with {alone} the model says {says(e.only, names)} instead of {said}."
-    )
+    return Sentence("bad", "Not sufficient", f"with {alone} the model says {says(e.only, names)} instead of {said}.")
 
 
 def _necessary(e: Explanation, names: Sequence[str] | None) -> Sentence:
@@ -146,9 +144,7 @@ def _smallest(e: Explanation) -> list[Sentence]:
 def _status(e: Explanation) -> Sentence | None:
     note = f" {e.note}" if e.note else ""
     if e.status == "impossible":
-        return Sentence(
-            "bad", "Impossible", f"proved that no set passes both tests; this is the closest one.{note}"
-        )
+        return Sentence("bad", "Impossible", f"proved that no set passes both tests; this is the closest one.{note}")
     if e.status == "not found":
         text = f"no set that passes both tests was found within the budget; this is the best on offer.{note}"
         return Sentence("bad", "Not found", text)

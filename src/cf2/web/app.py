@@ -26,9 +26,7 @@ from cf2.web.whatif import WhatIf
 log = logging.getLogger("cf2.web")
 
 
-def build_app(
-    subject: Subject, found: Mapping[str, Explanations], *, hosts: frozenset[str] | None = LOOPBACK
-) -> Any:
+def build_app(subject: Subject, found: Mapping[str, Explanations], *, hosts: frozenset[str] | None = LOOPBACK) -> Any:
     """A Dash app over one subject and its explanations by method; `hosts` are the names it answers to."""
     try:
         with warnings.catch_warnings():
@@ -111,9 +109,7 @@ def _pick_callbacks(app: Any, asked: WhatIf) -> None:
         # A page of the list that has just been drawn reports buttons that nobody has pressed.
         if not isinstance(chosen, Mapping) or not ctx.triggered or not ctx.triggered[0]["value"]:
             return no_update
-        require(
-            chosen.get("key") in asked.keys, "Expected an instance of this run", got=repr(chosen.get("key"))
-        )
+        require(chosen.get("key") in asked.keys, "Expected an instance of this run", got=repr(chosen.get("key")))
         return chosen["key"]
 
 
@@ -136,9 +132,7 @@ def _method_callbacks(app: Any, asked: WhatIf) -> None:
         note = ""
         if ctx.triggered_id == "again":
             try:
-                method = asked.again(
-                    asked.explanation(key, method), checked_number("α", alpha), checked_lam(lam)
-                )
+                method = asked.again(asked.explanation(key, method), checked_number("α", alpha), checked_lam(lam))
             except CF2Error as error:
                 return no_update, no_update, no_update, str(error)
             except Exception as error:

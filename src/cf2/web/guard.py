@@ -66,11 +66,7 @@ def _problem(app: Any, body: object) -> str:
     known = app.callback_map[output]
     for part in ("inputs", "state"):
         given = body.get(part, [])
-        if (
-            not isinstance(given, list)
-            or len(given) != len(known[part])
-            or not all(map(_same, known[part], given))
-        ):
+        if not isinstance(given, list) or len(given) != len(known[part]) or not all(map(_same, known[part], given)):
             return f"Expected the {part} of that output."
     names = [name.rpartition(".") for name in output.strip(".").split("...")]
     wanted = [{"id": name, "property": part} for name, _, part in names]
@@ -87,9 +83,7 @@ def _same(known: dict[str, Any], given: object) -> bool:
     part = known["property"]
     if known["id"].startswith("{"):
         return isinstance(given, list) and all(
-            isinstance(one, dict)
-            and isinstance(one.get("id"), dict)
-            and one.get("property") == known["property"]
+            isinstance(one, dict) and isinstance(one.get("id"), dict) and one.get("property") == known["property"]
             for one in given
         )
     return isinstance(given, dict) and given.get("id") == known["id"] and given.get("property") == part

@@ -32,9 +32,7 @@ def layout(asked: WhatIf) -> Any:
                     html.Section(_panel(), className="panel", **{"aria-label": "What if"}),
                 ]
             ),
-            html.Section(
-                [html.H2("Methods side by side"), html.Div(id="comparison")], className="comparison"
-            ),
+            html.Section([html.H2("Methods side by side"), html.Div(id="comparison")], className="comparison"),
             dcc.Store(id="key", data=first),
             dcc.Store(id="place", data=0),
             dcc.Store(id="shown"),
@@ -106,9 +104,7 @@ def _graph(asked: WhatIf) -> list[Any]:
             role="img",
             **{"aria-label": "The graph; click an edge to remove or restore it, or use the list of edges"},
         ),
-        html.P(
-            [html.Span(text, className=f"key {kind}") for kind, text in _legend(asked)], className="legend"
-        ),
+        html.P([html.Span(text, className=f"key {kind}") for kind, text in _legend(asked)], className="legend"),
         html.P(id="caption", className="note"),
     ]
 

@@ -39,10 +39,8 @@ def serve(
     try:  # werkzeug exits where a port is taken
         server = make_server(host, port, app.server, threaded=True)
     except (OSError, SystemExit) as error:
-        raise CF2Error(
-            f"Expected to listen on {host}:{port}", got=f"{error}", do="Choose another port."
-        ) from error
-    address = f"http://{'localhost' if loopback else host}:{server.server_port}/"
+        raise CF2Error(f"Expected to listen on {host}:{port}", got=f"{error}", do="Choose another port.") from error
+    address = f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/"
     log.info("Serving %s", address)
     try:
         if ready is not None:

@@ -84,12 +84,8 @@ def elements(e: Explanation, shown: Scene) -> list[dict[str, Any]]:
             kinds.append("atom")
         elif len(shown.nodes) > 40 and not kinds:
             del data["label"]
-        made.append(
-            {"data": data, "position": {"x": x, "y": y}, "classes": " ".join(kinds), "grabbable": False}
-        )
-    for (a, b), unit, chosen, true in zip(
-        shown.edges.tolist(), shown.units.tolist(), shown.chosen, shown.true
-    ):
+        made.append({"data": data, "position": {"x": x, "y": y}, "classes": " ".join(kinds), "grabbable": False})
+    for (a, b), unit, chosen, true in zip(shown.edges.tolist(), shown.units.tolist(), shown.chosen, shown.true):
         kinds = [name for name, holds in (("chosen", chosen), ("true", true), ("arrow", e.directed)) if holds]
         data = {"source": f"k{e.key}n{shown.nodes[a]}", "target": f"k{e.key}n{shown.nodes[b]}"}
         data |= {"id": f"k{e.key}u{unit}", "unit": unit} if unit >= 0 else {}
@@ -195,9 +191,7 @@ def comparison(asked: WhatIf, key: int) -> list[Any]:
         label = f"{subject(e)}, explained by {name}: {units(e)}"
         drawn = svg.picture(shown, label, molecule=is_molecule(asked.context))
         words = [html.Li([html.B(f"{s.head}: "), s.text], className=s.tone) for s in sentences(e, names)]
-        made.append(
-            html.Section([html.H3(f"{name}: {units(e)}"), image(drawn, svg.STYLE, label), html.Ul(words)])
-        )
+        made.append(html.Section([html.H3(f"{name}: {units(e)}"), image(drawn, svg.STYLE, label), html.Ul(words)]))
     return made
 
 
@@ -206,10 +200,7 @@ def entry(e: Explanation, names: Sequence[str] | None, current: bool) -> Any:
     from dash import html
 
     tests = (("S", e.sufficient, "sufficient"), ("N", e.necessary, "necessary"))
-    marks = [
-        html.Span(f"{text}{'✓' if good else '✗'}", className="yes" if good else "no")
-        for text, good, _ in tests
-    ]
+    marks = [html.Span(f"{text}{'✓' if good else '✗'}", className="yes" if good else "no") for text, good, _ in tests]
     spoken = ", ".join(f"{'' if good else 'not '}{word}" for _, good, word in tests)
     said = class_name(e.prediction, names)
     wrong = e.label is not None and e.label != e.prediction

@@ -78,9 +78,7 @@ class WhatIf:
             found = self.methods.get(method, {}).get(key) or self._again.get((key, method))
             if found is not None:
                 return found
-        raise CF2Error(
-            "Expected the key and method of an explanation of this run", got=f"{key!r} and {method!r}"
-        )
+        raise CF2Error("Expected the key and method of an explanation of this run", got=f"{key!r} and {method!r}")
 
     def explanations(self, key: int) -> list[tuple[str, Explanation]]:
         """All explanations of a key, by method."""

@@ -1,0 +1,219 @@
+"""The moves of the search, each packed over all instances at once.
+
+A set is only ever accepted by the model's own verdict; slopes and rankings decide what is tried first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cf2.trials import Outcome, Trials, best_of, score
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much of everything an effort spends."""
+
+    repairs: int  # moves towards a first passing set
+    exchanges: int  # moves without a smaller set before an instance is left alone
+    drops: int  # candidates tried in each move that drops a unit
+    adds: int  # candidates tried in each move that adds one
+    proof: int  # sets tried to prove an answer smallest
+    rounds: int = 1  # exchanges from so many starts
+
+
+# -- 1. start ----------------------------------------------------------------------------------------------
+
+
+def prefixes(trials: Trials, ranking: Tensor) -> tuple[Tensor, Tensor]:
+    """The shortest tried prefix that passes, else the tried prefix nearest to passing."""
+    place = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
+    rows, sets = [], []
+    for length in _lengths(trials.width):
+        fits = ((trials.pack.units > length) | (length == trials.width)).nonzero().flatten()
+        rows.append(fits)
+        sets.append((place[fits] < length) & trials.open[fits])
+    if not rows:
+        empty = torch.zeros_like(trials.valid)
+        return empty, torch.zeros(len(empty), dtype=torch.bool, device=empty.device)
+    row, candidates = torch.cat(rows), torch.cat(sets)
+    outcome = trials.run(row, candidates)
+    size = candidates.sum(1)
+    value = torch.where(outcome.passes, 1e6 - size, outcome.score.clamp(min=-1e5))
+    winner = best_of(row, value, trials.pack.size)
+    return candidates[winner], outcome.passes[winner]
+
+
+def _lengths(width: int) -> list[int]:
+    """Sizes to try: a few small ones, then by a quarter more each, and everything."""
+    lengths, length = [], 2
+    while length < width:
+        lengths.append(length)
+        length = max(length + 2, int(length * 1.5))
+    return [*lengths, width] if width else []
+
+
+def repair(trials: Trials, sets: Tensor, passed: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
+    """Add or drop the most promising unit of sets that fail, until they pass or the budget is spent."""
+    best = torch.full((len(sets),), float("-inf"), device=sets.device)
+    offer, current = sets.clone(), sets.clone()
+    passed = passed.clone()
+    tabu = torch.zeros(sets.shape, dtype=torch.long, device=sets.device)
+    for move in range(1, budget.repairs + 1):
+        rows = (~passed & (trials.pack.units > 0)).nonzero().flatten()
+        if not len(rows):
+            break
+        held = tabu[rows] > move
+        picked, outcome, unit = _move(trials, rows, current[rows], held, budget.drops, budget.adds)
+        current[rows], passed[rows] = picked, outcome.passes
+        tabu[rows, unit] = move + 5
+        nearer = (outcome.score > best[rows]) | outcome.passes
+        best[rows] = torch.where(nearer, outcome.score, best[rows])
+        offer[rows] = torch.where(nearer[:, None], picked, offer[rows])
+    return offer, passed
+
+
+def grow(trials: Trials, rows: Tensor, most: int, adds: int) -> tuple[Tensor, Tensor]:
+    """From nothing, add the most promising unit again and again: a small passing set where the ranking misled."""
+    sets = torch.zeros_like(trials.valid[rows])
+    passed = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
+    nothing = torch.zeros_like(sets)
+    for _ in range(most):
+        live = (~passed & (sets.sum(1) < trials.open[rows].sum(1))).nonzero().flatten()
+        if not len(live):
+            break
+        picked, outcome, _ = _move(trials, rows[live], sets[live], nothing[live], 0, adds)
+        sets[live], passed[live] = picked, outcome.passes
+    return sets, passed
+
+
+# -- 2. prune ----------------------------------------------------------------------------------------------
+
+
+def prune(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, passed: Tensor) -> Tensor:
+    """Drop runs of the least important units, halving their length, then single ones, while the tests pass.
+
+    A set that has not `passed` both tests is pruned to what keeps passing the one that it does.
+    """
+    sets = sets.clone()
+    need = _needs(trials, rows, sets, passed)
+    length = (sets.sum(1) // 2).clamp(min=1)
+    skip = torch.zeros_like(length)  # units at the bottom of the ranking that have proved needed
+    while True:
+        todo = ((length > 0) & (skip < sets.sum(1))).nonzero().flatten()
+        if not len(todo):
+            return sets
+        order = ranking[todo].masked_fill(~sets[todo], float("inf")).argsort(dim=1, stable=True).argsort(1)
+        first = skip[todo, None]
+        block = sets[todo] & (order >= first) & (order < first + length[todo, None])
+        candidates = sets[todo] & ~block
+        good = trials.passes(rows[todo], candidates, need[todo])
+        sets[todo[good]] = candidates[good]
+        skip[todo[~good]] += length[todo[~good]]
+        over = todo[skip[todo] >= sets[todo].sum(1)]
+        finer = over[length[over] > 1]
+        length[over[length[over] == 1]] = 0
+        length[finer] = (length[finer] // 2).clamp(min=1)
+        skip[finer] = 0
+
+
+def _needs(trials: Trials, rows: Tensor, sets: Tensor, passed: Tensor) -> Tensor:
+    """Which tests [R, 2] (sufficient, necessary) a pruned set must keep passing: both, or what it passes now."""
+    need = torch.ones(len(rows), 2, dtype=torch.bool, device=rows.device)
+    failed = (~passed).nonzero().flatten()
+    need[failed, 0], _ = trials.only(rows[failed], sets[failed])
+    need[failed, 1], _ = trials.without(rows[failed], sets[failed])
+    return need
+
+
+def prune_single(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor) -> Tensor:
+    """Drop units until every one left is needed by itself: the proof of `minimal`.
+
+    Each round tries every single drop. Where several work, as many as still work together go at once.
+    """
+    sets = sets.clone()
+    todo = torch.arange(len(rows), device=rows.device)
+    while len(todo):
+        owner, unit = sets[todo].nonzero(as_tuple=True)
+        candidates = sets[todo[owner]].clone()
+        candidates[torch.arange(len(unit), device=unit.device), unit] = False
+        good = trials.passes(rows[todo[owner]], candidates)
+        loose = torch.zeros_like(sets[todo])
+        loose[owner[good], unit[good]] = True
+        todo, loose = todo[loose.any(1)], loose[loose.any(1)]
+        sets[todo] = _drop_together(trials, rows[todo], sets[todo], loose, ranking[todo])
+    return sets
+
+
+def _drop_together(trials: Trials, rows: Tensor, sets: Tensor, loose: Tensor, ranking: Tensor) -> Tensor:
+    """Drop the least important of the loose units: all, or half of them, or a quarter, … or one, as may be."""
+    sets = sets.clone()
+    order = ranking.masked_fill(~loose, float("inf")).argsort(dim=1, stable=True).argsort(1)
+    count = loose.sum(1)
+    left = torch.arange(len(rows), device=rows.device)
+    while len(left):
+        candidates = sets[left] & ~(loose[left] & (order[left] < count[left, None]))
+        single = count[left] == 1  # known to pass
+        good = single.clone()
+        good[~single] = trials.passes(rows[left[~single]], candidates[~single])
+        sets[left[good]] = candidates[good]
+        left = left[~good]
+        count[left] = (count[left] // 2).clamp(min=1)
+    return sets
+
+
+# -- 3. exchange -------------------------------------------------------------------------------------------
+
+
+def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tensor:
+    """Look for a passing set one smaller: drop a unit, then swap units until both tests pass again.
+
+    A unit that was just moved is left alone for a few moves, so that the walk does not step back.
+    """
+    best, current = sets.clone(), sets.clone()
+    left = torch.full((len(rows),), budget.exchanges, device=rows.device)
+    held = torch.zeros(sets.shape, dtype=torch.long, device=sets.device)
+    move = 0
+    while True:
+        move += 1
+        live = ((left > 0) & (current.sum(1) > 1)).nonzero().flatten()
+        if not len(live):
+            return best
+        picked, outcome, unit = _move(trials, rows[live], current[live], held[live] > move, budget.drops, 0)
+        current[live] = picked
+        held[live, unit] = move + 4
+        hit = live[outcome.passes & (picked.sum(1) < best[live].sum(1))]
+        best[hit], left[hit], held[hit] = current[hit], budget.exchanges + 1, 0
+        short = live[current[live].sum(1) == best[live].sum(1) - 1]
+        if len(short):
+            picked, outcome, unit = _move(trials, rows[short], current[short], held[short] > move, 0, budget.adds)
+            current[short] = picked
+            held[short, unit] = move + 3
+        left[live] -= 1
+
+
+def _move(
+    trials: Trials, rows: Tensor, sets: Tensor, held: Tensor, drops: int, adds: int
+) -> tuple[Tensor, Outcome, Tensor]:
+    """The best of the most promising single drops and adds, chosen by slopes and decided by trials."""
+    only, without, up, down = trials.slopes(rows, sets)
+    sign = torch.where(sets, -1.0, 1.0)
+    guess = score(only[:, None] + sign * up, without[:, None] + sign * down)
+    allowed = trials.open[rows] & torch.where(sets, drops > 0, adds > 0)
+    guess = guess.masked_fill(~allowed, float("-inf"))
+    guess = torch.where(held & allowed, guess - 1e6, guess)  # a held unit is the last resort
+    chosen = []
+    for kind, count in ((sets, drops), (~sets, adds)):
+        if count:
+            chosen.append(guess.masked_fill(~kind, float("-inf")).topk(min(count, guess.size(1)), 1))
+    value, unit = (torch.cat(column, 1) for column in zip(*chosen))
+    owner, place = value.isfinite().nonzero(as_tuple=True)
+    unit = unit[owner, place]
+    candidates = sets[owner].clone()
+    candidates[torch.arange(len(owner), device=owner.device), unit] ^= True
+    outcome = trials.run(rows[owner], candidates)
+    winner = best_of(owner, outcome.score + 1e3 * outcome.passes, len(rows))
+    return candidates[winner], outcome.take(winner), unit[winner]

@@ -1,0 +1,258 @@
+"""The torch_geometric drop-in: arguments of models, what torch_geometric does with a result, refusals."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+from torch_geometric.explain import Explainer, Explanation
+from torch_geometric.explain.metric import fidelity, unfaithfulness
+from torch_geometric.nn import GIN, GCNConv, global_add_pool
+
+from cf2.errors import CF2Error
+from cf2.pyg import CF2Explainer, CFGNNExplainer, VerifiedExplanation
+from pyg_toys import NODE_MASKS, Toy, explainer, graph
+
+# -- arguments of the model --------------------------------------------------------------------------------
+
+
+class Arguments(torch.nn.Module):
+    """Takes arguments of every kind: of nodes, of edges, of graphs, and constants."""
+
+    def __init__(self, level: str) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.conv, self.level = GCNConv(4, 3, normalize=False), level
+        self.last = torch.nn.Linear(3, 3)
+        self.seen: list[set[str]] = []
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        batch: Tensor | None = None,
+        **further: Any,
+    ) -> Tensor:
+        self.seen.append({name for name, value in further.items() if value is not None})
+        h = self.last(self.conv(x + further["y"], edge_index, edge_weight * further["strength"]).relu())
+        if self.level == "node":
+            return h * further["scale"]
+        return (global_add_pool(h, batch) + further["shift"]) * further["scale"]
+
+
+@pytest.mark.parametrize("level", ["node", "graph"])
+def test_arguments_reach_the_model_in_their_places(level: str) -> None:
+    model = Arguments(level).eval()
+    graphs = [graph(0, 12), graph(1, 7)]
+    data = Batch.from_data_list(graphs) if level == "graph" else graphs[0]
+    draw = torch.Generator().manual_seed(0)
+    given: dict[str, Any] = {
+        "edge_weight": torch.rand(data.num_edges, generator=draw) + 0.5,
+        "strength": torch.rand(data.num_edges, generator=draw) + 0.5,  # of edges, under a name that does not say so
+        "y": torch.randn(data.num_nodes, 4, generator=draw),  # of nodes, under a name that Data uses for labels
+        "scale": 2.0,
+    }
+    if level == "graph":
+        given |= {"batch": data.batch, "shift": torch.randn(2, 3, generator=draw)}
+    explain = explainer(model, level)
+    found = explain(data.x, data.edge_index, index=torch.tensor([0, 1]), **given)
+    assert all(names == set(given) - {"edge_weight", "batch"} for names in model.seen)
+    truth = model(data.x, data.edge_index, **given).softmax(-1)
+    for part in found.each():
+        (one,) = part.cf2
+        assert torch.allclose(torch.from_numpy(one.probabilities), truth[one.key], atol=1e-5)
+        keep = part.edge_mask > 0
+        cut = {k: v[keep] if k in ("edge_weight", "strength") else v for k, v in given.items()}
+        only = model(data.x, data.edge_index[:, keep], **cut)
+        assert torch.allclose(torch.from_numpy(one.only), only.softmax(-1)[one.key], atol=1e-5)
+    assert fidelity(explain, found.each()[1])[0] == float(found.each()[1].necessary)
+
+
+def test_weights_that_a_model_takes_and_drops_do_not_hide_the_masks() -> None:
+    """torch_geometric's own GIN has an argument `edge_weight` that changes nothing."""
+    torch.manual_seed(1)
+    model, data = GIN(4, 8, 2, 3).eval(), graph(1)
+    algorithm = CFGNNExplainer(epochs=60, soft=True)
+    found = explainer(model, "node", algorithm=algorithm)(data.x, data.edge_index, index=3)
+    start = explainer(model, "node", algorithm=CFGNNExplainer(epochs=1, beta=0.0, soft=True))
+    assert len(found.edge_mask.unique()) > 2
+    assert found.necessary
+    assert not torch.allclose(found.edge_mask, start(data.x, data.edge_index, index=3).edge_mask, atol=0.05)
+
+
+def test_an_output_that_depends_on_the_rest_of_the_batch_is_refused() -> None:
+    class Mixing(Toy):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+            h = super().forward(x, edge_index, batch)
+            return 10 * (h - h.mean(0)) if len(h) == 2 else torch.tensor([[0.0, 0.0, 9.0]]).repeat(len(h), 1)
+
+    twice = Batch.from_data_list([graph(0), graph(1)])
+    model = Mixing("gin", "graph").eval()
+    assert int(model(twice.x, twice.edge_index, twice.batch)[0].argmax()) != 2
+    with pytest.raises(CF2Error, match="by itself as well"):
+        explainer(model, "graph")(twice.x, twice.edge_index, batch=twice.batch, index=0)
+
+
+# -- what torch_geometric does with it ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", ["node", "graph"])
+@pytest.mark.parametrize("node_mask", [None, "attributes", "object"])
+@pytest.mark.parametrize("seed", range(3))
+def test_fidelity_is_the_verdict_where_a_zero_message_is_no_message(
+    level: str, node_mask: str | None, seed: int
+) -> None:
+    model, data = Toy("gin", level, seed=seed).eval(), graph(seed)
+    explain = explainer(model, level, node_mask_type=node_mask)
+    found = explain(data.x, data.edge_index, index=2 if level == "node" else None)
+    assert fidelity(explain, found) == (float(found.necessary), float(not found.sufficient))
+    assert 0 <= unfaithfulness(explain, found) <= 1
+
+
+@pytest.mark.parametrize("node_mask", NODE_MASKS)
+def test_subgraphs_keep_the_explanation(node_mask: str | None) -> None:
+    model, data = Toy("gin", "node", seed=4).eval(), graph(4)
+    found = explainer(model, "node", node_mask_type=node_mask)(data.x, data.edge_index, index=torch.tensor([3, 6]))
+    inside, outside = found.get_explanation_subgraph(), found.get_complement_subgraph()
+    assert isinstance(inside, VerifiedExplanation)
+    assert inside.num_edges == int(found.edge_mask.sum()) == inside.edge_masks.any(1).sum()
+    assert inside.num_edges + outside.num_edges == data.num_edges
+    assert inside.validate_masks()
+    assert inside.num_edges > 0
+    with pytest.raises(CF2Error, match="whole graph"):
+        inside.each()
+
+
+def test_pictures(tmp_path: Any) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    data = graph(4)
+    explain = explainer(Toy("gin", "graph", seed=4).eval(), "graph", node_mask_type="attributes")
+    found = explain(data.x, data.edge_index)
+    ones = torch.ones(data.num_edges)
+    for name, value in {"set": found.edge_mask, "all": ones, "none": 0 * ones}.items():
+        found.edge_mask = value
+        found.visualize_graph(str(tmp_path / f"{name}.png"), backend="networkx")
+    found.visualize_feature_importance(str(tmp_path / "features.png"))
+    sizes = {path.stem: path.stat().st_size for path in tmp_path.iterdir()}
+    assert sizes["none"] < sizes["set"] < sizes["all"]
+    assert "features" in sizes
+
+
+def test_the_result_survives_copying_saving_and_thresholds(tmp_path: Any) -> None:
+    data = graph()
+    explain = explainer(Toy("gcn", "node").eval(), "node", threshold_config={"threshold_type": "topk", "value": 2})
+    found = explain(data.x, data.edge_index, index=torch.tensor([1, 2]))
+    assert int((found.edge_mask > 0).sum()) <= 2
+    torch.save(found, tmp_path / "found.pt")
+    for other in (
+        copy.copy(found),
+        found.clone(),
+        found.cpu(),
+        torch.load(tmp_path / "found.pt", weights_only=False),
+    ):
+        assert isinstance(other, Explanation)
+        assert [one.key for one in other.cf2] == [1, 2]
+        assert torch.equal(other.each()[1].edge_mask, found.each()[1].edge_mask)
+
+
+# -- the model, settings, refusals -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_model_is_left_as_it_was(fails: bool) -> None:
+    model, data = Toy("gcn", "node").train(), graph()
+    before = copy.deepcopy(model.state_dict())
+    random = torch.random.get_rng_state()
+    explain = explainer(model, "node", node_mask_type="attributes")
+    if fails:
+        x = data.x.clone()
+        x[0, 0] = float("nan")
+        with pytest.raises(CF2Error, match="finite"):
+            explain(x, data.edge_index, index=0)
+        model.train()  # Explainer switches to evaluation before it calls an algorithm
+    else:
+        with torch.no_grad():  # and gradients are ours to switch on
+            explain(data.x, data.edge_index, index=0)
+    assert model.training
+    assert all(module.training for module in model.modules())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+    assert torch.equal(torch.random.get_rng_state(), random)
+    for conv in model.convs:
+        assert not conv._message_forward_hooks
+        assert not conv._propagate_forward_pre_hooks
+        assert conv.explain is None
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "wrong", "near"),
+    [
+        (CF2Explainer, {"epoch": 3}, "epochs"),
+        (CF2Explainer, {"sed": 3}, "seed"),
+        (CF2Explainer, {"efort": "quick"}, "effort"),
+        (CFGNNExplainer, {"betta": 3}, "beta"),
+    ],
+)
+def test_unknown_settings_are_refused_with_the_nearest(algorithm: type, wrong: dict[str, Any], near: str) -> None:
+    with pytest.raises(CF2Error, match=f"Did you mean '{near}'"):
+        algorithm(**wrong)
+
+
+def test_settings_are_checked_when_the_algorithm_is_made() -> None:
+    with pytest.raises(CF2Error, match="alpha"):
+        CF2Explainer(alpha=2)
+    with pytest.raises(CF2Error, match="setting"):
+        CF2Explainer(relaxed=True, effort="quick")
+
+
+@pytest.mark.parametrize(
+    ("mode", "level", "reason"),
+    [("regression", "node", "regression"), ("multiclass_classification", "edge", "not edges")],
+)
+def test_what_cannot_be_explained_is_refused(
+    mode: str, level: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"mode": mode, "task_level": level, "return_type": "raw"}
+    with caplog.at_level(logging.ERROR), pytest.raises(ValueError, match="does not support"):
+        Explainer(Toy("gcn", "node"), CF2Explainer(), "model", config, edge_mask_type="object")
+    assert reason in caplog.text
+
+
+def test_heterogeneous_graphs_are_refused() -> None:
+    algorithm = CF2Explainer()
+    explainer(Toy("gcn", "node"), "node", algorithm=algorithm)
+    data = graph()
+    with pytest.raises(CF2Error, match="homogeneous"):
+        algorithm(Toy("gcn", "node"), {"a": data.x}, {("a", "to", "a"): data.edge_index}, target=torch.zeros(12))
+
+
+def test_an_isolated_node_gets_an_empty_explanation() -> None:
+    data = Data(x=torch.ones(3, 4), edge_index=torch.tensor([[0, 1], [1, 0]]))
+    found = explainer(Toy("gin", "node").eval(), "node")(data.x, data.edge_index, index=torch.tensor([0, 2]))
+    assert found.cf2[1].status == "empty"
+    assert not found.edge_masks[:, 1].any()
+
+
+def test_self_loops_are_never_chosen() -> None:
+    data = graph()
+    loops = torch.arange(12).repeat(2, 1)
+    edge_index = torch.cat([loops, data.edge_index], 1)
+    found = explainer(Toy("sage", "graph").eval(), "graph", algorithm=CF2Explainer(soft=True))(data.x, edge_index)
+    assert not found.edge_mask[:12].any()
+    assert found.edge_mask[12:].any()
+
+
+def test_directed_edges_can_be_told_apart() -> None:
+    model, data = Toy("gin", "node", seed=4).eval(), graph(4)
+    found = explainer(model, "node", algorithm=CF2Explainer(directed=True))(data.x, data.edge_index, index=3)
+    assert found.cf2[0].directed
+    column = {tuple(pair): value for pair, value in zip(data.edge_index.t().tolist(), found.edge_mask.tolist())}
+    assert any(value != column[head, tail] for (tail, head), value in column.items())
