@@ -261,9 +261,7 @@ def test_without_the_data_the_synthetic_columns_are_done_and_the_rest_is_named(
         raise OSError("no network")
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("torch_geometric.datasets.tu_dataset.TUDataset.download", unreachable, raising=False)
-    monkeypatch.setattr("cf2.datasets.molecules.fetch", unreachable, raising=False)
-    monkeypatch.setattr("urllib.request.urlopen", unreachable)
+    monkeypatch.setattr("cf2.datasets.molecules._download", unreachable)
     result = reproduce(
         tmp_path / "out",
         tables=["causal", "accuracy"],
@@ -279,7 +277,8 @@ def test_without_the_data_the_synthetic_columns_are_done_and_the_rest_is_named(
 SCRIPT = """
 import sys
 from cf2.experiments import reproduce
-reproduce(sys.argv[1], tables=["causal", "truth"], datasets=["tree-cycles"], methods=sys.argv[2].split(","), resume=True)
+options = {"tables": ["causal", "truth"], "datasets": ["tree-cycles"], "methods": sys.argv[2].split(",")}
+reproduce(sys.argv[1], resume=True, **options)
 """
 
 

@@ -168,6 +168,12 @@ def test_a_bool_per_column_is_read_with_the_graph() -> None:
         metrics.truth([e], {0: column[:4]}, Data(edge_index=edge_index))
 
 
+def test_auc_is_left_out_where_every_edge_is_true() -> None:
+    (e,) = sample(0, 1)
+    assert "auc" not in metrics.truth([e], {0: e.unit_edges})
+    assert math.isnan(metrics.auc(np.array([0.1, 0.2]), np.array([True, True])))
+
+
 def test_directed_truth_keeps_the_directions_apart() -> None:
     e = made(0, np.random.default_rng(0), edges=2, directed=True)
     e = replace(e, unit_edges=np.array([[0, 1], [1, 0]]), selected=np.array([True, True]))

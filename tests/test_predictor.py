@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import APPNP, GCNConv
 
 import cf2
 from cf2.computation import Computation
@@ -204,3 +204,37 @@ def test_wide_sparse_features_give_the_dense_answer() -> None:
         predictor._sparse = False
         assert torch.allclose(quick, predictor.removed(whole, keep), atol=1e-5)
         assert torch.allclose(soft, truth, atol=1e-5)
+
+
+def test_layers_that_pass_messages_several_times_are_seen_through() -> None:
+    class Deep(NodeNet):
+        def __init__(self) -> None:
+            super().__init__("sum", layers=2)
+            self.spread = APPNP(5, 0.1)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.spread(super().forward(x, edge_index), edge_index)
+
+    data = random_graph(60, 62, seed=7)
+    model = Deep().eval()
+    with torch.no_grad():
+        whole = model(data.x, data.edge_index).softmax(1)
+    found = cf2.explain(model, data, nodes=[0, 9, 30], effort="quick")
+    for e in found:
+        assert torch.allclose(torch.from_numpy(e.probabilities), whole[e.key], atol=1e-5)
+
+
+def test_an_edge_weight_that_the_model_drops_is_not_relied_on() -> None:
+    class Drops(NodeNet):
+        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+            return super().forward(x, edge_index)
+
+    options = {"nodes": [1, 5, 9], "method": "cf2-relaxed", "epochs": 20}
+    one, other = (cf2.explain(kind("gin"), DATA, **options) for kind in (Drops, NodeNet))
+    assert all((a.scores == b.scores).all() for a, b in zip(one, other))
+
+
+@pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
+def test_a_device_that_is_not_here_is_named(device: str) -> None:
+    with pytest.raises(CF2Error, match="device"):
+        cf2.explain(NodeNet("gcn"), DATA, nodes=[0], device=device)

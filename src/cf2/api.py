@@ -46,7 +46,8 @@ def plan(
     plan = _search(settings) if search and method != "cf2" else None
     classes = None
     if target is not None:
-        given = [int(c) for c in (target.tolist() if hasattr(target, "tolist") else target)]
+        listed = target.tolist() if hasattr(target, "tolist") else target
+        given = [int(c) for c in (listed if isinstance(listed, list | tuple) else [listed])]
         require(len(given) == len(keys), f"Expected one class in `target` a key, {len(keys)}", got=len(given))
         classes = dict(zip(keys, given))
     work = Work(

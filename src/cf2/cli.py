@@ -226,7 +226,10 @@ def explain(
         print_json({"run": str(path), "rows": rows})
         return
     title = f"{subject.description.get('dataset') or data}, {len(run.keys)} instances, percent"
-    out.print(table(title, (*COMPARED, "stability"), [[*compared(r), percent(r.get("stability"))] for r in rows]))
+    out.print(table(title, COMPARED, [compared(row) for row in rows]))
+    for row in rows:
+        if "stability" in row:
+            out.print(f"{row['method']}: mean Jaccard overlap over seeds {row['stability']:.3f}", highlight=False)
     out.print(f"The run is at {path}. Look at it: cf2 report {path} -o report.html", soft_wrap=True, highlight=False)
 
 

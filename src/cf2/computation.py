@@ -46,14 +46,14 @@ class Computation:
         return None if self.graph.edge_index.size(1) > FULL_CHECK_EDGES else self._on_full_graph()
 
     def _measure(self) -> int:
-        layers = self.predictor.layers
-        count = len(layers) or 1
-        start = count + any(isinstance(layer, GCNConv) and layer.normalize for layer in layers)
         pointer = self.graph.index(self.direction)[0]
         busy = torch.from_numpy(pointer).diff().nonzero().flatten()
+        layers = self.predictor.layers
         if not len(busy):
-            return start
+            return len(layers) + 1
         probes = sorted(set(busy[torch.linspace(0, len(busy) - 1, PROBES).long()].tolist()))
+        count = self.predictor.propagations(pack([self.cut(probes[0], 1)])) or 1
+        start = count + any(isinstance(layer, GCNConv) and layer.normalize for layer in layers)
         for hops in range(start, start + 3):
             near, far = (self._outputs([self.cut(n, h) for n in probes]) for h in (hops, hops + 1))
             if torch.allclose(near, far, atol=SAME):

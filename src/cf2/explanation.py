@@ -220,6 +220,9 @@ class Explanations(Sequence[Explanation]):
         """Write a `.parquet` or `.json` file that `cf2.load` reads back exactly."""
         path = Path(path)
         require(
+            path.parent.is_dir(), "Expected a directory to save in", got=f"{str(path.parent)!r}, which is not there"
+        )
+        require(
             path.suffix in (".parquet", ".json"),
             "Expected a path that ends in .parquet or .json",
             got=repr(str(path)),
@@ -237,6 +240,7 @@ class Explanations(Sequence[Explanation]):
         """A matplotlib figure of one explanation."""
         from cf2.report.figures import plot
 
+        require(-len(self) <= index < len(self), f"Expected an index below {len(self)}", got=index)
         return plot(self.items[index], context=self.context, **options)
 
     def report(self, path: str | Path, **options: Any) -> Path:

@@ -17,14 +17,14 @@ def truth(found: Sequence[Explanation], masks: Any, data: Any = None) -> dict[st
     `masks` gives the true edges of each key: pairs of node ids [k, 2], or a bool for each column of the
     `edge_index` of `data` (one graph, or the sequence of graphs that the keys count). It is a mapping from
     keys or a list in the order of `found`; keys without truth are left out. AUC ranks by score and leaves
-    out instances in which all edges or none are true.
+    out instances in which all edges or none are true; it is not there if that leaves none.
     """
     rows = [instance_scores(e, mask, data) for e, mask in with_masks(found, masks)]
     require(len(rows) > 0, "Expected the true edges of at least one explained key in `masks`", got="none")
     table = np.array(rows)
     ranked = table[~np.isnan(table[:, 4]), 4]
     values = dict(zip(("acc", "pr", "re", "f1"), table[:, :4].mean(0).tolist()))
-    return values | {"auc": float(ranked.mean()) if len(ranked) else float("nan"), "truths": len(rows)}
+    return values | ({"auc": float(ranked.mean())} if len(ranked) else {}) | {"truths": len(rows)}
 
 
 def true_units(e: Explanation, mask: Any, data: Any = None) -> np.ndarray:

@@ -48,7 +48,7 @@ def prefixes(trials: Trials, ranking: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _lengths(width: int) -> list[int]:
-    """Sizes to try: a few small ones, then by a quarter more each, and everything."""
+    """Sizes to try: a few small ones, then by half as much again each, and everything."""
     lengths, length = [], 2
     while length < width:
         lengths.append(length)

@@ -50,12 +50,13 @@ class Predictor:
         self.model, self.task, self.output = model, task, output
         self.layers = message_layers(model)
         here = next((p.device for p in model.parameters()), torch.device("cpu"))
-        self.device = here if device is None else torch.device(device)
+        self.device = here if device is None else _device(device)
         self._origin = here
         self._parameters = _parameters(model)
         reads = getattr(model, "supports_edge_weight", True)  # torch_geometric's GIN takes and drops them
         self._by_weight = masking == "auto" and self.takes("edge_weight") and reads
         self._removing = False
+        self._probed = False
         self._sparse: bool | None = None  # whether wide features can be read by their non-zero entries
         self._open: list[Any] = []
         sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]
@@ -97,7 +98,24 @@ class Predictor:
                 quick = self._call(pack, pack.entries.value, pack.edge_index, None, None)
                 self._sparse = torch.allclose(quick, out, atol=1e-4)
         self._settle(out)
+        if self._by_weight and self.layers and not self._probed:
+            self._probed, self._by_weight = True, self._reads_weights(pack)
         return self._probabilities(out)
+
+    def _reads_weights(self, pack: Pack) -> bool:
+        """Whether the output depends on `edge_weight`: some models take one and drop it."""
+        weight = torch.ones(pack.edge_index.size(1), device=self.device, requires_grad=True)
+        out = self._call(pack, pack.dense(), pack.edge_index, weight, None)
+        return out.requires_grad and torch.autograd.grad(out.sum(), weight, allow_unused=True)[0] is not None
+
+    def propagations(self, pack: Pack) -> int:
+        """How often messages are passed in one run of the model; a layer may do so several times."""
+        count: list[int] = []
+        with ExitStack() as stack, torch.no_grad():
+            for layer in self.layers:
+                stack.callback(layer.register_propagate_forward_pre_hook(lambda *_: count.append(1)).remove)
+            self._call(pack, pack.dense(), pack.edge_index, None, None)
+        return len(count)
 
     def predict_rows(self, whole: Pack, nodes: Tensor) -> Tensor:
         """Probabilities of many nodes of one graph in one pass."""
@@ -273,6 +291,16 @@ def _product(entries: Entries, values: Tensor, weight: Tensor) -> Tensor:
         per_sample_weights=values,
         include_last_offset=True,
     )
+
+
+def _device(name: torch.device | str) -> torch.device:
+    """The device of that name, if torch knows it and has it here."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ValueError, NotImplementedError) as error:
+        raise CF2Error("Expected a device that torch has here", got=f"{str(name)!r} ({error})") from error
+    return device
 
 
 def keep_columns(pack: Pack, keep: Tensor) -> Tensor:

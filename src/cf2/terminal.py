@@ -138,7 +138,7 @@ def cell(value: Any) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
-COMPARED = ("method", "PN", "PS", "F_NS", "size", "F1 vs motif", "model runs", "s each")
+COMPARED = ("method", "PN", "PS", "F_NS", "size", "F1", "runs", "s each")
 
 
 def compared(row: dict[str, Any]) -> list[str]:

@@ -66,7 +66,7 @@ class Work:
         get(self.method).make_settings(self.settings)
         require(self.edges or self.features, "Expected `edges` or `features` to be explained", got="neither")
         require(
-            self.seed is None or (isinstance(self.seed, int) and self.seed >= 0),
+            self.seed is None or (type(self.seed) is int and self.seed >= 0),
             "Expected `seed` to be a whole number of at least 0, or None",
             got=repr(self.seed),
         )

@@ -173,7 +173,7 @@ def over_seeds(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     ranges = {}
     for name in values[0]:
-        known = np.array([value[name] for value in values if value[name] is not None], dtype=float)
+        known = np.array([value[name] for value in values if value.get(name) is not None], dtype=float)
         row[name] = float(known.mean()) if len(known) else None
         if len(known) > 1:
             reach = float(t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known)))

@@ -54,14 +54,7 @@ def reproduce(
     rows = _rows(lab, chosen_tables, columns, names, rows_of, bases)
     drawn, files = _figures(lab, chosen_figures, columns, bases)
     result = plain({"rows": rows, "figures": drawn, "files": files, "missing": lab.missing})
-    about = {
-        "date": started.isoformat(timespec="seconds"),
-        "seconds": round((datetime.now(UTC) - started).total_seconds(), 1),
-        "base_models": "shipped" if seeds == 1 else f"{seeds} trained, seeds 0 to {seeds - 1}",
-        "engine": engine,
-        "versions": versions(),
-        "cost": _cost(lab),
-    }
+    about = _about(lab, started, seeds)
     _write(out, result, about)
     return result | {"about": about}
 
@@ -118,29 +111,30 @@ def _count(
     bases: Sequence[BaseSeed],
 ) -> int:
     """How many cells there are to fill, for the progress bar; those of missing data do not count."""
-    truth_only = "causal" not in tables
     wanted = {"causal", "truth", "correlation"} & set(tables)
-    cells = sum(
-        1
-        for column in columns
-        for method in methods
-        if wanted and column.allows(method) and (column.truth or not truth_only) and _there(lab, column, bases)
-    )
-    alphas = len(paper.ALPHAS) * sum(c.name in paper.ALPHA_COLUMNS and _there(lab, c, bases) for c in columns)
-    cases = len(pictures.CASE_METHODS) * sum(c.truth and _there(lab, c, bases) for c in columns)
-    return len(bases) * (cells + alphas * ("alpha" in figures)) + cases * ("cases" in figures)
+    explained = [column for column in columns if wanted and (column.truth or "causal" in tables)]
+    cells = sum(column.allows(m) for column in explained if _there(lab, column, bases) for m in methods)
+    alphas = [c for c in columns if "alpha" in figures and c.name in paper.ALPHA_COLUMNS and _there(lab, c, bases)]
+    cases = [column for column in columns if "cases" in figures and column.truth and _there(lab, column, bases)]
+    per_base = cells + len(paper.ALPHAS) * len(alphas)
+    return len(bases) * per_base + len(pictures.CASE_METHODS) * len(cases)
 
 
 def _there(lab: Laboratory, column: Column, bases: Sequence[BaseSeed]) -> bool:
     return lab.subject(column.dataset, bases[0]) is not None
 
 
-def _cost(lab: Laboratory) -> list[dict[str, Any]]:
-    """Seconds an explanation, of the shards as they are: what was resumed keeps the time it took then."""
-    return [
-        {"dataset": dataset, "method": method, "seconds": seconds}
-        for (dataset, method), seconds in sorted(lab.seconds.items())
-    ]
+def _about(lab: Laboratory, started: datetime, seeds: int) -> dict[str, Any]:
+    """When and with what; and seconds an explanation, where what was resumed keeps the time it took then."""
+    cost = [{"dataset": d, "method": m, "seconds": seconds} for (d, m), seconds in sorted(lab.seconds.items())]
+    return {
+        "date": started.isoformat(timespec="seconds"),
+        "seconds": round((datetime.now(UTC) - started).total_seconds(), 1),
+        "base_models": "shipped" if seeds == 1 else f"{seeds} trained, seeds 0 to {seeds - 1}",
+        "engine": lab.engine,
+        "versions": versions(),
+        "cost": cost,
+    }
 
 
 def _choose(kind: str, given: Sequence[str] | None, known: Sequence[str], default: Sequence[str] | None) -> Any:

@@ -23,7 +23,7 @@ class Relaxed:
     """Settings of the relaxed problem; `lam=None` scales λ to the instance's own number of units."""
 
     epochs: int = 500
-    lr: float = 0.1
+    lr: float = 0.05
     alpha: float = 0.6
     gamma: float = 0.5
     lam: float | None = None
@@ -93,6 +93,7 @@ class Verified(Relaxed):
     """Settings of the relaxed problem that guides the search, and of the search."""
 
     epochs: int = 10
+    lr: float = 0.1
     messages: bool = True
     effort: Effort = "standard"
     confidence: float = 0.0

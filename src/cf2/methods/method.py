@@ -19,7 +19,7 @@ from cf2.predictor import Predictor
 from cf2.search import Search, search
 
 NOTHING = (
-    "There is nothing to mask: the computation graph has no {kind}, so the prediction rests on the rest of the input."
+    "The computation graph has no edge or feature that can be removed: the prediction rests on the rest of the input."
 )
 
 
@@ -142,9 +142,7 @@ def conclude(method: Method, settings: Any, chunk: Chunk, ranking: Ranking, star
                 minimal=None if ranking.minimal is None else ranking.minimal[row],
                 optimal=None if ranking.optimal is None else ranking.optimal[row],
                 status="empty" if empty else ranking.status[row] if ranking.status else "unverified",
-                note=NOTHING.format(kind="edge or feature that can be removed")
-                if empty
-                else (ranking.notes[row] if ranking.notes else ""),
+                note=NOTHING if empty else (ranking.notes[row] if ranking.notes else ""),
                 method=method.name,
                 settings=plain,
                 seed=chunk.seed,

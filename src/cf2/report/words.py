@@ -110,7 +110,8 @@ def _those(e: Explanation) -> tuple[str, str]:
     """How the set is called when it is alone, and when it is gone."""
     if not e.size:
         return "nothing kept", "nothing removed"
-    return f"only {'this' if e.size == 1 else 'these'} {units(e)}", "it" if e.size == 1 else "them"
+    these = "this" if e.size == 1 else "these units:" if len(e.edges) and len(e.features) else "these"
+    return f"only {these} {units(e)}", "it" if e.size == 1 else "them"
 
 
 def _sufficient(e: Explanation, names: Sequence[str] | None) -> Sentence:
