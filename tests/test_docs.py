@@ -188,6 +188,7 @@ def test_the_table_of_efforts_is_that_of_the_search() -> None:
             str(b.repairs),
             str(b.exchanges),
             f"{b.drops} / {b.adds}",
+            str(b.grown),
             f"{b.proof:,}",
             str(b.rounds),
         ]

@@ -21,6 +21,7 @@ class Budget:
     exchanges: int  # moves without a smaller set before an instance is left alone
     drops: int  # candidates tried in each move that drops a unit
     adds: int  # candidates tried in each move that adds one
+    grown: int  # units that a set grown from nothing may have, where a small passing set is known
     proof: int  # sets tried to prove an answer smallest
     rounds: int = 1  # exchanges from so many starts
 
@@ -76,18 +77,18 @@ def repair(trials: Trials, sets: Tensor, passed: Tensor, budget: Budget) -> tupl
     return offer, passed
 
 
-def grow(trials: Trials, rows: Tensor, most: int, adds: int) -> tuple[Tensor, Tensor]:
+def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor, Tensor]:
     """From nothing, add the most promising unit again and again: a small passing set where the ranking misled."""
     sets = torch.zeros_like(trials.valid[rows])
     passed = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
     nothing = torch.zeros_like(sets)
-    for _ in range(most):
-        live = (~passed & (sets.sum(1) < trials.open[rows].sum(1))).nonzero().flatten()
+    most = torch.minimum(most, trials.open[rows].sum(1))
+    while True:
+        live = (~passed & (sets.sum(1) < most)).nonzero().flatten()
         if not len(live):
-            break
+            return sets, passed
         picked, outcome, _ = _move(trials, rows[live], sets[live], nothing[live], 0, adds)
         sets[live], passed[live] = picked, outcome.passes
-    return sets, passed
 
 
 # -- 2. prune ----------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from cf2.trials import Trials
 
 Effort = Literal["quick", "standard", "thorough"]
 LARGE = 14  # a set of more units is worth a second way to start
+CROWDED = 64  # and so is a choice among more units than this
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class Search:
 
 
 _BUDGETS = {
-    "quick": Budget(repairs=10, exchanges=4, drops=3, adds=4, proof=0),
-    "standard": Budget(repairs=30, exchanges=10, drops=4, adds=4, proof=60),
-    "thorough": Budget(repairs=120, exchanges=40, drops=6, adds=8, proof=20_000, rounds=3),
+    "quick": Budget(repairs=10, exchanges=4, drops=3, adds=4, grown=1, proof=0),
+    "standard": Budget(repairs=30, exchanges=10, drops=4, adds=4, grown=3, proof=60),
+    "thorough": Budget(repairs=120, exchanges=40, drops=6, adds=8, grown=LARGE, proof=20_000, rounds=3),
 }
 
 
@@ -79,10 +80,14 @@ def search(predictor: Predictor, pack: Pack, y: Tensor, scores: Tensor, settings
 
 
 def _regrow(trials: Trials, sets: Tensor, passed: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
-    """Where the ranking led to a large set or to none, try a set that is grown from nothing."""
-    rows = (~passed | (sets.sum(1) > LARGE)).nonzero().flatten()
-    grown, good = grow(trials, rows, LARGE, budget.adds)
-    better = rows[good & (~passed[rows] | (grown.sum(1) < sets[rows].sum(1)))]
+    """Try a set that is grown from nothing: a few units, or many where the ranking led to a large set or to none."""
+    size = sets.sum(1)
+    many = ~passed | (size > LARGE)
+    few = torch.where(trials.pack.units > CROWDED, budget.grown, 0)
+    most = torch.where(many, LARGE, torch.minimum(size - 1, few))
+    rows = (most > 0).nonzero().flatten()
+    grown, good = grow(trials, rows, most[rows], 2 * budget.adds)
+    better = rows[good & (~passed[rows] | (grown.sum(1) < size[rows]))]
     sets, passed = sets.clone(), passed.clone()
     sets[better] = grown[torch.isin(rows, better)]
     passed[better] = True
