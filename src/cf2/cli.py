@@ -128,6 +128,7 @@ def train(
     arch: o.Arch = "gcn",
     seed: o.Seed = 0,
     epochs: o.Epochs = None,
+    setting: o.Setting = None,
     path: o.TrainPath = None,
     data_root: o.Root = None,
     as_json: o.Json = False,
@@ -147,7 +148,7 @@ def train(
             data,
             arch=arch,
             seed=seed,
-            epochs=epochs,
+            **({"epochs": epochs} | dict(o.parse_setting(text) for text in setting or ())),
             progress=lambda epoch, most, loss, accuracy: step(
                 f"loss {loss:.4f}, training accuracy {100 * accuracy:.1f} %", epoch, most
             ),

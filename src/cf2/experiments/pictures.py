@@ -124,7 +124,7 @@ def _panel(axes: Any, e: Explanation, context: Any, others: Sequence[Explanation
         axes.set_axis_off()
     axes.set_title(title, fontsize=8)
     verdicts = [f"{'' if e.sufficient else 'not '}sufficient", f"{'' if e.necessary else 'not '}necessary"]
-    says = ", ".join([f"{e.size} edges", *verdicts])
+    says = ", ".join([f"{e.size} edge{'' if e.size == 1 else 's'}", *verdicts])
     axes.text(0.5, -0.02, says, transform=axes.transAxes, ha="center", va="top", fontsize=7)
 
 

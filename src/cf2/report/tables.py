@@ -101,8 +101,10 @@ def cell(row: Row, field: str, percent: bool) -> str:
         return NONE if theirs is None else f"{NONE} ({number(theirs, percent)})"
     if theirs is None:
         return number(ours, percent)
-    scale = 100 if percent else 1
-    return f"{number(ours, percent)} ({number(theirs, percent)}, {scale * (ours - theirs):+.2f})"
+    gap = (100 if percent else 1) * (ours - theirs)
+    whole = not percent and float(ours).is_integer() and float(theirs).is_integer()
+    difference = f"{gap:+.0f}" if whole else f"{gap:+.2f}"
+    return f"{number(ours, percent)} ({number(theirs, percent)}, {difference})"
 
 
 def headings(layout: Layout) -> list[str]:
