@@ -176,7 +176,9 @@ def _is_directed(edge_index: Tensor, num_nodes: int) -> bool:
     return not np.array_equal(np.unique(forward), np.unique(backward))
 
 
-_KNOWN = frozenset({"x", "edge_index", "y", "batch", "ptr", "train_mask", "val_mask", "test_mask", "truth", "motif"})
+_KNOWN = frozenset(
+    {"x", "edge_index", "y", "batch", "ptr", "train_mask", "val_mask", "test_mask", "truth", "motif", "bond"}
+)
 
 
 def _extras(data: Any, num_nodes: int, num_edges: int) -> Extras:

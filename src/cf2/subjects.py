@@ -92,15 +92,20 @@ class Subject:
         atoms = self.dataset.atoms if self.dataset else None
         if atoms:
             found["atoms"] = list(atoms)
-            found["graphs"] = {str(key): {"labels": self._elements(key, atoms)} for key in keys}
+            found["graphs"] = {str(key): self._molecule(key, atoms) for key in keys}
         truth = {str(key): self._pairs(key) for key in keys}
         known = {key: pairs for key, pairs in truth.items() if pairs is not None}
         if known:
             found["truth"] = known
         return found
 
-    def _elements(self, key: int, atoms: Sequence[str]) -> list[str]:
-        return [atoms[place] for place in self.graphs[key].x.argmax(1).tolist()]
+    def _molecule(self, key: int, atoms: Sequence[str]) -> dict[str, Any]:
+        """Element symbols by node, and the orders of the bonds where the data has them."""
+        graph = self.graphs[key]
+        found: dict[str, Any] = {"labels": [atoms[place] for place in graph.x.argmax(1).tolist()]}
+        if "bond" in graph:
+            found["bonds"] = torch.cat([graph.edge_index, graph.bond[None]]).t().tolist()
+        return found
 
     def _pairs(self, key: int) -> list[list[int]] | None:
         mask = self.truth(key)

@@ -21,7 +21,8 @@ from torch_geometric.data import Data
 
 from cf2.errors import CF2Error
 
-FORMAT = 1  # part of the name of each processed file; raise it when their contents change meaning
+FORMAT = 2  # part of the name of each processed file; raise it when their contents change meaning
+PER_EDGE = ("truth", "bond")  # what a graph may hold for each of its edges
 
 
 def cache_directory() -> Path:
@@ -120,8 +121,9 @@ def pack(graphs: Sequence[Data]) -> dict[str, Tensor]:
         "nodes": torch.tensor([graph.num_nodes for graph in graphs]),
         "edges": torch.tensor([graph.edge_index.shape[1] for graph in graphs]),
     }
-    if "truth" in graphs[0]:
-        tensors["truth"] = torch.cat([graph.truth for graph in graphs])
+    for name in PER_EDGE:
+        if name in graphs[0]:
+            tensors[name] = torch.cat([graph[name] for graph in graphs])
     return tensors
 
 
@@ -132,11 +134,11 @@ def unpack(tensors: Mapping[str, Tensor]) -> list[Data]:
     nodes, edges = tensors["nodes"].tolist(), tensors["edges"].tolist()
     labels = torch.split(tensors["y"], nodes if len(nodes) == 1 else [1] * len(nodes))
     parts = zip(torch.split(x, nodes), torch.split(tensors["edge_index"], edges, dim=1), labels)
-    truths = torch.split(tensors["truth"], edges) if "truth" in tensors else None
     graphs = [Data(x=a.clone(), edge_index=b.contiguous(), y=c.clone()) for a, b, c in parts]
-    if truths is not None:
-        for graph, truth in zip(graphs, truths):
-            graph.truth = truth.clone()
+    for name in PER_EDGE:
+        if name in tensors:
+            for graph, part in zip(graphs, torch.split(tensors[name], edges)):
+                graph[name] = part.clone()
     return graphs
 
 
