@@ -76,4 +76,4 @@ def test_features_are_counted_apart_from_edges() -> None:
     e = explained(molecule_subject(), [0], first_edge, "x", features=True)[0]
     chosen = e.selected.copy()
     chosen[-2:] = True
-    assert "these 1 edge and 2 feature entries" in verdict(replace(e, selected=chosen))
+    assert "these units: 1 edge and 2 feature entries" in verdict(replace(e, selected=chosen))

@@ -13,8 +13,6 @@ from cf2.terminal import COMPARED, bar, cell, compared, named_bar, out, percent,
 
 app = typer.Typer(
     name="cf2",
-    help="Explain predictions of graph neural networks: sufficient, necessary, and as small as can be found.\n\n"
-    "Example: cf2 demo",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -132,7 +132,7 @@ class Session:
                 y = torch.tensor([self.work.classes[i.key] for i in part], device=y.device)
                 require(
                     int(y.min()) >= 0 and int(y.max()) < P.size(1),
-                    f"Expected every class in `target` to be from 0 to {P.size(1) - 1}",
+                    f"Expected `target` to hold classes from 0 to {P.size(1) - 1}",
                     got=y.tolist(),
                 )
             packed = packed.to(self.predictor.device)
