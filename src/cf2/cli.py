@@ -79,9 +79,9 @@ def demo(
     path = show.finish(results, directory).resolve()
     if as_json:
         print_json({"rows": rows, "report": str(path)})
-        return
-    out.print(table(f"BA-Shapes, {len(results[0])} nodes, percent", COMPARED, [compared(row) for row in rows]))
-    out.print(f"The report is at {path}", soft_wrap=True, highlight=False)
+    else:
+        out.print(table(f"BA-Shapes, {len(results[0])} nodes, percent", COMPARED, [compared(row) for row in rows]))
+        out.print(f"The report is at {path}", soft_wrap=True, highlight=False)
 
 
 @app.command()
@@ -116,8 +116,8 @@ def methods(as_json: o.Json = False) -> None:
     rows = [{"name": method.name, "summary": method.summary} for method in METHODS.values()]
     if as_json:
         print_json(rows)
-        return
-    out.print(table("Methods", ("name", "summary"), [list(row.values()) for row in rows]))
+    else:
+        out.print(table("Methods", ("name", "summary"), [list(row.values()) for row in rows]))
 
 
 @app.command()
