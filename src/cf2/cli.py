@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -38,15 +38,6 @@ def options(
 
     Example: cf2 demo
     """
-
-
-def _one_of(what: str, value: str, known: Any) -> str:
-    """A name that must be known: bad usage (exit 2) if it is not."""
-    from cf2.errors import unknown_name
-
-    if value not in known:
-        raise typer.BadParameter(str(unknown_name(what, value, known)))
-    return value
 
 
 @app.command()
@@ -139,7 +130,7 @@ def train(
     from cf2 import training
     from cf2.models import ARCHITECTURES
 
-    _one_of("`--arch`", arch, ARCHITECTURES)
+    o.one_of("`--arch`", arch, ARCHITECTURES)
     data = sets.load(dataset, root=data_root)
     with named_bar("training") as step:
         model, about = training.train(
@@ -199,8 +190,8 @@ def explain(
         raise typer.BadParameter("Give either a data set or --data MODULE:FUNCTION.")
     if path is None:
         raise typer.BadParameter("Give --out DIR, where the run is kept.")
-    chosen = [_one_of("`--method`", name, METHODS) for name in method or ["cf2"]]
-    _one_of("`--engine`", engine, ENGINES)
+    chosen = [o.one_of("`--method`", name, METHODS) for name in method or ["cf2"]]
+    o.one_of("`--engine`", engine, ENGINES)
     request = jobs.Request(
         path=path,
         methods=tuple(chosen),

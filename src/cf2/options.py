@@ -74,3 +74,12 @@ def parse_ids(text: str) -> list[int]:
             raise typer.BadParameter(f"Expected ids such as 3,17,40-44, but got {text!r}.")
         found += range(int(first), int(last if dash else first) + 1)
     return found
+
+
+def one_of(what: str, value: str, known: Any) -> str:
+    """A name that must be known: bad usage (exit 2) if it is not."""
+    from cf2.errors import unknown_name
+
+    if value not in known:
+        raise typer.BadParameter(str(unknown_name(what, value, known)))
+    return value
