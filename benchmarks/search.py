@@ -132,7 +132,8 @@ def main() -> None:
         for label, (sizes, passed, cost) in rows:
             size = sizes[common & passed].float().mean() if label.startswith("relax") else sizes[common].float().mean()
             share, runs = 100 * passed.float().mean(), cost.float().mean()
-            lines.append(f"| {name} | {label} | {size:.2f} | {share:.0f} % | {runs:,.0f} |")
+            shown = "–" if size.isnan() else f"{size:.2f}"
+            lines.append(f"| {name} | {label} | {shown} | {share:.0f} % | {runs:,.0f} |")
             print(lines[-1], flush=True)
     lines += ["", "| data set | proved | cf2, standard | optimum | above it | missed |", "|---|--:|--:|--:|--:|--:|"]
     for name in names:

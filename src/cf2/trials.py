@@ -47,7 +47,7 @@ def score(only: Tensor, without: Tensor) -> Tensor:
     return only.clamp(max=0) + without.clamp(max=0) + 1e-3 * spare
 
 
-def log_odds(P: Tensor, y: Tensor) -> Tensor:
+def log_margin(P: Tensor, y: Tensor) -> Tensor:
     """log P(ŷ) - log P(ŷ_s): the sign of the margin, without its saturation."""
     return own(P, y).clamp(min=TINY).log() - runner_up(P, y).clamp(min=TINY).log()
 
@@ -108,7 +108,7 @@ class Trials:
             same, gap = P.argmax(1) == y, margin(P, y)
             wide = (gap if keep else -gap) > self.confidence if self.confidence else True
             passed.append((same if keep else ~same) & wide)
-            odds.append(log_odds(P, y) if keep else -log_odds(P, y))
+            odds.append(log_margin(P, y) if keep else -log_margin(P, y))
         self.evaluations.index_add_(0, rows, torch.ones_like(rows))
         return torch.cat(passed), torch.cat(odds)
 
@@ -126,7 +126,7 @@ class Trials:
         y = self.y[rows]
         with self.predictor.masked(self.pack.take(torch.cat([rows, rows])), messages=True) as probabilities:
             P = probabilities(mask)
-            only, without = log_odds(P[:count], y), -log_odds(P[count:], y)
+            only, without = log_margin(P[:count], y), -log_margin(P[count:], y)
             (gradient,) = torch.autograd.grad((only + without).sum(), mask, allow_unused=True)
         gradient = torch.zeros_like(mask) if gradient is None else torch.nan_to_num(gradient)
         up, down = (torch.zeros(valid.shape, device=rows.device) for _ in range(2))
