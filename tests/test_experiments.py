@@ -95,13 +95,18 @@ def test_cf2_is_best_on_tree_cycles_and_beats_the_published_row(done: tuple[Path
 def test_the_ceiling_is_the_share_that_any_method_passes(done: tuple[Path, dict[str, Any]]) -> None:
     out, result = done
     run = open_run(out / "runs" / "shipped" / "tree-cycles")
-    passing: set[int] = set()
+    passing: dict[int, list[int]] = {}
     for method in FAST:
-        passing |= {e.key for e in run.explanations(method) if e.sufficient and e.necessary}
+        for e in run.explanations(method):
+            if e.sufficient and e.necessary:
+                passing.setdefault(e.key, []).append(e.size)
     for method in FAST:
         assert row_of(result, "causal", method)["ceiling"] == pytest.approx(len(passing) / len(run.keys))
     no_cell = Explanations(tuple(e for e in run.explanations("random") if not (e.sufficient and e.necessary)))
-    assert fill.ceiling([no_cell]) == 0.0
+    assert fill.smallest([no_cell]) == {}
+    beaten = [e.size > min(passing[e.key]) for e in run.explanations("truth") if e.sufficient and e.necessary]
+    assert any(beaten)
+    assert row_of(result, "causal", "truth")["beaten"] == pytest.approx(sum(beaten) / len(run.keys))
 
 
 def test_files_say_the_same_as_the_rows(done: tuple[Path, dict[str, Any]]) -> None:

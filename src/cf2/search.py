@@ -47,7 +47,7 @@ class Search:
 
 _BUDGETS = {
     "quick": Budget(repairs=10, exchanges=4, drops=3, adds=4, grown=1, proof=0),
-    "standard": Budget(repairs=30, exchanges=10, drops=4, adds=4, grown=3, proof=60),
+    "standard": Budget(repairs=30, exchanges=10, drops=4, adds=4, grown=3, proof=1_000),
     "thorough": Budget(repairs=120, exchanges=40, drops=6, adds=8, grown=LARGE, proof=20_000, rounds=3),
 }
 
@@ -82,9 +82,9 @@ def search(predictor: Predictor, pack: Pack, y: Tensor, scores: Tensor, settings
 def _regrow(trials: Trials, sets: Tensor, passed: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
     """Try a set that is grown from nothing: a few units, or many where the ranking led to a large set or to none."""
     size = sets.sum(1)
-    many = ~passed | (size > LARGE)
-    few = torch.where(trials.pack.units > CROWDED, budget.grown, 0)
-    most = torch.where(many, LARGE, torch.minimum(size - 1, few))
+    crowded = trials.pack.units > CROWDED
+    few = torch.minimum(size - 1, torch.where(crowded, budget.grown, 0))
+    most = torch.where(~passed | (crowded & (size > LARGE)), LARGE, few)
     rows = (most > 0).nonzero().flatten()
     grown, good = grow(trials, rows, most[rows], 2 * budget.adds)
     better = rows[good & (~passed[rows] | (grown.sum(1) < size[rows]))]
