@@ -132,6 +132,19 @@ def test_mistakes_end_in_one_sentence(words: list[str], code: int, said: str, tm
     assert not done.stdout
 
 
+def test_what_is_too_large_is_named_and_the_rest_is_explained(tmp_path: Path) -> None:
+    words = ["explain", "ba-shapes", "--nodes", "300-303,420", "--method", "gradient", "--set", "k=3"]
+    done = cf2(*words, "--max-units", "200", "--json", "--out", str(tmp_path / "json"))
+    refused = json.loads(done.stdout)["rows"][0]["refused"]
+    assert refused
+    assert len(refused) < 5
+    said = cf2(*words, "--max-units", "200", "--out", str(tmp_path / "run"))
+    assert said.returncode == 0
+    text = " ".join(said.stderr.split())
+    assert f"{len(refused)} of 5 were not explained" in text
+    assert f"--max-units 200: {', '.join(map(str, refused))}. Add --reduce gradient" in text
+
+
 def test_a_users_own_model(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import torch\nfrom torch_geometric.data import Data\nfrom torch_geometric.nn import GCN\n"

@@ -186,9 +186,10 @@ def test_the_table_of_efforts_is_that_of_the_search() -> None:
         [
             f"`{name}`",
             str(b.repairs),
+            str(b.grown),
             str(b.exchanges),
             f"{b.drops} / {b.adds}",
-            str(b.grown),
+            str(b.restarts),
             f"{b.proof:,}",
             str(b.rounds),
         ]

@@ -2,8 +2,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +18,12 @@ import torch
 from torch_geometric.data import Data
 
 from cf2 import engines
-from cf2.engines import cluster, parcel, shared
+from cf2.engines import parcel, shared
 from cf2.errors import CF2Error
 from cf2.explanation import Explanation
 from cf2.instances import Graph
 from cf2.models import build
-from cf2.runs import create_run, same_results
+from cf2.runs import create_run, open_run, same_results
 from cf2.subjects import from_function
 from cf2.work import Session, Work
 
@@ -95,7 +100,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def ray_here(directory: Path) -> Iterator[None]:
     """One Ray for all tests of this file; an engine that finds one uses it."""
-    with cluster._connected(None, 2, 1 << 20):
+    with engines.ready("ray", workers=2):
         yield
 
 
@@ -130,6 +135,26 @@ def test_every_engine_gives_the_same_graphs(engine: str) -> None:
     keys = list(range(20))
     work = work_of("graphs", keys)
     assert same_results(run(work, engine, keys), run(work, keys=keys))
+
+
+def test_ray_does_no_more_at_a_time_than_asked(directory: Path, ray_here: None) -> None:
+    read, most = [0], [0]
+
+    def keys() -> Iterator[int]:
+        for key in range(200):
+            read[0] += 1
+            yield key % 60
+
+    done = [0]
+
+    def keep(number: int, part: list[Explanation]) -> None:
+        most[0] = max(most[0], read[0] - done[0])
+        done[0] += len(part)
+
+    work = work_of("nodes", list(range(60)))
+    engines.explain_many(work, keys(), engine="ray", workers=1, chunk_size=5, on_chunk=keep)
+    assert done[0] == 200
+    assert most[0] <= 64 + 5  # the keys by which the work is settled, and one chunk
 
 
 @remote
@@ -315,6 +340,42 @@ def test_ray_that_is_not_installed_is_said(directory: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(CF2Error, match=r"pip install 'cf2\[ray\]'"):
         run(work_of("nodes"), "ray")
+
+
+def test_a_killed_ray_driver_is_resumed_and_leaves_nothing_running(tmp_path: Path) -> None:
+    def command(out: str, *more: str) -> list[str]:
+        chosen = ["explain", "tree-cycles", "--nodes", "511-870", "--method", "cf2-relaxed", "--set", "epochs=100"]
+        return [sys.executable, "-m", "cf2", *chosen, "--out", str(tmp_path / out), *more]
+
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "RAY_TMPDIR": tempfile.mkdtemp(prefix="cf2-ray-")}
+    remote = ("--engine", "ray", "--workers", "2")
+    driver = subprocess.Popen(command("run", *remote), env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (shards := list((tmp_path / "run").glob("shards/*.parquet"))):
+        assert driver.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    driver.kill()
+    driver.wait()
+    assert len(shards) < 6
+    while left := _processes_with(environment["RAY_TMPDIR"]):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+    subprocess.run(command("run", *remote, "--resume"), env=environment, check=True, capture_output=True)
+    subprocess.run(command("whole"), env=environment, check=True, capture_output=True)
+    found = open_run(tmp_path / "run").explanations()
+    assert [e.key for e in found] == list(range(511, 871))
+    assert same_results(found, open_run(tmp_path / "whole").explanations())
+    shutil.rmtree(environment["RAY_TMPDIR"], ignore_errors=True)
+
+
+def _processes_with(text: str) -> list[str]:
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            line = place.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            found += [line] if text in line else []
+    return found
 
 
 def test_engines_do_not_import_ray_until_asked() -> None:

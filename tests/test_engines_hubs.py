@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +9,11 @@ from torch_geometric.data import Data
 
 import cf2
 from cf2.errors import CF2Error
+from cf2.explanation import load
 from cf2.instances import Graph
 from cf2.methods.method import Chunk
 from cf2.models import build
+from cf2.report.html import write_report
 from cf2.work import Session, Work
 
 
@@ -29,11 +33,32 @@ def star(leaves: int = 40, loud: int = 3) -> tuple[torch.nn.Module, Data]:
     return model, Data(x=x, edge_index=torch.cat([spokes, spokes.flip(0)], 1))
 
 
-def test_a_hub_over_the_budget_is_refused_by_name() -> None:
+def test_a_hub_over_the_budget_is_refused_and_the_others_are_explained() -> None:
     model, data = star()
-    with pytest.raises(CF2Error, match=r"node 0 to have at most 10 units.*got 40.*reduce=\"gradient\""):
-        cf2.explain(model, data, nodes=[5, 0], max_units=10)
-    assert len(cf2.explain(model, data, nodes=[5, 0], max_units=40)) == 2
+    nodes = [5, 0, 6, 0]
+    found = cf2.explain(model, data, nodes=nodes, max_units=10)
+    assert [e.key for e in found] == nodes
+    assert [e.status == "refused" for e in found] == [False, True, False, True]
+    hub = found[1]
+    assert hub.summary() == (
+        "Refused: 40 units to choose from are more than max_units = 10. "
+        'Raise it, or pass reduce="gradient" to choose among those that matter most.'
+    )
+    assert (hub.num_units, hub.size, hub.necessary, hub.prediction) == (0, 0, False, 1)
+    plain = cf2.explain(model, data, nodes=nodes)
+    assert np.array_equal(found[0].selected, plain[0].selected)
+    assert not any(e.status == "refused" for e in cf2.explain(model, data, nodes=nodes, max_units=40))
+
+
+def test_a_refused_hub_is_counted_shown_and_read_back(tmp_path: Path) -> None:
+    model, data = star()
+    found = cf2.explain(model, data, nodes=[5, 0], max_units=10)
+    assert cf2.metrics.pn(found) <= 0.5
+    found.save(tmp_path / "found.parquet")
+    again = load(tmp_path / "found.parquet")
+    assert (again[1].status, again[1].note) == ("refused", found[1].note)
+    page = write_report([found], tmp_path / "page.html").read_text()
+    assert "1 refused, too large" in page
 
 
 def test_a_reduced_hub_says_so_and_is_verified_on_the_whole_graph() -> None:

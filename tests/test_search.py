@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain, combinations
 
 import numpy as np
@@ -13,7 +14,13 @@ from torch import nn
 from torch_geometric.data import Data
 
 import cf2
+from cf2 import search as cf2_search
 from cf2.explanation import Explanation
+from cf2.instances import Graph
+from cf2.moves import prune
+from cf2.subjects import from_dataset
+from cf2.trials import Trials
+from cf2.work import Session, Work
 from toys import LAYERS, GraphNet, NodeNet, random_graph
 
 Pair = tuple[int, int]
@@ -132,6 +139,39 @@ def test_more_effort_is_never_worse_on_average() -> None:
         found = cf2.explain(model, data, nodes=range(0, 60, 3), effort=effort)
         sizes.append(np.mean([e.size for e in found if e.status == "found"]))
     assert sizes[0] >= sizes[1] >= sizes[2]
+
+
+def test_restarts_among_many_units_never_lose_and_sometimes_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = from_dataset("ba-shapes")
+
+    def explained(restarts: int) -> cf2.Explanations:
+        budget = replace(cf2_search._BUDGETS["standard"], restarts=restarts)
+        monkeypatch.setitem(cf2_search._BUDGETS, "standard", budget)
+        return cf2.explain(subject.model, subject.graphs[0], nodes=[389, 433, 448, 420, 510])
+
+    before, after = explained(0), explained(6)
+    assert all(e.num_units > cf2_search.CROWDED for e in after)
+    assert all(e.sufficient and e.necessary and e.minimal for e in after)
+    assert all(a.size <= b.size for a, b in zip(after, before))
+    assert sum(e.size for e in after) < sum(e.size for e in before)
+
+
+def test_a_pruning_that_cannot_win_is_given_up() -> None:
+    data, model = random_graph(40, 120, seed=1), NodeNet("gcn", seed=1, layers=2)
+    with Session(Work(model, Graph(data))) as session:
+        (chunk,) = session.chunks(range(8))
+        spent = []
+        for below in (None, torch.full((8,), 2), torch.full((8,), 1000)):
+            trials = Trials(chunk.predictor, chunk.pack, chunk.y)
+            rows = trials.passes(torch.arange(8), trials.open).nonzero().flatten()
+            order = trials.open[rows].float()
+            limit = None if below is None else below[rows]
+            sets = prune(trials, rows, trials.open[rows], order, torch.ones(len(rows), dtype=torch.bool), limit)
+            assert trials.passes(rows, sets).all()
+            spent.append((int(trials.evaluations.sum()), sets))
+    assert len(rows) > 2
+    assert spent[1][0] < spent[0][0] == spent[2][0]
+    assert torch.equal(spent[0][1], spent[2][1])
 
 
 def test_search_serves_other_methods_scores() -> None:

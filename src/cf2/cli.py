@@ -9,7 +9,7 @@ import typer
 
 from cf2 import __version__
 from cf2 import options as o
-from cf2.terminal import COMPARED, bar, cell, compared, named_bar, out, percent, print_json, say, table
+from cf2.terminal import COMPARED, bar, cell, compared, named_bar, out, percent, print_json, refusal, say, table
 
 app = typer.Typer(
     name="cf2",
@@ -220,6 +220,8 @@ def explain(
     for row in rows:
         if "stability" in row:
             out.print(f"{row['method']}: mean Jaccard overlap over seeds {row['stability']:.3f}", highlight=False)
+        if "refused" in row:
+            say(refusal(row, max_units))
     out.print(f"The run is at {path}. Look at it: cf2 report {path} -o report.html", soft_wrap=True, highlight=False)
 
 
@@ -287,6 +289,7 @@ def reproduce(
     resume: o.Resume = False,
     engine: o.Engine = "local",
     workers: o.Workers = None,
+    address: o.Address = None,
     data_root: o.Root = None,
     as_json: o.Json = False,
 ) -> None:
@@ -309,6 +312,7 @@ def reproduce(
             resume=resume,
             engine=engine,
             workers=workers,
+            address=address,
             progress=step,
         )
     if as_json:

@@ -31,7 +31,8 @@ class Explanation:
     - ``impossible``: proved that no set passes both,
     - ``not found``: no passing set within the budget; the best on offer is given,
     - ``unverified``: the method does not look for a passing set, the verdicts are still true,
-    - ``empty``: there is nothing to mask; `note` says why.
+    - ``empty``: there is nothing to mask; `note` says why,
+    - ``refused``: there are more units than `max_units`; none are kept here, and `note` says how many.
     """
 
     key: int

@@ -6,16 +6,20 @@ verdicts are those of the whole computation graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from cf2.errors import CF2Error, require_number, unknown_name
+from cf2.errors import require_number, unknown_name
+from cf2.explanation import Explanation
 from cf2.instances import Instance
 from cf2.methods.gradient import sum_of_gradients
 from cf2.methods.method import Chunk, rank_within
 
 REDUCTIONS = ("gradient",)
 PLACES = [0.5, 1.0]  # soft masks at which the gradient is taken: half-way down, and the graph as it is
+REFUSAL = (
+    "{units:,} units to choose from are more than max_units = {budget:,}. "
+    'Raise it, or pass reduce="gradient" to choose among those that matter most.'
+)
 NOTE = (
     "Only the {chosen:,} of {units:,} units that matter most by gradient could be chosen; "
     "the verdicts are those of the whole computation graph."
@@ -30,18 +34,16 @@ def check_budget(max_units: int | None, reduce: str | None) -> None:
         raise unknown_name("`reduce`", reduce, REDUCTIONS)
 
 
-def refuse(instances: Sequence[Instance], max_units: int, *, edges: bool, features: bool) -> None:
-    """Raise an error that names the first instance with more units than the budget."""
-    for instance in instances:
-        units = instance.num_edge_units if edges else 0
-        units += len(instance.feature_entries()) if features else 0
-        if units > max_units:
-            what = "graph" if instance.target < 0 else "node"
-            raise CF2Error(
-                f"Expected {what} {instance.key} to have at most {max_units:,} units to choose from",
-                got=f"{units:,}",
-                do='Raise `max_units`, or pass reduce="gradient" to choose among those that matter most.',
-            )
+def count_units(instance: Instance, *, edges: bool, features: bool) -> int:
+    """How many units an instance has to choose from."""
+    return (instance.num_edge_units if edges else 0) + (len(instance.feature_entries()) if features else 0)
+
+
+def refused(e: Explanation, max_units: int) -> Explanation:
+    """An explanation in which nothing was chosen because there was too much to choose from; it holds no units."""
+    nothing = {name: getattr(e, name)[:0] for name in ("unit_edges", "unit_features", "scores", "selected")}
+    note = REFUSAL.format(units=e.num_units, budget=max_units)
+    return replace(e, **nothing, status="refused", note=note)
 
 
 def reduced(chunk: Chunk, max_units: int) -> Chunk:

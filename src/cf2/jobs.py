@@ -123,6 +123,8 @@ def summaries(run: Run, method: str | None = None) -> list[dict[str, Any]]:
         row = {"method": name, **metrics.evaluate(found, masks or None, data)}
         if len({e.seed for e in found}) > 1:
             row["stability"] = found.stability()
+        if large := [e.key for e in found if e.status == "refused"]:
+            row["refused"] = large
         rows.append(row)
     return rows
 

@@ -18,12 +18,14 @@ class Budget:
     """How much of everything an effort spends."""
 
     repairs: int  # moves towards a first passing set
+    restarts: int  # prunings in other orders, where there are many units
+    grown: int  # units that a set grown from nothing may have, where a small passing set is known
     exchanges: int  # moves without a smaller set before an instance is left alone
     drops: int  # candidates tried in each move that drops a unit
     adds: int  # candidates tried in each move that adds one
-    grown: int  # units that a set grown from nothing may have, where a small passing set is known
     proof: int  # sets tried to prove an answer smallest
     rounds: int = 1  # exchanges from so many starts
+    slack: int = 1  # a restart is given up when it looks to end with so many times the units of the best set
 
 
 # -- 1. start ----------------------------------------------------------------------------------------------
@@ -94,10 +96,13 @@ def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor,
 # -- 2. prune ----------------------------------------------------------------------------------------------
 
 
-def prune(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, passed: Tensor) -> Tensor:
+def prune(
+    trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, passed: Tensor, below: Tensor | None = None
+) -> Tensor:
     """Drop runs of the least important units, halving their length, then single ones, while the tests pass.
 
-    A set that has not `passed` both tests is pruned to what keeps passing the one that it does.
+    A set that has not `passed` both tests is pruned to what keeps passing the one that it does. With sizes
+    `below` which to get, a set is left as it is once as many runs have proved needed.
     """
     sets = sets.clone()
     need = _needs(trials, rows, sets, passed)
@@ -115,6 +120,8 @@ def prune(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, passed: T
         sets[todo[good]] = candidates[good]
         skip[todo[~good]] += length[todo[~good]]
         over = todo[skip[todo] >= sets[todo].sum(1)]
+        if below is not None:
+            length[over[skip[over] >= length[over] * below[over]]] = 1
         finer = over[length[over] > 1]
         length[over[length[over] == 1]] = 0
         length[finer] = (length[finer] // 2).clamp(min=1)

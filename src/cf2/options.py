@@ -38,7 +38,9 @@ Edges = Annotated[bool, typer.Option(help="Explain by edges.")]
 Search = Annotated[bool, typer.Option(help="Search for a verified set from the method's scores.")]
 ExplainSeed = Annotated[int | None, typer.Option(min=0, help="Draw a random start; none: a fixed one.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Explain under so many seeds.")]
-MaxUnits = Annotated[int | None, typer.Option(min=1, help="The most units an instance may have.")]
+MaxUnits = Annotated[
+    int | None, typer.Option(min=1, help="The most units an instance may have; a larger one is not explained.")
+]
 Reduce = Annotated[str | None, typer.Option(help="gradient: keep the units that matter most.")]
 EvaluateMethod = Annotated[str | None, typer.Option(help="One method of the run; the first if not given.")]
 ReportPath = Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")]

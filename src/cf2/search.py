@@ -4,7 +4,8 @@
 2. *Prune*: drop blocks of the least important units, then single ones, while both tests pass. Where that
    leaves many, *grow* a set from nothing instead.
 3. *Exchange*: leave one unit out and swap others, guided by the slopes of both tests, until both pass again.
-4. *Prove* (`exact.py`): try every smaller set where that fits the budget.
+4. *Restart* where there are many units: prune them in other orders, and go on from what is smaller.
+5. *Prove* (`exact.py`): try every smaller set where that fits the budget.
 
 Every step is packed over all instances at once. A set is only ever accepted by the model's own verdict.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +29,7 @@ from cf2.trials import Trials
 Effort = Literal["quick", "standard", "thorough"]
 LARGE = 14  # a set of more units is worth a second way to start
 CROWDED = 64  # and so is a choice among more units than this
+FEW = 2  # restarts of sets that are large after all
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,11 @@ class Search:
 
 
 _BUDGETS = {
-    "quick": Budget(repairs=10, exchanges=4, drops=3, adds=4, grown=1, proof=0),
-    "standard": Budget(repairs=30, exchanges=10, drops=4, adds=4, grown=3, proof=1_000),
-    "thorough": Budget(repairs=120, exchanges=40, drops=6, adds=8, grown=LARGE, proof=20_000, rounds=3),
+    "quick": Budget(repairs=10, restarts=0, grown=1, exchanges=4, drops=3, adds=4, proof=0),
+    "standard": Budget(repairs=30, restarts=6, grown=3, exchanges=10, drops=4, adds=4, proof=1_000),
+    "thorough": Budget(
+        repairs=120, restarts=20, slack=2, grown=LARGE, exchanges=40, drops=6, adds=8, proof=20_000, rounds=3
+    ),
 }
 
 
@@ -95,23 +100,39 @@ def _regrow(trials: Trials, sets: Tensor, passed: Tensor, budget: Budget) -> tup
 
 
 def _improve(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, budget: Budget) -> Tensor:
-    """Exchange and prune; with several rounds, start again from prunings in other orders and keep the best."""
+    """Exchange and prune; then start again from prunings of everything in other orders, and keep the best."""
     best = prune_single(trials, rows, exchange(trials, rows, sets, budget), ranking)
+    if budget.rounds + budget.restarts == 1:
+        return best
+    whole = trials.open[rows]
+    passes = trials.passes(rows, whole)  # not every whole graph does
     for number in range(1, budget.rounds):
-        start, order = trials.open[rows].clone(), _shuffled(ranking, number)
-        fails = ~trials.passes(rows, start)  # not every whole graph passes
-        start[fails] = sets[fails]
-        other = prune(trials, rows, start, order, torch.ones_like(fails))
+        order = _shuffled(trials, rows, number)
+        other = prune(trials, rows, torch.where(passes[:, None], whole, sets), order, torch.ones_like(passes))
         other = prune_single(trials, rows, exchange(trials, rows, other, budget), order)
         best = torch.where((other.sum(1) < best.sum(1))[:, None], other, best)
+    for number in range(budget.restarts):
+        size = best.sum(1)
+        worth = (size > 1) & ((size <= LARGE) | (number < FEW))  # a large set is hardly found by chance
+        todo = (passes & (trials.pack.units[rows] > CROWDED) & worth).nonzero().flatten()
+        best[todo] = _restart(trials, rows[todo], best[todo], budget.rounds + number, budget)
     return best
 
 
-def _shuffled(ranking: Tensor, number: int) -> Tensor:
+def _restart(trials: Trials, rows: Tensor, best: Tensor, number: int, budget: Budget) -> Tensor:
+    """Prune everything in another order, and go on from there where that leaves fewer units."""
+    best, order = best.clone(), _shuffled(trials, rows, number)
+    sure = torch.ones_like(rows, dtype=torch.bool)
+    other = prune(trials, rows, trials.open[rows], order, sure, below=budget.slack * best.sum(1))
+    hit = (other.sum(1) < best.sum(1)).nonzero().flatten()
+    best[hit] = prune_single(trials, rows[hit], exchange(trials, rows[hit], other[hit], budget), order[hit])
+    return best
+
+
+def _shuffled(trials: Trials, rows: Tensor, number: int) -> Tensor:
     """The units in another order, the same whatever an instance is packed with."""
-    place = torch.arange(1, ranking.size(1) + 1, device=ranking.device)
-    noise = (place * (0.6180339887498949 + 0.137 * number)) % 1.0
-    return torch.where(ranking.isinf(), ranking, noise[None].to(ranking.dtype))
+    noise = torch.from_numpy(np.random.default_rng(number).random(trials.width, dtype=np.float32))
+    return torch.where(trials.open[rows], noise.to(rows.device), float("-inf"))
 
 
 def _found(trials: Trials, proof: Proof, passed: Tensor) -> Found:

@@ -146,3 +146,13 @@ def compared(row: dict[str, Any]) -> list[str]:
     shares = [percent(row.get(name)) for name in ("pn", "ps", "fns")]
     cost = [f"{row['evaluations']:.0f}", f"{row['seconds']:.3f}"]
     return [row["method"], *shares, f"{row['size']:.2f}", percent(row.get("f1")), *cost]
+
+
+def refusal(row: dict[str, Any], max_units: int | None) -> str:
+    """Which instances of a method's row were too large to be explained."""
+    large = row["refused"]
+    named = ", ".join(map(str, large[:6])) + (", …" if len(large) > 6 else "")
+    return (
+        f"{row['method']}: {len(large)} of {row['n']} were not explained, having more units than "
+        f"--max-units {max_units}: {named}. Add --reduce gradient to explain them too."
+    )

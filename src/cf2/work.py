@@ -18,7 +18,7 @@ from cf2.errors import CF2Error, require
 from cf2.explanation import Explanation
 from cf2.instances import Graph, Instance, check_nodes, graph_instances
 from cf2.methods import get
-from cf2.methods.method import Chunk, conclude, verify
+from cf2.methods.method import Chunk, Ranking, conclude, verify
 from cf2.methods.trained import Trained
 from cf2.packing import pack
 from cf2.predictor import Masking, Output, Predictor, Task
@@ -124,7 +124,11 @@ class Session:
 
     def chunks(self, keys: Sequence[int]) -> Iterator[Chunk]:
         """The keys as packed chunks, each with the model's predictions."""
-        for part in self._parts(keys):
+        for start in range(0, len(keys), GROUP):
+            yield from self._packed(self.instances(keys[start : start + GROUP]))
+
+    def _packed(self, instances: Sequence[Instance]) -> Iterator[Chunk]:
+        for part in instance_chunks(self.predictor, instances):
             packed = pack(part, edges=self.work.edges, features=self.work.features)
             P = self.predictor.predict(packed)
             y = P.argmax(1)
@@ -138,20 +142,27 @@ class Session:
             packed = packed.to(self.predictor.device)
             chunk = Chunk(self.predictor, part, packed, P, y, self.work.seed, self.work.trained)
             limit = self.work.max_units
-            yield chunk if limit is None else hubs.reduced(chunk, limit)
-
-    def _parts(self, keys: Sequence[int]) -> Iterator[Sequence[Instance]]:
-        for start in range(0, len(keys), GROUP):
-            instances = self.instances(keys[start : start + GROUP])
-            if self.work.max_units is not None and self.work.reduce is None:
-                hubs.refuse(instances, self.work.max_units, edges=self.work.edges, features=self.work.features)
-            yield from instance_chunks(self.predictor, instances)
+            yield chunk if limit is None or self.work.reduce is None else hubs.reduced(chunk, limit)
 
     def explain(self, keys: Sequence[int], progress: Progress | None = None) -> list[Explanation]:
         """Explanations of the keys, in their order."""
         found: list[Explanation] = []
+        for start in range(0, len(keys), GROUP):
+            instances = self.instances(keys[start : start + GROUP])
+            large = [self._is_too_large(instance) for instance in instances]
+            found += self._explain([i for i, out in zip(instances, large) if not out], progress)
+            for place, instance in enumerate(instances):
+                if large[place]:
+                    found.insert(start + place, self._refuse(instance))
+                    if progress is not None:
+                        progress(1)
+        labels = self.work.labels
+        return found if labels is None else [replace(e, label=labels.get(e.key)) for e in found]
+
+    def _explain(self, instances: Sequence[Instance], progress: Progress | None) -> list[Explanation]:
+        found: list[Explanation] = []
         started = time.perf_counter()
-        for chunk in self.chunks(keys):
+        for chunk in self._packed(instances):
             ranking = self.method.rank(chunk, self.settings)
             if self.work.search is not None:
                 ranking = verify(chunk, ranking, self.work.search)
@@ -162,8 +173,23 @@ class Session:
             started = time.perf_counter()
             if progress is not None:
                 progress(len(chunk.instances))
-        labels = self.work.labels
-        return found if labels is None else [replace(e, label=labels.get(e.key)) for e in found]
+        return found
+
+    def _is_too_large(self, instance: Instance) -> bool:
+        limit = self.work.max_units
+        if limit is None or self.work.reduce is not None:
+            return False
+        return hubs.count_units(instance, edges=self.work.edges, features=self.work.features) > limit
+
+    def _refuse(self, instance: Instance) -> Explanation:
+        """The prediction without an explanation: what is too large does not stop what is not."""
+        assert self.work.max_units is not None
+        started = time.perf_counter()
+        (chunk,) = self._packed([instance])
+        units = chunk.pack.unit_owner
+        nothing = Ranking(units * 0.0, torch.zeros_like(units, dtype=torch.bool), torch.zeros_like(chunk.y))
+        (e,) = conclude(self.method, self.settings, chunk, nothing, started)
+        return hubs.refused(e, self.work.max_units)
 
     def _noted(self, e: Explanation) -> Explanation:
         limit = self.work.max_units

@@ -112,8 +112,8 @@ def _units_point(degree: int) -> tuple[float, float, float]:
 
 
 def workers(counts: Sequence[int] = (1, 2), number: int = 2_000) -> Curve:
-    """Wall clock by engine and number of workers, start-up included."""
-    tables = {engine: worker_seconds(number, counts, engine) for engine in ("processes", "ray")}
+    """Wall clock by engine and number of workers."""
+    tables = {engine: worker_seconds(number, counts, engine, times=2) for engine in ("processes", "ray")}
     rows = tuple(
         (
             count,
@@ -122,7 +122,10 @@ def workers(counts: Sequence[int] = (1, 2), number: int = 2_000) -> Curve:
         for count in counts
     )
     columns = ("workers", "processes, s", "times one", "ray, s", "times one")
-    note = f"{number:,} BA-Shapes instances, relaxed, 30 epochs, on the wall clock of {engines.cores()} cores."
+    note = (
+        f"{number:,} BA-Shapes instances, relaxed, 30 epochs, on the wall clock of {engines.cores()} cores; the better "
+        "of two runs. Starting the processes is included; the Ray cluster runs already, with the model loaded."
+    )
     return Curve("workers", "Workers", columns, rows, note)
 
 

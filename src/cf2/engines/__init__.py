@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, islice
 from typing import Any
 
@@ -149,6 +150,18 @@ def explain_chunks(
         raise ChunksFailed(failed, finished, stopped)
 
 
+def ready(
+    engine: str, *, workers: int | None = None, address: str | None = None, size: int = 0
+) -> AbstractContextManager[Any]:
+    """Within this, calls with engine "ray" share one cluster instead of starting one each.
+
+    `size` is the room for the largest graph in bytes. The other engines have nothing to keep.
+    """
+    if engine not in ENGINES:
+        raise unknown_name("`engine`", engine, ENGINES)
+    return cluster.connected(address, workers, size) if engine == "ray" else nullcontext()
+
+
 def _outcomes(
     work: Work, chunks: Iterable[Chunk], engine: str, workers: int | None, retries: int, address: str | None
 ) -> Iterator[Outcome]:
@@ -171,4 +184,4 @@ def _chunks(keys: Iterator[int], size: int, limit: int) -> Iterator[Chunk]:
         number += 1
 
 
-__all__ = ["ENGINES", "ChunksFailed", "cores", "explain_chunks", "explain_many", "explain_run"]
+__all__ = ["ENGINES", "ChunksFailed", "cores", "explain_chunks", "explain_many", "explain_run", "ready"]

@@ -17,23 +17,27 @@ from cf2.errors import CF2Error
 from cf2.explanation import Explanation
 from cf2.work import Session, Work
 
-AHEAD = 2  # chunks a worker that are with Ray at any time
+AHEAD = 2  # chunks a CPU of the cluster that are with Ray at any time
+ROOM = 256 << 20  # bytes of a local object store beside the graph
 
 
 def run(
     work: Work, chunks: Iterable[Chunk], *, workers: int | None, retries: int, address: str | None
 ) -> Iterator[Outcome]:
-    """Explain chunks as Ray tasks of one CPU each; Ray gives the chunk of a dead worker to another."""
+    """Explain chunks as Ray tasks of one CPU each; Ray gives the chunk of a dead worker to another.
+
+    Never more than `workers` chunks are with Ray; without a number, the whole cluster is kept busy.
+    """
     message, arrays = dismantle(work)
-    with _connected(address, workers, sum(array.nbytes for array in arrays)) as ray:
-        count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+    with connected(address, workers, sum(array.nbytes for array in arrays)) as ray:
+        most = workers or AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
         token = uuid.uuid4().hex
         parts = [ray.put(message), *(ray.put(array) for array in arrays)]
         explain = ray.remote(num_cpus=1, max_retries=retries)(_explain)
         waiting: dict[Any, Chunk] = {}
         source = iter(chunks)
         while True:
-            while len(waiting) < count * AHEAD and (chunk := next(source, None)) is not None:
+            while len(waiting) < most and (chunk := next(source, None)) is not None:
                 waiting[explain.remote(token, parts, chunk[1], os.getcwd())] = chunk
             if not waiting:
                 return
@@ -78,7 +82,8 @@ def _close_sessions() -> None:
 
 
 @contextlib.contextmanager
-def _connected(address: str | None, workers: int | None, size: int) -> Iterator[Any]:
+def connected(address: str | None = None, workers: int | None = None, size: int = 0) -> Iterator[Any]:
+    """Ray, as it is where it runs already; else connected or started here for graphs of `size` bytes, and ended."""
     try:
         import ray
     except ImportError as error:
@@ -97,7 +102,7 @@ def _connected(address: str | None, workers: int | None, size: int) -> Iterator[
         if address is None:
             # room for the graph and what goes back and forth; Ray would take a third of the machine
             options |= {"num_cpus": workers or len(os.sched_getaffinity(0)), "include_dashboard": False}
-            options |= {"object_store_memory": 2 * size + (256 << 20)}
+            options |= {"object_store_memory": 2 * size + ROOM}
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 ray.init(**options)

@@ -47,6 +47,7 @@ class Laboratory:
     root: str | Path | None = None
     engine: str = "local"
     workers: int | None = None
+    address: str | None = None
     progress: Progress | None = None
     missing: dict[str, str] = field(default_factory=dict)  # data sets that are not there, and why
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)  # an explanation, by column and method
@@ -136,6 +137,7 @@ class Laboratory:
             seed=seed,
             engine=self.engine,
             workers=self.workers,
+            address=self.address,
             fit=lambda: fit(run.subject(), method, run.job(method, seed).settings, seed or 0),
         )
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from cf2 import engines
 from cf2 import methods as registry
 from cf2.errors import CF2Error, require, require_number, unknown_name
 from cf2.experiments import fill, pictures
@@ -15,6 +16,8 @@ from cf2.experiments.cells import BaseSeed, Laboratory, Progress
 from cf2.experiments.published import COLUMNS, FIGURES, METHODS, TABLES, Column
 from cf2.manifest import plain, versions
 from cf2.shards import PARTIAL, write_json, writing
+
+LARGEST = 64 << 20  # bytes of the largest data set, CiteSeer with its features
 
 OURS = {"runs", "models", "figures", "tables", "rows.json", "about.json"}
 
@@ -31,6 +34,7 @@ def reproduce(
     resume: bool = False,
     engine: str = "local",
     workers: int | None = None,
+    address: str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Fill the paper's tables and figures and write them to `out`; without a choice, all of them.
@@ -46,13 +50,14 @@ def reproduce(
     rows_of = _methods(methods)
     out = Path(out)
     _occupy(out, resume)
-    lab = Laboratory(out, root, engine, workers, progress)
+    lab = Laboratory(out, root, engine, workers, address, progress)
     bases: list[BaseSeed] = [None] if seeds == 1 else list(range(seeds))
     started = datetime.now(UTC)
     columns = [column for column in COLUMNS if names is None or column.name in names]
     lab.total = _count(lab, chosen_tables, chosen_figures, columns, rows_of, bases)
-    rows = _rows(lab, chosen_tables, columns, names, rows_of, bases)
-    drawn, files = _figures(lab, chosen_figures, columns, bases)
+    with engines.ready(engine, workers=workers, address=address, size=LARGEST):
+        rows = _rows(lab, chosen_tables, columns, names, rows_of, bases)
+        drawn, files = _figures(lab, chosen_figures, columns, bases)
     result = plain({"rows": rows, "figures": drawn, "files": files, "missing": lab.missing})
     about = _about(lab, started, seeds)
     _write(out, result, about)

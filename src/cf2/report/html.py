@@ -126,6 +126,7 @@ def _summary(name: str, found: Explanations) -> dict[str, Any]:
         "optimal": sum(bool(e.optimal) for e in found),
         "impossible": status.count("impossible"),
         "missed": status.count("not found"),
+        "refused": status.count("refused"),
         "f1": intervals.truth_f1(found, found.context),
         "seconds": _mean([e.seconds for e in found]),
         "evaluations": _mean([e.evaluations for e in found]),

@@ -17,6 +17,7 @@ STATUS = {
     "not found": "not found",
     "unverified": "not searched",
     "empty": "nothing to mask",
+    "refused": "too large",
 }
 
 
@@ -94,6 +95,8 @@ def prediction(e: Explanation, names: Sequence[str] | None = None) -> str:
 
 def sentences(e: Explanation, names: Sequence[str] | None = None) -> list[Sentence]:
     """The verdicts on one explanation, the two tests first."""
+    if e.status == "refused":
+        return [Sentence("bad", "Refused", e.note)]
     if e.status == "empty":
         return [Sentence("plain", "Nothing to mask", e.note or "there is no edge or feature to remove.")]
     found = [_sufficient(e, names), _necessary(e, names), *_smallest(e)]

@@ -16,7 +16,7 @@ FILTERS: dict[str, tuple[str, Callable[[Explanation], bool]]] = {
     "unnecessary": ("failed necessity", lambda e: not e.necessary),
     "insufficient": ("failed sufficiency", lambda e: not e.sufficient),
     "wrong": ("misclassified", lambda e: e.label is not None and e.label != e.prediction),
-    "open": ("impossible or not found", lambda e: e.status in ("impossible", "not found")),
+    "open": ("impossible, not found or refused", lambda e: e.status in ("impossible", "not found", "refused")),
 }
 SORTS: dict[str, tuple[str, Callable[[Explanation], float]]] = {
     "run": ("order of the run", lambda e: 0.0),

@@ -9,7 +9,7 @@
     unnecessary: (r) => !r.necessary,
     insufficient: (r) => !r.sufficient,
     wrong: (r) => r.wrong,
-    open: (r) => r.status === "impossible" || r.status === "not found",
+    open: (r) => ["impossible", "not found", "refused"].includes(r.status),
   };
   const PAGE = 12;
   let page = 0, order = "", shown = rows;
