@@ -78,8 +78,8 @@ def explain(
     """Explain predictions of `model`: of nodes of one graph, or of graphs.
 
     `data` is a torch_geometric Data together with `nodes`, or a list or data set of Data. Options are `method`,
-    `edges`, `features`, `search`, `seed`, `output`, `device`, `directed`, `masking`, `target`, `trained`; any further
-    keyword is a setting of the method.
+    `edges`, `features`, `search`, `seed`, `output`, `device`, `directed`, `masking`, `target`, `trained`,
+    `max_units`, `reduce`; any further keyword is a setting of the method.
 
     >>> import cf2, torch
     >>> from torch_geometric.data import Data

@@ -123,9 +123,10 @@ class Session:
         return graph_instances(self.work.source, directed=self.work.directed, keys=keys)
 
     def chunks(self, keys: Sequence[int]) -> Iterator[Chunk]:
-        """The keys as packed chunks, each with the model's predictions."""
+        """The keys as packed chunks, each with the model's predictions; what is too large is left out."""
         for start in range(0, len(keys), GROUP):
-            yield from self._packed(self.instances(keys[start : start + GROUP]))
+            instances = self.instances(keys[start : start + GROUP])
+            yield from self._packed([i for i in instances if not self._is_too_large(i)])
 
     def _packed(self, instances: Sequence[Instance]) -> Iterator[Chunk]:
         for part in instance_chunks(self.predictor, instances):

@@ -21,6 +21,7 @@ from cf2.computation import Computation
 from cf2.errors import unknown_name
 from cf2.instances import Graph
 from cf2.predictor import Predictor
+from cf2.runs import CHUNK_SIZE
 from cf2.subjects import Subject
 from cf2.work import Work
 
@@ -169,7 +170,7 @@ def worker_seconds(
     for count in [*counts] * times:
         options: dict[str, Any] = {"engine": engine, "workers": count, "on_chunk": lambda number, found: None}
         with engines.ready(engine, workers=count):
-            engines.explain_many(work, keys[: 128 * count], **options)
+            engines.explain_many(work, keys[: 2 * CHUNK_SIZE * count], **options)  # every worker has a first chunk
             seconds = wall(lambda o=options: engines.explain_many(work, keys, **o))  # type: ignore[misc]
         found[count] = min(seconds, found.get(count, seconds))
     return found

@@ -90,7 +90,7 @@ def _hidden_point(hidden: int) -> float:
     return per_explanation(work, places[:32].tolist())
 
 
-def units(degrees: Sequence[int] = (4, 8, 16, 32)) -> Curve:
+def units(degrees: Sequence[int] = (4, 8, 16, 32, 64)) -> Curve:
     """One instance's cost against the number of its units."""
     rows = []
     for degree in degrees:

@@ -26,11 +26,12 @@ def run(
 ) -> Iterator[Outcome]:
     """Explain chunks as Ray tasks of one CPU each; Ray gives the chunk of a dead worker to another.
 
-    Never more than `workers` chunks are with Ray; without a number, the whole cluster is kept busy.
+    On a cluster with more CPUs than `workers`, no more chunks than that are with Ray; else there are some ahead.
     """
     message, arrays = dismantle(work)
     with connected(address, workers, sum(array.nbytes for array in arrays)) as ray:
-        most = workers or AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        most = workers if workers is not None and workers < cpus else AHEAD * cpus
         token = uuid.uuid4().hex
         parts = [ray.put(message), *(ray.put(array) for array in arrays)]
         explain = ray.remote(num_cpus=1, max_retries=retries)(_explain)

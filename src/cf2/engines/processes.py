@@ -91,7 +91,10 @@ class _Pool:
         process = self.context.Process(
             target=_serve, args=(theirs, self.message, self.layout, os.getcwd()), daemon=True
         )
-        process.start()
+        try:
+            process.start()
+        except (BrokenPipeError, EOFError):  # the server ran the user's script again, and that failed
+            raise _unguarded() from None
         theirs.close()
         return _Worker(process, ours)
 
@@ -136,6 +139,8 @@ def worker_context() -> Any:
 
     That starts them at once and shares the memory of the libraries. The server is made with one thread.
     """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise _unguarded()
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -154,6 +159,14 @@ def worker_context() -> Any:
             else:
                 os.environ[name] = value
     return context
+
+
+def _unguarded() -> CF2Error:
+    return CF2Error(
+        'Expected a script that starts worker processes to do so under `if __name__ == "__main__":`',
+        got="a script that a worker cannot import without starting workers itself",
+        do="Put the call under that line; the worker needs the rest of the script for your model.",
+    )
 
 
 def _serve(connection: Connection, message: bytes, layout: Layout, directory: str) -> None:
