@@ -119,9 +119,10 @@ def prune(
         good = trials.passes(rows[todo], candidates, need[todo])
         sets[todo[good]] = candidates[good]
         skip[todo[~good]] += length[todo[~good]]
-        over = todo[skip[todo] >= sets[todo].sum(1)]
         if below is not None:
-            length[over[skip[over] >= length[over] * below[over]]] = 1
+            lost = todo[skip[todo] >= length[todo] * below[todo]]
+            length[lost], skip[lost] = 1, sets.size(1)
+        over = todo[skip[todo] >= sets[todo].sum(1)]
         finer = over[length[over] > 1]
         length[over[length[over] == 1]] = 0
         length[finer] = (length[finer] // 2).clamp(min=1)

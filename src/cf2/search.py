@@ -29,7 +29,7 @@ from cf2.trials import Trials
 Effort = Literal["quick", "standard", "thorough"]
 LARGE = 14  # a set of more units is worth a second way to start
 CROWDED = 64  # and so is a choice among more units than this
-FEW = 2  # restarts of sets that are large after all
+SMALL = 8  # a restart looks for a set of fewer units: larger ones are hardly found by chance
 
 
 @dataclass(frozen=True)
@@ -111,19 +111,21 @@ def _improve(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, budget
         other = prune(trials, rows, torch.where(passes[:, None], whole, sets), order, torch.ones_like(passes))
         other = prune_single(trials, rows, exchange(trials, rows, other, budget), order)
         best = torch.where((other.sum(1) < best.sum(1))[:, None], other, best)
-    for number in range(budget.restarts):
-        size = best.sum(1)
-        worth = (size > 1) & ((size <= LARGE) | (number < FEW))  # a large set is hardly found by chance
-        todo = (passes & (trials.pack.units[rows] > CROWDED) & worth).nonzero().flatten()
-        best[todo] = _restart(trials, rows[todo], best[todo], budget.rounds + number, budget)
+    if budget.restarts:
+        todo = (passes & (trials.pack.units[rows] > CROWDED) & (best.sum(1) > 1)).nonzero().flatten()
+        best[todo] = _restart(trials, rows[todo], best[todo], budget)
     return best
 
 
-def _restart(trials: Trials, rows: Tensor, best: Tensor, number: int, budget: Budget) -> Tensor:
-    """Prune everything in another order, and go on from there where that leaves fewer units."""
-    best, order = best.clone(), _shuffled(trials, rows, number)
-    sure = torch.ones_like(rows, dtype=torch.bool)
-    other = prune(trials, rows, trials.open[rows], order, sure, below=budget.slack * best.sum(1))
+def _restart(trials: Trials, rows: Tensor, best: Tensor, budget: Budget) -> Tensor:
+    """Prune everything in other orders, all at once, and go on from the smallest set where that is smaller."""
+    best, count, times = best.clone(), len(rows), budget.restarts
+    many = rows.repeat(times)
+    order = torch.cat([_shuffled(trials, rows, budget.rounds + number) for number in range(times)])
+    below = budget.slack * best.sum(1).clamp(max=SMALL).repeat(times)
+    other = prune(trials, many, trials.open[many], order, torch.ones_like(many, dtype=torch.bool), below)
+    first = other.sum(1).view(times, count).argmin(0) * count + torch.arange(count, device=rows.device)
+    other, order = other[first], order[first]
     hit = (other.sum(1) < best.sum(1)).nonzero().flatten()
     best[hit] = prune_single(trials, rows[hit], exchange(trials, rows[hit], other[hit], budget), order[hit])
     return best
