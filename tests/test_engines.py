@@ -336,6 +336,21 @@ def test_keys_outside_the_graph_are_refused(directory: Path) -> None:
         engines.explain_many(work_of("nodes"), [0, 60])
 
 
+def test_a_script_without_a_main_guard_is_told_so(directory: Path) -> None:
+    script = directory / "unguarded.py"
+    script.write_text(
+        "from cf2 import engines\n"
+        "from cf2.subjects import from_function\n"
+        "work = from_function('fragile_models:nodes').work([0], method='gradient', settings={'k': 2})\n"
+        "engines.explain_many(work, [0, 3], engine='processes', workers=1)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], cwd=directory, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert 'under `if __name__ == "__main__":`' in last
+    assert "Put the call under that line" in last
+
+
 def test_ray_that_is_not_installed_is_said(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(CF2Error, match=r"pip install 'cf2\[ray\]'"):

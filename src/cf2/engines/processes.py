@@ -38,6 +38,7 @@ class _Worker:
     process: Any
     connection: Connection
     chunks: deque[Chunk] = field(default_factory=deque)  # the first is being done
+    ready: bool = False  # it has loaded the model
 
 
 class _Pool:
@@ -109,6 +110,9 @@ class _Pool:
                 got=value,
                 do='Define the model in a module that can be imported, or use engine="local".',
             )
+        if kind == "ready":
+            worker.ready = True
+            return None
         chunk = worker.chunks.popleft()
         found, reason = value
         return Outcome(chunk, found, reason)
@@ -116,6 +120,8 @@ class _Pool:
     def _died(self, worker: _Worker) -> Outcome | None:
         """Replace a dead worker; its first chunk has one try less, the others did not cause it."""
         worker.process.join(5)
+        if not worker.ready and worker.process.exitcode == 1:
+            raise _unguarded()  # Python could not even start it
         worker.connection.close()
         self.workers.remove(worker)
         first = worker.chunks.popleft()
@@ -186,6 +192,7 @@ def _serve(connection: Connection, message: bytes, layout: Layout, directory: st
         connection.send(("broken", reason_of(error)))
         return
     with session, suppress(EOFError, OSError):
+        connection.send(("ready", None))
         while True:
             outcome = attempt(session, connection.recv())
             connection.send(("done", (outcome.found, outcome.reason)))
