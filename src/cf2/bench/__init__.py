@@ -21,12 +21,12 @@ from cf2.computation import Computation
 from cf2.errors import unknown_name
 from cf2.instances import Graph
 from cf2.predictor import Predictor
-from cf2.runs import CHUNK_SIZE
 from cf2.subjects import Subject
 from cf2.work import Work
 
 LOOPED = 6  # instances of a rival's loop; its time per explanation does not depend on their number
 EPOCHS = 500
+SHARE = 64  # instances of a chunk, so that no worker waits long for the last one
 Figures = dict[str, float]
 Progress = Callable[[str, int, int], None]  # what is measured, how many are done, of how many
 
@@ -168,9 +168,10 @@ def worker_seconds(
     work = subject.work(keys, method="cf2-relaxed", settings={"epochs": 30})
     found: dict[int, float] = {}
     for count in [*counts] * times:
-        options: dict[str, Any] = {"engine": engine, "workers": count, "on_chunk": lambda number, found: None}
+        options: dict[str, Any] = {"engine": engine, "workers": count, "chunk_size": SHARE}
+        options["on_chunk"] = lambda number, found: None
         with engines.ready(engine, workers=count):
-            engines.explain_many(work, keys[: 2 * CHUNK_SIZE * count], **options)  # every worker has a first chunk
+            engines.explain_many(work, keys[: 8 * SHARE * count], **options)  # every worker has a first chunk
             seconds = wall(lambda o=options: engines.explain_many(work, keys, **o))  # type: ignore[misc]
         found[count] = min(seconds, found.get(count, seconds))
     return found

@@ -12,7 +12,7 @@ import torch
 from torch_geometric.data import Data
 
 from cf2 import engines
-from cf2.bench import cut_seconds, worker_seconds
+from cf2.bench import SHARE, cut_seconds, worker_seconds
 from cf2.bench.subjects import big_work, block, copies, model_for
 from cf2.bench.timing import cpu, in_fresh_process, per_explanation
 from cf2.instances import Graph
@@ -123,8 +123,9 @@ def workers(counts: Sequence[int] = (1, 2), number: int = 2_000) -> Curve:
     )
     columns = ("workers", "processes, s", "times one", "ray, s", "times one")
     note = (
-        f"{number:,} BA-Shapes instances, relaxed, 30 epochs, on the wall clock of {engines.cores()} cores; the better "
-        "of two runs. Starting the processes is included; the Ray cluster runs already, with the model loaded."
+        f"{number:,} BA-Shapes instances in chunks of {SHARE}, relaxed, 30 epochs, on the wall clock of "
+        f"{engines.cores()} cores; the better of two runs. Starting the processes is included; the Ray cluster runs "
+        "already, with the model loaded."
     )
     return Curve("workers", "Workers", columns, rows, note)
 
