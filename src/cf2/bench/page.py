@@ -50,6 +50,7 @@ def plot(curve: Curve, path: Path) -> None:
     """One small panel a column, on logarithmic axes; the same figures give the same file."""
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     with matplotlib.rc_context({"svg.hashsalt": "cf2", "font.size": 8}):
         figure = Figure(figsize=(2.6 * (len(curve.columns) - 1), 2.2), layout="constrained")
@@ -61,7 +62,15 @@ def plot(curve: Curve, path: Path) -> None:
             panel.set_xlabel(curve.columns[0])
             panel.set_title(curve.columns[number], fontsize=8)
             panel.set_xscale("log")
-            panel.set_yscale("log" if min(y) > 0 else "linear")
+            panel.set_xticks(x, labels=[_short(value) for value in x])
+            panel.set_xticks([], minor=True)
+            if min(y) > 0:
+                panel.set_yscale("log")
+                middle, half = (min(y) * max(y)) ** 0.5, max((max(y) / min(y)) ** 0.5 * 1.2, 10**0.5)
+                panel.set_ylim(middle / half, middle * half)  # a decade at least, so that noise looks like noise
+                panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                panel.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,g}"))
+                panel.yaxis.set_minor_locator(NullLocator())
             panel.grid(True, which="major", alpha=0.3)
         figure.savefig(path, metadata={"Date": None})
 
@@ -69,6 +78,11 @@ def plot(curve: Curve, path: Path) -> None:
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def _short(value: float) -> str:
+    """A number on an axis: 67, 1014, 1e5."""
+    return f"{round(value)}" if value < 10_000 else f"{value:.0e}".replace("e+0", "e")
 
 
 def _number(value: float) -> str:
