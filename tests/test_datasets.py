@@ -17,16 +17,6 @@ from cf2.datasets import molecules, storage
 from cf2.errors import CF2Error
 
 ROOT = os.environ.get("CF2_DATA", "")
-needs_raw = [
-    pytest.mark.data,
-    pytest.mark.skipif(not ROOT, reason="CF2_DATA does not name a directory with the raw files"),
-]
-
-
-def with_raw(function):
-    for mark in needs_raw:
-        function = mark(function)
-    return function
 
 
 def test_unknown_name_gives_the_nearest():
@@ -248,14 +238,14 @@ def test_a_raw_pickle_that_would_run_code_is_refused(cache, tmp_path):
         datasets.load("planetoid:Fake", root=tmp_path)
 
 
-@with_raw
+@pytest.mark.data
 def test_the_papers_table_of_benzene_no2():
     found = datasets.statistics("mutag")
     assert list(found["benzene_no2"].values()) == [448, 1953, 83, 1853]
     assert found["graphs"] == 4337
 
 
-@with_raw
+@pytest.mark.data
 def test_mutag0_has_eleven_true_edges_per_mutagen_and_none_elsewhere():
     dataset = datasets.load("mutag0")
     assert len(dataset) == 2301
@@ -269,7 +259,7 @@ def test_mutag0_has_eleven_true_edges_per_mutagen_and_none_elsewhere():
     assert time.perf_counter() - start < 2
 
 
-@with_raw
+@pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "graphs", "nodes", "features", "classes"),
     [("nci1", 4110, None, 37, 2), ("citeseer", 1, 3312, 3703, 6), ("planetoid:CiteSeer", 1, 3327, 3703, 6)],
@@ -280,7 +270,7 @@ def test_real_sizes(name, graphs, nodes, features, classes):
     assert nodes is None or found["nodes"] == nodes
 
 
-@with_raw
+@pytest.mark.data
 @pytest.mark.parametrize("damage", ["truncated", "changed"])
 def test_a_damaged_raw_file_is_named(cache, tmp_path, damage):
     raw = tmp_path / "TUDataset" / "NCI1" / "raw"
@@ -294,7 +284,7 @@ def test_a_damaged_raw_file_is_named(cache, tmp_path, damage):
         datasets.load("nci1", root=tmp_path)
 
 
-@with_raw
+@pytest.mark.data
 def test_citeseer_explains_the_first_200_test_nodes():
     dataset = datasets.load("citeseer")
     _, test = datasets.split(dataset, 0)

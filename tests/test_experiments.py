@@ -331,8 +331,6 @@ def test_seeds_train_that_many_base_models(tmp_path: Path) -> None:
 
 @pytest.mark.data
 def test_the_mutag_table_is_the_papers(tmp_path: Path) -> None:
-    if not os.environ.get("CF2_DATA"):
-        pytest.skip("CF2_DATA is not set, so the molecules are not there")
     result = reproduce(tmp_path / "out", tables=["mutag"])
     for row in result["rows"]:
         assert {name: row[name] for name in row["published"]} == row["published"]

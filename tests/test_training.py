@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,6 @@ from cf2 import datasets, training
 from cf2.checkpoints import DIRECTORY
 from cf2.errors import CF2Error
 
-ROOT = os.environ.get("CF2_DATA", "")
 SYNTHETIC = ("ba-shapes", "tree-cycles")
 REAL = ("mutag0", "nci1", "citeseer")
 
@@ -146,7 +144,6 @@ def test_shipped_models_reach_the_papers_accuracy(name):
 
 
 @pytest.mark.data
-@pytest.mark.skipif(not ROOT, reason="CF2_DATA does not name a directory with the raw files")
 @pytest.mark.parametrize("name", REAL)
 def test_shipped_models_of_real_data_reach_the_papers_accuracy(name):
     check_shipped(name)
