@@ -78,8 +78,13 @@ def probabilities(page: Any) -> list[float]:
     return [float(part) for part in text.split(",")]
 
 
-def waits_for(page: Any, expected: np.ndarray) -> None:
-    """Wait until the page shows these probabilities."""
+def waits_for(page: Any, expected: np.ndarray, removed: int | None = None) -> None:
+    """Wait until the page shows these probabilities, and so many removed units: removing may change nothing else."""
+    if removed is not None:
+        page.wait_for_function(
+            "count => document.querySelectorAll('.verdict tbody tr')[1].querySelector('td').innerText === count",
+            arg=str(removed),
+        )
     text = ",".join(f"{p:.3f}" for p in expected.tolist())
     page.wait_for_function(
         "text => document.querySelector('#now').dataset.probabilities.split(',')"
@@ -126,7 +131,7 @@ def test_removing_the_explanation_changes_the_prediction_exactly_when_it_is_nece
     page.locator(f"#method input[value='{method}']").check()
     pick(page, e.key, method)
     page.click("#without")
-    waits_for(page, e.without)
+    waits_for(page, e.without, e.size)
     assert ("unchanged" not in page.locator("#now").inner_text()) is e.necessary
     cells = page.locator(".verdict tbody tr").nth(1).locator("td").all_inner_texts()
     assert cells == [str(e.size), *("yes" if good else "no" for good in (e.sufficient, e.necessary))]
@@ -201,7 +206,7 @@ def test_the_state_and_the_picture_can_be_saved(page: Any, found: dict[str, Expl
     e = some(found, "cf2", True)
     pick(page, e.key)
     page.click("#without")
-    waits_for(page, e.without)
+    waits_for(page, e.without, e.size)
     with page.expect_download() as caught:
         page.click("#json")
     caught.value.save_as(tmp_path / "state.json")
