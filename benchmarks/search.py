@@ -9,19 +9,21 @@ the mean over the instances for which every row found a passing set; "passed" is
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from cf2.errors import CF2Error
 from cf2.methods.cf2 import Relaxed, Verified, relax
-from cf2.moves import prefixes, prune, prune_single
-from cf2.search import Search, search
-from cf2.subjects import from_dataset
-from cf2.trials import Trials, best_of
-from cf2.work import Session
+from cf2.methods.contract import Problem
+from cf2.paper.sources import from_dataset
+from cf2.runs.session import Session
+from cf2.spec import Spec
+from cf2.verify.moves import prefixes, prune, prune_single
+from cf2.verify.search import Effort, Search, search
+from cf2.verify.trials import Trials, best_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
 BEGIN, END = "<!-- size-against-cost: begin -->", "<!-- size-against-cost: end -->"
@@ -36,10 +38,9 @@ def outcome(trials: Trials, sets: Tensor, extra: Tensor | int = 0) -> Row:
 
 def greedy(trials: Trials) -> Tensor:
     """Add the unit that helps both tests most, tried one by one, until both pass; then prune."""
-    count = trials.pack.size
-    sets, passed = torch.zeros_like(trials.valid), torch.zeros(count, dtype=torch.bool)
+    sets, passed = torch.zeros_like(trials.valid), torch.zeros(trials.pack.num_instances, dtype=torch.bool)
     for _ in range(40):
-        live = (~passed & (sets.sum(1) < trials.pack.units)).nonzero().flatten()
+        live = (~passed & (sets.sum(1) < trials.counts)).nonzero().flatten()
         if not len(live):
             break
         owner, unit = (trials.valid[live] & ~sets[live]).nonzero(as_tuple=True)
@@ -56,7 +57,7 @@ def greedy(trials: Trials) -> Tensor:
 def random_prunings(trials: Trials, times: int = 15) -> Tensor:
     """The best of prunings of the whole graph in random orders."""
     best = trials.valid.clone()
-    rows = torch.arange(trials.pack.size)
+    rows = torch.arange(trials.pack.num_instances)
     fits = rows[trials.passes(rows, best)]
     for number in range(times):
         order = torch.rand(best.shape, generator=torch.Generator().manual_seed(number))
@@ -66,48 +67,49 @@ def random_prunings(trials: Trials, times: int = 15) -> Tensor:
     return best
 
 
-def measure(name: str, most: int) -> list[tuple[str, Row]]:
-    subject = from_dataset(name)
-    keys = subject.keys()[:most]
-    parts: dict[str, list[Row]] = {}
-    with Session(subject.work(keys)) as session:
-        for chunk in session.chunks(keys):
+def ways(problem: Problem) -> dict[str, Row]:
+    """Every way to look for a set, on the same instances."""
 
-            def trials() -> Trials:
-                return Trials(chunk.predictor, chunk.pack, chunk.y)  # noqa: B023
+    def trials() -> Trials:
+        return Trials(problem.predictor, problem.pack, problem.criterion, problem.tests)
 
-            def keep(label: str, row: Row) -> None:
-                parts.setdefault(label, []).append(row)
+    soft = relax(problem, Relaxed(patience=None))
+    found = {"relax 500, threshold": outcome(t := trials(), t.dense(soft.mask > 0.5, False), 6 * soft.epochs)}
+    guide = relax(problem, Verified())
+    t = trials()
+    ranking = t.dense(guide.mask, float("-inf"))
+    sets, first = prefixes(t, ranking)
+    sets = prune(t, torch.arange(problem.num_instances), sets, ranking, first.passes)
+    found["prefix, prune"] = outcome(t, sets, 6 * guide.epochs)
+    found["forward greedy"] = outcome(t := trials(), greedy(t))
+    found["best of 15 random prunings"] = outcome(t := trials(), random_prunings(t))
+    for effort in get_args(Effort):
+        choice = search(problem.predictor, problem.pack, problem.criterion, problem.tests, guide.mask, Search(effort))
+        size, passed, _ = outcome(t := trials(), t.dense(choice.selected, False))
+        found[f"cf2, {effort}"] = (size, passed, choice.evaluations + 6 * guide.epochs)
+    return found
 
-            soft = relax(chunk, Relaxed(patience=None))
-            keep("relax 500, threshold", outcome(t := trials(), t.dense((soft.mask > 0.5), False), 6 * soft.epochs))
-            guide = relax(chunk, Verified())
-            t = trials()
-            ranking = t.dense(guide.mask, float("-inf"))
-            sets, passed = prefixes(t, ranking)
-            sets = prune(t, torch.arange(chunk.pack.size), sets, ranking, passed)
-            keep("prefix, prune", outcome(t, sets, 6 * guide.epochs))
-            keep("forward greedy", outcome(t := trials(), greedy(t)))
-            keep("best of 15 random prunings", outcome(t := trials(), random_prunings(t)))
-            for effort in ("quick", "standard", "thorough"):
-                found = search(chunk.predictor, chunk.pack, chunk.y, guide.mask, Search(effort))
-                row = outcome(trials(), trials().dense(found.selected, False), 6 * guide.epochs)
-                keep(f"cf2, {effort}", (row[0], row[1], found.evaluations + 6 * guide.epochs))
-    return [(label, tuple(torch.cat(c) for c in zip(*rows))) for label, rows in parts.items()]  # type: ignore[misc]
+
+def measure(name: str, most: int) -> dict[str, Row]:
+    """The rows of a data set, by way."""
+    source = from_dataset(name)
+    keys = source.keys()[:most]
+    with Session(source.request(keys, Spec())) as session:
+        parts = [ways(problem) for problem in session.problems(keys)]
+    return {label: tuple(map(torch.cat, zip(*(part[label] for part in parts)))) for label in parts[0]}  # type: ignore[misc]
 
 
 def against_optimum(name: str, units: int | None) -> str:
     """How far `standard` is from the proved optimum, on all instances of up to so many units."""
-    subject = from_dataset(name)
-    keys = subject.keys()
-    work = subject.work(keys)
-    with Session(work) as session:
+    source = from_dataset(name)
+    keys = source.keys()
+    with Session(source.request(keys, Spec())) as session:
         found = [e for e in session.explain(keys) if e.num_units and (units is None or e.num_units <= units)]
     small = [e.key for e in found]
     others = []
     for settings in ({"proof": 0}, {"proof": 10**6, "effort": "thorough"}):
-        with Session(replace(work, settings=settings)) as session:
-            others.append(session.explain(small) if small else [])
+        with Session(source.request(small, Spec(settings=settings))) as session:
+            others.append(session.explain(small))
     triples = [(s.size, e.size, p.size) for s, e, p in zip(others[0], found, others[1]) if p.optimal]
     missed = sum(p.status == "found" and e.status != "found" for e, p in zip(found, others[1]))
     if not triples:
@@ -130,8 +132,8 @@ def main() -> None:
         except CF2Error as error:
             print(f"{name} is left out. {error}")
             continue
-        common = torch.stack([row[1] for label, row in rows if label != "relax 500, threshold"]).all(0)
-        for label, (sizes, passed, cost) in rows:
+        common = torch.stack([row[1] for label, row in rows.items() if not label.startswith("relax")]).all(0)
+        for label, (sizes, passed, cost) in rows.items():
             size = sizes[common & passed].float().mean() if label.startswith("relax") else sizes[common].float().mean()
             share, runs = 100 * passed.float().mean(), cost.float().mean()
             shown = "–" if size.isnan() else f"{size:.2f}"

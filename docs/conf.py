@@ -10,6 +10,7 @@ from typing import Any
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from docutils.utils.math import MathError, latex2mathml
+from sphinx.ext.napoleon import Config, NumpyDocstring
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_inherit_docstrings = False
 
+NAPOLEON = Config()
+
 # Pages that a command makes, or that come with a part that may not be installed: the site builds without them.
 OPTIONAL = {"benchmarks", "methods", "pyg", "report", "results", "scaling"}
 
@@ -46,7 +49,7 @@ def setup(app: Any) -> None:
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.add_directive("command-help", CommandHelp)
     app.connect("source-read", drop_missing_pages)
-    app.connect("autodoc-process-docstring", escape_docstring)
+    app.connect("autodoc-process-docstring", read_docstring)
 
 
 # -- formulas: MathML made here, so that a page needs no script from elsewhere ---------------------------------
@@ -84,7 +87,17 @@ def drop_missing_pages(app: Any, docname: str, source: list[str]) -> None:
 # -- docstrings ------------------------------------------------------------------------------------------------
 
 
-def escape_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def read_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """From a NumPy docstring to reStructuredText.
+
+    Of a property, napoleon would take the words before a colon for its type, so it is read like a method.
+    """
+    _escape(lines)
+    kind = "method" if what == "property" else what
+    lines[:] = NumpyDocstring(lines, NAPOLEON, app, kind, name, obj, options).lines()
+
+
+def _escape(lines: list[str]) -> None:
     """Leave code and *emphasis* alone and escape what reStructuredText would misread, such as |x| and **kwargs."""
     for number, line in enumerate(lines):
         if not line.lstrip().startswith((">>>", "...", "..")):
@@ -120,7 +133,7 @@ def help_pages(width: int = 78) -> dict[str, str]:
     import click
     import typer
 
-    from cf2.cli import app
+    from cf2.cli.commands import app
 
     group: Any = typer.main.get_command(app)
     context = click.Context(group, info_name="cf2", terminal_width=width, max_content_width=width)

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import cf2
-from cf2.explanation import Explanations
+from cf2.paper.sources import from_dataset
 from cf2.report.html import write_report
-from cf2.report.intervals import truth_f1
 from cf2.report.scene import scene
-from cf2.subjects import Subject, from_dataset
+from cf2.results.explanations import Explanations
+from cf2.runs.model_and_data import ModelAndData
+from cf2.spec import Key
 from cf2.web import build_app
 
 METHODS = ("cf2", "cf2-relaxed", "gnnexplainer")
@@ -26,14 +27,14 @@ INSTANCES = 40
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 
 
-def explanations(subject: Subject) -> dict[str, Explanations]:
+def explanations(source: ModelAndData) -> dict[str, Explanations]:
     """The first test nodes of BA-Shapes, explained by three methods."""
-    keys = subject.keys()[:INSTANCES]
-    context = subject.context(keys)
+    keys = source.keys()[:INSTANCES]
+    context = source.context(keys)
     found = {}
     for method in METHODS:
         settings = {"k": 6} if method == "gnnexplainer" else {}
-        items = cf2.explain(subject.model, subject.graphs[0], keys, method=method, **settings).items
+        items = cf2.explain(source.model, source.graphs[0], keys, method=method, **settings).items
         found[method] = Explanations(items, context)
     return found
 
@@ -43,8 +44,8 @@ def best(found: dict[str, Explanations]) -> int:
     ours = found["cf2"]
 
     def clarity(place: int) -> tuple[float, int]:
-        overlap = truth_f1([ours[place]], ours.context)
-        return (overlap.value if overlap else 0.0, -len(scene(ours[place]).nodes))
+        overlap = cf2.metrics.truth([ours[place]], ours.context["truth"])
+        return (overlap["f1"], -len(scene(ours[place]).nodes))
 
     return max((p for p, e in enumerate(ours) if e.sufficient and e.necessary), key=clarity)
 
@@ -64,7 +65,7 @@ def served(app: Any) -> Iterator[str]:
         server.server_close()
 
 
-def photograph(subject: Subject, found: dict[str, Explanations], key: int, out: Path) -> None:
+def photograph(source: ModelAndData, found: dict[str, Explanations], key: Key, out: Path) -> None:
     """The report and the page, each as a laptop shows it."""
     from playwright.sync_api import sync_playwright
 
@@ -77,7 +78,7 @@ def photograph(subject: Subject, found: dict[str, Explanations], key: int, out: 
         page.goto(write_report(list(found.values()), Path(folder) / "report.html", pictures=12).as_uri())
         page.fill("#search", str(key))
         page.screenshot(path=out / "report.png", full_page=True)
-        with served(build_app(subject, found)) as address:
+        with served(build_app(source, found)) as address:
             page = browser.new_page(viewport={"width": 1366, "height": 768}, color_scheme="light")
             page.goto(address)
             page.locator(f"#list button[aria-label^='node {key}:']").click()
@@ -96,13 +97,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "images")
     out: Path = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    subject = from_dataset("ba-shapes")
-    found = explanations(subject)
+    source = from_dataset("ba-shapes")
+    found = explanations(source)
     place = best(found)
     found["cf2"].plot(place).savefig(out / "cover.png", dpi=150)
     # The list shows its first page, so the instance goes to the front.
     first = {m: Explanations((f[place], *f[:place], *f[place + 1 :]), f.context) for m, f in found.items()}
-    photograph(subject, first, found["cf2"][place].key, out)
+    photograph(source, first, found["cf2"][place].key, out)
     print(f"Wrote {', '.join(str(out / name) for name in ('cover.png', 'report.png', 'page.png'))}")
 
 

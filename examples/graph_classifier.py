@@ -67,17 +67,17 @@ def main() -> None:
     found = cf2.explain(model, active)
     print("edges only")
     for e, g in zip(found, active):
-        chosen = {tuple(pair) for pair in e.unit_edges[e.selected].tolist()}
+        chosen = {tuple(pair) for pair in e.chosen("edges").tolist()}
         inside = len(chosen & {tuple(pair) for pair in g.group.tolist()})
         print(f"  graph {e.key}: {e.size} of {e.num_units} edges, {inside} of them in the group")
     print(f"  in words, graph 0: {found[0].summary()}")
 
     # Edges and features in one explanation: a feature unit is a non-zero entry of x, here an atom's kind.
-    both = cf2.explain(model, active, features=True)
+    both = cf2.explain(model, active, units="edges,features")
     print("\nedges and features")
     for e in both:
         atoms = [f"{node} (kind {kind})" for node, kind in e.features.tolist()]
-        edges = [f"{a}-{b}" for a, b in e.unit_edges[e.selected[: len(e.unit_edges)]].tolist()]
+        edges = [f"{a}-{b}" for a, b in e.chosen("edges").tolist()]
         print(f"  graph {e.key}: edges {', '.join(edges) or 'none'}; atoms {', '.join(atoms) or 'none'}")
 
     rival = cf2.explain(model, active, method="gnnexplainer", k=3)

@@ -30,7 +30,7 @@ def tree_with_triangles(leaves: int = 16) -> Data:
 
 
 class Classifier(torch.nn.Module):
-    """Any torch_geometric model will do: `forward(x, edge_index)` with one row of class scores a node."""
+    """Any torch_geometric model will do: `forward(x, edge_index)` with one row of class scores per node."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,11 +61,11 @@ def main() -> None:
     found = cf2.explain(model, data, nodes=nodes, effort="thorough")
 
     for e in found:
-        pairs = ", ".join(f"{a}-{b}" for a, b in e.unit_edges[e.selected].tolist())
+        pairs = ", ".join(f"{a}-{b}" for a, b in e.chosen("edges").tolist())
         print(f"node {e.key} is in class {e.prediction} because of {e.size} of {e.num_units} edges: {pairs}")
         print(f"  with all edges    P(class) = {e.probabilities[e.prediction]:.2f}")
-        print(f"  with only these   P(class) = {e.only[e.prediction]:.2f}   sufficient: {e.sufficient}")
-        print(f"  without them      P(class) = {e.without[e.prediction]:.2f}   necessary:  {e.necessary}")
+        print(f"  with only these   P(class) = {e.probabilities_only[e.prediction]:.2f}   sufficient: {e.sufficient}")
+        print(f"  without them      P(class) = {e.probabilities_without[e.prediction]:.2f}   necessary:  {e.necessary}")
         print(f"  no edge can be dropped: {bool(e.minimal)}, proved smallest: {bool(e.optimal)}")
 
     s = found.summary()

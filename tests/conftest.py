@@ -1,13 +1,26 @@
-"""What all tests share: one thread, no network, and small graphs with known models."""
+"""What all tests share: one thread, no network, toys that can be imported from every folder, and packed problems."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+HERE = str(Path(__file__).parent)
+if HERE not in sys.path:  # the toys lie here, and pytest only adds the folders of the files that it collects
+    sys.path.insert(0, HERE)
+
+if TYPE_CHECKING:
+    from cf2.core.units import UnitKind
+    from cf2.methods.contract import Problem
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,3 +30,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("data"):
             item.add_marker(pytest.mark.skip(reason="CF2_DATA does not name a directory with the raw files"))
+
+
+@pytest.fixture
+def problem_of() -> Iterator[Callable[..., Problem]]:
+    """From the arguments of `cf2.explain` to the packed problem that a method would get, with the model borrowed."""
+    from cf2 import api
+    from cf2.runs.session import Session
+
+    with ExitStack() as sessions:
+
+        def make(model: Any, data: Any, nodes: Any = None, **options: Any) -> Problem:
+            request, keys = api.plan(model, data, nodes, **options)
+            (problem,) = sessions.enter_context(Session(request)).problems(keys)
+            return problem
+
+        yield make
+
+
+@pytest.fixture
+def whole_nodes() -> Iterator[UnitKind]:
+    """A user's own kind of unit, known while the test runs: a node with all its edges and features."""
+    import toys
+    from cf2.core import units
+
+    yield units.register_unit_kind(toys.WHOLE_NODES)
+    del units.KINDS[toys.WHOLE_NODES.name]

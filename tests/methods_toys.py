@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch_geometric.data import Data
+from torch_geometric.nn import SimpleConv
 
-from cf2.explanation import Explanation, Explanations
-from cf2.models import build
+from cf2.paper.models import build
+from cf2.results.explanation import Explanation
+from cf2.results.explanations import Explanations
 
 HOUSE = (((0, 1), (1, 2), (2, 3), (3, 0), (4, 0), (4, 1)), (1, 1, 2, 2, 3))
 CYCLE = (tuple((i, (i + 1) % 6) for i in range(6)), (1,) * 6)
@@ -74,6 +76,32 @@ def toy(kind: str, seed: int) -> Toy:
     return Toy(model.eval(), data, nodes[::2], nodes[1::2], truth)
 
 
+class Lights(torch.nn.Module):
+    """Says 1 of a node while the neighbours' first features add up to more than `limit`; no edge weights."""
+
+    def __init__(self, limit: float = 2.0) -> None:
+        super().__init__()
+        self.sum, self.limit = SimpleConv(aggr="sum"), limit
+        self.scale = torch.nn.Parameter(torch.tensor(4.0))
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        total = self.sum(x, edge_index)[:, 0]
+        return torch.stack([torch.zeros_like(total), self.scale * (total - self.limit)], 1)
+
+
+def star(*lights: float) -> Data:
+    """Node 0 with neighbours 1, 2, … that add so much light each, and behind the last one a node that adds nothing."""
+    last = len(lights)
+    pairs = [(0, node) for node in range(1, last + 1)] + [(last, last + 1)]
+    both = torch.tensor(pairs + [(b, a) for a, b in pairs]).t().contiguous()
+    return Data(x=torch.tensor([0.0, *lights, 3.0])[:, None], edge_index=both)
+
+
+def edges(one: Explanation) -> set[tuple[int, int]]:
+    """The chosen edges, each once."""
+    return {(a, b) for a, b in one.chosen("edges").tolist()}
+
+
 def f1(found: Explanations, truth: dict[int, np.ndarray]) -> float:
     """Mean F1 of the chosen edges against the planted ones."""
     return float(np.mean([_f1(e, truth[e.key]) for e in found]))
@@ -81,5 +109,5 @@ def f1(found: Explanations, truth: dict[int, np.ndarray]) -> float:
 
 def _f1(one: Explanation, pairs: np.ndarray) -> float:
     wanted = {tuple(sorted(pair)) for pair in pairs.tolist()}
-    chosen = {tuple(pair) for pair in one.unit_edges[one.selected].tolist()}
+    chosen = {tuple(pair) for pair in one.chosen("edges").tolist()}
     return 2 * len(wanted & chosen) / (len(wanted) + len(chosen))

@@ -1,18 +1,34 @@
+"""The benchmarks run, compare like with like, and rest on facts that need no clock."""
+
 from __future__ import annotations
 
+import doctest
 import json
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from cf2 import bench
-from cf2.bench import curves, page, rivals
-from cf2.bench.subjects import big_work, block, copies, shapes
-from cf2.bench.timing import in_fresh_process
+from cf2.cli.commands import app
+from cf2.core.predictor import Predictor
+from cf2.core.receptive_field import ReceptiveField
+from cf2.core.targets import NodeTargets
+from cf2.core.units import unit_kinds, units_of
 from cf2.errors import CF2Error
-from cf2.work import Session
+from cf2.runs.session import Session
+from cf2.spec import Spec
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import bench
+from bench import curves, page, rivals
+from bench.graphs import big_request, block, copies, resized, shapes
+from bench.timing import in_fresh_process, per_explanation
 
 
 def test_a_block_is_undirected_and_of_the_size_it_says() -> None:
@@ -27,15 +43,76 @@ def test_copies_keep_the_neighbourhoods_of_the_first_block() -> None:
     found = {}
     for count in (1, 3):
         graph, nodes = copies(count, 400)
-        instances = [graph.cut(int(node), 2) for node in nodes[:5]]
-        found[count] = [(len(i.node_ids), i.num_edge_units, round(float(i.x.sum()), 3)) for i in instances]
+        instances = [NodeTargets(graph).instance(int(node), 2) for node in nodes[:5]]
+        counts = [units_of(i, unit_kinds(["edges"])).count for i in instances]
+        found[count] = [(len(i.node_ids), n, round(float(i.x.sum()), 3)) for i, n in zip(instances, counts)]
     assert found[1] == found[3]
 
 
-def test_cutting_does_not_cost_more_in_a_larger_graph() -> None:
-    """A graph of 10⁶ directed edges against one of 10⁵: a cut must cost what it contains."""
-    small, large = (bench.cut_seconds(work, nodes[::50]) for work, nodes in (big_work(1), big_work(10)))
-    assert large < 3 * small
+def peak_of_a_cut(count: int) -> int:
+    """The most bytes that numpy held at a time while receptive fields were cut from `count` blocks of nodes."""
+    request, nodes = big_request(count)
+    with Predictor(request.model, "node") as predictor:
+        field = ReceptiveField(predictor, request.targets)
+        field.instances(nodes[:1])
+        tracemalloc.start()
+        for node in nodes[::500]:
+            field.instances([node])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return peak
+
+
+def test_a_cut_costs_what_it_contains_and_not_what_the_graph_does() -> None:
+    """A graph of 10⁶ directed edges against one of 10⁵: nothing is made that grows with the graph."""
+    small, large = peak_of_a_cut(1), peak_of_a_cut(10)
+    assert large < 1.5 * small + 10_000
+
+
+def test_the_figures_of_cuts_and_explanations_are_there() -> None:
+    request, nodes = big_request(1)
+    assert bench.cut_seconds(request, nodes[::1000]) > 0
+    assert per_explanation(request, nodes[:2]) > 0
+
+
+@contextmanager
+def counted(model: torch.nn.Module) -> Iterator[list[int]]:
+    calls: list[int] = []
+    hook = model.register_forward_pre_hook(lambda *_: calls.append(1))
+    yield calls
+    hook.remove()
+
+
+def test_packed_instances_share_the_runs_of_the_model_that_a_loop_repeats() -> None:
+    source = shapes()
+    keys, ours, theirs = source.keys()[:4], [], []
+    for count in (1, 4):
+        request = source.request(keys, Spec("cf2-relaxed", settings={"epochs": 40}))
+        with Session(request) as session, counted(source.model) as calls:
+            session.explain(keys[:count])
+        ours.append(len(calls))
+        with counted(source.model) as calls:
+            rivals.gnnexplainer(source, keys[:count], epochs=10)
+        theirs.append(len(calls))
+    assert ours[0] == ours[1]
+    assert theirs[1] - theirs[0] >= 3 * 10
+
+
+def test_pgexplainer_runs_on_nodes_and_draws_from_nobodys_numbers() -> None:
+    state = torch.random.get_rng_state()
+    source = shapes()
+    assert rivals.pgexplainer(source, source.keys()[:1], epochs=2) > 0
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_another_width_explains_the_same_keys() -> None:
+    source = shapes()
+    wide = resized(source, 48)
+    assert wide.keys() == source.keys()
+    count = {name: sum(p.numel() for p in s.model.parameters()) for name, s in (("own", source), ("wide", wide))}
+    assert count["wide"] > 2 * count["own"]
+    with torch.no_grad():
+        assert wide.model(wide.graphs[0].x, wide.graphs[0].edge_index).shape == (700, 4)
 
 
 def test_many_instances_take_bounded_memory() -> None:
@@ -46,9 +123,9 @@ def test_many_instances_take_bounded_memory() -> None:
 
 
 def collect(count: int) -> int:
-    subject = shapes()
-    keys = np.resize(subject.keys(), count).tolist()
-    with Session(subject.work(keys, method="gradient", settings={"k": 6})) as session:
+    source = shapes()
+    keys = np.resize(source.keys(), count).tolist()
+    with Session(source.request(keys, Spec("gradient", settings={"k": 6}))) as session:
         return len(session.explain(keys))
 
 
@@ -59,28 +136,23 @@ def test_ten_thousand_explanations_take_less_than_two_gigabytes() -> None:
     assert peak < 2048
 
 
-def test_packed_is_faster_than_a_loop_of_gnnexplainer() -> None:
-    subject = shapes()
-    keys = subject.keys()[:8]
-    looped = rivals.gnnexplainer(subject, keys[:1], epochs=40)
-    packed = bench.per_explanation(subject.work(keys, method="cf2-relaxed", settings={"epochs": 40}), keys)
-    assert packed < looped
-
-
-def test_pgexplainer_runs_on_nodes() -> None:
-    state = torch.random.get_rng_state()
-    subject = shapes()
-    assert rivals.pgexplainer(subject, subject.keys()[:1], epochs=2) > 0
-    assert torch.equal(torch.random.get_rng_state(), state)
+def test_every_curve_gives_as_many_figures_as_it_names() -> None:
+    small = [curves.graph_size((0,)), curves.instances((4,)), curves.hidden_size((4,)), curves.units((4,))]
+    for curve in small:
+        (row,) = curve.rows
+        assert len(row) == len(curve.columns)
+        assert min(row) >= 0
+    assert set(curves.CURVES) == {*(curve.name for curve in small), "workers"}
 
 
 def test_a_page_has_every_figure_and_plot(tmp_path: Path) -> None:
     curve = curves.Curve("toy", "A toy", ("size", "ms"), ((1, 0.5), (10, 5.25)), "Made up.")
-    path = page.write_page(tmp_path, {"toy_ratio": 12.345}, [curve])
+    path = page.write_page(tmp_path, {"toy_ratio": 12.345}, [curve], ["workers"])
     text = path.read_text()
     assert "| `toy_ratio` | 12.3 |" in text
     assert "| 10 | 5.25 |" in text
     assert "images/bench-toy.svg" in text
+    assert "Not measured in this run: workers." in text
     first = (tmp_path / "images" / "bench-toy.svg").read_bytes()
     page.plot(curve, tmp_path / "again.svg")
     assert (tmp_path / "again.svg").read_bytes() == first
@@ -90,3 +162,20 @@ def test_sections_by_name() -> None:
     with pytest.raises(CF2Error, match="'workers'"):
         bench.run(sections=["worker"])
     assert json.dumps(bench.run(sections=[])) == "{}"
+    assert doctest.testmod(bench).failed == 0
+
+
+def test_the_command_prints_one_flat_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "SECTIONS", {"toy": lambda root: {"toy_ratio": 12.34567, "toy_seconds": 0.5}})
+    done = CliRunner().invoke(app, ["bench", "--json"])
+    assert done.exit_code == 0
+    assert json.loads(done.stdout) == {"toy_ratio": 12.35, "toy_seconds": 0.5}
+
+
+def test_without_the_source_the_command_says_where_the_benchmarks_would_be(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("cf2.cli.benchmarks.HOME", tmp_path)
+    done = CliRunner().invoke(app, ["bench"])
+    assert isinstance(done.exception, CF2Error)
+    assert "Clone the repository" in str(done.exception)

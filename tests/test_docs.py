@@ -1,7 +1,9 @@
-"""The documentation is true: its examples run, its commands exist, its links lead somewhere, and it builds."""
+"""The documentation is true: examples run, names and commands exist, links lead somewhere, and it builds."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
 import inspect
 import os
@@ -9,13 +11,20 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GraphConv, global_add_pool
 
-import cf2.methods
+import cf2
+from cf2.core import units
+from cf2.methods import registry
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -37,6 +46,31 @@ def run(page: Path, numbers: slice, space: dict[str, Any]) -> None:
         exec(compile("\n" * lines + block, str(page), "exec", dont_inherit=True), space)
 
 
+# -- pages whose examples run ---------------------------------------------------------------------------------
+
+WITH_TESTS_OF_THEIR_OWN = {
+    "tutorial.md",
+    "mathematics.md",
+    "add-a-method.md",
+    "add-a-unit-kind.md",
+    "add-a-criterion.md",
+}
+EXAMPLES = {
+    "README.md",
+    "datasets.md",
+    "index.md",
+    "methods.md",
+    "pyg.md",
+    "report.md",
+    "scaling.md",
+    "verified-search.md",
+}
+
+
+def test_every_python_block_is_run_by_a_test() -> None:
+    assert {page.name for page in PAGES if blocks(page, "python")} == WITH_TESTS_OF_THEIR_OWN | EXAMPLES
+
+
 @pytest.fixture
 def quiet_figures(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("MPLBACKEND", "agg")
@@ -44,6 +78,72 @@ def quiet_figures(monkeypatch: pytest.MonkeyPatch) -> Any:
     from matplotlib import pyplot
 
     pyplot.close("all")
+
+
+class Classifier(nn.Module):
+    """Classifies nodes, or graphs where it is given a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([GraphConv(3, 8), GraphConv(8, 2)])
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        rows = self.convs[1](self.convs[0](x, edge_index).relu(), edge_index)
+        return rows if batch is None else global_add_pool(rows, batch)
+
+
+def ring(nodes: int) -> Data:
+    here = torch.arange(nodes)
+    ends = torch.stack([here, (here + 1) % nodes])
+    return Data(x=torch.randn(nodes, 3), edge_index=torch.cat([ends, ends.flip(0)], 1))
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_figures: None) -> dict[str, Any]:
+    """What the examples take for granted: a model and data; files go to an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model, data, graphs = Classifier(), ring(48), [ring(6) for _ in range(3)]
+    nodes = [3, 17]
+    ours, theirs = (cf2.explain(model, data, nodes, method=name, k=2) for name in ("gradient", "random"))
+    known = {"model": model, "data": data, "graphs": graphs, "nodes": nodes, "train_nodes": range(20, 30)}
+    return {"__name__": "example", "cf2": cf2, "ours": ours, "theirs": theirs, **known}
+
+
+def without_waiting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Have the page not wait for a browser, and Ray's work done here; their arguments are checked all the same."""
+    from cf2 import web
+    from cf2.runs import engines
+
+    called: list[str] = []
+
+    def checked(real: Callable[..., Any], do: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            inspect.signature(real).bind(*given, **named)
+            called.append(real.__name__)
+            return do(*given)
+
+        return call
+
+    real = engines.explain_many
+    monkeypatch.setattr(web, "serve", checked(web.serve, lambda path: None))
+    monkeypatch.setattr(engines, "ready", checked(engines.ready, _nothing))
+    monkeypatch.setattr(engines, "explain_many", checked(real, lambda request, keys: real(request, keys[:2])))
+    return called
+
+
+def _nothing(engine: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_examples_run(name: str, prepared: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    called = without_waiting(monkeypatch)
+    page = next(page for page in PAGES if page.name == name)
+    run(page, slice(None), prepared)
+    waited = {"report.md": ["serve"], "scaling.md": ["ready", "explain_many", "explain_many"]}
+    assert called == waited.get(name, [])
 
 
 def test_the_tutorial_runs_and_says_what_it_says(quiet_figures: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,10 +159,9 @@ def test_the_tutorial_runs_and_says_what_it_says(quiet_figures: None, capsys: py
     assert space["hard"], "some trees have no passing set of edges"
     assert all(e.status == "impossible" and not (e.sufficient and e.necessary) for e in space["hard"])
     assert all(e.sufficient and e.necessary for e in space["both"])
+    assert all(e.size == 1 and e.necessary and not e.sufficient for e in space["change"])
     single = [e for e in space["why"] if e.size == 1]
-    assert all(
-        sorted(space["graphs"][e.key].x.argmax(1)[e.unit_edges[e.selected][0]].tolist()) == [0, 1] for e in single
-    )
+    assert all(sorted(space["graphs"][e.key].x.argmax(1)[e.chosen("edges")[0]].tolist()) == [0, 1] for e in single)
     assert len(single) >= 3
     assert space["page"].is_file()
     assert len(space["again"]) == len(found)
@@ -74,23 +173,96 @@ def test_a_common_factor_on_all_weights_cancels_without_self_loops(capsys: pytes
     assert capsys.readouterr().out.splitlines() == ["False True", "True False"]
 
 
-def test_the_example_method_passes_its_own_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    space: dict[str, Any] = {"__name__": "degree"}
-    page = DOCS / "add-a-method.md"
-    sys.modules["degree"] = type(sys)("degree")  # dataclasses look their module up
-    try:
-        run(page, slice(0, 1), space)
-        monkeypatch.setitem(cf2.methods.METHODS, "degree", space["METHOD"])
-        run(page, slice(1, 2), space)
-        space["test_the_busiest_edge_comes_first"]()
-    finally:
-        del sys.modules["degree"]
+# -- the recipes ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recipe() -> Iterator[Callable[[str], dict[str, Any]]]:
+    """Run the blocks of a recipe as one module, and then the tests that it holds; what it registers is forgotten."""
+    known, kinds = dict(registry._METHODS), dict(units.KINDS)
+    sys.modules["recipe"] = type(sys)("recipe")  # dataclasses look their module up
+
+    def follow(name: str) -> dict[str, Any]:
+        space: dict[str, Any] = {"__name__": "recipe"}
+        run(DOCS / name, slice(None), space)
+        tests = [value for key, value in space.items() if key.startswith("test_")]
+        assert tests, f"{name} has a test"
+        for test in tests:
+            test()
+        return space
+
+    yield follow
+    del sys.modules["recipe"]
+    for registered, before in ((registry._METHODS, known), (units.KINDS, kinds)):
+        registered.clear()
+        registered.update(before)  # type: ignore[arg-type]
+
+
+def test_the_recipe_for_a_method(recipe: Callable[[str], dict[str, Any]]) -> None:
+    from cf2.methods.contract import Method
+
+    method = recipe("add-a-method.md")["METHOD"]
+    assert cf2.methods.get("degree") is method
+    listed = {name for row in rows("add-a-method.md", "field") for name in re.findall(r"`(\w+)`", row[0])}
+    assert listed == set(inspect.signature(Method).parameters)
+
+
+def test_the_recipe_for_a_unit_kind(recipe: Callable[[str], dict[str, Any]]) -> None:
+    recipe("add-a-unit-kind.md")
+    assert "nodes" in units.KINDS
+
+
+def test_the_recipe_for_a_criterion(recipe: Callable[[str], dict[str, Any]]) -> None:
+    from cf2.verify.criterion import Criterion
+
+    made = recipe("add-a-criterion.md")["AtLeast"]
+    members = {name for name in vars(Criterion) if not name.startswith("_")}
+    assert members <= set(dir(made))
+    listed = {name for row in rows("add-a-criterion.md", "member") for name in re.findall(r"`(\w+)[(`]", row[0])}
+    assert listed == members
+
+
+# -- names, commands and links --------------------------------------------------------------------------------
+
+NAME = re.compile(r"(?<![\w./-])cf2(?:\.[A-Za-z_]\w*)+")
+FILE = re.compile(r"`((?:src|tests|docs|benchmarks|examples)/[\w./-]*)`")
+INVENTED = {"src/cf2/methods/degree.py", "tests/methods/test_degree.py"}
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name can be reached, through modules and then through attributes."""
+    value: Any = cf2
+    for number, part in enumerate(name.split(".")[1:], start=2):
+        if hasattr(value, part):
+            value = getattr(value, part)
+            continue
+        try:
+            value = importlib.import_module(".".join(name.split(".")[:number]))
+        except ImportError:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_and_files_of_the_project_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not [name for name in sorted(set(NAME.findall(text))) if not exists(name)]
+    named = set(FILE.findall(text)) - INVENTED
+    assert not [file for file in sorted(named) if not (ROOT / file).exists()]
+
+
+def test_the_api_page_lists_what_is_public() -> None:
+    listed = set(NAME.findall((DOCS / "api.md").read_text(encoding="utf-8")))
+    assert {f"cf2.{name}" for name in cf2.__all__} <= listed
+    for name in ("metrics", "datasets", "training", "pyg"):
+        public = [one for one in getattr(cf2, name).__all__ if not one.isupper()]
+        assert {f"cf2.{name}.{one}" for one in public} <= listed
 
 
 def commands() -> dict[str, Any]:
     import typer
 
-    from cf2.cli import app
+    from cf2.cli.commands import app
 
     group: Any = typer.main.get_command(app)
     return dict(group.commands)
@@ -134,13 +306,17 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings} | set(labels)
 
 
-def configuration() -> Any:
-    spec = importlib.util.spec_from_file_location("docs_conf", DOCS / "conf.py")
+def module_of(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"docs_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def configuration() -> Any:
+    return module_of(DOCS / "conf.py")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -180,7 +356,7 @@ def rows(page: str, first: str) -> list[list[str]]:
 
 
 def test_the_table_of_efforts_is_that_of_the_search() -> None:
-    from cf2.search import _BUDGETS
+    from cf2.verify.search import _BUDGETS
 
     wanted = [
         [
@@ -198,18 +374,82 @@ def test_the_table_of_efforts_is_that_of_the_search() -> None:
     assert rows("verified-search.md", "`effort`") == wanted
 
 
-def test_the_table_of_options_is_that_of_explain() -> None:
-    from cf2.api import explain, plan
-
-    listed = {name for row in rows("api.md", "option") for name in re.findall(r"`(\w+)`", row[0])}
-    known = {*inspect.signature(plan).parameters, *inspect.signature(explain).parameters}
-    assert listed == known - {"model", "data", "nodes", "settings", "options"}
+def options_script() -> Any:
+    return module_of(DOCS / "write_options.py")
 
 
-def test_the_reading_order_names_every_module() -> None:
-    listed = {name.rstrip("/") for row in rows("design.md", "module") for name in re.findall(r"`([\w/]+)`", row[0])}
-    there = {path.stem for path in (ROOT / "src" / "cf2").iterdir() if not path.name.startswith(("_", "py.typed"))}
-    assert listed == there
+def test_the_options_are_those_of_explain() -> None:
+    page = DOCS / "api.md"
+    text = page.read_text(encoding="utf-8")
+    assert text == options_script().filled(text), "run: python docs/write_options.py"
+
+
+def test_the_docstring_of_explain_says_what_a_spec_says() -> None:
+    from cf2 import spec
+
+    described = {name: meaning for name, (_, meaning) in options_script().documented().items()}
+    assert {name: described[name] for name in spec.meanings()} == spec.meanings()
+    assert list(described) == list(inspect.signature(cf2.explain).parameters)
+
+
+def test_the_help_of_the_command_says_what_a_spec_says() -> None:
+    from cf2 import spec
+
+    text = " ".join(configuration().help_pages()["explain"].split())
+    for name, meaning in spec.meanings().items():
+        if name != "settings":
+            assert f"--{name.replace('_', '-')}" in text
+            assert meaning in text
+
+
+# -- the design -----------------------------------------------------------------------------------------------
+
+PACKAGE = ROOT / "src" / "cf2"
+
+
+def layers() -> dict[str, list[str]]:
+    """The packages of the design's table, in its order, and the files of each."""
+    table = rows("design.md", "package")
+    return {row[0].strip("`"): re.findall(r"`([\w/]+)`", row[1]) for row in table}
+
+
+def files_of(package: str) -> set[str]:
+    folder = PACKAGE / package
+    if not folder.is_dir():
+        return {package}
+    files = {path.stem for path in folder.glob("*.py") if not path.name.startswith("_")}
+    return files | {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
+
+
+def test_the_design_names_every_package_in_its_order_and_every_file() -> None:
+    assert {name: set(files) for name, files in layers().items()} == {name: files_of(name) for name in layers()}
+    there = {path.stem for path in PACKAGE.iterdir() if not path.name.startswith(("_", "py.typed"))}
+    assert set(layers()) == there - {"api"}
+    assert list(layers()) == re.findall(r"^    (\w+)/? {2,}", cf2.__doc__ or "", re.MULTILINE)
+
+
+@pytest.mark.parametrize("package", [name for name in layers() if (PACKAGE / name).is_dir()])
+def test_files_of_a_package_read_in_the_order_of_the_design(package: str) -> None:
+    before: list[str] = []
+    for file in (name.rstrip("/") for name in layers()[package]):
+        path = (
+            PACKAGE
+            / package
+            / (f"{file}.py" if (PACKAGE / package / f"{file}.py").is_file() else f"{file}/__init__.py")
+        )
+        assert {name for name in imported(path, f"cf2.{package}") if name != file} <= {*before}, file
+        before.append(file)
+
+
+def imported(path: Path, package: str) -> set[str]:
+    """The modules of a package that a file imports when it is loaded."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module == package:
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}."):
+            found.add(str(node.module).removeprefix(f"{package}.").split(".")[0])
+    return found
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:

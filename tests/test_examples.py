@@ -39,6 +39,7 @@ def test_graph_classifier(capsys: pytest.CaptureFixture[str]) -> None:
     out = run("graph_classifier", capsys)
     assert "accuracy 1.00" in out
     assert len(re.findall(r"graph \d: 3 of \d+ edges, 2 of them in the group", out)) == 5
+    assert len(re.findall(r"graph \d: edges \d+-\d+; atoms \d+ \(kind 1\)\n", out)) == 5
     assert re.search(r"cf2 +100% +100%", out)
     assert "Sufficient: with only these 3 edges" in out
 

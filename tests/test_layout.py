@@ -1,96 +1,215 @@
-"""A module imports only from modules above it in the reading order of the package."""
+"""The layout that the design promises: imports point upwards, files are short, what is public is documented,
+outputs are compared in one place, and a method is named in its own file alone."""
 
 from __future__ import annotations
 
 import ast
+import inspect
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import cf2
+from cf2.methods import registry
 
-ORDER = [
-    "errors",
-    "instances",
-    "packing",
-    "masking",
-    "predictor",
-    "computation",
-    "objectives",
-    "optimise",
-    "trials",
-    "exact",
-    "moves",
-    "search",
-    "explanation",
-    "parquet",
-    "methods",
-    "hubs",
-    "work",
-    "api",
-    "groundtruth",
-    "metrics",
-    "pyg",
-    "datasets",
-    "models",
-    "recipes",
-    "checkpoints",
-    "training",
-    "subjects",
-    "shards",
-    "manifest",
-    "runs",
-    "engines",
-    "report",
-    "experiments",
-    "web",
-    "bench",
-    "terminal",
-    "jobs",
-    "demo",
-    "options",
-    "cli",
-    "__main__",
-]
 ROOT = Path(cf2.__file__).parent
-# `Explanations.summary()`, `.plot()` and `.report()` are doors to what is below; they open when they are called.
-DOORS = {"explanation"}
+FILES = sorted(ROOT.rglob("*.py"))
+TREES = {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+FREE = {"__init__.py", "__main__.py", "api.py"}  # these may import everything, and nothing imports them
+
+# -- imports --------------------------------------------------------------------------------------------------
+
+ORDER = ["errors", "spec", "core", "verify", "methods", "results", "runs", "report", "paper", "web", "pyg", "cli"]
+# What an explanation shows of itself is drawn further down; these imports wait inside of functions.
+DOWNWARDS = {("results/explanation.py", "report"), ("results/explanations.py", "report")}
 
 
-def module_of(path: Path) -> str:
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
-
-
-def imported(path: Path) -> list[str]:
-    """The modules of the package that a file imports, inside functions too unless it is a door."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = tree.body if module_of(path) in DOORS else list(ast.walk(tree))
-    found = []
-    for node in nodes:
+def imported(tree: ast.AST) -> Iterator[str]:
+    """The packages and modules of cf2 that code imports, wherever it does; names of cf2 itself are no module."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "cf2":
-            found += [alias.name for alias in node.names]
+            yield from (alias.name for alias in node.names if alias.name != "__version__")
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cf2."):
-            found.append(str(node.module).split(".")[1])
+            yield str(node.module).split(".")[1]
         elif isinstance(node, ast.Import):
-            found += [alias.name.split(".")[1] for alias in node.names if alias.name.startswith("cf2.")]
-    return found
+            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("cf2."))
 
 
-def test_every_module_has_its_place() -> None:
-    there = {module_of(path) for path in ROOT.rglob("*.py")} - {"__init__"}
-    assert there == set(ORDER)
+def package_of(file: str) -> str:
+    return file.split("/")[0].removesuffix(".py")
+
+
+def wrong_imports(file: str, nodes: ast.AST) -> set[tuple[str, str]]:
+    above = ORDER[: ORDER.index(package_of(file)) + 1]
+    return {(file, name) for name in imported(nodes) if name not in above}
+
+
+def test_every_package_has_its_place() -> None:
+    assert {package_of(file) for file in TREES if file not in FREE} == set(ORDER)
 
 
 def test_imports_point_upwards() -> None:
-    wrong = []
-    for path in ROOT.rglob("*.py"):
-        own = module_of(path)
-        if own == "__init__":
-            continue
-        for name in imported(path):
-            if name in ORDER and ORDER.index(name) > ORDER.index(own):
-                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
-    assert not wrong
+    wrong = set().union(*(wrong_imports(file, tree) for file, tree in TREES.items() if file not in FREE))
+    assert wrong == DOWNWARDS
+
+
+class OutsideOfFunctions(ast.NodeTransformer):
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        return None
+
+
+def test_what_points_downwards_waits_inside_of_functions() -> None:
+    for file, _ in DOWNWARDS:
+        outside = OutsideOfFunctions().visit(ast.parse((ROOT / file).read_text(encoding="utf-8")))
+        assert wrong_imports(file, outside) == set()
 
 
 def test_no_file_is_too_long() -> None:
-    long = {str(p.relative_to(ROOT)): n for p in ROOT.rglob("*.py") if (n := len(p.read_text().splitlines())) > 350}
-    assert not long
+    lines = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert {file: count for file, count in lines.items() if count >= 350} == {}
+
+
+# -- documentation --------------------------------------------------------------------------------------------
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Every function, class and method that a user can reach by a public name."""
+    homes = {"cf2": cf2, **{f"cf2.{n}": getattr(cf2, n) for n in ("metrics", "datasets", "training", "pyg")}}
+    for home, module in homes.items():
+        for name in module.__all__:
+            item = getattr(module, name)
+            if inspect.isfunction(item) or inspect.isclass(item):
+                yield f"{home}.{name}", item
+            if inspect.isclass(item):
+                for member, value in vars(item).items():
+                    if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
+                        yield f"{home}.{name}.{member}", value
+
+
+PUBLIC = dict(public())
+
+
+def parameters(item: Any) -> list[str]:
+    if isinstance(item, property):
+        return []
+    return [name for name in inspect.signature(item).parameters if name not in ("self", "cls")]
+
+
+def inherited(name: str) -> bool:
+    """Whether a method, or how a class is made, is defined by a base class of another library."""
+    home, _, member = name.rpartition(".")
+    owner = PUBLIC.get(home)
+    if owner is None:
+        return inspect.isclass(PUBLIC[name]) and "__init__" not in vars(PUBLIC[name])
+    return any(hasattr(base, member) for base in owner.__mro__[1:])
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_what_is_public_is_documented(name: str) -> None:
+    """One sentence; and a section that names every parameter where there are more than three."""
+    item = PUBLIC[name]
+    said = (item.fget if isinstance(item, property) else item).__doc__ or ""
+    assert len(said.split()) >= 3, f"{name} has no docstring"
+    assert not said.startswith(f"{name.rpartition('.')[2]}("), f"the docstring of {name} is the one that Python made"
+    given = parameters(item)
+    if len(given) <= 3 or inherited(name):
+        return
+    section = re.search(r"^ *(Parameters|Attributes)\n *-+\n(.*)", said, re.MULTILINE | re.DOTALL)
+    elsewhere = re.search(r"parameters are those of `[\w.]+`", said)
+    assert section or elsewhere, f"{name} has {len(given)} parameters and no section for them"
+    if section:
+        missing = [parameter for parameter in given if not re.search(rf"\b{parameter}\b", section[2])]
+        assert not missing, f"{name} does not say what {missing} are"
+
+
+# -- one place for what is compared, one file for what is special about a method --------------------------------
+
+# Beside the criterion, the largest of some numbers is taken for these reasons only.
+ARGMAX = {
+    "verify/criterion.py": "the criterion itself",
+    "runs/model_and_data.py": "one-hot features as element symbols",
+    "paper/datasets/molecules.py": "one-hot features as elements, one-hot labels as bonds",
+    "paper/training.py": "accuracy of the base models",
+    "report/layout.py": "the busiest node; the sign of an axis",
+    "report/figures.py": "the name of a class, for display",
+    "report/charts.py": "the name of a class, for display",
+    "report/sentences.py": "the name of a class, for display",
+    "pyg/explainers.py": "the name of a class, in an error",
+}
+
+
+def test_outputs_are_compared_in_one_place() -> None:
+    using = {file for file, tree in TREES.items() if "argmax" in _identifiers(tree)}
+    assert using <= set(ARGMAX), "Ask a criterion, or say here why not."
+    assert "verify/criterion.py" in using
+
+
+def _identifiers(tree: ast.AST) -> set[str]:
+    nodes = list(ast.walk(tree))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return names | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+
+# Which methods a file may name, and why it has to.
+NAMED = {
+    "spec.py": {"cf2"},  # the default
+    "api.py": {"cf2"},  # the default
+    "cli/commands.py": {"cf2"},  # the default
+    "paper/experiments/published.py": set(registry.names()),  # the rows that the paper printed
+    "paper/experiments/pictures.py": {"cf2", "cf2-relaxed"},  # the figures that the paper printed
+    "paper/experiments/rows.py": {"cf2"},  # the correlation with ours in the place of the paper's
+    "pyg/explainers.py": {"cf2", "cf2-relaxed", "cf-gnnexplainer"},  # classes that are named after a method
+    "report/tables.py": {"truth"},  # the planted motif does not compete for the best row
+    "web/whatif.py": {"cf2"},  # "explain again" on the page
+}
+WORDS = {"cf2", "gradient", "random", "truth"}  # names that mean other things, too
+
+
+def named(tree: ast.AST) -> set[str]:
+    """The methods that code names: by a name that nothing else has, or where it is compared with or given as one."""
+    literals = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and n.value in registry.names()]
+    found = {str(n.value) for n in literals if n.value not in WORDS}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and not re.search(r"\b(needs|task|tables?|needed|units)\b", ast.unparse(node)):
+            found |= _in(node) if "method" in ast.unparse(node) or ".name" in ast.unparse(node) else set()
+        elif isinstance(node, ast.keyword) and node.arg in ("method", "methods"):
+            found |= _in(node.value)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("Spec", "explanations"):
+            found |= set().union(*(_in(argument) for argument in node.args)) if node.args else set()
+        elif isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "method" and node.value:
+            found |= _in(node.value)
+        elif isinstance(node, ast.arguments):
+            pairs = [*zip(node.kwonlyargs, node.kw_defaults), *zip(node.args[::-1], node.defaults[::-1])]
+            found |= set().union(*(_in(default) for arg, default in pairs if arg.arg == "method" and default), set())
+    return found
+
+
+def _in(node: ast.AST) -> set[str]:
+    return {str(n.value) for n in ast.walk(node) if isinstance(n, ast.Constant) and n.value in registry.names()}
+
+
+def test_nothing_but_its_own_file_names_a_method() -> None:
+    for file, tree in TREES.items():
+        if not file.startswith("methods/"):
+            assert named(tree) <= NAMED.get(file, set()), f"{file}: ask `Method` for what is special about it."
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("if method == 'truth': pass", {"truth"}),
+        ("if spec.method in ('gradient', 'random'): pass", {"gradient", "random"}),
+        ("if row.get('method') != 'truth': pass", {"truth"}),
+        ("if registry.get(method).needs == 'truth': pass", set()),
+        ("explain(model, method='random')", {"random"}),
+        ("Spec('cf2')", {"cf2"}),
+        ("def f(*, method: str = 'cf2'): pass", {"cf2"}),
+        ("x = 'gem'", {"gem"}),
+        ("log = logging.getLogger('cf2'); y = row['truth']", set()),
+    ],
+)
+def test_what_counts_as_naming_a_method(code: str, names: set[str]) -> None:
+    assert named(ast.parse(code)) == names

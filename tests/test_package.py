@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import cf2
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OPTIONAL = "optional-dependencies"
 
 
 def test_one_version() -> None:
@@ -32,7 +34,7 @@ def test_ruff_is_the_same_everywhere() -> None:
     assert f"rev: v{pinned}" in (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", [*cf2.__all__, "pyg", "methods"])
+@pytest.mark.parametrize("name", [*cf2.__all__, "experiments", "methods", "pyg", "report", "training"])
 def test_public_names_are_there(name: str) -> None:
     assert getattr(cf2, name) is not None
     assert name in dir(cf2)
@@ -43,9 +45,33 @@ def test_unknown_names_are_attribute_errors() -> None:
         _ = cf2.nothing_here
 
 
-def test_help_does_not_wait_for_torch() -> None:
-    code = "import sys, cf2.cli; sys.exit('torch' in sys.modules)"
+@pytest.mark.parametrize("module", ["cf2", "cf2.spec", "cf2.__main__"])
+def test_help_does_not_wait_for_torch(module: str) -> None:
+    code = f"import sys, {module}; sys.exit(int('torch' in sys.modules or 'pandas' in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_nothing_is_written_and_no_thread_is_started_by_an_import() -> None:
+    code = "import threading, cf2.api, cf2.pyg, cf2.paper.experiments; print(threading.active_count())"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_what_is_declared_is_what_is_imported() -> None:
+    declared = {re.split(r"[<>=\[]", need)[0].lower().replace("-", "_") for need in PROJECT["dependencies"]}
+    extras = {re.split(r"[<>=\[]", n)[0] for x in ("molecules", "web", "ray") for n in PROJECT[OPTIONAL][x]}
+    known = {name.lower().replace("-", "_") for name in extras} | declared
+    used = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                used |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                used.add(node.module.split(".")[0])
+    foreign = {name for name in used if name not in sys.stdlib_module_names} - {"cf2"}
+    comes_along = {"werkzeug": "dash", "flask": "dash", "markupsafe": "jinja2"}
+    assert {comes_along.get(name, name).lower() for name in foreign} <= known
+    assert declared <= foreign
 
 
 def test_no_pickles_and_no_paths_of_one_machine() -> None:
@@ -54,3 +80,13 @@ def test_no_pickles_and_no_paths_of_one_machine() -> None:
         pytest.skip("not a git checkout")
     names = listed.stdout.split()
     assert not [name for name in names if name.endswith((".pt", ".pkl", ".pickle", ".npz"))]
+    ours = [name for name in names if name.startswith(("src/", "examples/", "benchmarks/"))]
+    text = [ROOT / name for name in ours if name.endswith((".py", ".json", ".md", ".js", ".css", ".html"))]
+    machine = re.compile(r"/(home|work|root|Users)/\w")
+    assert not [path.name for path in text if path.is_file() and machine.search(path.read_text(encoding="utf-8"))]
+
+
+def test_no_two_tests_lie_in_files_of_one_name() -> None:
+    """Without `__init__.py` pytest imports a test by the name of its file alone."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert {name for name in names if names.count(name) > 1} == set()

@@ -1,13 +1,17 @@
-"""Small graphs and models of every kind, for tests of the core."""
+"""Small graphs and models of every kind, and what is true of them by brute force, for tests of the core."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterable
+from itertools import combinations, pairwise
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, global_add_pool
+
+from cf2.core.graph import Instance
+from cf2.core.units import Rows, UnitKind
 
 LAYERS = {
     "gcn": lambda a, b: GCNConv(a, b),
@@ -84,3 +88,96 @@ def same_state(one: dict[str, object], other: dict[str, object]) -> bool:
         torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a == b
         for a, b in zip(one.values(), other.values())
     )
+
+
+# -- a user's own kind of unit ------------------------------------------------------------------------------
+
+
+def _whole_nodes(instance: Instance, entries: Tensor) -> Rows:
+    nodes = torch.arange(len(instance.node_ids))
+    touches = (instance.edge_index[0][:, None] == nodes) | (instance.edge_index[1][:, None] == nodes)
+    return Rows(
+        torch.stack([instance.node_ids, torch.full_like(nodes, -1)], 1),
+        touches.nonzero().t(),
+        torch.stack([torch.arange(len(entries)), entries[:, 0]]),
+    )
+
+
+WHOLE_NODES = UnitKind("whole_nodes", _whole_nodes, features=True)
+
+
+# -- what is true by brute force: nothing below shares code with the package --------------------------------
+
+Unit = tuple[str, tuple[int, int]]  # a kind and its two ids, as an explanation names them
+
+
+def governs(unit: Unit, a: int, b: int, *, directed: bool = False) -> bool:
+    """Whether an edge from a to b goes when the unit goes."""
+    kind, (first, second) = unit
+    if kind == "edges":
+        return a != b and ((a, b) == (first, second) or (not directed and (b, a) == (first, second)))
+    return kind == "whole_nodes" and first in (a, b)
+
+
+def governs_entry(unit: Unit, node: int, column: int) -> bool:
+    """Whether a feature entry becomes 0 when the unit goes."""
+    kind, (first, second) = unit
+    return {
+        "features": (first, second) == (node, column),
+        "node_features": first == node,
+        "whole_nodes": first == node,
+        "columns": second == column,
+    }.get(kind, False)
+
+
+def edited(data: Data, gone: Iterable[Unit], *, directed: bool = False) -> Data:
+    """A copy of the graph from which everything is really taken that any of these units governs."""
+    gone = list(gone)
+    stay = [not any(governs(unit, a, b, directed=directed) for unit in gone) for a, b in data.edge_index.t().tolist()]
+    x = data.x.clone()
+    for node in range(x.size(0)):
+        for column in range(x.size(1)):
+            if any(governs_entry(unit, node, column) for unit in gone):
+                x[node, column] = 0
+    return Data(x=x, edge_index=data.edge_index[:, torch.tensor(stay, dtype=torch.bool)])
+
+
+def probabilities(model: nn.Module, data: Data, node: int | None) -> Tensor:
+    """What the model, called as its author would, says of a node or (None) of the graph."""
+    was = model.training
+    model.eval()
+    with torch.no_grad():
+        if node is None:
+            out = model(data.x, data.edge_index, torch.zeros(data.x.size(0), dtype=torch.long))[0]
+        else:
+            out = model(data.x, data.edge_index)[node]
+    model.train(was)
+    return out.softmax(0)
+
+
+def passing(
+    model: nn.Module,
+    data: Data,
+    node: int | None,
+    units: list[Unit],
+    y: int,
+    question: str = "why",
+    *,
+    directed: bool = False,
+) -> list[set[Unit]]:
+    """Every set of the units that answers the question, smallest first."""
+    says: dict[frozenset[Unit], int] = {}
+
+    def answer(gone: frozenset[Unit]) -> int:
+        if gone not in says:
+            says[gone] = int(probabilities(model, edited(data, gone, directed=directed), node).argmax())
+        return says[gone]
+
+    found = []
+    for size in range(len(units) + 1):
+        for chosen in combinations(units, size):
+            sufficient = answer(frozenset(units) - set(chosen)) == y
+            necessary = answer(frozenset(chosen)) != y
+            if {"why": sufficient and necessary, "factual": sufficient, "counterfactual": necessary}[question]:
+                found.append(set(chosen))
+    return found

@@ -2,31 +2,20 @@
 
     found = cf2.explain(model, data, nodes=[3, 17, 42])
 
-To read the package, follow the data. Each module imports only from those above it.
+The folders are the way that data takes; a package imports only from those above it.
 
-    errors        what was expected, what came, what to do
-    instances     one prediction to explain: its computation graph, its units
-    packing       many instances -> one disjoint graph, and back
-    masking       borrowing the user's model, and putting everything back
-    predictor     the only code that calls the model: under soft masks, or after real removal
-    computation   cutting exact computation graphs, and checking them
-    objectives    one short function per equation
-    optimise      the relaxed problem, all instances at once
-    trials        packed tests of candidate sets
-    exact         proof by exhaustion
-    search        the constrained problem: the smallest verified set
-    explanation   frozen results, tables, JSON and Parquet (`parquet`)
-    methods/      one file a method
-    work          what to explain and how, as one value
-    api           cf2.explain and cf2.fit
-    metrics       PN, PS, F_NS, size; `groundtruth`: against planted motifs
-    pyg/          the same methods as torch_geometric ExplainerAlgorithms
-    datasets/  models  recipes  checkpoints/  training
-    subjects      a model with its data, by name
-    runs          a run directory (`manifest`, `shards`);  engines/  where the work runs
-    report/       tables, figures, one HTML page;  experiments/  the paper's tables and figures
-    web/          the what-if page;  bench/  speed, as ratios
-    terminal  demo  cli
+    errors     what was expected, what came, what to do
+    spec       every option of a request, as one value
+    core/      the user's graph and model, targets, units, packing, the model run
+    verify/    interventions, criteria, questions; the search and the proof
+    methods/   one file per method
+    results/   explanations, files, metrics
+    runs/      a session, a run directory, engines
+    report/    pictures, tables, one HTML page
+    paper/     data sets, base models, the paper's tables and figures
+    web/       the what-if page
+    pyg/       the methods as torch_geometric ExplainerAlgorithms
+    cli/       the command line
 """
 
 from __future__ import annotations
@@ -35,13 +24,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cf2 import datasets, metrics
     from cf2.api import explain, fit
     from cf2.errors import CF2Error
-    from cf2.explanation import Explanation, Explanations, load
+    from cf2.methods.registry import register
     from cf2.methods.trained import load_trained
+    from cf2.paper import datasets
+    from cf2.results import metrics
+    from cf2.results.explanation import Explanation
+    from cf2.results.explanations import Explanations
+    from cf2.results.files import load
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "CF2Error",
     "Explanation",
@@ -52,18 +45,28 @@ __all__ = [
     "load",
     "load_trained",
     "metrics",
+    "register",
 ]
 
 _HOMES = {
     "CF2Error": "errors",
-    "Explanation": "explanation",
-    "Explanations": "explanation",
+    "Explanation": "results.explanation",
+    "Explanations": "results.explanations",
     "explain": "api",
     "fit": "api",
-    "load": "explanation",
+    "load": "results.files",
     "load_trained": "methods.trained",
+    "register": "methods.registry",
 }
-_MODULES = ("datasets", "metrics", "methods", "pyg", "training", "experiments", "report")
+_MODULES = {
+    "datasets": "paper.datasets",
+    "experiments": "paper.experiments",
+    "methods": "methods",
+    "metrics": "results.metrics",
+    "pyg": "pyg",
+    "report": "report",
+    "training": "paper.training",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -71,7 +74,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(f"cf2.{_HOMES[name]}"), name)
     if name in _MODULES:
-        return importlib.import_module(f"cf2.{name}")
+        return importlib.import_module(f"cf2.{_MODULES[name]}")
     raise AttributeError(f"module 'cf2' has no attribute {name!r}")
 
 

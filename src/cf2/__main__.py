@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cf2.cli import app
-from cf2.terminal import guarded
+from cf2.cli.commands import app
+from cf2.cli.terminal import guarded
 
 
 def main() -> None:

@@ -1,86 +1,99 @@
-"""`cf2.explain`: the one function most people need."""
+"""`cf2.explain` and `cf2.fit`: the two functions most people need."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch_geometric.data import Data
 
+from cf2.core.graph import Graph
+from cf2.core.targets import GraphTargets, NodeTargets, Targets
 from cf2.errors import CF2Error, require
-from cf2.explanation import Explanations
-from cf2.instances import Graph
-from cf2.methods import get
 from cf2.methods.trained import Trained
-from cf2.predictor import Masking, Output
-from cf2.search import Search
-from cf2.work import Progress, Session, Work, keys_of, labels_of
+from cf2.results.explanations import Explanations
+from cf2.runs.session import Progress, Request, Session, check_names, train
+from cf2.spec import Key, Level, Masking, Output, Question, Reduce, Spec
 
-
-def plan(
-    model: torch.nn.Module,
-    data: Any,
-    nodes: Any = None,
-    *,
-    method: str = "cf2",
-    edges: bool = True,
-    features: bool = False,
-    search: bool = False,
-    seed: int | None = None,
-    output: Output = "auto",
-    device: str | None = None,
-    directed: bool | None = None,
-    masking: Masking = "auto",
-    target: Any = None,
-    trained: Any = None,
-    max_units: int | None = None,
-    reduce: str | None = None,
-    **settings: Any,
-) -> tuple[Work, list[int]]:
-    """The work that `explain` would do, and the keys it would do it for."""
-    source = _source(data, nodes, directed)
-    keys = keys_of(source, nodes)
-    plan = _search(settings) if search and method != "cf2" else None
-    classes = None
-    if target is not None:
-        listed = target.tolist() if hasattr(target, "tolist") else target
-        given = [int(c) for c in (listed if isinstance(listed, list | tuple) else [listed])]
-        require(len(given) == len(keys), f"Expected one class in `target` a key, {len(keys)}", got=len(given))
-        classes = dict(zip(keys, given))
-    work = Work(
-        model,
-        source,
-        method=method,
-        settings=settings,
-        edges=edges,
-        features=features,
-        search=plan,
-        seed=seed,
-        output=output,
-        device=device,
-        directed=directed,
-        masking=masking,
-        classes=classes,
-        labels=labels_of(data, keys) if isinstance(source, Graph) else labels_of(source, keys),
-        trained=trained,
-        max_units=max_units,
-        reduce=reduce,
-    )
-    return work, keys
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def explain(
-    model: torch.nn.Module, data: Any, nodes: Any = None, *, progress: Progress | None = None, **options: Any
+    model: torch.nn.Module,
+    data: Data | Sequence[Data],
+    nodes: int | Sequence[int] | Tensor | None = None,
+    *,
+    method: str = "cf2",
+    units: str | Sequence[str] = ("edges",),
+    question: Question = "why",
+    target: int | Sequence[int] | Tensor | None = None,
+    search: bool = False,
+    seed: int | None = None,
+    output: Output = "auto",
+    level: Level = "auto",
+    directed: bool | None = None,
+    masking: Masking = "auto",
+    device: str | torch.device | None = None,
+    max_units: int | None = None,
+    reduce: Reduce | None = None,
+    trained: Any = None,
+    progress: Progress | None = None,
+    **settings: Any,
 ) -> Explanations:
-    """Explain predictions of `model`: of nodes of one graph, or of graphs.
+    """Explain predictions of a model: of nodes of one graph, or of graphs.
 
-    `data` is a torch_geometric Data together with `nodes`, or a list or data set of Data. Options are `method`,
-    `edges`, `features`, `search`, `seed`, `output`, `device`, `directed`, `masking`, `target`, `trained`,
-    `max_units`, `reduce`; any further keyword is a setting of the method.
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Any module of torch_geometric layers; it is used as it is and left as it was.
+    data : Data, or a list or data set of Data
+        The graph whose nodes are explained, or the graphs that are.
+    nodes : int, sequence of int or tensor of int, optional
+        The nodes to explain; for graphs, their positions, or all if none are given.
+    method : str
+        The method by name; `cf2 methods` lists them.
+    units : str or sequence of str
+        What an explanation is made of: edges, features, node_features, columns, or several of them.
+    question : {"why", "factual", "counterfactual"}
+        What is asked. why: a set that is sufficient and necessary. factual: a sufficient one. counterfactual: one
+        without which the model gives another answer.
+    target : int or sequence of int, optional
+        The class to explain instead of the predicted one, the same for all or one per key.
+    search : bool
+        Search for a set that passes the tests, from the scores of a method that only ranks.
+    seed : int, optional
+        Draw a random start from this seed; None starts from a fixed sequence.
+    output : {"auto", "logits", "log_probabilities", "probabilities"}
+        What the model returns: logits, log_probabilities or probabilities; auto looks at the values.
+    level : {"auto", "node", "graph"}
+        Whether one graph is explained by its nodes (node) or as a whole (graph).
+    directed : bool, optional
+        Whether an edge and its reverse are two units; None looks whether every edge has a reverse.
+    masking : {"auto", "messages"}
+        Where soft masks act: on edge weights if the model takes any (auto), or always on messages.
+    device : str or torch.device, optional
+        The torch device to run on; None stays where the model is.
+    max_units : int, optional
+        The most units an instance may have; a larger one is refused or reduced.
+    reduce : {"gradient"}, optional
+        What to do with an instance over max_units: gradient lets only the units that matter most be chosen.
+    trained : optional
+        What `cf2.fit` made, for methods that are trained first; for `truth`, the true edges by key.
+    progress : callable, optional
+        Told of every n keys that are done, as `progress(n)`.
+    **settings
+        Settings of the method, by name.
 
+    Returns
+    -------
+    Explanations
+        One per key, in their order.
+
+    Examples
+    --------
     >>> import cf2, torch
     >>> from torch_geometric.data import Data
     >>> from torch_geometric.nn import GCN
@@ -90,50 +103,88 @@ def explain(
     >>> len(found), found[0].key
     (1, 1)
     """
-    work, keys = plan(model, data, nodes, **options)
-    with Session(work) as session:
-        return Explanations(tuple(session.explain(keys, progress)), {"method": work.method})
+    options = {name: value for name, value in locals().items() if name in _SPEC}
+    request, keys = plan(model, data, nodes, trained=trained, **options)
+    with Session(request) as session:
+        return Explanations(tuple(session.explain(keys, progress)), request.context())
 
 
 def fit(
     model: torch.nn.Module,
-    data: Any,
-    nodes: Any = None,
+    data: Data | Sequence[Data],
+    nodes: int | Sequence[int] | Tensor | None = None,
     *,
     method: str,
     seed: int = 0,
-    progress: Progress | None = None,
-    **options: Any,
+    target: int | Sequence[int] | Tensor | None = None,
+    output: Output = "auto",
+    level: Level = "auto",
+    directed: bool | None = None,
+    masking: Masking = "auto",
+    device: str | torch.device | None = None,
+    **settings: Any,
 ) -> Trained:
-    """Train a learned method (`gem`, `pgexplainer`) once on these nodes or graphs; pass it on as `trained=`.
+    """Train a method that is trained first, once, on these nodes or graphs.
 
-    Options are those of `explain`. `trained.save(path)` keeps it, `cf2.load_trained(path)` brings it back.
+    Parameters
+    ----------
+    model, data, nodes, target, output, level, directed, masking, device
+        As in `cf2.explain`.
+    method : str
+        A method that needs training, such as ``"gem"`` or ``"pgexplainer"``.
+    seed : int
+        Decides the first weights and every draw.
+    **settings
+        Settings of the method, by name.
+
+    Returns
+    -------
+    Trained
+        Pass it to `cf2.explain` as `trained=`. `save(path)` keeps it, `cf2.load_trained(path)` brings it back.
     """
-    work, keys = plan(model, data, nodes, method=method, seed=seed, **options)
-    learn = get(method).fit
-    if learn is None:
-        raise CF2Error(f"Expected a method that is trained first, and {method!r} needs no training")
-    started = time.perf_counter()
-    with Session(work, fitting=True) as session:
-        chunks = list(session.chunks(keys))
-        trained: Trained = learn(chunks, session.settings, seed)
-    return replace(trained, facts={**trained.facts, "seconds": time.perf_counter() - started})
+    options = {name: value for name, value in locals().items() if name in _SPEC}
+    request, keys = plan(model, data, nodes, **options)
+    return train(request, keys)
 
 
-def _search(settings: dict[str, Any]) -> Search:
-    """The settings of the search, taken out of those of the method."""
-    return Search(**{f.name: settings.pop(f.name) for f in fields(Search) if f.name in settings})
+def plan(
+    model: torch.nn.Module, data: Any, nodes: Any = None, *, trained: Any = None, **options: Any
+) -> tuple[Request, list[Key]]:
+    """The request that `explain` would carry out, and the keys; options are those of `Spec`."""
+    given = options.pop("target", None)
+    spec = Spec.make(**options)
+    check_names(spec, {*_SPEC, "nodes", "trained", "progress"} - {"settings"})
+    targets = make_targets(data, nodes, spec)
+    keys = targets.check(nodes)
+    if given is not None:
+        spec = replace(spec, target=_classes(given, keys))
+    return Request(model, targets, spec, trained, targets.labels(keys)), keys
 
 
-def _source(data: Any, nodes: Any, directed: bool | None) -> Graph | Sequence[Data]:
+def _classes(given: Any, keys: Sequence[Key]) -> Any:
+    listed = given.tolist() if hasattr(given, "tolist") else given
+    if isinstance(listed, int):
+        return listed
+    require(
+        isinstance(listed, list | tuple) and len(listed) == len(keys),
+        f"Expected one class in `target` per key, {len(keys)}",
+        got=len(listed) if isinstance(listed, list | tuple) else repr(given),
+    )
+    return tuple(zip(keys, listed))
+
+
+def make_targets(data: Any, nodes: Any, spec: Spec) -> Targets:
+    """What can be explained of the user's data: the nodes of one graph, or graphs."""
     if isinstance(data, Data) or hasattr(data, "node_types"):
+        if spec.level == "graph":
+            return GraphTargets([data], directed=spec.directed)
         if nodes is None:
             raise CF2Error(
                 "Expected `nodes` beside a single graph",
                 got="none",
-                do="Pass nodes=[…] to explain nodes, or a list of graphs, [data], to explain graphs.",
+                do='Pass nodes=[…] to explain nodes, or level="graph" to explain the graph as a whole.',
             )
-        return Graph(data, directed=directed)
+        return NodeTargets(Graph(data, directed=spec.directed), getattr(data, "y", None))
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise CF2Error("Expected `data` to be a Data object, or a list or data set of them", got=type(data).__name__)
     require(len(data) > 0, "Expected at least one graph to explain", got="an empty list")
@@ -142,5 +193,8 @@ def _source(data: Any, nodes: Any, directed: bool | None) -> Graph | Sequence[Da
         "Expected `data` to be a Data object, or a list or data set of them",
         got=f"a {type(data).__name__} of {type(data[0]).__name__}",
     )
-    graphs: Sequence[Data] = data
-    return graphs
+    require(spec.level != "node", 'Expected one graph for level="node"', got=f"{len(data)} graphs")
+    return GraphTargets(data, directed=spec.directed)
+
+
+_SPEC = frozenset(Spec().to_json())

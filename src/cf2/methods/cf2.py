@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from cf2.errors import require_number
-from cf2.methods.method import Chunk, Method, Ranking, verify
-from cf2.objectives import cf2_loss, size
-from cf2.optimise import Descent, Step, descend, start
-from cf2.search import Effort, Search
+from cf2.methods.contract import Method, Problem, Ranking, search_from
+from cf2.methods.objectives import cf2_loss, size
+from cf2.methods.optimise import Descent, Step, descend, start
+from cf2.verify.search import Choice, Effort, Search
 
 
 @dataclass(frozen=True)
@@ -51,29 +51,25 @@ def scale(units: Tensor, lam: float | None) -> Tensor:
     return 2.0 * units.clamp(min=1) if lam is None else torch.full_like(units, lam, dtype=torch.float32)
 
 
-def relax(chunk: Chunk, settings: Relaxed) -> Descent:
-    """Soft masks of all instances of a chunk."""
-    lam = scale(chunk.pack.units, settings.lam)
+def relax(problem: Problem, settings: Relaxed) -> Descent:
+    """Soft masks of all instances of a problem."""
+    lam = scale(problem.pack.units.counts, settings.lam)
 
     def objective(step: Step) -> Tensor:
-        assert step.only is not None
-        assert step.without is not None
+        only, without = (step.criterion.margin(outputs) for outputs in step.outputs)
         return cf2_loss(
-            size(step.mask, step.owner, step.size),
-            step.only,
-            step.without,
-            step.y,
+            size(step.mask, step.owner, step.num_instances),
+            only,
+            without,
             alpha=settings.alpha,
             gamma=settings.gamma,
             lam=lam[step.rows],
         )
 
     return descend(
-        chunk.predictor,
-        chunk.pack,
-        chunk.y,
+        problem,
         objective,
-        start(chunk.pack, chunk.seed),
+        start(problem.pack, problem.seed),
         epochs=settings.epochs,
         lr=settings.lr,
         patience=settings.patience,
@@ -82,10 +78,10 @@ def relax(chunk: Chunk, settings: Relaxed) -> Descent:
     )
 
 
-def rank_relaxed(chunk: Chunk, settings: Relaxed) -> Ranking:
+def rank_relaxed(problem: Problem, settings: Relaxed) -> Ranking:
     """The paper's procedure: relax, then threshold."""
-    soft = relax(chunk, settings)
-    return Ranking(soft.mask, soft.mask > settings.threshold, 6 * soft.epochs)
+    soft = relax(problem, settings)
+    return Ranking(soft.mask, Choice(soft.mask > settings.threshold, 6 * soft.epochs))
 
 
 @dataclass(frozen=True)
@@ -104,23 +100,26 @@ class Verified(Relaxed):
         Search(self.effort, self.confidence, self.proof)
 
 
-def rank_verified(chunk: Chunk, settings: Verified) -> Ranking:
-    """Relax for a few epochs, then search for the smallest set that passes both tests."""
-    soft = relax(chunk, settings)
-    ranking = Ranking(soft.mask, soft.mask > settings.threshold, 6 * soft.epochs)
-    return verify(chunk, ranking, Search(settings.effort, settings.confidence, settings.proof))
+def rank_verified(problem: Problem, settings: Verified) -> Ranking:
+    """Relax for a few epochs, then search for the smallest set that passes the tests."""
+    ranking = rank_relaxed(problem, settings)
+    return search_from(problem, ranking, Search(settings.effort, settings.confidence, settings.proof))
 
 
 VERIFIED = Method(
     name="cf2",
+    title="CF² (verified)",
     summary="relaxed optimisation as a guide, then a search for the smallest verified set",
     settings=Verified,
     rank=rank_verified,
+    searches=True,
 )
 
 RELAXED = Method(
     name="cf2-relaxed",
+    title="CF²",
     summary="the paper's procedure to the letter: relaxed optimisation, then a threshold",
     settings=Relaxed,
     rank=rank_relaxed,
+    paper=("lam", "threshold"),
 )

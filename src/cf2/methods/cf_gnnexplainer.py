@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from cf2.errors import require_number
-from cf2.methods.method import Chunk, Method, Ranking
-from cf2.objectives import cf_gnnexplainer_loss, margin, size
-from cf2.optimise import Step, descend, start
+from cf2.methods.contract import Method, Problem, Ranking
+from cf2.methods.objectives import cf_gnnexplainer_loss, size
+from cf2.methods.optimise import Step, descend, start
+from cf2.verify.intervention import WITHOUT
+from cf2.verify.search import Choice
 
 NONE = "No counterfactual was found in {epochs} epochs."
 
@@ -39,10 +41,10 @@ class Settings:
 class Flips:
     """The smallest flip of every instance so far, and which binarised sets flip now."""
 
-    def __init__(self, chunk: Chunk) -> None:
-        self.chunk = chunk
-        units, rows, device = chunk.pack.num_units, chunk.pack.size, chunk.y.device
-        self.owner = chunk.pack.unit_owner
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        units, rows, device = problem.pack.units.count, problem.num_instances, problem.outputs.device
+        self.owner = problem.pack.units.owner
         self.current = torch.zeros(units, dtype=torch.bool, device=device)
         self.best = self.current.clone()
         self.best_size = torch.full((rows,), float("inf"), device=device)
@@ -52,17 +54,16 @@ class Flips:
 
     def update(self, mask: Tensor) -> Tensor:
         """Run the model on the sets that changed; returns which instances are flipped [B]."""
-        removal = mask > 0.5
-        changed = size((removal != self.current).float(), self.owner, self.chunk.pack.size) > 0
+        problem, removal = self.problem, mask > 0.5
+        changed = size((removal != self.current).float(), self.owner, problem.num_instances) > 0
         rows = changed.nonzero().flatten()
         if not len(rows):
             return self.flipped
         self.current = removal
-        keep = ~removal[changed[self.owner]]
-        P = self.chunk.predictor.removed(self.chunk.pack.take(rows), keep)
-        self.flipped[rows] = margin(P, self.chunk.y[rows]) < 0
+        outputs = WITHOUT.outputs(problem.predictor, problem.pack.take(rows), removal[changed[self.owner]])
+        self.flipped[rows] = ~problem.criterion.take(rows).holds(outputs)
         self.passes[rows] += 1
-        count = size(removal.float(), self.owner, self.chunk.pack.size)
+        count = size(removal.float(), self.owner, problem.num_instances)
         better = changed & self.flipped & (count < self.best_size)
         self.best_size = torch.where(better, count, self.best_size)
         mine = better[self.owner]
@@ -71,40 +72,34 @@ class Flips:
         return self.flipped
 
 
-def rank(chunk: Chunk, settings: Settings) -> Ranking:
+def rank(problem: Problem, settings: Settings) -> Ranking:
     """Start from nothing removed, descend, and give back the smallest flip that was seen."""
-    flips = Flips(chunk)
+    flips = Flips(problem)
 
     def objective(step: Step) -> Tensor:
-        assert step.without is not None
         flipped = flips.update(step.mask.detach())
-        count = size(step.mask, step.owner, step.size)
-        return cf_gnnexplainer_loss(step.without, count, flipped, step.y, settings.beta)
+        count = size(step.mask, step.owner, step.num_instances)
+        return cf_gnnexplainer_loss(step.criterion.odds(step.outputs[0]), count, flipped, settings.beta)
 
     soft = descend(
-        chunk.predictor,
-        chunk.pack,
-        chunk.y,
+        problem,
         objective,
-        -start(chunk.pack, chunk.seed),
+        -start(problem.pack, problem.seed),
         epochs=settings.epochs,
         lr=settings.lr,
-        passes=("without",),
+        interventions=(WITHOUT,),
     )
     flips.update(soft.mask)
     found = flips.best_size.isfinite()
     scores = torch.where(found[flips.owner], flips.scores, soft.mask)
     note = NONE.format(epochs=settings.epochs)
-    return Ranking(
-        scores,
-        flips.best,
-        3 * soft.epochs + flips.passes,
-        notes=["" if one else note for one in found.tolist()],
-    )
+    notes = ["" if one else note for one in found.tolist()]
+    return Ranking(scores, Choice(flips.best, 3 * soft.epochs + flips.passes, notes=notes))
 
 
 METHOD = Method(
     name="cf-gnnexplainer",
+    title="CF-GNNExplainer",
     summary="counterfactual: the smallest removal seen that flips the prediction",
     settings=Settings,
     rank=rank,

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
+from cf2.core.packing import Pack
 from cf2.errors import require_number
-from cf2.explanation import settings_dict
+from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose, rank_within, settings_dict
 from cf2.methods.gradient import sum_of_gradients
-from cf2.methods.method import Chunk, Method, Ranking, check_choice, choose, rank_within
+from cf2.methods.objectives import mean_within
 from cf2.methods.trained import Trained, batches, moments, trained_for, unit_mean
-from cf2.objectives import mean_within, precise_loss
-from cf2.packing import Pack
+from cf2.verify.intervention import WITHOUT
+from cf2.verify.search import Choice
 
 HOPS = 6  # distances to the explained node are told apart up to here
 BUDGET = 8_000_000  # floats kept by one pass over copies of instances, each with one unit removed
@@ -75,7 +76,7 @@ class AutoEncoder(nn.Module):
 
     def forward(self, nodes: Tensor, pack: Pack) -> Tensor:
         h = self.first((nodes - self.mean) / self.spread, pack.edge_index)
-        if pack.target is not None:
+        if pack.targets.size(1):
             h = h + self.near(distances(pack))
         z = self.second(h.relu(), pack.edge_index)
         tail, head = pack.edge_index
@@ -84,42 +85,41 @@ class AutoEncoder(nn.Module):
 
 def distances(pack: Pack) -> Tensor:
     """Steps from every node to the explained node of its instance, at most HOPS + 1."""
-    assert pack.target is not None
     tail, head = pack.edge_index
     far = torch.full((pack.x.size(0),), HOPS + 1, device=pack.x.device)
-    far[pack.target] = 0
+    far[pack.targets.flatten()] = 0
     for _ in range(HOPS):
         step = far.scatter_reduce(0, tail, far[head] + 1, "amin")
         far = step.scatter_reduce(0, head, far[tail] + 1, "amin")
     return far
 
 
-def contributions(chunk: Chunk, candidates: int) -> Tensor:
-    """-log P(ŷ) without the unit, minus -log P(ŷ) with it; 0 for units that are not candidates. [units]"""
-    steepness = sum_of_gradients(chunk, [1.0]).abs()
-    owner = chunk.pack.unit_owner
-    units = (rank_within(steepness, chunk.pack) < candidates).nonzero().flatten()
-    before = precise_loss(chunk.P, chunk.y)
+def contributions(problem: Problem, candidates: int) -> Tensor:
+    """The loss without the unit, minus the loss with it; 0 for units that are not candidates. [units]"""
+    pack, criterion = problem.pack, problem.criterion
+    steepness = sum_of_gradients(problem, [1.0]).abs()
+    owner = pack.units.owner
+    units = (rank_within(steepness, pack) < candidates).nonzero().flatten()
+    before = criterion.precise_loss(problem.outputs)
     growth = torch.zeros_like(steepness)
-    nodes = int(chunk.pack.node_ptr.diff().max())
-    edges = int(chunk.pack.edge_ptr.diff().max())
-    copies = max(1, BUDGET // max(chunk.predictor.cost(nodes, edges), 1))
+    nodes, edges = int(pack.node_ptr.diff().max()), int(pack.edge_ptr.diff().max())
+    copies = max(1, BUDGET // max(problem.predictor.cost(nodes, edges), 1))
     for part in torch.split(units, copies):
         rows = owner[part]
-        pack = chunk.pack.take(rows)
-        keep = torch.ones(pack.num_units, dtype=torch.bool, device=part.device)
-        keep[pack.unit_ptr[:-1] + part - chunk.pack.unit_ptr[rows]] = False
-        after = precise_loss(chunk.predictor.removed(pack, keep), chunk.y[rows])
+        copied = pack.take(rows)
+        one = torch.zeros(copied.units.count, dtype=torch.bool, device=part.device)
+        one[copied.units.ptr[:-1] + part - pack.units.ptr[rows]] = True
+        after = criterion.take(rows).precise_loss(WITHOUT.outputs(problem.predictor, copied, one))
         growth[part] = after - before[rows]
     return growth
 
 
-def fit(chunks: Sequence[Chunk], settings: Settings, seed: int) -> Trained:
+def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
     """Distil the target subgraphs, then train the auto-encoder to give their edges weight."""
-    growth = [contributions(chunk, settings.candidates) for chunk in chunks]
-    wanted = [((rank_within(g, c.pack) < settings.distilled) & (g > 0)).float() for g, c in zip(growth, chunks)]
-    made = batches(chunks, settings.batch)
-    goals = torch.split(torch.cat(wanted), [batch.pack.num_units for batch in made])
+    growth = [contributions(problem, settings.candidates) for problem in problems]
+    wanted = [((rank_within(g, c.pack) < settings.distilled) & (g > 0)).float() for g, c in zip(growth, problems)]
+    made = batches(problems, settings.batch)
+    goals = torch.split(torch.cat(wanted), [batch.pack.units.count for batch in made])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = AutoEncoder(made[0].nodes.size(1), settings.hidden).to(made[0].nodes.device)
@@ -131,29 +131,33 @@ def fit(chunks: Sequence[Chunk], settings: Settings, seed: int) -> Trained:
                 logits = network(batch.nodes, batch.pack)
                 each = nn.functional.binary_cross_entropy_with_logits(logits, goal, reduction="none")
                 adam.zero_grad()
-                torch.autograd.backward(mean_within(each, batch.pack.unit_owner, batch.pack.size).mean())
+                torch.autograd.backward(mean_within(each, batch.pack.units.owner, batch.pack.num_instances).mean())
                 adam.step()
-    count = sum(chunk.pack.size for chunk in chunks)
-    removals = sum(int(chunk.pack.units.clamp(max=settings.candidates).sum()) for chunk in chunks)
+    count = sum(problem.num_instances for problem in problems)
+    removals = sum(int(problem.pack.units.counts.clamp(max=settings.candidates).sum()) for problem in problems)
     facts = {"instances": count, "evaluations": removals + 4 * count, "seed": seed}
     return Trained("gem", settings_dict(settings), dict(network.state_dict()), facts)
 
 
-def rank(chunk: Chunk, settings: Settings) -> Ranking:
+def rank(problem: Problem, settings: Settings) -> Ranking:
     """Weigh the edges of unseen instances in one pass."""
-    hidden, width = chunk.trained.tensors["first.lin.weight"].shape
-    nodes = trained_for(chunk, width)
-    network = chunk.trained.restore(AutoEncoder(width, hidden)).to(nodes.device)
+    hidden, width = problem.trained.tensors["first.lin.weight"].shape
+    nodes = trained_for(problem, width)
+    network = problem.trained.restore(AutoEncoder(width, hidden)).to(nodes.device)
     with torch.no_grad():
-        scores = network(nodes, chunk.pack).sigmoid()
-    selected = choose(scores, chunk.pack, k=settings.k, threshold=settings.threshold)
-    return Ranking(scores, selected, torch.ones(chunk.pack.size, dtype=torch.long))
+        scores = network(nodes, problem.pack).sigmoid()
+    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
+    return Ranking(scores, Choice(selected, torch.ones(problem.num_instances, dtype=torch.long)))
 
 
 METHOD = Method(
     name="gem",
+    title="Gem",
     summary="causal, trained once: a graph auto-encoder learns what removing each edge does to the loss",
     settings=Settings,
     rank=rank,
+    units=("edges",),
+    needs="training",
     fit=fit,
+    paper=("k",),
 )

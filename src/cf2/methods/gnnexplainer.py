@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from cf2.errors import require_number
-from cf2.methods.method import Chunk, Method, Ranking, check_choice, choose
-from cf2.objectives import cross_entropy, entropy, mean_within, size
-from cf2.optimise import Step, descend, start
+from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose
+from cf2.methods.objectives import entropy, mean_within, size
+from cf2.methods.optimise import Step, descend, start
+from cf2.verify.intervention import ONLY
+from cf2.verify.search import Choice
 
 MEAN_SIZE = 0.5
 
@@ -48,21 +50,21 @@ class Settings:
             require_number(name, getattr(self, name), 0)
 
 
-def first_logits(chunk: Chunk) -> Tensor:
+def first_logits(problem: Problem) -> Tensor:
     """Logits around 0 with the spread √(2 / nodes)."""
-    spread = (2.0 / chunk.pack.node_ptr.diff()).sqrt()
-    return (start(chunk.pack, chunk.seed, 1.0) - 1.0) * spread[chunk.pack.unit_owner]
+    spread = (2.0 / problem.pack.node_ptr.diff()).sqrt()
+    return (start(problem.pack, problem.seed, 1.0) - 1.0) * spread[problem.pack.units.owner]
 
 
-def optimise_masks(chunk: Chunk, settings: Settings, logits: Tensor) -> Tensor:
+def optimise_masks(problem: Problem, settings: Settings, logits: Tensor) -> Tensor:
     """Soft masks [units] from the given first logits; 0 for units that the prediction does not depend on."""
-    is_feature = torch.zeros(chunk.pack.num_units, dtype=torch.bool, device=logits.device)
-    is_feature[chunk.pack.entry_unit] = True
+    governs = problem.pack.units.entries.first
+    is_feature = torch.zeros(problem.pack.units.count, dtype=torch.bool, device=logits.device)
+    is_feature[governs[governs >= 0]] = True
     reached: list[Tensor] = []  # edge units, then feature units, that got a gradient in the first epoch
 
     def objective(step: Step) -> Tensor:
-        assert step.only is not None
-        loss = cross_entropy(step.only, step.y)
+        loss = step.criterion.loss(step.outputs[0])
         if not reached:
             (gradient,) = torch.autograd.grad(loss.sum(), step.mask, retain_graph=True)
             touched = gradient != 0
@@ -71,40 +73,41 @@ def optimise_masks(chunk: Chunk, settings: Settings, logits: Tensor) -> Tensor:
         edges, features = (step.mask[units] for units in reached)
         of_edge, of_feature = (step.owner[units] for units in reached)
         if settings.edge_size is None:
-            loss = loss + MEAN_SIZE * mean_within(edges, of_edge, step.size)
+            loss = loss + MEAN_SIZE * mean_within(edges, of_edge, step.num_instances)
         else:
-            loss = loss + settings.edge_size * size(edges, of_edge, step.size)
-        loss = loss + settings.edge_entropy * mean_within(entropy(edges), of_edge, step.size)
+            loss = loss + settings.edge_size * size(edges, of_edge, step.num_instances)
+        loss = loss + settings.edge_entropy * mean_within(entropy(edges), of_edge, step.num_instances)
         if len(features):
-            loss = loss + settings.feature_size * mean_within(features, of_feature, step.size)
-            loss = loss + settings.feature_entropy * mean_within(entropy(features), of_feature, step.size)
+            loss = loss + settings.feature_size * mean_within(features, of_feature, step.num_instances)
+            loss = loss + settings.feature_entropy * mean_within(entropy(features), of_feature, step.num_instances)
         return loss
 
     soft = descend(
-        chunk.predictor,
-        chunk.pack,
-        chunk.y,
+        problem,
         objective,
         logits,
         epochs=settings.epochs,
         lr=settings.lr,
-        passes=("only",),
+        interventions=(ONLY,),
     )
     kept = torch.zeros_like(is_feature)
     kept[torch.cat(reached)] = True
     return torch.where(kept, soft.mask, 0.0)
 
 
-def rank(chunk: Chunk, settings: Settings) -> Ranking:
+def rank(problem: Problem, settings: Settings) -> Ranking:
     """Optimise, then keep the k largest masks or those above the threshold."""
-    scores = optimise_masks(chunk, settings, first_logits(chunk))
-    cost = torch.full((chunk.pack.size,), 3 * settings.epochs + 2)  # one more backward finds what is reached
-    return Ranking(scores, choose(scores, chunk.pack, k=settings.k, threshold=settings.threshold), cost)
+    scores = optimise_masks(problem, settings, first_logits(problem))
+    cost = torch.full((problem.num_instances,), 3 * settings.epochs + 2)  # one more backward finds what is reached
+    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
+    return Ranking(scores, Choice(selected, cost))
 
 
 METHOD = Method(
     name="gnnexplainer",
+    title="GNNExplainer",
     summary="factual: the soft masks that keep the prediction, with size and entropy terms",
     settings=Settings,
     rank=rank,
+    paper=("k",),
 )

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from cf2.errors import require_number, unknown_name
-from cf2.methods.method import Chunk, Method, Ranking, check_choice, choose
-from cf2.objectives import log_odds
+from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose
+from cf2.verify.search import Choice
 
 KINDS = ("saliency", "integrated")
 
@@ -36,39 +36,41 @@ class Settings:
         require_number("steps", self.steps, 1, integer=True)
 
 
-def rank(chunk: Chunk, settings: Settings) -> Ranking:
+def rank(problem: Problem, settings: Settings) -> Ranking:
     """One backward pass for saliency, `steps` of them for integrated gradients."""
     steps = 1 if settings.kind == "saliency" else settings.steps
     # The middle of each of the steps from 0 to 1; saliency looks at 1 itself.
     places = [1.0] if settings.kind == "saliency" else [(number + 0.5) / steps for number in range(steps)]
-    gradient = sum_of_gradients(chunk, places) / steps
+    gradient = sum_of_gradients(problem, places) / steps
     scores = gradient.abs() if settings.kind == "saliency" else gradient
-    scores = scores / largest(scores.abs(), chunk)[chunk.pack.unit_owner]
-    selected = choose(scores, chunk.pack, k=settings.k, threshold=settings.threshold)
-    return Ranking(scores, selected, torch.full((chunk.pack.size,), 3 * steps))
+    scores = scores / largest(scores.abs(), problem)[problem.pack.units.owner]
+    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
+    return Ranking(scores, Choice(selected, torch.full((problem.num_instances,), 3 * steps)))
 
 
-def sum_of_gradients(chunk: Chunk, places: list[float]) -> Tensor:
-    """Σ ∂ log-odds / ∂ mask at masks that are all equal to each of `places` in turn, [units]."""
-    total = torch.zeros(chunk.pack.num_units, device=chunk.y.device)
-    with chunk.predictor.masked(chunk.pack) as probabilities:
+def sum_of_gradients(problem: Problem, places: list[float]) -> Tensor:
+    """Σ ∂ odds / ∂ state with all units in the same soft state, each of `places` in turn, [units]."""
+    total = torch.zeros(problem.pack.units.count, device=problem.outputs.device)
+    with problem.predictor.soft(problem.pack) as run:
         for place in places:
-            mask = torch.full_like(total, place, requires_grad=True)
-            odds = log_odds(probabilities(mask), chunk.y)
+            states = torch.full_like(total, place, requires_grad=True)
+            odds = problem.criterion.odds(run(states))
             if odds.requires_grad:
-                total += torch.autograd.grad(odds.sum(), mask, allow_unused=True)[0]
+                total += torch.autograd.grad(odds.sum(), states, allow_unused=True)[0]
     return total
 
 
-def largest(values: Tensor, chunk: Chunk) -> Tensor:
+def largest(values: Tensor, problem: Problem) -> Tensor:
     """The largest value of each instance, 1 where all are 0."""
-    top = values.new_zeros(chunk.pack.size).scatter_reduce(0, chunk.pack.unit_owner, values, "amax")
+    top = values.new_zeros(problem.num_instances).scatter_reduce(0, problem.pack.units.owner, values, "amax")
     return torch.where(top > 0, top, 1.0)
 
 
 METHOD = Method(
     name="gradient",
+    title="gradient",
     summary="saliency or integrated gradients of the prediction's log-odds",
     settings=Settings,
     rank=rank,
+    paper=("k",),
 )

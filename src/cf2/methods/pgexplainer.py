@@ -16,12 +16,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from cf2.core.packing import Pack
 from cf2.errors import require_number
-from cf2.explanation import settings_dict
-from cf2.methods.method import Chunk, Method, Ranking, check_choice, choose
+from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose, settings_dict
+from cf2.methods.objectives import entropy, mean_within
 from cf2.methods.trained import Batch, Trained, batches, moments, trained_for, unit_mean
-from cf2.objectives import cross_entropy, entropy, mean_within
-from cf2.packing import Pack
+from cf2.verify.intervention import ONLY
+from cf2.verify.search import Choice
 
 
 @dataclass(frozen=True)
@@ -79,14 +80,14 @@ class Scorer(nn.Module):
         h = (nodes - self.mean) / self.spread
         tail, head = pack.edge_index
         hidden = self.tail(h)[tail] + self.head(h)[head]
-        if pack.target is not None:
-            hidden = hidden + self.target(h[pack.target])[pack.batch[tail]]
+        if pack.targets.size(1):
+            hidden = hidden + self.target(h[pack.targets]).sum(1)[pack.batch[tail]]
         return unit_mean(self.score(hidden.relu()).squeeze(1), pack)
 
 
-def fit(chunks: Sequence[Chunk], settings: Settings, seed: int) -> Trained:
-    """Train the scorer on the instances of the chunks."""
-    made = batches(chunks, settings.batch)
+def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
+    """Train the scorer on the instances of the problems."""
+    made = batches(problems, settings.batch)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         scorer = Scorer(made[0].nodes.size(1), settings.hidden).to(made[0].nodes.device)
@@ -98,7 +99,7 @@ def fit(chunks: Sequence[Chunk], settings: Settings, seed: int) -> Trained:
                 torch.autograd.backward(loss(scorer, made[number], settings, settings.temperature(epoch)))
                 nn.utils.clip_grad_norm_(scorer.parameters(), 1.0)  # a degree near 0 makes gradients explode
                 adam.step()
-    count = sum(batch.pack.size for batch in made)
+    count = sum(batch.pack.num_instances for batch in made)
     facts = {"instances": count, "evaluations": count * (1 + 3 * settings.epochs), "seed": seed}
     return Trained("pgexplainer", settings_dict(settings), dict(scorer.state_dict()), facts)
 
@@ -108,30 +109,34 @@ def loss(scorer: Scorer, batch: Batch, settings: Settings, temperature: float) -
     logits = scorer(batch.nodes, batch.pack).clamp(-10, 10)
     noise = torch.rand(logits.shape).clamp(1e-6, 1 - 1e-6).to(logits.device)
     mask = ((logits + noise.log() - (-noise).log1p()) / temperature).sigmoid()
-    owner, rows = batch.pack.unit_owner, batch.pack.size
-    with batch.predictor.masked(batch.pack) as probabilities:
-        each = cross_entropy(probabilities(mask), batch.y)
+    owner, rows = batch.pack.units.owner, batch.pack.num_instances
+    with batch.predictor.soft(batch.pack) as run:
+        each = batch.criterion.loss(run(ONLY.states(mask)))
     each = each + settings.size * (mean_within(mask, owner, rows) - settings.budget).relu()
     each = each + settings.entropy * mean_within(entropy(mask), owner, rows)
     return each.mean()
 
 
-def rank(chunk: Chunk, settings: Settings) -> Ranking:
+def rank(problem: Problem, settings: Settings) -> Ranking:
     """Score the edges of unseen instances in one pass."""
-    tensors = chunk.trained.tensors
+    tensors = problem.trained.tensors
     hidden, width = tensors["tail.weight"].shape
-    nodes = trained_for(chunk, width)
-    scorer = chunk.trained.restore(Scorer(width, hidden)).to(nodes.device)
+    nodes = trained_for(problem, width)
+    scorer = problem.trained.restore(Scorer(width, hidden)).to(nodes.device)
     with torch.no_grad():
-        scores = scorer(nodes, chunk.pack).sigmoid()
-    selected = choose(scores, chunk.pack, k=settings.k, threshold=settings.threshold)
-    return Ranking(scores, selected, torch.ones(chunk.pack.size, dtype=torch.long))
+        scores = scorer(nodes, problem.pack).sigmoid()
+    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
+    return Ranking(scores, Choice(selected, torch.ones(problem.num_instances, dtype=torch.long)))
 
 
 METHOD = Method(
     name="pgexplainer",
+    title="PGExplainer",
     summary="factual, trained once: a shared network scores edges from the model's node states",
     settings=Settings,
     rank=rank,
+    units=("edges",),
+    needs="training",
     fit=fit,
+    paper=("k",),
 )

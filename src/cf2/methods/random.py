@@ -1,4 +1,4 @@
-"""Random scores: the lower line of every comparison."""
+"""Random scores: the lower reference of every comparison."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from cf2.methods.method import Chunk, Method, Ranking, check_choice, choose
+from cf2.core.targets import stream
+from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose
+from cf2.verify.search import Choice
 
 
 @dataclass(frozen=True)
@@ -20,21 +22,23 @@ class Settings:
         check_choice(self.k, self.threshold)
 
 
-def rank(chunk: Chunk, settings: Settings) -> Ranking:
+def rank(problem: Problem, settings: Settings) -> Ranking:
     """Uniform scores from a stream of each instance's own: the seed (0 if there is none) and its key."""
-    seed = 0 if chunk.seed is None else chunk.seed
-    parts = []
-    for key, units in zip(chunk.pack.keys.tolist(), chunk.pack.units.tolist()):
-        stream = torch.Generator().manual_seed((seed * 1_000_003 + key) % (2**63))
-        parts.append(torch.rand(units, generator=stream))
-    scores = torch.cat(parts).to(chunk.y.device)
-    selected = choose(scores, chunk.pack, k=settings.k, threshold=settings.threshold)
-    return Ranking(scores, selected, torch.zeros(chunk.pack.size, dtype=torch.long))
+    pack, seed = problem.pack, problem.seed or 0
+    parts = [
+        torch.rand(count, generator=stream(seed, pack.key(row))) for row, count in enumerate(pack.units.counts.tolist())
+    ]
+    scores = torch.cat(parts).to(problem.outputs.device)
+    selected = choose(scores, pack, k=settings.k, threshold=settings.threshold)
+    return Ranking(scores, Choice(selected, torch.zeros(problem.num_instances, dtype=torch.long)))
 
 
 METHOD = Method(
     name="random",
-    summary="uniform scores, the lower line of a comparison",
+    title="random",
+    summary="uniform scores, the lower reference of a comparison",
     settings=Settings,
     rank=rank,
+    draws=True,
+    paper=("k",),
 )

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cf2.core.packing import Pack
+from cf2.core.predictor import Predictor
 from cf2.errors import CF2Error, require
-from cf2.methods.method import Chunk
-from cf2.packing import Pack
-from cf2.predictor import Predictor
+from cf2.methods.contract import Problem
+from cf2.verify.criterion import Criterion
 
 FORMAT = 1
 
@@ -68,6 +69,7 @@ def load_trained(path: str | Path) -> Trained:
     try:
         with safe_open(path, framework="pt") as stored:
             plain = json.loads((stored.metadata() or {})["cf2"])
+            require(plain["format"] == FORMAT, f"Expected {str(path)!r} to have format {FORMAT}", got=plain["format"])
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
         return Trained(plain["method"], plain["settings"], tensors, plain["facts"])
     except (SafetensorError, KeyError, ValueError, OSError) as error:
@@ -78,33 +80,22 @@ def load_trained(path: str | Path) -> Trained:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Training instances of one step: packed, their classes, and the states of each node [N, width]."""
+    """Training instances of one step: packed, their answers, and the states of each node [N, width]."""
 
     predictor: Predictor
     pack: Pack
-    y: Tensor
+    criterion: Criterion
     nodes: Tensor
 
 
-def batches(chunks: Sequence[Chunk], size: int) -> list[Batch]:
-    """The instances of all chunks in batches of at most `size`, embedded once."""
+def batches(problems: Sequence[Problem], size: int) -> list[Batch]:
+    """The instances of all problems in batches of at most `size`, embedded once."""
     made = []
-    for chunk in chunks:
-        check_edges(chunk)
-        for rows in torch.split(torch.arange(chunk.pack.size, device=chunk.y.device), size):
-            pack = chunk.pack.take(rows)
-            made.append(Batch(chunk.predictor, pack, chunk.y[rows], chunk.predictor.embed(pack)))
+    for problem in problems:
+        for rows in torch.split(torch.arange(problem.num_instances, device=problem.outputs.device), size):
+            pack = problem.pack.take(rows)
+            made.append(Batch(problem.predictor, pack, problem.criterion.take(rows), problem.predictor.embed(pack)))
     return made
-
-
-def check_edges(chunk: Chunk) -> None:
-    """Learned scorers score edges, so there must be no feature unit."""
-    require(
-        not chunk.pack.entry_unit.numel(),
-        "Expected only edges to be explained by a trained method",
-        got="features=True",
-        do="Leave out features, or use another method.",
-    )
 
 
 def moments(made: Sequence[Batch]) -> tuple[Tensor, Tensor]:
@@ -116,16 +107,15 @@ def moments(made: Sequence[Batch]) -> tuple[Tensor, Tensor]:
 
 def unit_mean(columns: Tensor, pack: Pack) -> Tensor:
     """A value for each edge column -> the mean over the columns of each unit [units]."""
-    mine = pack.edge_unit >= 0
-    units = pack.edge_unit[mine]
-    total = columns.new_zeros(pack.num_units).index_add(0, units, columns[mine])
-    return total / torch.bincount(units, minlength=pack.num_units).clamp(min=1)
+    governed = pack.units.edges.first >= 0
+    units = pack.units.edges.first[governed]
+    total = columns.new_zeros(pack.units.count).index_add(0, units, columns[governed])
+    return total / torch.bincount(units, minlength=pack.units.count).clamp(min=1)
 
 
-def trained_for(chunk: Chunk, width: int) -> Tensor:
-    """The node inputs of a chunk to be explained, if they are as wide as those of the training."""
-    check_edges(chunk)
-    nodes = chunk.predictor.embed(chunk.pack)
+def trained_for(problem: Problem, width: int) -> Tensor:
+    """The node inputs of instances to be explained, if they are as wide as those of the training."""
+    nodes = problem.predictor.embed(problem.pack)
     require(
         nodes.size(1) == width,
         f"Expected the model that the explainer was trained for, with node states of width {width}",

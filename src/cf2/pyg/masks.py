@@ -3,56 +3,82 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.explain import Explanation as Masks
-from torch_geometric.explain.config import MaskType
+from torch_geometric.explain.config import ExplainerConfig, MaskType
 from torch_geometric.visualization import visualize_graph
 
 from cf2.errors import require
-from cf2.explanation import Explanation, Explanations
+from cf2.results.explanation import Explanation
+from cf2.results.explanations import Explanations
+
+_UNITS = {MaskType.object: "node_features", MaskType.attributes: "features", MaskType.common_attributes: "columns"}
+
+
+def units_for(config: ExplainerConfig) -> tuple[str, ...]:
+    """The kinds of unit that torch_geometric's types of masks stand for."""
+    edges = () if config.edge_mask_type is None else ("edges",)
+    return edges if config.node_mask_type is None else (*edges, _UNITS[config.node_mask_type])
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the masks look like: which there are, for how many edges, and whether they hold sets or scores."""
+    """What the masks look like: for which kinds of unit and how many edges, and whether they hold sets or scores."""
 
-    edges: bool
-    nodes: MaskType | None
-    soft: bool
+    units: tuple[str, ...]
     num_edges: int
+    soft: bool
 
 
 class VerifiedExplanation(Masks):  # type: ignore[misc]
     """A torch_geometric Explanation whose masks were tried on really reduced graphs.
 
-    `cf2` holds one `cf2.Explanation` for each node or graph that was asked for; `edge_masks` [edges, asked]
-    their edges side by side, `edge_mask` and `node_mask` the union. `sufficient`, `necessary`, `minimal` and
-    `optimal` are True where they hold for every one, False where one fails, None where one was not checked.
+    Attributes
+    ----------
+    cf2 : cf2.Explanations
+        One `cf2.Explanation` per node or graph that was asked for, in the order of `index`.
+    edge_mask : Tensor, shape [edges]
+        1 for the edges that were chosen for any of them, 0 elsewhere; scores where they were asked for.
+    edge_masks : Tensor of bool, shape [edges, asked]
+        The chosen edges of each, side by side.
+    node_mask : Tensor, shape [nodes, features], [nodes, 1] or [1, features]
+        The same as `edge_mask` for features; the shape is that of the `node_mask_type`.
+    sufficient, necessary, minimal, optimal : bool or None
+        True where it holds for every one, False where one fails, None where one was not checked.
     """
 
     @property
+    def cf2(self) -> Explanations:
+        """The explanations themselves, one per node or graph that was asked for."""
+        found: Explanations = self._found  # torch_geometric makes a list of a sequence that is not private
+        return found
+
+    @property
     def sufficient(self) -> bool | None:
+        """Whether the model says the same of each set alone."""
         return _all([one.sufficient for one in self.cf2])
 
     @property
     def necessary(self) -> bool | None:
+        """Whether the model says something else without each set."""
         return _all([one.necessary for one in self.cf2])
 
     @property
     def minimal(self) -> bool | None:
+        """Whether no single unit of any set can go."""
         return _all([one.minimal for one in self.cf2])
 
     @property
     def optimal(self) -> bool | None:
+        """Whether each set is proved to be the smallest."""
         return _all([one.optimal for one in self.cf2])
 
     def each(self) -> list[VerifiedExplanation]:
-        """One explanation for each node or graph that was asked for, with masks and verdicts of its own."""
+        """One explanation per node or graph that was asked for, with masks and verdicts of its own."""
         require(
             self.edge_index.size(1) == self._layout.num_edges,
             "Expected the explanation of the whole graph",
@@ -63,7 +89,7 @@ class VerifiedExplanation(Masks):  # type: ignore[misc]
         for one in self.cf2:
             part = copy.copy(self)
             part.index = torch.tensor([one.key])
-            parts.append(fill(part, [one], self._layout))
+            parts.append(fill(part, replace(self.cf2, items=(one,)), self._layout))
         return parts
 
     def _apply_masks(self, node_mask: Tensor | None = None, edge_mask: Tensor | None = None) -> VerifiedExplanation:
@@ -87,20 +113,19 @@ class VerifiedExplanation(Masks):  # type: ignore[misc]
             visualize_graph(self.edge_index[:, mask > 0], None, path, backend, node_labels)
 
 
-def fill(out: VerifiedExplanation, found: Iterable[Explanation], layout: Layout) -> VerifiedExplanation:
+def fill(out: VerifiedExplanation, found: Explanations, layout: Layout) -> VerifiedExplanation:
     """Write the explanations and their masks onto `out`, which holds the graph."""
-    items = tuple(found)
-    out._layout = layout
-    out.cf2 = Explanations(items, {"method": items[0].method})
-    device = out.edge_index.device
-    if layout.edges:
-        ends = out.edge_index.cpu().numpy()
-        columns = [_values(one, layout.soft).edge_mask(ends, soft=True) for one in items]
-        out.edge_mask = torch.from_numpy(np.max(columns, axis=0)).to(device)
-        chosen = np.stack([one.edge_mask(ends) for one in items], axis=1)
-        out.edge_masks = torch.from_numpy(chosen > 0).to(device)
-    if layout.nodes is not None:
-        out.node_mask = _node_mask(items, layout, out.x)
+    out._layout, out._found = layout, found
+    device, ends = out.edge_index.device, out.edge_index.cpu().numpy()
+    shown = [replace(one, scores=_values(one, layout.soft)) for one in found]
+    for kind in layout.units:
+        if kind == "edges":
+            union = np.max([one.edge_mask(ends, soft=True) for one in shown], axis=0)
+            out.edge_mask = torch.from_numpy(union).to(device)
+            chosen = np.stack([one.edge_mask(ends) for one in found], axis=1)
+            out.edge_masks = torch.from_numpy(chosen > 0).to(device)
+        else:
+            out.node_mask = torch.from_numpy(_node_mask(shown, kind, *out.x.shape)).to(device)
     return out
 
 
@@ -110,32 +135,23 @@ def _all(values: list[bool | None]) -> bool | None:
     return None if None in values else True
 
 
-def _values(one: Explanation, soft: bool) -> Explanation:
-    """The explanation with the values of its mask for scores: the set, or scores above 0.5 where chosen.
+def _values(one: Explanation, soft: bool) -> np.ndarray:
+    """What a mask holds of each unit: whether it was chosen, or a score above 0.5 where it was.
 
     A chosen unit gets 0.5 + s / 2 and any other s / 2, so that a threshold of 0.5 gives back the set and the
     largest k are chosen ones first.
     """
-    chosen = one.selected.astype(np.float32)
-    if soft:
-        s = np.clip(one.scores, 0.0, 1.0)
-        chosen = np.where(one.selected, 0.5 + np.maximum(s, 1e-3) / 2, s / 2).astype(np.float32)
-    return replace(one, scores=chosen)
+    if not soft:
+        return one.selected.astype(np.float32)
+    s = np.clip(one.scores, 0.0, 1.0)
+    values: np.ndarray = np.where(one.selected, 0.5 + np.maximum(s, 1e-3) / 2, s / 2).astype(np.float32)
+    return values
 
 
-def _node_mask(items: Iterable[Explanation], layout: Layout, x: Tensor) -> Tensor:
-    """[nodes, features], [nodes, 1] or [1, features]: the largest value of any entry a place stands for."""
-    nodes, features = x.shape
-    mask = np.zeros(
-        (
-            1 if layout.nodes == MaskType.common_attributes else nodes,
-            1 if layout.nodes == MaskType.object else features,
-        ),
-        dtype=np.float32,
-    )
-    for one in items:
-        row, column = one.unit_features.T
-        row = row if mask.shape[0] == nodes else np.zeros_like(row)
-        column = column if mask.shape[1] == features else np.zeros_like(column)
-        np.maximum.at(mask, (row, column), _values(one, layout.soft).feature_scores)
-    return torch.from_numpy(mask).to(x.device)
+def _node_mask(shown: list[Explanation], kind: str, nodes: int, features: int) -> np.ndarray:
+    """[nodes, features], [nodes, 1] or [1, features]: the largest value of each unit of a kind."""
+    mask = np.zeros((1 if kind == "columns" else nodes, 1 if kind == "node_features" else features), dtype=np.float32)
+    for one in shown:
+        node, column = one.units.of(kind).T  # -1 where a unit is no single node or column: the only place there is
+        np.maximum.at(mask, (node, column), one.scores[one.units.where(kind)])
+    return mask

@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from cf2.report.scene import OKABE_ITO
-from cf2.report.words import round_probability
+from cf2.report.sentences import round_probability
 
 STYLE = """
 .cf2-bars { width: 100%; max-width: 420px; height: auto; display: block; }
@@ -26,7 +26,7 @@ def bars(
     start: float = 104.0,
     span: float = 190.0,
 ) -> Markup:
-    """Class probabilities as one bar a row, `span` wide; the class that wins is written beside it."""
+    """Class probabilities as one bar per row, `span` wide; the most probable class is written beside it."""
     parts, height = [], 26
     for line, (title, values) in enumerate(rows):
         y, left = line * height, start
@@ -45,11 +45,11 @@ def bars(
 
 
 def histogram(series: Sequence[tuple[str, Sequence[int]]]) -> Markup:
-    """The distribution of sizes, one row a series, on one scale; the last bin takes all that is larger."""
+    """The distribution of sizes, one row per series, on one scale; the last bin takes all that is larger."""
     everything = [size for _, sizes in series for size in sizes]
     if not everything:
         return Markup("")
-    top = int(max(1, np.percentile(everything, 98)))
+    top = int(max(1, np.ceil(np.percentile(everything, 98))))
     step = max(1, -(-(top + 1) // 40))
     bins = np.arange(0, top + step + 1, step)
     wide, tall, left = 560.0 / (len(bins) - 1), 64, 130

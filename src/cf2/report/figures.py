@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from cf2.errors import require
-from cf2.explanation import Explanation
 from cf2.report.charts import shorten
 from cf2.report.scene import EXPLANATION, OKABE_ITO, TARGET, TRUTH, Scene, is_molecule, scene
-from cf2.report.words import class_name, class_names, prediction, round_probability, sentences
+from cf2.report.sentences import class_name, class_names, describe_prediction, round_probability, verdict_sentences
+from cf2.results.explanation import Explanation
 
 GREY, NODE = "#b3b8c0", "#9aa1ac"
 
@@ -25,7 +25,10 @@ def plot(
     probabilities: bool = True,
     size: tuple[float, float] = (9.0, 4.8),
 ) -> Any:
-    """A figure of one explanation; it is not registered with pyplot, so nothing needs to be closed."""
+    """A figure of one explanation, as `Explanation.plot` describes it.
+
+    It is not registered with pyplot, so nothing needs to be closed.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -47,8 +50,8 @@ def plot(
         draw(left, shown)
     _legend(left, shown)
     if words:
-        figure.suptitle(_escape(prediction(e, class_names(context))), fontsize=11, fontweight="bold")
-        lines = [f"{s.head}: {s.text}" for s in sentences(e, class_names(context))]
+        figure.suptitle(_escape(describe_prediction(e, class_names(context))), fontsize=11, fontweight="bold")
+        lines = [f"{s.head}: {s.text}" for s in verdict_sentences(e, class_names(context))]
         lines += [shown.caption] if shown.caption else []
         wide = int(size[0] * 13)
         text = "\n".join(part for line in lines for part in textwrap.wrap(line, wide))
@@ -78,21 +81,19 @@ def draw(axes: Any, shown: Scene) -> None:
     if shown.directed:
         _arrows(axes, shown)
     colours = np.full(many, NODE, dtype=object)
-    colours[shown.edges[shown.chosen].reshape(-1)] = EXPLANATION
+    colours[shown.inside] = EXPLANATION
     colours[shown.marked > 0] = "#F0E442"
     axes.scatter(points[:, 0], points[:, 1], s=area, c=list(colours), zorder=4, linewidths=0)
-    if shown.target >= 0:
-        x, y = points[shown.target]
-        axes.scatter([x], [y], s=area * 3.2, facecolors="none", edgecolors=TARGET, linewidths=2.4, zorder=5)
+    x, y = points[list(shown.targets)].T
+    axes.scatter(x, y, s=area * 3.2, facecolors="none", edgecolors=TARGET, linewidths=2.4, zorder=5)
     _node_text(axes, shown)
 
 
 def _node_text(axes: Any, shown: Scene) -> None:
     """Labels where there are any, else the ids of the nodes in the explanation."""
-    special = set(shown.edges[shown.chosen].reshape(-1).tolist()) | set(np.flatnonzero(shown.marked).tolist())
-    special |= {shown.target} if shown.target >= 0 else set()
+    special = shown.special
     labelled = bool(shown.labels) and len(shown.nodes) <= 100
-    for node in range(len(shown.nodes)) if labelled else sorted(special) if len(special) <= 24 else ():
+    for node in range(len(shown.nodes)) if labelled else special if len(special) <= 24 else ():
         text = shown.labels[node][:6] if labelled else str(int(shown.nodes[node]))
         style: dict[str, Any] = {
             "ha": "center",
@@ -126,11 +127,11 @@ def _molecule(axes: Any, shown: Scene) -> bool:
 def _legend(axes: Any, shown: Scene) -> None:
     from matplotlib.lines import Line2D
 
-    keys = [Line2D([], [], color=EXPLANATION, linewidth=3.2, label="explanation")] if shown.chosen.any() else []
+    keys = [Line2D([], [], color=EXPLANATION, linewidth=3.2, label="explanation")] if shown.inside.any() else []
     if shown.has_truth:
         keys.append(Line2D([], [], color=TRUTH, linewidth=8, alpha=0.42, label="known truth"))
     dot: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 9}
-    if shown.target >= 0:
+    if shown.targets:
         keys.append(Line2D([], [], markerfacecolor="none", markeredgecolor=TARGET, label="explained node", **dot))
     if shown.marked.any():
         keys.append(Line2D([], [], color="#F0E442", label="features in the explanation", **dot))
@@ -141,7 +142,11 @@ def _legend(axes: Any, shown: Scene) -> None:
 def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> None:
     """Three bars, one for each graph the model was asked about, split by class."""
     names = class_names(context)
-    rows = (("all", e.probabilities), ("only the\nexplanation", e.only), ("without it", e.without))
+    rows = (
+        ("all", e.probabilities),
+        ("only the\nexplanation", e.probabilities_only),
+        ("without it", e.probabilities_without),
+    )
     left = np.zeros(3)
     for number in range(len(e.probabilities)):
         share = np.array([values[number] for _, values in rows], dtype=float)

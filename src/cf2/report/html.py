@@ -10,14 +10,29 @@ from typing import Any
 from markupsafe import Markup
 
 from cf2.errors import CF2Error, require, require_number
-from cf2.explanation import Explanation, Explanations
-from cf2.report import charts, intervals, svg
+from cf2.report import charts, svg
 from cf2.report.scene import OKABE_ITO, is_molecule, scene
-from cf2.report.words import STATUS, class_name, class_names, counted, prediction, sentences, subject, units
+from cf2.report.sentences import (
+    STATUS,
+    class_name,
+    class_names,
+    count_nouns,
+    count_units,
+    describe_prediction,
+    describe_target,
+    describe_unit,
+    key_id,
+    unit_words,
+    verdict_sentences,
+)
+from cf2.results import metrics
+from cf2.results.explanation import Explanation
+from cf2.results.explanations import Explanations
+from cf2.spec import Key
 
 PICTURES = 60  # instances that are drawn
-ROWS = 20_000  # rows of the table, one an instance and method
-LISTED = 40  # edges and feature entries that are written out
+ROWS = 20_000  # rows of the table, one per instance and method
+LISTED = 40  # units of each kind that are written out
 
 
 def write_report(
@@ -28,9 +43,9 @@ def write_report(
     rows: int = ROWS,
     title: str = "",
 ) -> Path:
-    """Write one HTML file about the explanations, one `Explanations` a method; returns its path.
+    """Write one HTML file about explanations, one `Explanations` per method or several methods in one.
 
-    The first `pictures` instances are drawn and the first `rows` rows listed, and the page says so.
+    The other parameters are those of `Explanations.report`.
     """
     require_number("pictures", pictures, 0, integer=True)
     require_number("rows", rows, 0, integer=True)
@@ -80,27 +95,28 @@ def _page(groups: list[tuple[str, Explanations]], pictures: int, rows: int, titl
     keys = list(dict.fromkeys(e.key for _, found in groups for e in found))
     total = sum(len(found) for _, found in groups)
     drawn = set(keys[:pictures])
-    by_key: dict[int, list[tuple[str, Explanation]]] = {key: [] for key in keys[:pictures]}
+    by_key: dict[Key, list[tuple[str, Explanation]]] = {key: [] for key in keys[:pictures]}
     for name, found in groups:
         for e in found:
             if e.key in drawn:
                 by_key[e.key].append((name, e))
     listed = [_row(e, name, names) for name, found in groups for e in found.items[: max(1, rows // len(groups))]]
+    cards = [_card(shown, context) for shown in by_key.values()]
     data = context.get("dataset")
     return {
         "title": title or (f"Explanations of {data}" if data else "Explanations"),
         "model": context.get("model") or "",
-        "instances": counted(len(keys), "instance"),
+        "instances": count_nouns(len(keys), "instance"),
         "methods": methods,
         "top": max(m["size"].high for m in methods),
         "sizes": charts.histogram([(name, [e.size for e in found]) for name, found in groups]),
-        "cards": [_card(shown, context) for shown in by_key.values()],
+        "cards": cards,
         "hidden": len(keys) - len(drawn),
         "unlisted": total - len(listed),
         "rows": listed[:rows],
         "truth": bool(context.get("truth")),
-        "nodes": any(e.task == "node" for _, found in groups for e in found[:1]),
-        "marked": any(len(e.features) for _, found in groups for e in found[:pictures]),
+        "targets": next((e.task for _, found in groups for e in found if e.task != "graph"), ""),
+        "marked": any(panel["marked"] for card in cards for panel in card["panels"]),
         "classes": list(zip(names or (), OKABE_ITO)),
         "style": _style() + _asset("report.css"),
         "script": _asset("report.js"),
@@ -117,31 +133,21 @@ def _summary(name: str, found: Explanations) -> dict[str, Any]:
     return {
         "name": name,
         "n": len(found),
-        "pn": intervals.share([e.necessary for e in found]),
-        "ps": intervals.share([e.sufficient for e in found]),
-        "fns": intervals.fns(found),
-        "size": intervals.mean([e.size for e in found]),
+        **metrics.intervals(found, found.context.get("truth")),
         "both": sum(e.sufficient and e.necessary for e in found),
         "minimal": sum(bool(e.minimal) or bool(e.optimal) for e in found),
         "optimal": sum(bool(e.optimal) for e in found),
         "impossible": status.count("impossible"),
         "missed": status.count("not found"),
         "refused": status.count("refused"),
-        "f1": intervals.truth_f1(found, found.context),
-        "seconds": _mean([e.seconds for e in found]),
-        "evaluations": _mean([e.evaluations for e in found]),
+        "seconds": sum(e.seconds for e in found) / len(found),
     }
 
 
-def _mean(values: Sequence[float]) -> float:
-    """The mean, 0 for nothing."""
-    return sum(values) / len(values) if values else 0.0
-
-
 def _row(e: Explanation, method: str, names: Sequence[str] | None) -> dict[str, Any]:
-    """One line of the table, as plain values."""
+    """One line of the table, as plain values; a key is a list of ids, so that it sorts by number."""
     return {
-        "key": e.key,
+        "key": e.key if isinstance(e.key, tuple) else (e.key,),
         "method": method,
         "says": class_name(e.prediction, names),
         "p": round(float(e.probabilities[e.prediction]), 3),
@@ -155,15 +161,13 @@ def _row(e: Explanation, method: str, names: Sequence[str] | None) -> dict[str, 
 
 
 def _card(shown: Sequence[tuple[str, Explanation]], context: Mapping[str, Any]) -> dict[str, Any]:
-    """One instance with a picture a method."""
+    """One instance with a picture per method."""
     names = class_names(context)
     first = shown[0][1]
     others = [e for _, e in shown]
     return {
-        "key": first.key,
-        "subject": subject(first),
-        "prediction": prediction(first, names),
-        "wrong": first.label is not None and first.label != first.prediction,
+        "id": key_id(first.key),
+        "prediction": describe_prediction(first, names),
         "panels": [_panel(name, e, context, others, names) for name, e in shown],
     }
 
@@ -177,23 +181,31 @@ def _panel(
 ) -> dict[str, Any]:
     drawn = scene(e, context, others)
     said = [class_name(number, names) for number in range(len(e.probabilities))]
-    words = sentences(e, names)
-    label = f"{subject(e)}, explained by {name}: " + " ".join(f"{s.head}: {s.text}" for s in words)
-    rows = (("all", e.probabilities), ("only", e.only), ("without", e.without))
-    edges = e.unit_edges[e.selected[: len(e.unit_edges)]].tolist()
-    arrow = "→" if e.directed else "–"
+    words = verdict_sentences(e, names)
+    label = f"{describe_target(e)}, explained by {name}: " + " ".join(f"{s.head}: {s.text}" for s in words)
+    rows = (("all", e.probabilities), ("only", e.probabilities_only), ("without", e.probabilities_without))
     return {
         "name": name,
         "picture": svg.picture(drawn, label, molecule=is_molecule(context)) if len(drawn.nodes) else Markup(""),
         "bars": charts.bars([(title, values.tolist()) for title, values in rows], said),
         "sentences": words,
         "caption": drawn.caption,
-        "size": units(e),
-        "edges": [f"{u}{arrow}{v}" for u, v in edges[:LISTED]],
-        "features": [f"{node}:{column}" for node, column in e.features[:LISTED].tolist()],
-        "more": max(0, len(edges) - LISTED) + max(0, len(e.features) - LISTED),
-        "truth": drawn.has_truth,
+        "size": count_units(e),
+        "units": _listed(e),
+        "marked": bool(drawn.marked.any()),
     }
+
+
+def _listed(e: Explanation) -> list[tuple[str, list[str], int]]:
+    """The chosen units by kind: the kind's name, the first units, and how many more there are."""
+    parts = []
+    for name in e.units.names:
+        rows = e.units.where(name)
+        rows = rows[e.selected[rows]]
+        if len(rows):
+            shown = [describe_unit(e, row) for row in rows[:LISTED].tolist()]
+            parts.append((unit_words(name).plural.capitalize(), shown, len(rows) - len(shown)))
+    return parts
 
 
 @lru_cache(maxsize=1)
@@ -216,5 +228,5 @@ def _asset(name: str) -> Markup:
 
 
 def _style() -> Markup:
-    """The styles of the pictures and of what stands beside them."""
+    """The styles of the pictures, the charts and the cards."""
     return Markup(svg.STYLE + charts.STYLE) + _asset("card.css")

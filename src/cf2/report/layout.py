@@ -1,8 +1,7 @@
 """Where the nodes of a graph go: the same place in every picture of the same instance.
 
 Positions depend on the graph and the target alone, never on the explanation, so that two pictures can
-be laid side by side. They minimise the stress Σ (|p_i - p_j| - d_ij)² / d_ij² over graph distances d, from a
-fixed start.
+be laid side by side. They are networkx's Kamada-Kawai layout from a fixed start.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import shortest_path
 
-STEPS = 120
 NEAR = 70  # a graph of more nodes than `LARGE` is laid out for this many around the target
 LARGE = 120
 
@@ -28,24 +26,28 @@ def nearest(edges: np.ndarray, count: int, source: int, wanted: int = NEAR) -> n
     return np.sort(np.lexsort((np.arange(count), away))[:wanted])
 
 
-def positions(edges: np.ndarray, count: int, target: int) -> np.ndarray:
-    """A point [count, 2] for every local node; about one unit along every edge; the target at the origin.
+def positions(edges: np.ndarray, count: int, centre: int) -> np.ndarray:
+    """A point for every node; about one unit along every edge; the centre at the origin.
 
-    `edges` is [e, 2]; `target` is -1 for a whole graph, whose centre is then its busiest node.
+    Parameters
+    ----------
+    edges : ndarray of int, shape [edges, 2]
+        Local ids below `count`.
+    count, centre : int
+        How many nodes there are, and the one in the middle.
+
+    Returns
+    -------
+    ndarray, shape [count, 2]
     """
-    if count == 0:
-        return np.zeros((0, 2))
-    centre = target if target >= 0 else busiest(edges, count)
     if count <= LARGE:
-        return _turn(_stress(_distances(edges, count), hops(edges, count, centre)), centre)
+        return _turn(_kamada_kawai(edges, count, centre), centre)
     base = nearest(edges, count, centre)
     local = np.full(count, -1)
     local[base] = np.arange(len(base))
-    inner = edges[(local[edges] >= 0).all(1)]
+    inner = local[edges[(local[edges] >= 0).all(1)]]
     middle = int(local[centre])
-    away = hops(local[inner], len(base), middle)
-    placed = _turn(_stress(_distances(local[inner], len(base)), away), middle)
-    return _attach(edges, count, base, placed)
+    return _attach(edges, count, base, _turn(_kamada_kawai(inner, len(base), middle), middle))
 
 
 def busiest(edges: np.ndarray, count: int) -> int:
@@ -58,38 +60,29 @@ def _matrix(edges: np.ndarray, count: int) -> coo_matrix:
     return coo_matrix((ones, (edges[:, 0], edges[:, 1])), shape=(count, count)).tocsr()
 
 
-def _distances(edges: np.ndarray, count: int) -> np.ndarray:
-    found = shortest_path(_matrix(edges, count), directed=False, unweighted=True)
-    finite = found[np.isfinite(found)]
-    # Parts that do not touch are drawn a little further apart than the widest part is wide.
-    return np.asarray(np.where(np.isfinite(found), found, min(finite.max(initial=0.0), 4.0) + 1.5))
+def _kamada_kawai(edges: np.ndarray, count: int, centre: int) -> np.ndarray:
+    """Networkx's layout from rings around the centre: 30 ms for 70 nodes, 90 ms for 120."""
+    import networkx as nx
 
-
-def _stress(distances: np.ndarray, rings: np.ndarray) -> np.ndarray:
-    """Stress majorisation from a start on rings around the centre."""
-    count = len(distances)
     if count == 1:
         return np.zeros((1, 2))
+    wanted = shortest_path(_matrix(edges, count), directed=False, unweighted=True)
+    finite = wanted[np.isfinite(wanted)]
+    # Parts that do not touch are drawn a little further apart than the widest part is wide.
+    wanted[~np.isfinite(wanted)] = min(finite.max(initial=0.0), 4.0) + 1.5
     golden = np.arange(count) * (np.pi * (3 - np.sqrt(5)))
-    radius = np.minimum(rings, distances.max()) + 0.3
-    points: np.ndarray = radius[:, None] * np.stack([np.cos(golden), np.sin(golden)], 1)
-    weight = 1.0 / np.maximum(distances, 1e-9) ** 2
-    np.fill_diagonal(weight, 0.0)
-    laplacian = np.diag(weight.sum(1)) - weight
-    inverse = np.linalg.pinv(laplacian)
-    pull = weight * distances
-    for _ in range(STEPS):
-        gap = points[:, None] - points[None]
-        length = np.sqrt((gap**2).sum(2))
-        ratio = np.where(length > 1e-9, pull / np.maximum(length, 1e-9), 0.0)
-        points = inverse @ (ratio.sum(1)[:, None] * points - ratio @ points)
-    return points
+    radius = np.minimum(hops(edges, count, centre), wanted.max()) + 0.3
+    start = radius[:, None] * np.stack([np.cos(golden), np.sin(golden)], 1)
+    distances = {node: dict(enumerate(row)) for node, row in enumerate(wanted.tolist())}
+    found = nx.kamada_kawai_layout(nx.empty_graph(count), dist=distances, pos=dict(enumerate(start)))
+    points = np.array([found[node] for node in range(count)])
+    # networkx scales what it returns to the unit square.
+    gaps = np.linalg.norm(points[:, None] - points[None], axis=2)
+    return np.asarray(points * (wanted.sum() / gaps.sum()))
 
 
 def _turn(points: np.ndarray, centre: int) -> np.ndarray:
     """Turned so that the long side lies flat, and moved so that the centre is the origin."""
-    if len(points) < 2:
-        return np.asarray(points - points[centre])
     middle = points - points.mean(0)
     _, axes = np.linalg.eigh(middle.T @ middle)
     turned = middle @ axes[:, ::-1]

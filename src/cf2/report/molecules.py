@@ -102,7 +102,7 @@ def _prepare(scene: Scene) -> Any:
         place.SetAtomPosition(atom, Point3D(x * 1.5, y * 1.5, 0.0))
         molecule.GetAtomWithIdx(atom).SetIntProp("scene", atom)
     molecule.AddConformer(place, assignId=True)
-    special = set(scene.edges[scene.chosen | scene.true].reshape(-1).tolist()) | set(np.flatnonzero(scene.marked))
+    special = {*scene.special, *scene.edges[scene.true].reshape(-1).tolist()}
     gone = [a for a in range(len(scene.nodes)) if a not in special and _folds(molecule.GetAtomWithIdx(a))]
     for atom in gone:
         (heavy,) = molecule.GetAtomWithIdx(atom).GetNeighbors()
@@ -139,7 +139,7 @@ def _draw(drawer: Any, molecule: Any, scene: Scene, own_lines: bool) -> dict[int
     for (a, b), chosen, true in zip(scene.edges.tolist(), scene.chosen, scene.true):
         if (chosen or true) and not own_lines:
             bonds[molecule.GetBondBetweenAtoms(here[a], here[b]).GetIdx()] = mine if chosen else other
-    atoms = {here[a]: mine for pair in scene.edges[scene.chosen] for a in pair.tolist()}
+    atoms = {here[a]: mine for a in np.flatnonzero(scene.inside).tolist()}
     atoms |= {here[a]: (0.94, 0.89, 0.26, 0.8) for a in np.flatnonzero(scene.marked).tolist()}
     drawer.DrawMolecule(
         molecule,

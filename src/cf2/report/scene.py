@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from cf2.explanation import Explanation
 from cf2.report import layout
-from cf2.report.words import counted
+from cf2.report.sentences import count_nouns
+from cf2.results.explanation import Explanation
 
 SHOWN = 120  # more nodes than this, and only the part that matters is drawn
 AROUND = 48  # how many nodes around the target are then kept
@@ -32,14 +32,20 @@ class Scene:
     edges: np.ndarray  # [e, 2] local
     chosen: np.ndarray  # [e] in the explanation
     true: np.ndarray  # [e] in the known truth
-    target: int  # local id, -1 for a whole graph
-    units: np.ndarray  # [e] position among the explanation's edge units
+    targets: tuple[int, ...]  # local ids of what is explained, none for a whole graph
+    units: np.ndarray  # [e] the edge's row in the explanation's units, -1 if it has none
+    inside: np.ndarray  # [n] at a chosen edge, or chosen itself
     marked: np.ndarray  # [n] how many of the node's features are in the explanation
     labels: tuple[str, ...] = ()
     bonds: np.ndarray = field(default_factory=lambda: np.zeros(0))  # [e] bond orders, empty where unknown
     directed: bool = False
     has_truth: bool = False
     left_out: tuple[int, int] = (0, 0)  # nodes and edges that are not drawn
+
+    @property
+    def special(self) -> list[int]:
+        """The local ids of the nodes whose ids a reader needs: targets, and what is in the explanation."""
+        return sorted({*self.targets, *np.flatnonzero(self.inside | (self.marked > 0)).tolist()})
 
     @property
     def outward(self) -> np.ndarray:
@@ -61,8 +67,8 @@ class Scene:
             return "Edges were not part of the question and are not drawn."
         if not nodes and not edges:
             return ""
-        drawn = f"{len(self.nodes):,} of {counted(len(self.nodes) + nodes, 'node')}"
-        drawn += f", {len(self.edges):,} of {counted(len(self.edges) + edges, 'edge')}"
+        drawn = f"{len(self.nodes):,} of {count_nouns(len(self.nodes) + nodes, 'node')}"
+        drawn += f", {len(self.edges):,} of {count_nouns(len(self.edges) + edges, 'edge')}"
         return f"Only the part that matters is drawn: {drawn}."
 
 
@@ -72,19 +78,29 @@ def scene(
     others: Sequence[Explanation] = (),
     shown: int = SHOWN,
 ) -> Scene:
-    """The picture of one explanation; `others` explain the same instance and are drawn beside it."""
+    """The picture of one explanation.
+
+    Parameters
+    ----------
+    e : Explanation
+    context : mapping, optional
+        What is known beside it: `truth`, `atoms`, `graphs` with labels, bonds or edges by key.
+    others : sequence of Explanation
+        Explanations of the same instance, which are drawn beside it; what they chose is drawn here, too.
+    shown : int
+        The most nodes that are drawn without leaving any out.
+    """
     context = context or {}
     nodes, pairs, units = _graph(e, context)
     local = np.searchsorted(nodes, pairs)
-    target = int(np.searchsorted(nodes, e.key)) if e.task == "node" else -1
-    true, has_truth = truth(e, pairs, context)
-    chosen = _chosen(e, units)
+    targets = np.searchsorted(nodes, _target_ids(e))
+    true, has_truth = known_truth(e, pairs, context)
+    chosen = (units >= 0) & np.append(e.selected, False)[units]
     important = chosen | true
     for other in others:
-        if len(other.unit_edges) == len(e.unit_edges):
-            important = important | _chosen(other, units)
-    marked = _marked(e, nodes)
-    keep = _kept(nodes, local, target, important, marked, shown)
+        important = important | _among(pairs, other.chosen("edges"), e.directed)
+    inside, marked = _marks(e, nodes, local[chosen])
+    keep = _kept(len(nodes), local, targets, important, inside | (marked > 0), shown)
     drawn = np.flatnonzero(keep[local].all(1))
     new = np.cumsum(keep) - 1
     labels, bonds = _chemistry(e, context, nodes, pairs)
@@ -94,8 +110,9 @@ def scene(
         edges=new[local[drawn]],
         chosen=chosen[drawn],
         true=true[drawn],
-        target=int(new[target]) if target >= 0 else -1,
+        targets=tuple(new[targets].tolist()),
         units=units[drawn],
+        inside=inside[keep],
         marked=marked[keep],
         labels=tuple(label for label, kept in zip(labels, keep) if kept),
         bonds=bonds[drawn] if len(bonds) else bonds,
@@ -105,29 +122,30 @@ def scene(
     )
 
 
-def _chosen(e: Explanation, units: np.ndarray) -> np.ndarray:
-    return np.asarray(e.selected[units]) if len(e.unit_edges) else np.zeros(len(units), dtype=bool)
-
-
 def _kept(
-    nodes: np.ndarray, local: np.ndarray, target: int, important: np.ndarray, marked: np.ndarray, shown: int
+    count: int, local: np.ndarray, targets: np.ndarray, edges: np.ndarray, nodes: np.ndarray, shown: int
 ) -> np.ndarray:
     """Which nodes are drawn: all of a small graph; of a large one those near the target and in some set."""
-    if len(nodes) <= shown:
-        return np.ones(len(nodes), dtype=bool)
-    keep = np.zeros(len(nodes), dtype=bool)
-    centre = target if target >= 0 else layout.busiest(local, len(nodes))
-    keep[layout.nearest(local, len(nodes), centre, AROUND)] = True
-    keep[local[important].reshape(-1)] = True
-    keep[np.flatnonzero(marked)[:AROUND]] = True
+    if count <= shown:
+        return np.ones(count, dtype=bool)
+    keep = np.zeros(count, dtype=bool)
+    keep[layout.nearest(local, count, _centre(local, count, targets), AROUND)] = True
+    keep[targets] = True
+    keep[local[edges].reshape(-1)] = True
+    keep[np.flatnonzero(nodes)[:AROUND]] = True
     return keep
+
+
+def _centre(local: np.ndarray, count: int, targets: np.ndarray) -> int:
+    return int(targets[0]) if len(targets) else layout.busiest(local, count)
 
 
 def places(e: Explanation, context: Mapping[str, Any]) -> np.ndarray:
     """The place of every node of the instance; a molecule's are those that a chemist would give it."""
     nodes, pairs, _ = _graph(e, context)
+    if not len(nodes):
+        return np.zeros((0, 2))
     local = np.searchsorted(nodes, pairs)
-    target = int(np.searchsorted(nodes, e.key)) if e.task == "node" else -1
     labels, bonds = _chemistry(e, context, nodes, pairs)
     if labels and is_molecule(context):
         from cf2.report.molecules import coordinates
@@ -135,7 +153,8 @@ def places(e: Explanation, context: Mapping[str, Any]) -> np.ndarray:
         found = coordinates(labels, local, bonds)
         if found is not None:
             return found
-    return _places(np.ascontiguousarray(local, dtype=np.int64).tobytes(), len(nodes), target)
+    centre = _centre(local, len(nodes), np.searchsorted(nodes, _target_ids(e)))
+    return _places(np.ascontiguousarray(local, dtype=np.int64).tobytes(), len(nodes), centre)
 
 
 def is_molecule(context: Mapping[str, Any]) -> bool:
@@ -144,28 +163,33 @@ def is_molecule(context: Mapping[str, Any]) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _places(edges: bytes, count: int, target: int) -> np.ndarray:
-    points = layout.positions(np.frombuffer(edges, dtype=np.int64).reshape(-1, 2), count, target)
+def _places(edges: bytes, count: int, centre: int) -> np.ndarray:
+    points = layout.positions(np.frombuffer(edges, dtype=np.int64).reshape(-1, 2), count, centre)
     points.setflags(write=False)
     return points
 
 
 def _graph(e: Explanation, context: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The user's ids of all nodes, sorted; the edges as pairs of ids; and the unit of each edge.
+    """The user's ids of all nodes, sorted; the edges as pairs of ids; and each edge's row in the units.
 
-    Where only features were masked there are no edge units, and the context may know the edges (unit -1).
+    Where edges are no units, the context may know them (row -1).
     """
     known = _known(e, context)
-    pairs, units = e.unit_edges.reshape(-1, 2), np.arange(len(e.unit_edges))
+    units = e.units.where("edges")
+    pairs = e.units.ids[units]
     if not len(pairs) and known.get("edges"):
         pairs = np.unique(np.asarray(known["edges"], dtype=np.int64).reshape(-1, 2), axis=0)
         units = np.full(len(pairs), -1)
-    parts = [pairs.reshape(-1), e.unit_features[:, 0]]
-    if e.task == "node":
-        parts.append(np.array([e.key]))
-    else:
-        parts.append(np.arange(len(known.get("labels") or ())))
-    return np.unique(np.concatenate(parts)).astype(np.int64), pairs, units
+    named = [e.units.of(name)[:, 0] for name in e.units.names if name != "edges"]
+    given = np.arange(len(known.get("labels") or ()) if e.task == "graph" else 0)
+    nodes = np.unique(np.concatenate([pairs.reshape(-1), *named, _target_ids(e), given])).astype(np.int64)
+    return nodes[nodes >= 0], pairs, units  # a column of features belongs to no node
+
+
+def _target_ids(e: Explanation) -> np.ndarray:
+    """The user's ids of the nodes that are explained; none where it is a whole graph."""
+    ids = () if e.task == "graph" else e.key if isinstance(e.key, tuple) else (e.key,)
+    return np.array(ids, dtype=np.int64)
 
 
 def _known(e: Explanation, context: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -174,21 +198,32 @@ def _known(e: Explanation, context: Mapping[str, Any]) -> Mapping[str, Any]:
     return known if isinstance(known, Mapping) else {}
 
 
-def _marked(e: Explanation, nodes: np.ndarray) -> np.ndarray:
-    count = np.zeros(len(nodes), dtype=np.int64)
-    if len(e.features):
-        np.add.at(count, np.searchsorted(nodes, e.features[:, 0]), 1)
-    return count
+def _marks(e: Explanation, nodes: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which nodes are in the explanation, and how many chosen units of their features each has."""
+    inside, marked = np.zeros(len(nodes), dtype=bool), np.zeros(len(nodes), dtype=np.int64)
+    inside[chosen.reshape(-1)] = True
+    for name in e.units.names:
+        ids = e.chosen(name)[:, 0]
+        places = np.searchsorted(nodes, ids[ids >= 0])
+        if name == "nodes":
+            inside[places] = True
+        elif name != "edges":
+            np.add.at(marked, places, 1)
+    return inside, marked
 
 
-def truth(e: Explanation, edges: np.ndarray, context: Mapping[str, Any]) -> tuple[np.ndarray, bool]:
+def known_truth(e: Explanation, pairs: np.ndarray, context: Mapping[str, Any]) -> tuple[np.ndarray, bool]:
     """Which edges are in the known truth, and whether there is one."""
     known = context.get("truth")
-    pairs = known.get(str(e.key)) if isinstance(known, Mapping) else None
-    wanted = {(int(u), int(v)) for u, v in pairs or ()}
-    if not e.directed:
-        wanted |= {(v, u) for u, v in wanted}
-    return np.array([(u, v) in wanted for u, v in edges.tolist()], dtype=bool), bool(wanted)
+    wanted = (known.get(str(e.key)) if isinstance(known, Mapping) else None) or ()
+    return _among(pairs, wanted, e.directed), len(wanted) > 0
+
+
+def _among(pairs: np.ndarray, wanted: Any, directed: bool) -> np.ndarray:
+    """Which pairs of ids are among the wanted ones, in either direction unless edges are directed."""
+    known = {(int(u), int(v)) for u, v in wanted}
+    known |= set() if directed else {(v, u) for u, v in known}
+    return np.array([(u, v) in known for u, v in pairs.tolist()], dtype=bool)
 
 
 def _chemistry(

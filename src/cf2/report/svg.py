@@ -65,8 +65,6 @@ def _graph(scene: Scene, height: int) -> Markup:
     at = fit(scene.points * [1, -1], WIDTH, height, MARGIN)
     count = len(scene.nodes)
     radius = 7.0 if count <= 25 else 5.0 if count <= 60 else 3.6
-    inside = np.zeros(count, dtype=bool)
-    inside[scene.edges[scene.chosen].reshape(-1)] = True
     parts = [
         _lines("cf2-true", at, scene.edges[scene.true]),
         _lines("cf2-edge", at, scene.edges[~scene.chosen]),
@@ -74,35 +72,33 @@ def _graph(scene: Scene, height: int) -> Markup:
     ]
     if scene.directed:
         parts.append(_arrows(at, scene, radius))
-    parts += [_node(scene, at, node, radius, bool(inside[node])) for node in range(count)]
-    if scene.target >= 0:
-        x, y = at[scene.target]
-        parts.append(Markup('<circle class="cf2-target" cx="{}" cy="{}" r="{}"/>').format(*_short(x, y), radius + 4))
-    parts += _labels(scene, at, radius, inside)
+    parts += [_node(scene, at, node, radius) for node in range(count)]
+    ring = Markup('<circle class="cf2-target" cx="{}" cy="{}" r="{}"/>')
+    parts += [ring.format(*_short(*at[target]), radius + 4) for target in scene.targets]
+    parts += _labels(scene, at, radius)
     return Markup("").join(parts)
 
 
-def _node(scene: Scene, at: np.ndarray, node: int, radius: float, inside: bool) -> Markup:
-    kind = "cf2-node cf2-marked" if scene.marked[node] else "cf2-node cf2-in" if inside else "cf2-node"
+def _node(scene: Scene, at: np.ndarray, node: int, radius: float) -> Markup:
+    kind = "cf2-node cf2-marked" if scene.marked[node] else "cf2-node cf2-in" if scene.inside[node] else "cf2-node"
     x, y = _short(*at[node])
     if scene.labels and scene.labels[node] and len(scene.nodes) <= 60:
         return Markup("")  # the label stands in the node's place
     return Markup('<circle class="{}" cx="{}" cy="{}" r="{}"/>').format(kind, x, y, radius)
 
 
-def _labels(scene: Scene, at: np.ndarray, radius: float, inside: np.ndarray) -> list[Markup]:
+def _labels(scene: Scene, at: np.ndarray, radius: float) -> list[Markup]:
     """Labels instead of nodes where they have any; else the ids of the nodes that matter."""
     if scene.labels and len(scene.nodes) <= 60:
         put = Markup('<text class="cf2-text" x="{}" y="{}">{}</text>')
         return [put.format(*_short(x, y), label[:6]) for (x, y), label in zip(at, scene.labels)]
-    special = np.flatnonzero(inside | (scene.marked > 0))
-    if scene.target >= 0:
-        special = np.union1d(special, [scene.target])
-    if len(special) > 24:
+    if len(scene.special) > 24:
         return []
     put = Markup('<text class="cf2-small" x="{}" y="{}">{}</text>')
-    spots = at + scene.outward * [1, -1] * (radius + 8)
-    return [put.format(*_short(*spots[n]), int(scene.nodes[n])) for n in special.tolist()]
+    reach = np.full((len(at), 1), radius + 8)
+    reach[list(scene.targets)] += 5  # outside of the ring
+    spots = at + scene.outward * [1, -1] * reach
+    return [put.format(*_short(*spots[n]), int(scene.nodes[n])) for n in scene.special]
 
 
 def _lines(kind: str, at: np.ndarray, edges: np.ndarray) -> Markup:

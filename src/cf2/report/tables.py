@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cf2.errors import require
-from cf2.shards import write_with
+from cf2.runs.whole_files import write_with
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -36,8 +36,8 @@ LAYOUTS: dict[str, Layout] = {
         (("dataset", "data set"), ("task", "task")),
         (
             ("graphs", "graphs"),
-            ("nodes", "nodes a graph"),
-            ("edges", "edges a graph"),
+            ("nodes", "nodes per graph"),
+            ("edges", "edges per graph"),
             ("columns", "both directions"),
             ("classes", "classes"),
             ("features", "features"),
@@ -108,10 +108,12 @@ def cell(row: Row, field: str, percent: bool) -> str:
 
 
 def headings(layout: Layout) -> list[str]:
+    """The headings of a table, in the order of its columns."""
     return [heading for _, heading in (*layout.names, *layout.values)]
 
 
 def cells(layout: Layout, row: Row) -> list[str]:
+    """One row of a table as text."""
     names = [str(row.get(field, "")) for field, _ in layout.names]
     return names + [cell(row, field, "%" in heading) for field, heading in layout.values]
 

@@ -12,22 +12,39 @@ from typing import Any
 import numpy as np
 
 from cf2.errors import CF2Error, require
-from cf2.explanation import Explanation, Explanations
 from cf2.report.scene import scene
-from cf2.report.words import class_names, counted, prediction
-from cf2.subjects import Subject
+from cf2.report.sentences import class_names, count_nouns, describe_prediction, key_id
+from cf2.results.explanation import Explanation
+from cf2.results.explanations import Explanations
+from cf2.runs.model_and_data import ModelAndData
 from cf2.web import view
 from cf2.web.changes import checked_lam, checked_number, checked_units, removed_now, state_of
 from cf2.web.guard import LOOPBACK, protect
 from cf2.web.layout import layout
-from cf2.web.listing import page, search_key
+from cf2.web.listing import page, search_ids
 from cf2.web.whatif import WhatIf
 
 log = logging.getLogger("cf2.web")
 
 
-def build_app(subject: Subject, found: Mapping[str, Explanations], *, hosts: frozenset[str] | None = LOOPBACK) -> Any:
-    """A Dash app over one subject and its explanations by method; `hosts` are the names it answers to."""
+def build_app(
+    source: ModelAndData, found: Mapping[str, Explanations], *, hosts: frozenset[str] | None = LOOPBACK
+) -> Any:
+    """The page about one model and its data.
+
+    Parameters
+    ----------
+    source : ModelAndData
+        What was explained.
+    found : mapping of str to Explanations
+        The explanations by method.
+    hosts : set of str or None
+        The names that the server answers to; None: any.
+
+    Returns
+    -------
+    dash.Dash
+    """
     try:
         with warnings.catch_warnings():
             # Dash's own modules use things that it deprecates; none of it is ours to change.
@@ -40,7 +57,7 @@ def build_app(subject: Subject, found: Mapping[str, Explanations], *, hosts: fro
             got="neither or one",
             do="pip install 'cf2[web]'",
         ) from error
-    asked = WhatIf(subject, found)
+    asked = WhatIf(source, found)
     app = dash.Dash(
         "cf2",
         assets_folder=str(Path(__file__).parent / "assets"),
@@ -92,9 +109,9 @@ def _list_callbacks(app: Any, asked: WhatIf) -> None:
         known = lists.get(method if isinstance(method, str) else default, lists[default])
         found = page(known, place + step, show, sort, search)
         names = class_names(asked.context)
-        entries = [view.entry(e, names, e.key == key) for e in found.items]
+        entries = [view.entry(e, names, key_id(e.key) == key) for e in found.items]
         where = f"{found.number + 1:,} of {found.pages:,}"
-        text = f"{found.total:,} of {counted(len(known), 'instance')}"
+        text = f"{found.total:,} of {count_nouns(len(known), 'instance')}"
         return entries, where, text, found.number, found.number == 0, found.number + 1 >= found.pages
 
 
@@ -106,11 +123,10 @@ def _pick_callbacks(app: Any, asked: WhatIf) -> None:
     )
     def pick(clicks: Any) -> Any:
         chosen = ctx.triggered_id
-        # A page of the list that has just been drawn reports buttons that nobody has pressed.
+        # A page of the list that has just been drawn reports buttons that were not pressed.
         if not isinstance(chosen, Mapping) or not ctx.triggered or not ctx.triggered[0]["value"]:
             return no_update
-        require(chosen.get("key") in asked.keys, "Expected an instance of this run", got=repr(chosen.get("key")))
-        return chosen["key"]
+        return key_id(asked.key(chosen.get("key")))
 
 
 def _method_callbacks(app: Any, asked: WhatIf) -> None:
@@ -127,9 +143,8 @@ def _method_callbacks(app: Any, asked: WhatIf) -> None:
         State("alpha", "value"),
         State("lambda", "value"),
     )
-    def choose(key: Any, _clicks: Any, method: Any, alpha: Any, lam: Any) -> Any:
-        require(isinstance(key, int) and key in asked.keys, "Expected an instance of this run", got=repr(key))
-        note = ""
+    def choose(text: Any, _clicks: Any, method: Any, alpha: Any, lam: Any) -> Any:
+        key, note = asked.key(text), ""
         if ctx.triggered_id == "again":
             try:
                 method = asked.again(asked.explanation(key, method), checked_number("α", alpha), checked_lam(lam))
@@ -139,8 +154,8 @@ def _method_callbacks(app: Any, asked: WhatIf) -> None:
                 log.error("Failed to explain again", exc_info=error)
                 return no_update, no_update, no_update, f"It failed, and the log says why: {error}"
             made = asked.explanation(key, method)
-            note = f"{counted(made.size, 'unit')} in {made.seconds:.1f} s"
-        names = asked.names(key)
+            note = f"{count_nouns(made.size, 'unit')} in {made.seconds:.1f} s"
+        names = list(asked.explanations(key))
         return names, method if method in names else names[0], view.comparison(asked, key), note
 
 
@@ -157,13 +172,13 @@ def _picture_callbacks(app: Any, asked: WhatIf) -> None:
         Input("method", "value"),
     )
     def show(key: Any, method: Any) -> Any:
-        require(isinstance(key, int) and key in asked.keys, "Expected an instance of this run", got=repr(key))
-        if method not in asked.names(key):
+        every = asked.explanations(asked.key(key))
+        if not isinstance(method, str) or method not in every:
             return (no_update,) * 5  # the method belongs to another instance and is about to change
-        e = asked.explanation(key, method)
-        drawn = scene(e, asked.context_of(e), [other for _, other in asked.explanations(key)])
+        e = every[method]
+        drawn = scene(e, asked.context_of(e), list(every.values()))
         preset = {"name": "preset", "fit": True, "padding": 24, "instance": f"{key} {method}"}
-        said = prediction(e, class_names(asked.context))
+        said = describe_prediction(e, class_names(asked.context))
         where = {"key": key, "method": method}
         return view.elements(e, drawn), preset, said, drawn.caption, where
 
@@ -173,41 +188,32 @@ def _whatif_callbacks(app: Any, asked: WhatIf) -> None:
 
     @app.callback(  # type: ignore[untyped-decorator]
         Output("removed", "data"),
-        Output("edges", "options"),
-        Output("edges", "value"),
-        Output("features", "options"),
-        Output("features", "value"),
+        Output("units", "options"),
+        Output("units", "value"),
         Output("unlisted", "children"),
         Output("cytoscape", "stylesheet"),
         Output("answer", "children"),
         Input("shown", "data"),
         Input("cytoscape", "tapEdge"),
-        Input("edges", "value"),
-        Input("features", "value"),
+        Input("units", "value"),
         Input("only", "n_clicks"),
         Input("without", "n_clicks"),
         Input("restore", "n_clicks"),
         Input("near", "value"),
         State("removed", "data"),
     )
-    def change(
-        shown: Any, tap: Any, edges: Any, features: Any, _o: Any, _w: Any, _r: Any, near: Any, before: Any
-    ) -> Any:
+    def change(shown: Any, tap: Any, checked: Any, _o: Any, _w: Any, _r: Any, near: Any, before: Any) -> Any:
         if shown is None:
-            return (no_update,) * 8
+            return (no_update,) * 6
         e = _explanation(asked, shown)
-        wanted = search_key(near)
-        offered = view.listed(e, wanted)
-        checked = {"edges": (offered[0], edges), "features": (offered[1], features)}.get(ctx.triggered_id)
-        removed = removed_now(e, ctx.triggered_id, tap, checked, before)
+        listed = view.listed(e, search_ids(near))
+        removed = removed_now(e, ctx.triggered_id, tap, checked, before, listed)
         answer = view.answer(e, asked.ask(e, removed), removed, class_names(asked.context))
-        fresh = ctx.triggered_id in ("shown", "near", None)
-        boxes = view.options(e, wanted) if fresh else (no_update, no_update)
-        still = [units[~removed[units]].tolist() for units in offered]
-        left = e.num_units - len(offered[0]) - len(offered[1])
+        boxes = view.options(e, listed) if ctx.triggered_id in ("shown", "near", None) else no_update
+        still = listed[~removed[listed]].tolist()
+        left = e.num_units - len(listed)
         note = f"{left:,} more are not listed; give a node's id to see those at it." if left else ""
-        lists = (boxes[0], still[0], boxes[1], still[1])
-        return np.flatnonzero(removed).tolist(), *lists, note, view.stylesheet(e, removed), answer
+        return np.flatnonzero(removed).tolist(), boxes, still, note, view.stylesheet(e, removed), answer
 
 
 def _export_callbacks(app: Any, asked: WhatIf) -> None:
@@ -222,7 +228,7 @@ def _export_callbacks(app: Any, asked: WhatIf) -> None:
     def picture(clicks: Any, shown: Any) -> Any:
         e = _explanation(asked, shown)
         options = {"bg": "#ffffff", "scale": 2, "full": True}
-        return {"type": "png", "action": "download", "filename": f"{e.task}-{e.key}", "options": options}
+        return {"type": "png", "action": "download", "filename": f"{e.task}-{key_id(e.key)}", "options": options}
 
     @app.callback(  # type: ignore[untyped-decorator]
         Output("download", "data"),
@@ -238,7 +244,7 @@ def _export_callbacks(app: Any, asked: WhatIf) -> None:
         made = json.dumps(state_of(asked, e, checked_units(removed, e.num_units)), indent=1)
         return {
             "content": made,
-            "filename": f"{e.task}-{e.key}.json",
+            "filename": f"{e.task}-{key_id(e.key)}.json",
             "type": "application/json",
             "base64": False,
         }
@@ -246,4 +252,4 @@ def _export_callbacks(app: Any, asked: WhatIf) -> None:
 
 def _explanation(asked: WhatIf, shown: Any) -> Explanation:
     require(isinstance(shown, Mapping), "Expected a key and a method", got=type(shown).__name__)
-    return asked.explanation(shown.get("key"), shown.get("method"))
+    return asked.explanation(asked.key(shown.get("key")), shown.get("method"))

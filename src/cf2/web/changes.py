@@ -1,31 +1,43 @@
-"""From what a browser sends to what is removed: every value is checked, nothing is taken on trust."""
+"""From what a browser sends to what is removed; every value is checked."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from cf2.errors import require
-from cf2.explanation import Explanation
+from cf2.results.explanation import Explanation
 from cf2.web.whatif import WhatIf
 
 
-def removed_now(
-    e: Explanation, cause: Any, tap: Any, checked: tuple[np.ndarray, Any] | None, before: Any
-) -> np.ndarray:
+def removed_now(e: Explanation, cause: Any, tap: Any, checked: Any, before: Any, listed: np.ndarray) -> np.ndarray:
     """Which units are removed after what the user did: a click, a button, or a checkbox.
 
-    `checked` are the units of the list that was changed, and the numbers of those that are still checked.
+    Parameters
+    ----------
+    e : Explanation
+    cause : str or None
+        The part of the page that the user changed.
+    tap, checked, before
+        From the browser: the edge that was clicked, the numbers of the units that are checked, and of those that
+        were removed before.
+    listed : ndarray of int
+        The units that have a checkbox.
+
+    Returns
+    -------
+    ndarray of bool, shape [units]
     """
     removed = np.zeros(e.num_units, dtype=bool)
     if cause == "without":
         return np.asarray(removed | e.selected)
     if cause == "only":
         return np.asarray(~e.selected)
-    if cause not in ("cytoscape", "edges", "features", "near"):
+    if cause not in ("cytoscape", "units", "near"):
         return removed
     removed[checked_units(before, e.num_units)] = True
     if cause == "cytoscape":
@@ -33,26 +45,24 @@ def removed_now(
         unit = data.get("unit") if isinstance(data, Mapping) else None
         if unit is not None:
             removed[checked_units([unit], e.num_units)] ^= True
-    elif checked is not None:
-        offered, still = checked
-        removed[offered] = True
-        removed[np.intersect1d(offered, checked_units(still, e.num_units))] = False
+    elif cause == "units":
+        removed[listed] = True
+        removed[np.intersect1d(listed, checked_units(checked, e.num_units))] = False
     return removed
 
 
 def state_of(asked: WhatIf, e: Explanation, units: np.ndarray) -> dict[str, Any]:
-    """The current what-if with everything needed to repeat it."""
+    """The current what-if with everything needed to repeat it; `units` are the numbers of those removed."""
     removed = np.zeros(e.num_units, dtype=bool)
     removed[units] = True
     found = asked.ask(e, removed)
-    edges, entries = removed[: len(e.unit_edges)], removed[len(e.unit_edges) :]
+    gone = replace(e, selected=removed)
     return {
         "key": e.key,
         "task": e.task,
         "prediction": e.prediction,
         "class_names": asked.context.get("class_names"),
-        "removed_edges": e.unit_edges[edges].tolist(),
-        "removed_features": e.unit_features[entries].tolist(),
+        **{f"removed_{name}": gone.chosen(name).tolist() for name in ("edges", "features", *e.units.names)},
         "probabilities": {
             "all": e.probabilities.tolist(),
             "left": found.left.tolist(),
@@ -74,10 +84,12 @@ def checked_units(values: Any, count: int) -> np.ndarray:
 
 
 def checked_number(name: str, value: Any) -> float:
+    """A finite number from the browser."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     require(good, f"Expected {name} to be a number", got="nothing" if value is None else repr(value))
     return float(value)
 
 
 def checked_lam(value: Any) -> float | None:
+    """λ from the browser; None for an empty field."""
     return None if value in (None, "") else checked_number("λ", value)

@@ -1,4 +1,4 @@
-"""What stands between the network and the page: only this host, only well-formed questions, no tracebacks."""
+"""Checks on every request: only from this host, only well-formed ones, and no tracebacks in the answers."""
 
 from __future__ import annotations
 

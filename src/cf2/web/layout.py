@@ -12,7 +12,7 @@ def layout(asked: WhatIf) -> Any:
     """All that is there before the first callback."""
     from dash import dcc, html
 
-    first = asked.keys[0]
+    first = next(iter(asked.keys))
     title = asked.context.get("dataset") or "a model"
     model = asked.context.get("model")
     return html.Div(
@@ -43,10 +43,10 @@ def layout(asked: WhatIf) -> Any:
     )
 
 
-def _methods(asked: WhatIf, key: int) -> list[Any]:
+def _methods(asked: WhatIf, key: str) -> list[Any]:
     from dash import dcc, html
 
-    names = asked.names(key)
+    names = list(asked.explanations(asked.key(key)))
     return [
         html.Span("Explained by", id="method-label"),
         dcc.RadioItems(names, names[0], id="method", inline=True),
@@ -102,7 +102,7 @@ def _graph(asked: WhatIf) -> list[Any]:
             ),
             className="canvas",
             role="img",
-            **{"aria-label": "The graph; click an edge to remove or restore it, or use the list of edges"},
+            **{"aria-label": "The graph; click an edge to remove or restore it, or use the list"},
         ),
         html.P([html.Span(text, className=f"key {kind}") for kind, text in _legend(asked)], className="legend"),
         html.P(id="caption", className="note"),
@@ -112,9 +112,10 @@ def _graph(asked: WhatIf) -> list[Any]:
 def _legend(asked: WhatIf) -> list[tuple[str, str]]:
     known = [("chosen", "explanation")]
     known += [("true", "known truth")] if asked.context.get("truth") else []
-    known += [("target", "explained node")] if asked.subject.task == "node" else []
-    some = next(iter(next(iter(asked.methods.values())).values()))
-    known += [("marked", "features in the explanation")] if len(some.unit_features) else []
+    some = [next(iter(by_key.values())) for by_key in asked.methods.values()]
+    known += [("target", f"explained {some[0].task}")] if some[0].task != "graph" else []
+    kinds = {name for e in some for name in e.units.names}
+    known += [("marked", "features in the explanation")] if kinds - {"edges", "nodes"} else []
     return [*known, ("gone", "removed")]
 
 
@@ -144,7 +145,7 @@ def _units() -> list[Any]:
     from dash import dcc, html
 
     return [
-        html.Summary("Edges and features, one by one"),
+        html.Summary("What can be removed, one by one"),
         html.Div(
             [
                 html.Label("At node", htmlFor="near"),
@@ -154,13 +155,10 @@ def _units() -> list[Any]:
             className="near",
         ),
         html.Div(
-            [
-                dcc.Checklist([], [], id="edges", className="units"),
-                dcc.Checklist([], [], id="features", className="units"),
-            ],
+            dcc.Checklist([], [], id="units", className="units"),
             className="lists",
             role="group",
-            **{"aria-label": "Edges and features that are present"},
+            **{"aria-label": "What is present"},
         ),
         html.P(id="unlisted", className="note"),
     ]

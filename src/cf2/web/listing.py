@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from cf2.errors import CF2Error, unknown_name
-from cf2.explanation import Explanation
+from cf2.results.explanation import Explanation
+from cf2.spec import Key
 
 PAGE = 20
 
 FILTERS: dict[str, tuple[str, Callable[[Explanation], bool]]] = {
     "all": ("all", lambda e: True),
-    "both": ("passes both tests", lambda e: e.sufficient and e.necessary),
+    "both": ("sufficient and necessary", lambda e: e.sufficient and e.necessary),
     "unnecessary": ("failed necessity", lambda e: not e.necessary),
     "insufficient": ("failed sufficiency", lambda e: not e.sufficient),
     "wrong": ("misclassified", lambda e: e.label is not None and e.label != e.prediction),
     "open": ("impossible, not found or refused", lambda e: e.status in ("impossible", "not found", "refused")),
 }
-SORTS: dict[str, tuple[str, Callable[[Explanation], float]]] = {
+SORTS: dict[str, tuple[str, Callable[[Explanation], Any]]] = {
     "run": ("order of the run", lambda e: 0.0),
     "largest": ("largest first", lambda e: -e.size),
     "smallest": ("smallest first", lambda e: e.size),
     "unsure": ("least sure first", lambda e: float(e.probabilities[e.prediction])),
-    "key": ("instance", lambda e: e.key),
+    "key": ("instance", lambda e: _ids(e.key)),
 }
 
 
@@ -45,8 +48,8 @@ def page(known: list[Explanation], number: object, show: object, sort: object, s
         raise unknown_name("the order", sort, SORTS)
     if not isinstance(number, int) or isinstance(number, bool):
         raise CF2Error("Expected the number of a page", got=repr(number))
-    test, wanted = FILTERS[str(show)][1], search_key(search)
-    chosen = [e for e in known if (wanted is None or e.key == wanted) and test(e)]
+    test, wanted = FILTERS[str(show)][1], search_ids(search)
+    chosen = [e for e in known if (not wanted or _ids(e.key) == wanted) and test(e)]
     if sort != "run":
         chosen.sort(key=SORTS[str(sort)][1])
     pages = max(1, -(-len(chosen) // PAGE))
@@ -54,12 +57,17 @@ def page(known: list[Explanation], number: object, show: object, sort: object, s
     return Page(chosen[number * PAGE : (number + 1) * PAGE], number, pages, len(chosen))
 
 
-def search_key(text: object) -> int | None:
-    """The key that is looked for; -1, which no instance has, for text that is no number."""
+def search_ids(text: object) -> tuple[int, ...]:
+    """The ids that are looked for: none for an empty field; (-1,), which no instance has, for text without any.
+
+    >>> search_ids("17"), search_ids("(3, 17)"), search_ids("x"), search_ids(" ")
+    ((17,), (3, 17), (-1,), ())
+    """
     if text is None or (isinstance(text, str) and not text.strip()):
-        return None
-    if isinstance(text, str) and len(text) < 20 and text.strip().isdecimal():
-        return int(text)
-    if isinstance(text, int) and not isinstance(text, bool):
-        return text
-    return -1
+        return ()
+    good = isinstance(text, str) and len(text) < 40
+    return (good and tuple(map(int, re.findall(r"[0-9]+", str(text))))) or (-1,)
+
+
+def _ids(key: Key) -> tuple[int, ...]:
+    return key if isinstance(key, tuple) else (key,)

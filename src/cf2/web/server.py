@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cf2.errors import CF2Error, require, require_number
-from cf2.explanation import Explanations
-from cf2.runs import Run, open_run
+from cf2.paper.sources import restore
+from cf2.results.explanations import Explanations
+from cf2.runs.directory import Run, open_run
 from cf2.web.app import build_app
 from cf2.web.guard import LOOPBACK
 
@@ -24,15 +25,24 @@ def serve(
     root: str | Path | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve the page for one run until interrupted; port 0 takes a free one, and `ready` is told the address.
+    """Serve the page for one run until interrupted.
 
-    With `root`, a run outside of that directory is refused, also one that a link leads to.
+    Parameters
+    ----------
+    run : str, Path or Run
+        The run, or its directory.
+    host, port : str, int
+        Where to listen; port 0 takes a free one.
+    root : str or Path, optional
+        A run outside of this directory is refused, also one that a link leads to.
+    ready : callable, optional
+        Called with the address when the page can be opened.
     """
     require_number("port", port, 0, 65535, integer=True)
     opened = run if isinstance(run, Run) else open_run(inside(run, root))
     found = explanations(opened)
     loopback = _loopback(host)
-    app = build_app(opened.subject(), found, hosts=LOOPBACK if loopback else None)
+    app = build_app(opened.source or restore(opened.manifest["source"]), found, hosts=LOOPBACK if loopback else None)
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.WARNING)

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from cf2.explanation import Explanation
 from cf2.report import charts, svg
 from cf2.report.scene import EXPLANATION, TARGET, TRUTH, Scene, is_molecule, scene
-from cf2.report.words import class_name, class_names, round_probability, says, sentences, subject, units
+from cf2.report.sentences import (
+    class_name,
+    class_names,
+    count_units,
+    describe_output,
+    describe_target,
+    describe_unit,
+    key_id,
+    round_probability,
+    verdict_sentences,
+)
+from cf2.results.explanation import Explanation
+from cf2.spec import Key
 from cf2.web.listing import FILTERS, SORTS
 from cf2.web.whatif import Answer, WhatIf
 
-SCALE = 62.0  # pixels an edge
-LISTED = 90  # edges or feature entries in the list beside the picture; a node's id brings up others
+SCALE = 62.0  # pixels per edge
+LISTED = 90  # units in the list beside the picture (Dash draws over 100 in another way); a node's id brings up others
 
 STYLESHEET: list[dict[str, Any]] = [
     {"selector": "node", "style": {"background-color": "#9aa1ac", "width": 16, "height": 16}},
@@ -72,13 +84,12 @@ def elements(e: Explanation, shown: Scene) -> list[dict[str, Any]]:
 
     Ids are different for every instance: cytoscape takes an edge with a known id for the edge it knows.
     """
-    inside = set(shown.edges[shown.chosen].reshape(-1).tolist())
+    key = key_id(e.key)
     made: list[dict[str, Any]] = []
     for node, (x, y) in enumerate((shown.points * [SCALE, -SCALE]).tolist()):
-        kinds = ["inside"] if node in inside else []
-        kinds += ["marked"] if shown.marked[node] else []
-        kinds += ["target"] if node == shown.target else []
-        data = {"id": f"k{e.key}n{shown.nodes[node]}", "label": str(int(shown.nodes[node]))}
+        facts = (("inside", shown.inside[node]), ("marked", shown.marked[node]), ("target", node in shown.targets))
+        kinds = [name for name, holds in facts if holds]
+        data = {"id": f"k{key}n{shown.nodes[node]}", "label": str(int(shown.nodes[node]))}
         if shown.labels:
             data["label"] = shown.labels[node]
             kinds.append("atom")
@@ -87,43 +98,39 @@ def elements(e: Explanation, shown: Scene) -> list[dict[str, Any]]:
         made.append({"data": data, "position": {"x": x, "y": y}, "classes": " ".join(kinds), "grabbable": False})
     for (a, b), unit, chosen, true in zip(shown.edges.tolist(), shown.units.tolist(), shown.chosen, shown.true):
         kinds = [name for name, holds in (("chosen", chosen), ("true", true), ("arrow", e.directed)) if holds]
-        data = {"source": f"k{e.key}n{shown.nodes[a]}", "target": f"k{e.key}n{shown.nodes[b]}"}
-        data |= {"id": f"k{e.key}u{unit}", "unit": unit} if unit >= 0 else {}
+        data = {"source": f"k{key}n{shown.nodes[a]}", "target": f"k{key}n{shown.nodes[b]}"}
+        data |= {"id": f"k{key}u{unit}", "unit": unit} if unit >= 0 else {}
         made.append({"data": data, "classes": " ".join(kinds)})
     return made
 
 
 def stylesheet(e: Explanation, removed: np.ndarray) -> list[dict[str, Any]]:
-    """The styles with the removed edges faded."""
-    gone = ", ".join(f"#k{e.key}u{unit}" for unit in np.flatnonzero(removed).tolist())
+    """The styles with the removed edges and nodes faded."""
+    key, lost = key_id(e.key), replace(e, selected=removed).chosen("nodes")[:, 0]
+    ids = [f"#k{key}u{unit}" for unit in np.flatnonzero(removed).tolist()] + [f"#k{key}n{node}" for node in lost]
+    gone = ", ".join(ids)
     return [*STYLESHEET, {"selector": gone, "style": GONE}] if gone else STYLESHEET
 
 
-def listed(e: Explanation, near: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The edge and feature units that the lists offer: the explanation first, then by score.
+def listed(e: Explanation, near: tuple[int, ...] = ()) -> np.ndarray:
+    """The units that have a checkbox: the explanation first, then by score; every kind gets the same room.
 
-    With `near`, only those at that node.
+    With `near`, only those at a node of these ids.
     """
+    at = np.isin(e.units.ids[:, 0], near)
+    edges = e.units.where("edges")
+    at[edges] |= np.isin(e.units.ids[edges, 1], near)
     order = np.lexsort((-e.scores, ~e.selected))
-    if near is not None:
-        at = np.concatenate([(e.unit_edges == near).any(1), e.unit_features[:, 0] == near])
-        order = order[at[order]]
-    edges = order[order < len(e.unit_edges)][:LISTED]
-    return edges, order[order >= len(e.unit_edges)][:LISTED]
+    order = order[at[order]] if near else order
+    room = LISTED // max(1, len(e.units.names))
+    kinds = [order[e.units.kind[order] == kind][:room] for kind in range(len(e.units.names))]
+    return order[np.isin(order, np.concatenate([order[:0], *kinds]))]
 
 
-def options(e: Explanation, near: int | None = None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """One checkbox an edge, and one a feature entry."""
-    edges, entries = listed(e, near)
-    arrow, offset = "→" if e.directed else "–", len(e.unit_edges)
-    first = [(unit, f"{e.unit_edges[unit][0]}{arrow}{e.unit_edges[unit][1]}") for unit in edges]
-    ids = e.unit_features
-    second = [(unit, f"node {ids[unit - offset][0]}, feature {ids[unit - offset][1]}") for unit in entries]
-    return _boxes(e, first), _boxes(e, second)
-
-
-def _boxes(e: Explanation, named: list[tuple[int, str]]) -> list[dict[str, Any]]:
-    return [{"label": text + (" ●" if e.selected[unit] else ""), "value": int(unit)} for unit, text in named]
+def options(e: Explanation, units: np.ndarray) -> list[dict[str, Any]]:
+    """One checkbox per unit."""
+    marks = {True: " ●", False: ""}
+    return [{"label": describe_unit(e, u) + marks[bool(e.selected[u])], "value": u} for u in units.tolist()]
 
 
 def image(markup: Markup, style: str, label: str) -> Any:
@@ -146,7 +153,7 @@ def answer(e: Explanation, found: Answer, removed: np.ndarray, names: Sequence[s
     picture = charts.bars([(title, values.tolist()) for title, values in rows], said, start=88, span=104)
     count = int(removed.sum())
     change = "changed" if found.changed else "unchanged"
-    now = f"The model now says {says(found.left, names)}: {change}."
+    now = f"The model now says {describe_output(found.left, names)}: {change}."
     head = ("", "units", "sufficient", "necessary")
     body = (
         ("left", len(removed) - count, *found.left_verdict),
@@ -168,7 +175,7 @@ def answer(e: Explanation, found: Answer, removed: np.ndarray, names: Sequence[s
 def _facts(e: Explanation, found: Answer) -> dict[str, str]:
     """What a script that watches the page may want to know of the sentence."""
     numbers = ",".join(f"{value:.6f}" for value in found.left.tolist())
-    return {"data-probabilities": numbers, "data-instance": f"{e.key} {e.method}"}
+    return {"data-probabilities": numbers, "data-instance": f"{key_id(e.key)} {e.method}"}
 
 
 def _cell(value: object) -> Any:
@@ -179,19 +186,19 @@ def _cell(value: object) -> Any:
     return html.Td(str(value))
 
 
-def comparison(asked: WhatIf, key: int) -> list[Any]:
+def comparison(asked: WhatIf, key: Key) -> list[Any]:
     """Every method's picture of one instance, side by side."""
     from dash import html
 
     made, names = [], class_names(asked.context)
     every = asked.explanations(key)
-    others = [e for _, e in every]
-    for name, e in every:
-        shown = scene(e, asked.context_of(e), others)
-        label = f"{subject(e)}, explained by {name}: {units(e)}"
+    for name, e in every.items():
+        shown = scene(e, asked.context_of(e), list(every.values()))
+        size = count_units(e)
+        label = f"{describe_target(e)}, explained by {name}: {size}"
         drawn = svg.picture(shown, label, molecule=is_molecule(asked.context))
-        words = [html.Li([html.B(f"{s.head}: "), s.text], className=s.tone) for s in sentences(e, names)]
-        made.append(html.Section([html.H3(f"{name}: {units(e)}"), image(drawn, svg.STYLE, label), html.Ul(words)]))
+        words = [html.Li([html.B(f"{s.head}: "), s.text], className=s.tone) for s in verdict_sentences(e, names)]
+        made.append(html.Section([html.H3(f"{name}: {size}"), image(drawn, svg.STYLE, label), html.Ul(words)]))
     return made
 
 
@@ -205,16 +212,16 @@ def entry(e: Explanation, names: Sequence[str] | None, current: bool) -> Any:
     said = class_name(e.prediction, names)
     wrong = e.label is not None and e.label != e.prediction
     sure = round_probability(float(e.probabilities[e.prediction]))
-    label = f"{subject(e)}: {said} {sure}{', misclassified' if wrong else ''}, {spoken}, size {e.size}"
+    label = f"{describe_target(e)}: {said} {sure}{', misclassified' if wrong else ''}, {spoken}, size {e.size}"
     return html.Li(
         html.Button(
             [
-                html.Span(subject(e)),
+                html.Span(describe_target(e)),
                 html.Span(said, className="said"),
                 *marks,
                 html.Span(e.size, className="size"),
             ],
-            id={"type": "pick", "key": e.key},
+            id={"type": "pick", "key": key_id(e.key)},
             className="entry" + (" current" if current else "") + (" wrong" if wrong else ""),
             **{"aria-label": label, "aria-current": "true" if current else "false"},
         )

@@ -1,7 +1,8 @@
-"""What the page asks: explanations by key and method, and the model on a graph with things removed."""
+"""What the page asks: explanations by key and method, and the model on a graph with units removed."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -11,141 +12,169 @@ from typing import Any
 import numpy as np
 import torch
 
-from cf2.computation import Computation
+from cf2.core.units import unit_kinds, units_of
 from cf2.errors import CF2Error, require
-from cf2.explanation import Explanation, Explanations
-from cf2.instances import Graph, Instance, graph_instances
-from cf2.packing import Pack, pack
-from cf2.predictor import Predictor
-from cf2.subjects import Subject
+from cf2.methods.contract import Problem
+from cf2.report.sentences import describe_target, key_id
+from cf2.results.explanation import Explanation
+from cf2.results.explanations import Explanations
+from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.session import Session
+from cf2.spec import Key, Spec
+from cf2.verify.verdict import judge
 
 KEPT = 64  # instances and new explanations that stay in memory
+ANSWER = ("units", "question", "target", "output", "level", "directed")  # the options that an answer depends on
 SAME = 1e-3  # probabilities closer than this are those of the run
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Class probabilities on what is left and on what was removed, by itself; and what follows for both.
+    """What the model says of what is left and of what was removed, by itself; and the verdicts on the removed part.
 
-    What is left is sufficient if it alone keeps the prediction; it is necessary if the rest alone changes it.
+    Attributes
+    ----------
+    left, removed : ndarray, shape [classes]
+        Probabilities.
+    removed_verdict : (bool, bool)
+        Whether what was removed is (sufficient, necessary).
     """
 
-    prediction: int
     left: np.ndarray
     removed: np.ndarray
+    removed_verdict: tuple[bool, bool]
 
     @property
     def changed(self) -> bool:
-        return int(self.left.argmax()) != self.prediction
+        """Whether the model gives another answer now: what was removed is necessary."""
+        return self.removed_verdict[1]
 
     @property
     def left_verdict(self) -> tuple[bool, bool]:
-        """Whether what is left is (sufficient, necessary)."""
-        return not self.changed, int(self.removed.argmax()) != self.prediction
-
-    @property
-    def removed_verdict(self) -> tuple[bool, bool]:
-        """Whether what was removed is (sufficient, necessary)."""
-        return int(self.removed.argmax()) == self.prediction, self.changed
+        """Whether what is left is (sufficient, necessary): it is what the removed part is not."""
+        sufficient, necessary = self.removed_verdict
+        return not necessary, not sufficient
 
 
 class WhatIf:
-    """One subject and its explanations; safe to ask from several threads."""
+    """A model with its data and their explanations by method; safe to ask from several threads."""
 
-    def __init__(self, subject: Subject, found: Mapping[str, Explanations]) -> None:
+    def __init__(self, source: ModelAndData, found: Mapping[str, Explanations]) -> None:
         found = {name: given for name, given in found.items() if len(given)}
         require(bool(found), "Expected at least one explanation to show", got="none")
-        self.subject = subject
+        self.source = source
         self.methods = {name: {e.key: e for e in given} for name, given in found.items()}
         self.context: dict[str, Any] = next((dict(f.context) for f in found.values() if f.context), {})
-        if subject.class_names and not self.context.get("class_names"):
-            self.context["class_names"] = list(subject.class_names)
-        self.keys = list(dict.fromkeys(e.key for given in found.values() for e in given))
-        self.predictor = Predictor(subject.model, subject.task)
-        self._again: OrderedDict[tuple[int, str], Explanation] = OrderedDict()
-        self._packs: OrderedDict[tuple[int, bool, bool], Pack] = OrderedDict()
-        self._computation: dict[bool, Computation] = {}
+        if source.class_names and not self.context.get("class_names"):
+            self.context["class_names"] = list(source.class_names)
+        # The browser knows instances by these texts.
+        self.keys = {key_id(e.key): e.key for given in found.values() for e in given}
+        self._specs = {name: given.context.get("spec") for name, given in found.items()}
+        # Never changed, but replaced by a longer one: other threads may be reading it.
+        self._again: dict[tuple[Key, str], tuple[Explanation, Spec]] = {}
+        self._sessions: dict[str, Session] = {}
+        self._problems: OrderedDict[tuple[str, Key], Problem] = OrderedDict()
         self._lock = threading.RLock()
 
-    def names(self, key: int) -> list[str]:
-        """The methods that explain this key, those asked for on the page last."""
-        run = [name for name, by_key in self.methods.items() if key in by_key]
-        return run + [name for known, name in self._again if known == key]
+    def key(self, text: object) -> Key:
+        """The key that the browser means, or an error for one that is not there."""
+        if isinstance(text, str) and text in self.keys:
+            return self.keys[text]
+        raise CF2Error("Expected an instance of this run", got=repr(text))
 
-    def explanation(self, key: object, method: object) -> Explanation:
+    def explanations(self, key: Key) -> dict[str, Explanation]:
+        """All explanations of a key, by method; those asked for on the page last."""
+        run = {name: by_key[key] for name, by_key in self.methods.items() if key in by_key}
+        return run | {name: e for (known, name), (e, _) in self._again.items() if known == key}
+
+    def explanation(self, key: Key, method: object) -> Explanation:
         """The explanation of a key by a method, or an error for anything that is not there."""
-        if isinstance(key, int) and isinstance(method, str):
-            found = self.methods.get(method, {}).get(key) or self._again.get((key, method))
-            if found is not None:
-                return found
-        raise CF2Error("Expected the key and method of an explanation of this run", got=f"{key!r} and {method!r}")
-
-    def explanations(self, key: int) -> list[tuple[str, Explanation]]:
-        """All explanations of a key, by method."""
-        return [(name, self.explanation(key, name)) for name in self.names(key)]
+        found = self.explanations(key).get(method) if isinstance(method, str) else None
+        if found is None:
+            raise CF2Error("Expected the method of an explanation of this run", got=repr(method))
+        return found
 
     def context_of(self, e: Explanation) -> dict[str, Any]:
-        """What the pictures need to know; where only features were masked, also the edges."""
-        if len(e.unit_edges) or e.task != "node":
+        """What the pictures need to know; where edges are no units, also the edges."""
+        if len(e.units.where("edges")) or not len(e.units):
             return self.context
-        with self._lock, self.predictor:
-            instance = self._instance(e)
-        graphs = {str(e.key): {"edges": instance.unit_edges.tolist()}}
-        return self.context | {"graphs": graphs}
+        with self._lock:
+            instance = self._problem(e).instances[0]
+        graphs = self.context.get("graphs") or {}
+        known = graphs.get(str(e.key), {}) | {"edges": units_of(instance, unit_kinds(["edges"])).ids.tolist()}
+        return self.context | {"graphs": {**graphs, str(e.key): known}}
 
     def ask(self, e: Explanation, removed: np.ndarray) -> Answer:
-        """Run the model on what is left and on what was removed; `removed` is a bool a unit."""
+        """Run the model on what is left and on what was removed.
+
+        Parameters
+        ----------
+        e : Explanation
+        removed : ndarray of bool, shape [units]
+            Which units of the explanation are removed.
+        """
         require(
-            removed.shape == (e.num_units,),
-            f"Expected a choice for each of {e.num_units} units",
-            got=removed.shape,
+            removed.shape == (e.num_units,), f"Expected a choice for each of {e.num_units} units", got=removed.shape
         )
-        gone = torch.from_numpy(np.ascontiguousarray(removed, dtype=bool))
-        with self._lock, self.predictor:
-            twice = self._pack(e)
-            answers = self.predictor.removed(twice, torch.cat([~gone, gone])).cpu().numpy()
-        return Answer(e.prediction, answers[0], answers[1])
+        with self._lock:
+            problem = self._problem(e)
+            chosen = torch.zeros(problem.pack.units.count, dtype=torch.bool, device=problem.outputs.device)
+            chosen[: e.num_units] = torch.from_numpy(np.ascontiguousarray(removed, dtype=bool))
+            with self._session(e):
+                found = judge(problem.predictor, problem.pack, problem.criterion, chosen)
+        verdict = bool(found.sufficient[0]), bool(found.necessary[0])
+        return Answer(found.without[0].cpu().numpy(), found.only[0].cpu().numpy(), verdict)
 
     def again(self, e: Explanation, alpha: float, lam: float | None) -> str:
-        """Explain the same prediction with other settings; returns the name it is now known by."""
-        from cf2.api import explain
-
-        options: dict[str, Any] = {"edges": bool(len(e.unit_edges)), "features": bool(len(e.unit_features))}
-        options |= {"alpha": alpha, "lam": lam, "directed": e.directed}
-        with self._lock:
-            if e.task == "node":
-                made = explain(self.subject.model, self.subject.graphs[0], [e.key], **options)[0]
-            else:
-                made = explain(self.subject.model, [self.subject.graphs[e.key]], **options)[0]
+        """Explain the same prediction by cf2 with other settings; returns the name it is now known by."""
+        spec = self._spec(e)
+        asked = replace(spec, method="cf2", settings={"alpha": alpha, "lam": lam})
         name = f"cf2 (α = {alpha:g}, λ = {'auto' if lam is None else f'{lam:g}'})"
-        self._again[e.key, name] = replace(made, key=e.key, label=e.label)
-        while len(self._again) > KEPT:
-            self._again.popitem(last=False)
+        with self._lock:
+            with Session(self.source.request([e.key], asked)) as session:
+                (made,) = session.explain([e.key])
+            kept = {**self._again, (e.key, name): (replace(made, label=e.label), spec)}
+            self._again = dict(list(kept.items())[-KEPT:])
         return name
 
-    def _pack(self, e: Explanation) -> Pack:
-        """The instance twice, for the two questions of one answer; checked against the run at first."""
-        which = (e.key, bool(len(e.unit_edges)), bool(len(e.unit_features)))
-        if which not in self._packs:
-            made = pack([self._instance(e)], edges=which[1], features=which[2]).to(self.predictor.device)
-            said = self.predictor.predict(made).cpu().numpy()[0]
-            require(
-                made.num_units == e.num_units and np.allclose(said, e.probabilities, atol=SAME),
-                f"Expected the model and data with which {e.task} {e.key} was explained",
-                got=f"{made.num_units} units instead of {e.num_units}"
-                if made.num_units != e.num_units
-                else "other probabilities",
-            )
-            self._packs[which] = made.take(torch.zeros(2, dtype=torch.long, device=made.keys.device))
-            while len(self._packs) > KEPT:
-                self._packs.popitem(last=False)
-        self._packs.move_to_end(which)
-        return self._packs[which]
+    def _spec(self, e: Explanation) -> Spec:
+        """What was asked when the explanation was made, as far as an answer depends on it."""
+        for made, spec in self._again.values():
+            if made is e:
+                return spec
+        stored = next((self._specs[name] for name, by_key in self.methods.items() if by_key.get(e.key) is e), None)
+        if stored is None:
+            return Spec(units=e.units.names or ("edges",), directed=e.directed)
+        return Spec.from_json({name: value for name, value in stored.items() if name in ANSWER})
 
-    def _instance(self, e: Explanation) -> Instance:
-        if e.task == "graph":
-            return graph_instances(self.subject.graphs, directed=e.directed, keys=[e.key])[0]
-        if e.directed not in self._computation:
-            graph = Graph(self.subject.graphs[0], directed=e.directed)
-            self._computation[e.directed] = Computation(self.predictor, graph)
-        return self._computation[e.directed].instances([e.key])[0]
+    def _session(self, e: Explanation) -> Session:
+        spec = self._spec(e)
+        name = json.dumps(spec.to_json())
+        if name not in self._sessions:
+            self._sessions[name] = Session(self.source.request(list(self.keys.values()), spec))
+        return self._sessions[name]
+
+    def _problem(self, e: Explanation) -> Problem:
+        """The instance, packed, and checked against the explanation."""
+        which = (json.dumps(self._spec(e).to_json()), e.key)
+        if which not in self._problems:
+            with self._session(e) as session:
+                (self._problems[which],) = session.problems([e.key])
+            while len(self._problems) > KEPT:
+                self._problems.popitem(last=False)
+        self._problems.move_to_end(which)
+        _check(e, self._problems[which])
+        return self._problems[which]
+
+
+def _check(e: Explanation, problem: Problem) -> None:
+    """Refuse a model or data other than those with which a prediction was explained."""
+    (table,) = problem.tables
+    same = np.array_equal(table.ids, e.units.ids) and np.array_equal(table.kind, e.units.kind)
+    same = same or e.status == "refused"  # such an explanation keeps no units
+    close = np.allclose(problem.outputs[0].cpu(), e.probabilities, atol=SAME)
+    require(
+        same and close,
+        f"Expected the model and data with which {describe_target(e)} was explained",
+        got="other probabilities" if same else "other units",
+    )

@@ -12,17 +12,19 @@
     open: (r) => ["impossible", "not found", "refused"].includes(r.status),
   };
   const PAGE = 12;
+  const idOf = (row) => row.key.join("-");
   let page = 0, order = "", shown = rows;
 
   const compare = (a, b) => {
     if (a === b) return 0;
     if (a === null) return 1;
     if (b === null) return -1;
+    if (Array.isArray(a)) return a.reduce((found, part, i) => found || part - b[i], 0);
     return a < b ? -1 : 1;
   };
   const select = () => {
     const test = tests[byId("show").value], method = byId("method") ? byId("method").value : "";
-    const wanted = byId("search").value.trim();
+    const wanted = byId("search").value.replace(/[()\s]/g, "");
     shown = rows.filter((r) => test(r) && (!method || r.method === method) && (!wanted || String(r.key) === wanted));
     if (order) {
       const column = order.slice(0, -1), sign = order.endsWith("-") ? -1 : 1;
@@ -41,9 +43,9 @@
   const drawRow = (body, r) => {
     const line = body.insertRow();
     const first = cell(line, "");
-    const holder = cards.has(String(r.key)) ? first.appendChild(document.createElement("a")) : first;
-    if (holder !== first) holder.href = "#instance-" + r.key;
-    holder.textContent = r.key;
+    const holder = cards.has(idOf(r)) ? first.appendChild(document.createElement("a")) : first;
+    if (holder !== first) holder.href = "#instance-" + idOf(r);
+    holder.textContent = r.key.join(", ");
     cell(line, r.method);
     cell(line, r.says);
     cell(line, r.p.toFixed(2));
@@ -69,7 +71,7 @@
     arrange();
   };
   const arrange = () => {
-    const keys = new Set(shown.map((r) => String(r.key)).filter((key) => cards.has(key)));
+    const keys = new Set(shown.map(idOf).filter((key) => cards.has(key)));
     cards.forEach((card, key) => { card.hidden = !keys.has(key); });
     const holder = byId("cards");
     keys.forEach((key) => holder.appendChild(cards.get(key)));

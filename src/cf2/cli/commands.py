@@ -1,0 +1,343 @@
+"""The commands, one short function each. Everything heavy is imported where it is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cf2 import __version__
+from cf2.cli import options as o
+from cf2.cli.terminal import COMPARED, bar, cell, compared, named_bar, out, percent, print_json, refusal, table, tell
+
+app = typer.Typer(
+    name="cf2",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+DEMO, REPORT = Path("cf2-demo"), Path("report.html")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        out.print(f"cf2 {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Explain predictions of graph neural networks: sufficient, necessary, and as small as can be found.
+
+    Example: cf2 demo
+    """
+
+
+@app.command()
+def demo(
+    directory: o.Directory = DEMO,
+    nodes: o.Nodes = 30,
+    retrain: o.Retrain = False,
+    as_json: o.Json = False,
+) -> None:
+    """Explain nodes of the embedded data set BA-Shapes by several methods, compare them, and write a report.
+
+    Example: cf2 demo --nodes 10 --out /tmp/demo
+    """
+    from cf2.cli import demo as show
+
+    directory.mkdir(parents=True, exist_ok=True)
+    with bar("training", None) as step:
+        source = show.find_source(retrain, directory, step)
+    results, rows = [], []
+    with named_bar("explaining") as report:
+        done = dict.fromkeys(show.methods(), 0)
+
+        def progress(name: str, steps: int) -> None:
+            done[name] += steps
+            report(f"explaining: {name}", sum(done.values()), nodes * len(done))
+
+        for found in show.compare(source, nodes, progress):
+            results.append(found)
+            rows.append(show.row(found))
+    path = show.finish(results, directory).resolve()
+    if as_json:
+        print_json({"rows": rows, "report": str(path)})
+    else:
+        out.print(table(f"BA-Shapes, {len(results[0])} nodes, percent", COMPARED, [compared(row) for row in rows]))
+        out.print(f"The report is at {path}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def datasets(data_root: o.Root = None, as_json: o.Json = False) -> None:
+    """List the data sets with their statistics; edges are undirected, nodes and edges are means per graph.
+
+    Example: cf2 datasets --json
+    """
+    from cf2.paper.datasets import overview
+
+    rows = overview(root=data_root)
+    if as_json:
+        print_json(rows)
+        return
+    names = ("name", "task", "graphs", "nodes", "edges", "classes", "features", "truth")
+    there = [row for row in rows if "problem" not in row]
+    cells = [[cell(row[name]) for name in names] for row in there]
+    out.print(table("Data sets", names, cells))
+    for row in rows:
+        if "problem" in row:
+            tell(f"{row['name']} is not here. {row['problem']}")
+
+
+@app.command()
+def methods(as_json: o.Json = False) -> None:
+    """List the methods with one sentence each.
+
+    Example: cf2 methods
+    """
+    from cf2.methods import registry
+
+    known = [registry.get(name) for name in registry.names()]
+    fields = ("name", "summary", "units", "searches", "draws", "needs")
+    if as_json:
+        print_json([{field: getattr(method, field) for field in fields} for method in known])
+    else:
+        out.print(table("Methods", ("name", "summary"), [[method.name, method.summary] for method in known]))
+
+
+@app.command()
+def train(
+    dataset: o.Dataset,
+    arch: o.Arch = "gcn",
+    seed: o.Seed = 0,
+    epochs: o.Epochs = None,
+    setting: o.Setting = None,
+    path: o.TrainPath = None,
+    data_root: o.Root = None,
+    as_json: o.Json = False,
+) -> None:
+    """Train a base model on 80 % of a data set and save it as safetensors with a JSON description.
+
+    Example: cf2 train tree-cycles --seed 1 --out models/tree-cycles
+    """
+    from cf2.paper import datasets as sets
+    from cf2.paper import training
+    from cf2.paper.models import ARCHITECTURES
+
+    o.one_of("`--arch`", arch, ARCHITECTURES)
+    data = sets.load(dataset, root=data_root)
+    with named_bar("training") as step:
+        model, about = training.train(
+            data,
+            arch=arch,
+            seed=seed,
+            **({"epochs": epochs} | dict(o.parse_setting(text) for text in setting or ())),
+            progress=lambda epoch, most, loss, accuracy: step(
+                f"loss {loss:.4f}, training accuracy {100 * accuracy:.1f} %", epoch, most
+            ),
+        )
+    saved = training.save(path or Path(f"{dataset.replace(':', '-')}-{arch}-{seed}"), model, about)
+    facts = {"dataset": dataset, "arch": arch, "seed": seed, "path": str(saved)}
+    facts |= {
+        "train_accuracy": about.train_accuracy,
+        "test_accuracy": about.test_accuracy,
+        "seconds": about.seconds,
+    }
+    if as_json:
+        print_json(facts)
+        return
+    out.print(f"Test accuracy {percent(about.test_accuracy)} %, saved at {saved}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+@o.with_spec_options
+def explain(
+    dataset: o.ExplainDataset = None,
+    data: o.Data = None,
+    nodes: o.ExplainNodes = None,
+    path: o.ExplainPath = None,
+    checkpoint: o.Checkpoint = None,
+    setting: o.Setting = None,
+    seeds: o.Seeds = None,
+    resume: o.Resume = False,
+    engine: o.Engine = "local",
+    workers: o.Workers = None,
+    address: o.Address = None,
+    data_root: o.Root = None,
+    as_json: o.Json = False,
+    **options: Any,
+) -> None:
+    """Explain predictions, verify the explanations, and keep them in a run directory.
+
+    Example: cf2 explain ba-shapes --method cf2 --nodes 300-310 --out runs/first
+    """
+    from cf2.cli import runs
+    from cf2.methods import registry
+    from cf2.runs.engines import ENGINES
+
+    if (dataset is None) == (data is None):
+        raise typer.BadParameter("Give either a data set or --data MODULE:FUNCTION.")
+    if path is None:
+        raise typer.BadParameter("Give --out DIR, where the run is kept.")
+    o.one_of("`--engine`", engine, ENGINES)
+    seed = options.pop("seed")
+    specs = runs.make_specs(
+        methods=[o.one_of("`--method`", name, registry.names()) for name in options.pop("method") or ["cf2"]],
+        seeds=tuple(range(seeds)) if seeds else (seed,),
+        settings=dict(o.parse_setting(text) for text in setting or ()),
+        options=options,
+    )
+    keys = None if nodes is None else o.parse_ids(nodes)
+    source = runs.find_source(dataset, data, checkpoint, data_root)
+    with bar("explaining", None if keys is None else len(keys) * len(specs)) as step:
+        run = runs.explain(
+            path,
+            source,
+            specs,
+            keys=keys,
+            resume=resume,
+            engine=engine,
+            workers=workers,
+            address=address,
+            progress=step,
+        )
+    rows = runs.summaries(run)
+    if as_json:
+        print_json({"run": str(path), "rows": rows})
+        return
+    out.print(table(f"{source.name}, {len(run.keys)} instances, percent", COMPARED, [compared(row) for row in rows]))
+    for row in rows:
+        if "stability" in row:
+            out.print(f"{row['method']}: mean Jaccard overlap over seeds {row['stability']:.3f}", highlight=False)
+        if "refused" in row:
+            tell(refusal(row, options["max_units"]))
+    out.print(f"The run is at {path}. Look at it: cf2 report {path} -o report.html", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def evaluate(
+    run: o.RunPath,
+    method: o.EvaluateMethod = None,
+    as_json: o.Json = False,
+) -> None:
+    """Score a run: PN, PS, F_NS, size, and accuracy against the truth where it is known.
+
+    Example: cf2 evaluate runs/first --json
+    """
+    from cf2.cli import runs
+    from cf2.runs.directory import open_run
+
+    rows = runs.summaries(open_run(run), method)
+    if as_json:
+        print_json(rows[0] | ({"methods": rows} if len(rows) > 1 else {}))
+        return
+    out.print(table(f"{run}, percent", COMPARED, [compared(row) for row in rows]))
+
+
+@app.command()
+def report(
+    run: o.RunPath,
+    path: o.ReportPath = REPORT,
+    pictures: o.Pictures = 60,
+) -> None:
+    """Write one self-contained HTML page about a run.
+
+    Example: cf2 report runs/first -o report.html
+    """
+    from cf2.report.html import write_report
+    from cf2.runs.directory import open_run
+
+    opened = open_run(run)
+    written = write_report([opened.explanations(name) for name in opened.methods()], path, pictures=pictures)
+    out.print(f"The report is at {written.resolve()}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def serve(
+    run: o.RunPath,
+    port: o.Port = 8050,
+    host: o.Host = "127.0.0.1",
+) -> None:
+    """Open the what-if page for a run on this machine: cut edges and watch the prediction change.
+
+    Example: cf2 serve runs/first --port 8050
+    """
+    from cf2.web import serve as start
+
+    start(run, host=host, port=port, ready=lambda address: tell(f"The page is at {address} (Ctrl-C ends it)"))
+
+
+@app.command()
+def reproduce(
+    path: o.ReproducePath,
+    table_name: o.TableName = None,
+    figure: o.Figure = None,
+    datasets: o.Datasets = None,
+    methods: o.Methods = None,
+    seeds: o.ReproduceSeeds = 1,
+    resume: o.Resume = False,
+    engine: o.Engine = "local",
+    workers: o.Workers = None,
+    address: o.Address = None,
+    data_root: o.Root = None,
+    as_json: o.Json = False,
+) -> None:
+    """Fill the paper's tables and figures, beside the published values.
+
+    Example: cf2 reproduce --table causal --datasets ba-shapes,tree-cycles --out runs/paper
+    """
+    from cf2.paper.experiments.reproduce import reproduce as fill
+    from cf2.report.tables import terminal
+
+    with named_bar("reproducing") as step:
+        result = fill(
+            path,
+            tables=table_name,
+            figures=figure,
+            datasets=datasets.split(",") if datasets else None,
+            methods=methods.split(",") if methods else None,
+            seeds=seeds,
+            root=data_root,
+            resume=resume,
+            engine=engine,
+            workers=workers,
+            address=address,
+            progress=step,
+        )
+    if as_json:
+        print_json(result)
+        return
+    for shown in terminal(result):
+        out.print(shown)
+    for name, why in result.get("missing", {}).items():
+        tell(f"{name} is left out. {why}")
+    out.print(f"Everything is in {path}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def bench(
+    full: o.Full = False,
+    data_root: o.Root = None,
+    as_json: o.Json = False,
+) -> None:
+    """Measure speed as ratios within one run, one thread each. The benchmarks come with the source, not with a wheel.
+
+    Example: cf2 bench --json
+    """
+    from cf2.cli import benchmarks
+
+    measure = benchmarks.find().run
+    with named_bar("measuring") as step:
+        found = measure(full=full, root=data_root, progress=step)
+    if as_json:
+        print_json(found)
+        return
+    rows = [[name, "–" if value is None else f"{value:,.3g}"] for name, value in found.items()]
+    out.print(table("Measured in this run", ("what", "figure"), rows))

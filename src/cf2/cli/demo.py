@@ -1,0 +1,57 @@
+"""`cf2 demo`: the main job on an embedded data set, from a trained model to a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cf2.methods import registry
+from cf2.paper import datasets, training
+from cf2.paper.experiments.reproduction import draw_seed, paper_settings
+from cf2.paper.sources import from_dataset
+from cf2.report.html import write_report
+from cf2.results import metrics
+from cf2.results.explanations import Explanations
+from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.session import Session
+from cf2.spec import Spec
+
+DATASET = "ba-shapes"
+
+
+def methods() -> list[str]:
+    """The methods that need nothing beside the model."""
+    return [name for name in registry.names() if registry.get(name).needs == "nothing"]
+
+
+def find_source(retrain: bool, out: Path, progress: Callable[[int], None]) -> ModelAndData:
+    """BA-Shapes with the shipped model, or with one that is trained now and saved beside the report."""
+    if not retrain:
+        return from_dataset(DATASET)
+    model, about = training.train(datasets.load(DATASET), progress=lambda epoch, epochs, loss, accuracy: progress(1))
+    training.save(out / DATASET, model, about)
+    return from_dataset(DATASET, checkpoint=out / DATASET)
+
+
+def compare(source: ModelAndData, nodes: int, progress: Callable[[str, int], None]) -> Iterator[Explanations]:
+    """Explain the same nodes by every method, with the paper's settings; each result has what a report needs."""
+    keys = source.keys()[:nodes]
+    context = source.context(keys)
+    for method in methods():
+        spec = Spec(method=method, seed=draw_seed(method, None), settings=paper_settings(method, DATASET))
+        request = source.request(keys, spec)
+        with Session(request) as session:
+            found = session.explain(keys, partial(progress, method))
+        yield Explanations(tuple(found), context | request.context())
+
+
+def row(found: Explanations) -> dict[str, Any]:
+    """What the table says of one method."""
+    return {"method": found.context["method"], **metrics.evaluate(found, found.context["truth"])}
+
+
+def finish(results: list[Explanations], out: Path) -> Path:
+    """Write the report about all methods."""
+    return write_report(results, out / "report.html", title="cf2 demo: BA-Shapes")

@@ -1,0 +1,117 @@
+"""The options and arguments of the commands, by name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import Field
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+
+from cf2 import spec
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
+Root = Annotated[
+    Path | None,
+    typer.Option("--data-root", help="Where the raw data sets are; else CF2_DATA, else the cache."),
+]
+Engine = Annotated[str, typer.Option(help="Where the work runs: local, processes or ray.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="How many workers; all cores if not given.")]
+Address = Annotated[str | None, typer.Option(help="The Ray cluster to use; a local one if not given.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]
+RunPath = Annotated[Path, typer.Argument(help="The directory of a run, made by `cf2 explain … --out`.")]
+Directory = Annotated[Path, typer.Option("--out", help="Where the report goes.")]
+Nodes = Annotated[int, typer.Option(min=1, help="How many nodes to explain.")]
+Retrain = Annotated[bool, typer.Option("--retrain", help="Train the base model instead of loading it.")]
+Dataset = Annotated[str, typer.Argument(help="The name of a data set; see `cf2 datasets`.")]
+Arch = Annotated[str, typer.Option(help="gcn, gin, gat or sage.")]
+Seed = Annotated[int, typer.Option(min=0, help="Decides the split and the first weights.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="As the data set's recipe says, if not given.")]
+TrainPath = Annotated[Path | None, typer.Option("--out", help="Where to save; without ending.")]
+ExplainDataset = Annotated[str | None, typer.Argument(help="A data set with its shipped or given model.")]
+Data = Annotated[str | None, typer.Option(help="MODULE:FUNCTION that returns (model, data). This runs your code.")]
+ExplainNodes = Annotated[str | None, typer.Option(help="Ids of nodes or graphs, such as 3,17,40-44.")]
+ExplainPath = Annotated[Path | None, typer.Option("--out", help="The directory of the run.")]
+Checkpoint = Annotated[Path | None, typer.Option(help="A model saved by `cf2 train`.")]
+Setting = Annotated[list[str] | None, typer.Option("--set", help="A setting, such as epochs=100.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="Explain under so many seeds.")]
+EvaluateMethod = Annotated[str | None, typer.Option(help="One method of the run; all if not given.")]
+ReportPath = Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")]
+Pictures = Annotated[int, typer.Option(min=0, help="How many instances to draw.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
+Host = Annotated[str, typer.Option(help="Only this machine, unless told otherwise.")]
+ReproducePath = Annotated[Path, typer.Option("--out", help="Where tables, figures and runs go.")]
+TableName = Annotated[list[str] | None, typer.Option("--table", help="truth, causal, accuracy, …")]
+Figure = Annotated[list[str] | None, typer.Option(help="alpha or cases.")]
+Datasets = Annotated[str | None, typer.Option(help="Names, separated by commas.")]
+Methods = Annotated[str | None, typer.Option(help="Names, separated by commas.")]
+ReproduceSeeds = Annotated[int, typer.Option(min=1, help="Retrain the base models so many times.")]
+Full = Annotated[bool, typer.Option("--full", help="Measure the curves of the documentation, too.")]
+
+
+CHOSEN_ELSEWHERE = ("settings",)  # `--set NAME=VALUE` gives these
+
+
+def with_spec_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that takes `**options` one option for every option of a Spec, with the same name and meaning."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    own += [_parameter(f) for f in spec.options() if f.name not in CHOSEN_ELSEWHERE]
+
+    @functools.wraps(command)
+    def called(**given: Any) -> Any:
+        return command(**given)
+
+    called.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in own}
+    return called
+
+
+_KINDS: dict[str, Any] = {"search": bool, "directed": bool | None, "method": list[str] | None, "units": str}
+_NUMBERS = ("seed", "target", "max_units")
+
+
+def _parameter(option: Field[Any]) -> inspect.Parameter:
+    """An option of a Spec as an option of a command: a flag, a number, or a word."""
+    kind: Any = int | None if option.name in _NUMBERS else _KINDS.get(option.name, str | None)
+    default = {"method": None, "units": ",".join(spec.Spec().units)}.get(option.name, option.default)
+    name = option.name.replace("_", "-")
+    flag = f"--{name}/--no-{name}" if bool in (kind, *get_args(kind)) else f"--{name}"
+    more = " May be given several times." if option.name == "method" else ""
+    described = Annotated.__class_getitem__((kind, typer.Option(flag, help=option.metadata["meaning"] + more)))  # type: ignore[attr-defined]
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=described)
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`epochs=100` -> ("epochs", 100); what is not JSON is a string."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"Expected a setting as NAME=VALUE, but got {text!r}.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def parse_ids(text: str) -> list[int]:
+    """`3,17,40-44` -> the seven ids it names."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise typer.BadParameter(f"Expected ids such as 3,17,40-44, but got {text!r}.")
+        found += range(int(first), int(last if dash else first) + 1)
+    return found
+
+
+def one_of(what: str, value: str, known: Any) -> str:
+    """A name that must be known: bad usage (exit 2) if it is not."""
+    from cf2.errors import unknown_name
+
+    if value not in known:
+        raise typer.BadParameter(str(unknown_name(what, value, known)))
+    return value

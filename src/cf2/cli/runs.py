@@ -1,0 +1,93 @@
+"""From what is asked on the command line to a finished run, and from a run to the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from cf2.errors import CF2Error
+from cf2.methods import registry
+from cf2.paper.sources import from_dataset, from_function
+from cf2.results import metrics
+from cf2.runs import engines
+from cf2.runs.directory import Run, create_run
+from cf2.runs.model_and_data import ModelAndData
+from cf2.spec import Key, Spec
+from cf2.verify.search import Search
+
+
+def find_source(dataset: str | None, data: str | None, checkpoint: Path | None, root: Path | None) -> ModelAndData:
+    """A data set with its model, or what the user's own function returns."""
+    if dataset is not None:
+        return from_dataset(dataset, checkpoint=checkpoint, root=root)
+    assert data is not None
+    return from_function(data)
+
+
+def make_specs(
+    methods: Sequence[str], seeds: Sequence[int | None], settings: Mapping[str, Any], options: Mapping[str, Any]
+) -> list[Spec]:
+    """One Spec per method and seed, each with the settings that its method knows; one that none knows is an error."""
+    searching = {f.name for f in fields(Search)} if options.get("search") else set()
+    known = {name: {f.name for f in fields(registry.get(name).settings)} | searching for name in methods}
+    for name in settings:
+        if not any(name in own for own in known.values()):
+            registry.get(methods[0]).make_settings({name: None})
+    return [
+        Spec(**{**options, "method": method, "seed": seed, "settings": _own(settings, known[method])})
+        for method in methods
+        for seed in seeds
+    ]
+
+
+def _own(settings: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name in known}
+
+
+def explain(
+    path: Path,
+    source: ModelAndData,
+    specs: Sequence[Spec],
+    *,
+    keys: Sequence[Key] | None,
+    resume: bool,
+    engine: str,
+    workers: int | None,
+    address: str | None,
+    progress: Callable[[int], None],
+) -> Run:
+    """Do what is asked for, or what is left of it; every finished chunk is on the disk."""
+    run = None
+    for spec in specs:
+        run = create_run(path, source, spec, keys=keys, resume=resume or run is not None)
+        job = run.job(spec.method, spec.seed)
+        engines.explain_run(run, job, engine=engine, workers=workers, address=address, progress=progress)
+    assert run is not None
+    return run
+
+
+def summaries(run: Run, method: str | None = None) -> list[dict[str, Any]]:
+    """One row per method: the metrics over its instances, and the stability where it ran under several seeds."""
+    rows = []
+    for name in run.methods() if method is None else [_known(run, method)]:
+        found = run.explanations(name)
+        if not len(found):
+            raise CF2Error(
+                f"Expected finished explanations by {name!r} in {run.path}", got="none", do="Run it with --resume."
+            )
+        # Truth is known of edges, so a run that explains features alone has none to compare with.
+        masks = found.context.get("truth") if "edges" in found.context["spec"]["units"] else None
+        row = {"method": name, **metrics.evaluate(found, masks)}
+        if len({e.seed for e in found}) > 1:
+            row["stability"] = found.stability()
+        if large := [e.key for e in found if e.status == "refused"]:
+            row["refused"] = large
+        rows.append(row)
+    return rows
+
+
+def _known(run: Run, method: str) -> str:
+    seeds = [spec.seed for spec in run.jobs() if spec.method == method]
+    return run.job(method, seeds[0] if seeds else None).method

@@ -1,0 +1,162 @@
+"""What every command shares: errors as one sentence, progress on stderr, JSON alone on stdout."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from cf2.errors import CF2Error
+
+INTERRUPTED = 130
+
+out = Console()
+err = Console(stderr=True)
+
+
+def guarded(command: Callable[[], Any]) -> None:
+    """Run a command: 0 if it worked, 1 if it failed, 2 for bad usage, never a traceback for bad input."""
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(message)s",
+        handlers=[RichHandler(console=err, show_path=False, show_time=False)],
+    )
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread a process; more cores mean more workers
+    try:
+        command()
+    except CF2Error as error:
+        err.print(f"[bold red]Error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
+        raise SystemExit(1) from None
+    except (KeyboardInterrupt, SystemExit) as end:
+        if isinstance(end, SystemExit) and end.code != INTERRUPTED:  # which typer makes of Ctrl-C
+            raise
+        tell("Stopped. What is finished is kept: the same command with --resume goes on from there.")
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+
+
+def _escape(text: str) -> str:
+    """Square brackets as they are, not as rich's markup."""
+    return text.replace("[", r"\[")
+
+
+def tell(text: str) -> None:
+    """A line for the reader, on stderr, so that stdout stays what was asked for."""
+    err.print(_escape(text), highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """JSON on stdout and nothing else; numbers that JSON does not have become null."""
+    print(json.dumps(_clean(value), indent=2, ensure_ascii=False))
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _clean(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(v) for v in value]
+    if hasattr(value, "item") and not isinstance(value, str | bytes):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """A plain table: words to the left, numbers to the right."""
+    shown = Table(title=title, title_justify="left", header_style="bold", title_style="bold")
+    for position, name in enumerate(columns):
+        numbers = position and all(_numeric(str(row[position])) for row in rows)
+        shown.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*(_escape(str(cell)) for cell in row))
+    return shown
+
+
+def _numeric(text: str) -> bool:
+    return text == "–" or text.replace(".", "").replace(",", "").replace("-", "").isdigit()
+
+
+@contextmanager
+def bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr; none if that is not a terminal. The function it gives takes steps forward."""
+    if not err.is_terminal:
+        yield lambda steps: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda steps: progress.advance(task, steps)
+
+
+@contextmanager
+def named_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar whose label and total change: the function takes (label, done, total)."""
+    if not err.is_terminal:
+        yield lambda text, done, total: None
+        return
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+    ) as progress:
+        task = progress.add_task(label, total=None)
+        yield lambda text, done, total: progress.update(task, description=text, completed=done, total=total)
+
+
+def percent(value: float | None) -> str:
+    """0.7207 -> 72.1; nothing where there is no number."""
+    return "–" if value is None or not math.isfinite(value) else f"{100 * value:.1f}"
+
+
+def cell(value: Any) -> str:
+    """A value of any kind in a cell of a table."""
+    if isinstance(value, bool):
+        return "yes" if value else "–"
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+COMPARED = ("method", "PN", "PS", "F_NS", "size", "F1", "runs", "s each")
+
+
+def compared(row: dict[str, Any]) -> list[str]:
+    """One method's row of a comparison, under `COMPARED`."""
+    shares = [percent(row.get(name)) for name in ("pn", "ps", "fns")]
+    cost = [f"{row['evaluations']:.0f}", f"{row['seconds']:.3f}"]
+    return [row["method"], *shares, f"{row['size']:.2f}", percent(row.get("f1")), *cost]
+
+
+def refusal(row: dict[str, Any], max_units: int | None) -> str:
+    """Which instances of a method's row were too large to be explained."""
+    large = row["refused"]
+    named = ", ".join(map(str, large[:6])) + (", …" if len(large) > 6 else "")
+    return (
+        f"{row['method']}: {len(large)} of {row['n']} were not explained, having more units than "
+        f"--max-units {max_units}: {named}. Add --reduce gradient to explain them too."
+    )

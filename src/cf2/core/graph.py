@@ -1,0 +1,189 @@
+"""The user's graph, checked once and indexed by node; and one prediction with the graph that determines it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cf2.errors import CF2Error, require
+from cf2.spec import Key
+
+Direction = Literal["in", "out", "both"]
+Extras = dict[str, tuple[Literal["node", "edge", "graph"], Tensor]]
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """One prediction and the graph that determines it, in local ids; `node_ids` are the user's.
+
+    `targets` are the local nodes whose output is read: one for a node, none for a whole graph.
+    """
+
+    key: Key
+    x: Tensor  # [n, d]
+    edge_index: Tensor  # [2, e]
+    targets: tuple[int, ...]
+    node_ids: Tensor  # [n]
+    directed: bool
+    extras: Extras = field(default_factory=dict)
+
+
+class Graph:
+    """The user's graph, checked once and indexed by node, so that a cut costs what it contains."""
+
+    def __init__(self, data: Any, *, directed: bool | None = None, position: int | None = None) -> None:
+        where = "the graph" if position is None else f"graph {position}"
+        self.x, self.edge_index = check_tensors(data, where)
+        self.num_nodes = int(self.x.size(0))
+        self.directed = _is_directed(self.edge_index, self.num_nodes) if directed is None else directed
+        self.extras = _extras(data, self.num_nodes, int(self.edge_index.size(1)))
+        self._index: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+
+    def index(self, direction: Direction) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Compressed rows: (pointer, neighbour, edge id), for edges into, out of, or at each node."""
+        if direction not in self._index:
+            self._index[direction] = _compress(self.edge_index.numpy(), self.num_nodes, direction)
+        return self._index[direction]
+
+    def cut(self, nodes: tuple[int, ...], hops: int, direction: Direction, key: Key) -> Instance:
+        """The subgraph of nodes up to `hops` from any of `nodes`, with the edges that end less far away."""
+        inside, edge_ids = _reach(self.index(direction), nodes, hops)
+        local = np.searchsorted(inside, self.edge_index.numpy()[:, edge_ids])
+        ids, columns = torch.from_numpy(inside), torch.from_numpy(edge_ids)
+        return Instance(
+            key=key,
+            x=self.x[ids],
+            edge_index=torch.from_numpy(local),
+            targets=tuple(np.searchsorted(inside, nodes).tolist()),
+            node_ids=ids,
+            directed=self.directed,
+            extras=_take_extras(self.extras, ids, columns),
+        )
+
+    def whole(self, key: Key) -> Instance:
+        """The graph itself as one instance, for a graph-level prediction."""
+        every = torch.arange(self.num_nodes)
+        return Instance(key, self.x, self.edge_index, (), every, self.directed, self.extras)
+
+
+def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
+    """`x` and `edge_index` of a Data object on the CPU, or an error that says what is wrong with them."""
+    if hasattr(data, "node_types"):
+        raise CF2Error(f"Expected {where} to be homogeneous", got=type(data).__name__)
+    x, edge_index = getattr(data, "x", None), getattr(data, "edge_index", None)
+    require(
+        isinstance(x, Tensor) and x.dim() == 2,
+        f"Expected {where} to have features `x` of shape [nodes, features]",
+        got=_shape(x),
+    )
+    require(
+        isinstance(edge_index, Tensor) and edge_index.dim() == 2 and edge_index.size(0) == 2,
+        f"Expected {where} to have an `edge_index` of shape [2, edges]",
+        got=_shape(edge_index),
+    )
+    assert isinstance(x, Tensor)
+    assert isinstance(edge_index, Tensor)
+    require(x.size(0) > 0, f"Expected {where} to have at least one node", got="an empty graph")
+    require(
+        edge_index.dtype == torch.int64,
+        f"Expected `edge_index` of {where} to have dtype torch.int64",
+        got=edge_index.dtype,
+        do="Use edge_index.long().",
+    )
+    if edge_index.numel():
+        low, high = int(edge_index.min()), int(edge_index.max())
+        require(
+            low >= 0 and high < x.size(0),
+            f"Expected `edge_index` of {where} to hold node ids from 0 to {x.size(0) - 1}",
+            got=f"ids from {low} to {high}",
+        )
+    x = x if x.is_floating_point() else x.float()
+    bad = ~torch.isfinite(x)
+    if bool(bad.any()):
+        row, column = bad.nonzero()[0].tolist()
+        raise CF2Error(
+            f"Expected the features of {where} to be finite",
+            got=f"{x[row, column].item()} at node {row}, feature {column}",
+        )
+    return x.detach().cpu().contiguous(), edge_index.detach().cpu().contiguous()
+
+
+def _shape(value: object) -> str:
+    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def _is_directed(edge_index: Tensor, num_nodes: int) -> bool:
+    """Whether some edge has no reverse."""
+    tail, head = edge_index.numpy()
+    return not np.array_equal(_distinct(tail * num_nodes + head), _distinct(head * num_nodes + tail))
+
+
+def _distinct(values: np.ndarray) -> np.ndarray:
+    """The distinct values, ascending; far faster than `np.unique` on ten million integers."""
+    ordered = np.sort(values)
+    distinct: np.ndarray = ordered[np.concatenate([ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1]])]
+    return distinct
+
+
+_KNOWN = frozenset(
+    {"x", "edge_index", "y", "batch", "ptr", "train_mask", "val_mask", "test_mask", "truth", "motif", "bond"}
+)
+
+
+def _extras(data: Any, num_nodes: int, num_edges: int) -> Extras:
+    """Further tensors of the Data object, which a model's forward may ask for by name."""
+    extras: Extras = {}
+    for name in data.keys() if callable(getattr(data, "keys", None)) else ():
+        value = data[name]
+        if name in _KNOWN or not isinstance(value, Tensor):
+            continue
+        rows = value.size(0) if value.dim() else -1
+        if name.startswith("edge_") or (rows == num_edges and rows != num_nodes):
+            if rows == num_edges:
+                extras[name] = ("edge", value.detach().cpu())
+        elif rows == num_nodes:
+            extras[name] = ("node", value.detach().cpu())
+        elif rows == 1:
+            extras[name] = ("graph", value.detach().cpu())
+    return extras
+
+
+def _take_extras(extras: Extras, nodes: Tensor, edges: Tensor) -> Extras:
+    rows = {"node": nodes, "edge": edges}
+    return {name: (kind, value if kind == "graph" else value[rows[kind]]) for name, (kind, value) in extras.items()}
+
+
+def _compress(ends: np.ndarray, num_nodes: int, direction: Direction) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    tail, head = ends
+    anchor, other = {"in": (head, tail), "out": (tail, head)}.get(
+        direction, (np.concatenate([head, tail]), np.concatenate([tail, head]))
+    )
+    order = np.argsort(anchor, kind="stable")
+    pointer = np.zeros(num_nodes + 1, dtype=np.int64)
+    np.cumsum(np.bincount(anchor, minlength=num_nodes), out=pointer[1:])
+    return pointer, other[order], order % max(ends.shape[1], 1)
+
+
+def _reach(
+    index: tuple[np.ndarray, np.ndarray, np.ndarray], sources: tuple[int, ...], hops: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes up to `hops` away (sorted) and the ids of the edges at those less than `hops` away (sorted)."""
+    pointer, neighbour, edge_id = index
+    nodes = frontier = np.unique(np.array(sources, dtype=np.int64))
+    edges: list[np.ndarray] = []
+    for _ in range(hops):
+        start = pointer[frontier]
+        count = pointer[frontier + 1] - start
+        span = np.repeat(start - np.concatenate([[0], np.cumsum(count)[:-1]]), count) + np.arange(count.sum())
+        edges.append(edge_id[span])
+        near = np.unique(neighbour[span])
+        place = np.minimum(np.searchsorted(nodes, near), len(nodes) - 1)
+        frontier = near[nodes[place] != near]
+        if not len(frontier):
+            break
+        nodes = np.sort(np.concatenate([nodes, frontier]))
+    return nodes, np.unique(np.concatenate(edges)) if edges else np.zeros(0, dtype=np.int64)

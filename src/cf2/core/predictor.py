@@ -1,0 +1,262 @@
+"""The only code that runs the user's model: under soft weights, or with elements of the graph really gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from cf2.core import outputs
+from cf2.core.adapter import Inputs, adapter_for, run
+from cf2.core.hooks import borrowed, masked_messages, message_layers, read_sparse, single_thread
+from cf2.core.packing import WIDE, Pack, SparseFeatures, sparse_features
+from cf2.errors import CF2Error, require
+from cf2.spec import Masking, Output
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is found out about a model by running it once; every worker of a request uses the same."""
+
+    output: Output  # never "auto"
+    reads_weights: bool  # soft masks can be edge weights
+    reads_sparse: bool  # wide features can be read by their non-zero entries
+
+
+class Predictor:
+    """A frozen model as a function from packs to class probabilities [B, classes].
+
+    `predict` runs it on graphs as they are, `hard` on graphs in which elements are gone, `soft` gives a
+    differentiable function of how far they are there. Use inside `with predictor:`, which borrows the model and
+    gives it back as it was.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        level: str,
+        *,
+        output: Output = "auto",
+        device: torch.device | str | None = None,
+        masking: Masking = "auto",
+        findings: Findings | None = None,
+    ) -> None:
+        self.adapter = adapter_for(model, level)
+        self.model, self.level, self.output, self.findings = model, level, output, findings
+        self.layers = message_layers(model)
+        here = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self.device = here if device is None else _device(device)
+        self._origin = here
+        drops = not getattr(model, "supports_edge_weight", True)  # torch_geometric's GIN takes and drops them
+        self._may_weigh = masking == "auto" and self.adapter.takes("edge_weight") and not drops
+        self._removing = False
+        self._borrowed: list[Any] = []
+        sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]
+        self._width, self._hidden = max(sizes), _hidden(model)
+        self._depth = 2 * max(len(self.layers), 1)
+        require(
+            self._may_weigh or bool(self.layers),
+            "Expected a model with an `edge_weight` argument or torch_geometric message passing layers",
+            got=f"{type(model).__name__}, in which no layer can be masked",
+        )
+
+    def __enter__(self) -> Predictor:
+        stack = _session(self.model, self.device, self._origin)
+        stack.__enter__()
+        self._borrowed.append(stack)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._borrowed.pop().__exit__(*error)
+
+    # -- the graph as it is ---------------------------------------------------------------------------------
+
+    def predict(self, pack: Pack) -> Tensor:
+        """Probabilities on the graphs as they are; the first time, it is found out what the model is."""
+        pack = pack.to(self.device)
+        with torch.no_grad():
+            rows = self._call(pack, pack.dense(), pack.edge_index, None, None)
+        if self.findings is None:
+            self.findings = Findings(
+                outputs.settle(rows, self.output), self._reads_weights(pack), self._reads_sparse(pack, rows)
+            )
+        return outputs.probabilities(rows, self.findings.output)
+
+    def _reads_weights(self, pack: Pack) -> bool:
+        """Whether the output depends on `edge_weight`: some models take one and drop it."""
+        if not self._may_weigh or not self.layers:
+            return self._may_weigh
+        weight = torch.ones(pack.edge_index.size(1), device=self.device, requires_grad=True)
+        rows = self._call(pack, pack.dense(), pack.edge_index, weight, None)
+        return rows.requires_grad and torch.autograd.grad(rows.sum(), weight, allow_unused=True)[0] is not None
+
+    def _reads_sparse(self, pack: Pack, rows: Tensor) -> bool:
+        """Whether the output is the same when wide features are read by their non-zero entries."""
+        if pack.x.size(1) < WIDE:
+            return False
+        sparse = pack.sparse or sparse_features([pack.x], [pack.x.nonzero()])
+        with torch.no_grad():
+            quick = self._call(replace(pack, sparse=sparse), sparse.value, pack.edge_index, None, None)
+        return torch.allclose(quick, rows, atol=1e-4)
+
+    def predict_nodes(self, whole: Pack, nodes: Tensor) -> Tensor:
+        """Probabilities of many nodes of one graph in one pass."""
+        return self.predict(replace(whole, targets=nodes[:, None], keys=nodes[:, None]))
+
+    def propagations(self, pack: Pack) -> int:
+        """How often messages are passed in one run of the model; a layer may do so several times."""
+        count: list[int] = []
+        with ExitStack() as stack, torch.no_grad():
+            for layer in self.layers:
+                stack.callback(layer.register_propagate_forward_pre_hook(lambda *_: count.append(1)).remove)
+            self._call(pack, pack.dense(), pack.edge_index, None, None)
+        return len(count)
+
+    def embed(self, pack: Pack) -> Tensor:
+        """The states of each node after every message passing layer, side by side [N, width], or `x`."""
+        states: list[Tensor] = []
+
+        def keep(layer: torch.nn.Module, inputs: tuple[Any, ...], out: Any) -> None:
+            state = out[0] if isinstance(out, tuple) else out
+            if isinstance(state, Tensor) and state.size(0) == pack.x.size(0):
+                states.append(state.detach().flatten(1))
+
+        with ExitStack() as stack, torch.no_grad():
+            for layer in self.layers:
+                stack.callback(layer.register_forward_hook(keep).remove)
+            self._call(pack, pack.dense(), pack.edge_index, None, None)
+        return torch.cat(states, 1) if states else pack.dense()
+
+    # -- the graph with elements gone, or half there ----------------------------------------------------------
+
+    def hard(self, pack: Pack, states: Tensor) -> Tensor:
+        """Probabilities on graphs in which only the units with a state [units, bool] are there.
+
+        An edge that is not there is not in `edge_index`, so degrees and attention are computed anew; a feature
+        entry that is not there is 0.
+        """
+        states = pack.units.with_fixed(states)
+        with torch.no_grad():
+            x = self._features(pack, pack.units.entries.present(states))
+            there = pack.units.edges.present(states)
+            stay = None if there is None else there.nonzero().flatten()
+            edge_index = pack.edge_index if stay is None else pack.edge_index[:, stay]
+            self._removing = True  # a removal inside `soft` must not see the soft masks
+            try:
+                return outputs.probabilities(self._call(pack, x, edge_index, None, stay), self._known.output)
+            finally:
+                self._removing = False
+
+    @contextmanager
+    def soft(self, pack: Pack, *, messages: bool = False) -> Iterator[Callable[[Tensor], Tensor]]:
+        """A function from soft states of units [units] in [0, 1] to probabilities, differentiable in the states.
+
+        States are edge weights, A ⊙ M, where the model takes them; `messages=True` scales messages all the same,
+        because a layer that normalises by weighted degree does not see a common factor and has no slope at 0.
+        """
+        by_weight = self._known.reads_weights and not (messages and self.layers)
+        edges, entries = pack.units.edges.reader(), pack.units.entries.reader()
+        weight: list[Tensor | None] = []
+
+        def probabilities(states: Tensor) -> Tensor:
+            states = pack.units.with_fixed(states)
+            x = self._features(pack, entries(states))
+            weight[:] = [edges(states)]
+            soft = weight[0] if by_weight else None
+            return outputs.probabilities(self._call(pack, x, pack.edge_index, soft, None), self._known.output)
+
+        if by_weight or not pack.units.edges.some:
+            yield probabilities
+        else:
+            soft_messages = masked_messages(
+                self.layers, pack.edge_index, lambda: None if self._removing else weight[0], pack.x.size(0)
+            )
+            with soft_messages:
+                yield probabilities
+
+    @property
+    def _known(self) -> Findings:
+        assert self.findings is not None, "predict comes first"
+        return self.findings
+
+    def _features(self, pack: Pack, there: Tensor | None) -> Tensor:
+        """The features with entries scaled [N, d], or only the values of their non-zero entries [F]."""
+        if pack.sparse is not None:
+            value = pack.sparse.value if there is None else pack.sparse.value * there
+            return value if self._known.reads_sparse else pack.dense(value)
+        if there is None:
+            return pack.x
+        scale = torch.ones_like(pack.x).index_put((pack.entry_row, pack.entry_column), there.to(pack.x.dtype))
+        return pack.x * scale
+
+    def _call(self, pack: Pack, x: Tensor, edge_index: Tensor, soft: Tensor | None, stay: Tensor | None) -> Tensor:
+        arguments: dict[str, Any] = {
+            name: value if kind != "edge" or stay is None else value[stay]
+            for name, (kind, value) in pack.extras.items()
+        }
+        if soft is not None:
+            known = arguments.get("edge_weight")
+            arguments["edge_weight"] = soft if known is None else known * soft
+        if not pack.targets.size(1):
+            arguments |= {"batch": pack.batch, "batch_size": pack.num_instances}
+        hooks: AbstractContextManager[None] = nullcontext()
+        if x.dim() == 1:
+            values, sparse, x = x, pack.sparse, pack.x
+            assert sparse is not None
+            hooks = read_sparse(self.model, x, lambda weight: _product(sparse, values, weight))
+        with hooks:
+            rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level, pack.num_instances)
+        if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":
+            bad = int((~torch.isfinite(rows)).any(1).nonzero()[0])
+            raise CF2Error("Expected finite model outputs", got=f"NaN or infinity for {self.level} {pack.key(bad)}")
+        return rows
+
+    def cost(self, nodes: Any, edges: Any) -> Any:
+        """About how many floats one pass keeps for graphs of this size, numbers or tensors; chunks are sized by it."""
+        narrow = self.findings is not None and self.findings.reads_sparse
+        width = self._hidden if narrow else self._width
+        return nodes * (width + self._depth * self._hidden) + edges * self._depth * self._hidden
+
+
+def _product(entries: SparseFeatures, values: Tensor, weight: Tensor) -> Tensor:
+    """features @ weight, from the non-zero entries."""
+    return embedding_bag(
+        entries.column,
+        weight.contiguous(),
+        entries.ptr,
+        mode="sum",
+        per_sample_weights=values,
+        include_last_offset=True,
+    )
+
+
+def _device(name: torch.device | str) -> torch.device:
+    """The device of that name, if torch knows it and has it here."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ValueError, NotImplementedError) as error:
+        raise CF2Error("Expected a device that torch has here", got=f"{str(name)!r} ({error})") from error
+    return device
+
+
+def _hidden(model: torch.nn.Module) -> int:
+    """The widest output of any weight matrix: what an activation of one node takes."""
+    return max([p.size(0) for p in model.parameters() if p.dim() > 1] or [16])
+
+
+@contextmanager
+def _session(model: torch.nn.Module, device: torch.device, origin: torch.device) -> Iterator[None]:
+    with single_thread(), borrowed(model):
+        if device != origin:
+            model.to(device)
+        try:
+            yield
+        finally:
+            if device != origin:
+                model.to(origin)

@@ -1,0 +1,265 @@
+"""What an explanation is made of: units, and the elements of the graph that each of them governs.
+
+An *element* is an edge column of the packed graph or an entry of its features. A *unit* is what can be chosen or not:
+an undirected edge governs its two columns and their duplicates, a feature unit one entry, a node everything at it.
+Units govern elements many to many: an element stays if *every* unit that governs it does. An element without a
+unit, such as a self-loop, is left alone. A new kind of unit is one `UnitKind` in the table below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cf2.core.graph import Instance
+from cf2.errors import CF2Error, unknown_name
+
+
+class Rows(NamedTuple):
+    """The units of one kind in one instance, and what they govern."""
+
+    ids: Tensor  # [u, 2], in the user's ids
+    edges: Tensor  # [2, ·], pairs of an edge column and a unit
+    entries: Tensor  # [2, ·], pairs of a feature entry and a unit
+
+
+@dataclass(frozen=True)
+class UnitKind:
+    """A kind of unit by name. `rows(instance, entries)` gives its units; `entries` [f, 2] are those that are not 0.
+
+    `features` says whether units of this kind govern feature entries; without any, entries need not be listed.
+    """
+
+    name: str
+    rows: Callable[[Instance, Tensor], Rows]
+    features: bool = False
+
+
+def _edges(instance: Instance, entries: Tensor) -> Rows:
+    """Both directions of an undirected edge, and all its duplicates, are one unit; self-loops are none."""
+    tail, head = instance.edge_index.numpy()
+    nodes = len(instance.node_ids)
+    code = tail * nodes + head if instance.directed else np.minimum(tail, head) * nodes + np.maximum(tail, head)
+    proper = np.flatnonzero(tail != head)
+    _, first, unit = np.unique(code[proper], return_index=True, return_inverse=True)
+    pairs = instance.node_ids.numpy()[instance.edge_index.numpy()[:, proper[first]]].T
+    ids = np.ascontiguousarray(pairs if instance.directed else np.sort(pairs, 1))
+    return Rows(torch.from_numpy(ids), torch.from_numpy(np.stack([proper, unit.reshape(-1)])), _NO_PAIRS)
+
+
+def _features(instance: Instance, entries: Tensor) -> Rows:
+    """Every entry that is not 0 is a unit."""
+    ids = torch.stack([instance.node_ids[entries[:, 0]], entries[:, 1]], 1)
+    return Rows(ids, _NO_PAIRS, torch.arange(len(entries)).repeat(2, 1))
+
+
+def _node_features(instance: Instance, entries: Tensor) -> Rows:
+    """All entries of a node are one unit."""
+    nodes, unit = torch.unique(entries[:, 0], return_inverse=True)
+    ids = torch.stack([instance.node_ids[nodes], torch.full_like(nodes, -1)], 1)
+    return Rows(ids, _NO_PAIRS, torch.stack([torch.arange(len(entries)), unit]))
+
+
+def _columns(instance: Instance, entries: Tensor) -> Rows:
+    """All entries of a column are one unit."""
+    columns, unit = torch.unique(entries[:, 1], return_inverse=True)
+    ids = torch.stack([torch.full_like(columns, -1), columns], 1)
+    return Rows(ids, _NO_PAIRS, torch.stack([torch.arange(len(entries)), unit]))
+
+
+_NO_PAIRS = torch.zeros((2, 0), dtype=torch.long)
+KINDS: dict[str, UnitKind] = {
+    kind.name: kind
+    for kind in (
+        UnitKind("edges", _edges),
+        UnitKind("features", _features, features=True),
+        UnitKind("node_features", _node_features, features=True),
+        UnitKind("columns", _columns, features=True),
+    )
+}
+
+
+def unit_kinds(names: Sequence[str]) -> tuple[UnitKind, ...]:
+    """The kinds of those names, or an error with the nearest name."""
+    for name in names:
+        if name not in KINDS:
+            raise unknown_name("`units`", name, KINDS)
+    return tuple(KINDS[name] for name in names)
+
+
+def register_unit_kind(kind: UnitKind) -> UnitKind:
+    """Have `units=` know another kind of unit; one name means one kind."""
+    if kind.name in KINDS:
+        raise CF2Error("Expected a new name for a kind of unit", got=f"{kind.name!r}, which is taken")
+    KINDS[kind.name] = kind
+    return kind
+
+
+class Governors(NamedTuple):
+    """Which units govern the elements of one sort: the first unit of each (-1: none), and further pairs."""
+
+    first: Tensor  # [elements]
+    further: Tensor  # [2, ·], pairs of an element and a unit
+    ptr: Tensor  # [B + 1], the further pairs of each instance
+    some: bool  # whether any element has a unit, and
+    every: bool  # whether all have; known once for all that is taken from a pack
+
+    def present(self, states: Tensor) -> Tensor | None:
+        """Which elements are there, given which units are [units]: bool, or soft in [0, 1]; None: all of them."""
+        return self.reader()(states)
+
+    def reader(self) -> Callable[[Tensor], Tensor | None]:
+        """`present` as a function that does only once what does not depend on the states."""
+        if not self.some:
+            return lambda states: None
+        place = self.first if self.every else self.first.clamp(min=0)
+        governed = None if self.every else self.first >= 0
+        element, unit = self.further
+
+        def read(states: Tensor) -> Tensor:
+            hard = states.dtype == torch.bool
+            there = states[place]
+            if governed is not None:
+                there = torch.where(governed, there, True if hard else 1.0)
+            if not len(element):
+                return there
+            if hard:
+                return there.index_put((element[~states[unit]],), there.new_tensor(False))
+            return there.scatter_reduce(0, element, states[unit], "prod")
+
+        return read
+
+    def to(self, device: torch.device | str) -> Governors:
+        """The same on a device."""
+        tensors = {name: getattr(self, name).to(device) for name in ("first", "further", "ptr")}
+        return self._replace(**tensors)
+
+    def take(
+        self, places: Tensor, owner: Tensor, shift: Tensor, further: tuple[Tensor, Tensor], moved: Tensor
+    ) -> Governors:
+        """The governors of elements `places` of instances `owner`; units move by `shift`, elements by `moved`.
+
+        `further` are the rows of the pairs to take, and their new pointer.
+        """
+        first = self.first[places]
+        if self.some:
+            new = first + shift[owner]
+            first = new if self.every else torch.where(first < 0, first, new)
+        rows, ptr = further
+        pairs = self.further
+        if len(pairs[0]):
+            mine = _owners(ptr)
+            pairs = pairs[:, rows] + torch.stack([moved[mine], shift[mine]])
+        return Governors(first, pairs, ptr, self.some, self.every)
+
+
+def _owners(ptr: Tensor) -> Tensor:
+    return torch.repeat_interleave(ptr.diff())
+
+
+@dataclass(frozen=True, eq=False)
+class InstanceUnits:
+    """The units of one instance, all kinds one after the other, in the user's ids."""
+
+    names: tuple[str, ...]
+    kind: Tensor  # [u], the place of each unit's kind in `names`
+    ids: Tensor  # [u, 2]
+    entries: Tensor  # [f, 2], the feature entries that are elements: local row and column
+    edges: tuple[Tensor, Tensor]  # first unit of each edge column [e]; further pairs [2, ·]
+    features: tuple[Tensor, Tensor]  # the same of each entry
+
+    @property
+    def count(self) -> int:
+        return len(self.kind)
+
+
+def units_of(instance: Instance, kinds: Sequence[UnitKind]) -> InstanceUnits:
+    """The units of an instance and what each of them governs."""
+    entries = instance.x.nonzero() if any(kind.features for kind in kinds) else _NO_PAIRS.t()
+    rows = [kind.rows(instance, entries) for kind in kinds]
+    starts = np.cumsum([0, *(len(row.ids) for row in rows)]).tolist()
+    shift = [torch.tensor([[0], [start]]) for start in starts[:-1]]
+    return InstanceUnits(
+        names=tuple(kind.name for kind in kinds),
+        kind=torch.repeat_interleave(torch.tensor([len(row.ids) for row in rows])),
+        ids=torch.cat([row.ids for row in rows]),
+        entries=entries,
+        edges=_governed(torch.cat([r.edges + s for r, s in zip(rows, shift)], 1), instance.edge_index.size(1)),
+        features=_governed(torch.cat([r.entries + s for r, s in zip(rows, shift)], 1), len(entries)),
+    )
+
+
+def _governed(pairs: Tensor, elements: int) -> tuple[Tensor, Tensor]:
+    """Pairs of an element and a unit as the first unit of every element, and the pairs that are left."""
+    first = torch.full((elements,), -1, dtype=torch.long)
+    order = pairs[0].argsort(stable=True)
+    pairs = pairs[:, order]
+    again = torch.cat([pairs[0, :1] < 0, pairs[0, 1:] == pairs[0, :-1]])
+    first[pairs[0, ~again]] = pairs[1, ~again]
+    return first, pairs[:, again]
+
+
+FLAGS = ("selectable", "required", "fixed")
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The units of all instances of a pack; those of instance b are `ptr[b]` to `ptr[b + 1]`.
+
+    Flags are None where they hold for no unit (`selectable`: for all). A unit that is not `selectable` is never
+    chosen; a `required` one always is; one that is `fixed` is left alone: it is there under every intervention.
+    """
+
+    ptr: Tensor  # [B + 1]
+    edges: Governors
+    entries: Governors
+    selectable: Tensor | None = None  # [units] bool
+    required: Tensor | None = None  # [units] bool
+    fixed: Tensor | None = None  # [units] bool
+
+    @property
+    def count(self) -> int:
+        """How many units there are."""
+        return int(self.ptr[-1])
+
+    @property
+    def counts(self) -> Tensor:
+        """How many units each instance has, [B]."""
+        return self.ptr.diff()
+
+    @property
+    def owner(self) -> Tensor:
+        """The instance of every unit."""
+        return _owners(self.ptr)
+
+    def admissible(self, chosen: Tensor) -> Tensor:
+        """A choice [units, bool] with what must not be chosen left out, and what must be put in."""
+        for forbidden in (None if self.selectable is None else ~self.selectable, self.fixed):
+            chosen = chosen if forbidden is None else chosen & ~forbidden
+        return chosen if self.required is None else chosen | self.required
+
+    def admissible_mask(self, mask: Tensor) -> Tensor:
+        """The same for soft masks in [0, 1]; a unit without a choice gets no gradient."""
+        for forbidden in (None if self.selectable is None else ~self.selectable, self.fixed):
+            mask = mask if forbidden is None else torch.where(forbidden, 0.0, mask)
+        return mask if self.required is None else torch.where(self.required, 1.0, mask)
+
+    def with_fixed(self, states: Tensor) -> Tensor:
+        """States of units [units], bool or soft, with those that are left alone there."""
+        return states if self.fixed is None else torch.where(self.fixed, torch.ones_like(states), states)
+
+    def to(self, device: torch.device | str) -> Units:
+        """The same on a device."""
+        flags = {name: getattr(self, name) for name in FLAGS}
+        return replace(
+            self,
+            ptr=self.ptr.to(device),
+            edges=self.edges.to(device),
+            entries=self.entries.to(device),
+            **{name: value.to(device) for name, value in flags.items() if value is not None},
+        )

@@ -1,0 +1,162 @@
+"""What every method gets, what it gives back, and all that it says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from cf2.core.graph import Instance
+from cf2.core.packing import Pack
+from cf2.core.predictor import Predictor
+from cf2.core.units import InstanceUnits
+from cf2.errors import CF2Error, require, require_number, unknown_name
+from cf2.verify.criterion import Criterion
+from cf2.verify.question import QUESTIONS, Test
+from cf2.verify.search import Choice, Search, search
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Instances that are explained together: packed, with what the model says of each and what is asked."""
+
+    predictor: Predictor
+    instances: Sequence[Instance]
+    tables: Sequence[InstanceUnits]  # the units of each instance in the user's ids
+    pack: Pack
+    outputs: Tensor  # [B, classes], probabilities on the graphs as they are
+    criterion: Criterion
+    tests: tuple[Test, ...] = QUESTIONS["why"]
+    seed: int | None = None
+    trained: Any = None  # what the method needs beside the model: see `Method.needs`
+
+    @property
+    def num_instances(self) -> int:
+        """B, the number of instances."""
+        return self.pack.num_instances
+
+    def take(self, rows: Tensor) -> Problem:
+        """Some of the instances, which may repeat."""
+        places = rows.tolist()
+        return replace(
+            self,
+            instances=[self.instances[place] for place in places],
+            tables=[self.tables[place] for place in places],
+            pack=self.pack.take(rows),
+            outputs=self.outputs[rows],
+            criterion=self.criterion.take(rows),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """What a method says of the units of a problem: a score each [units], higher is more important, and a choice."""
+
+    scores: Tensor
+    choice: Choice
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method, and everything that other code must know of it.
+
+    Attributes
+    ----------
+    name, title, summary : str
+        What it is called on the command line and in tables, and one sentence about it.
+    settings : type
+        A frozen dataclass that checks itself. A field `k` means that the method can be asked for a fixed size.
+    rank : callable
+        (problem, settings) -> Ranking.
+    units : tuple of str or None
+        The kinds of unit that it can score; None: all.
+    searches : bool
+        Whether it looks for a set that passes the tests by itself.
+    draws : bool
+        Whether its scores are drawn at random, so that a comparison gives it a seed.
+    needs : str
+        What must be handed over as `trained`: ``"nothing"``; ``"training"``, what `fit` makes; ``"truth"``, the true
+        edges by key.
+    fit : callable or None
+        (problems, settings, seed) -> Trained, for methods that are trained first.
+    paper : tuple of str
+        Which of the paper's constants of a data set are settings of it: ``k``, ``lam``, ``threshold``.
+    """
+
+    name: str
+    title: str
+    summary: str
+    settings: type
+    rank: Callable[[Problem, Any], Ranking]
+    units: tuple[str, ...] | None = None
+    searches: bool = False
+    draws: bool = False
+    needs: Literal["nothing", "training", "truth"] = "nothing"
+    fit: Callable[..., Any] | None = None
+    paper: tuple[str, ...] = ()
+
+    def make_settings(self, given: Mapping[str, Any]) -> Any:
+        """The frozen settings, or an error that names the unknown or missing one."""
+        known = {f.name: f for f in fields(self.settings)}
+        for name in given:
+            if name not in known:
+                raise unknown_name(f"a setting of method {self.name!r}", name, known)
+        for name, item in known.items():
+            if name not in given and item.default is MISSING and item.default_factory is MISSING:
+                raise CF2Error(f"Expected the setting `{name}` of method {self.name!r}", got="none")
+        return self.settings(**given)
+
+    def check_units(self, units: Sequence[str]) -> None:
+        """Refuse kinds of unit that the method cannot score."""
+        wrong = [] if self.units is None else [name for name in units if name not in self.units]
+        require(
+            not wrong,
+            f"Expected units of the kinds that method {self.name!r} scores, {', '.join(self.units or ())}",
+            got=", ".join(wrong),
+            do="Ask for those, or use another method.",
+        )
+
+
+def settings_dict(settings: Any) -> dict[str, Any]:
+    """Frozen settings as plain values."""
+    return asdict(settings)
+
+
+def check_choice(k: int | None, threshold: float | None) -> None:
+    """At most one of a fixed size and a threshold; with neither, `choose` takes the threshold 0.5."""
+    require(
+        k is None or threshold is None,
+        "Expected either a size `k` or a `threshold`, and not both",
+        got=f"k={k}, threshold={threshold}",
+    )
+    if k is not None:
+        require_number("k", k, 1, integer=True)
+    if threshold is not None:
+        require_number("threshold", threshold, 0, 1)
+
+
+def choose(scores: Tensor, pack: Pack, *, k: int | None = None, threshold: float | None = None) -> Tensor:
+    """The k best units of every instance (ties: the first), or all above a threshold (0.5 without either)."""
+    may = pack.units.admissible(torch.ones_like(scores, dtype=torch.bool))
+    scores = scores.masked_fill(~may, float("-inf"))
+    best = scores > (0.5 if threshold is None else threshold) if k is None else rank_within(scores, pack) < k
+    return pack.units.admissible(best)
+
+
+def rank_within(scores: Tensor, pack: Pack) -> Tensor:
+    """The place of every unit in the ranking of its own instance, 0 for the best."""
+    owner = pack.units.owner
+    by_score = scores.argsort(descending=True, stable=True)
+    order = by_score[owner[by_score].argsort(stable=True)]
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order), device=order.device) - pack.units.ptr[:-1][owner]
+    return rank
+
+
+def search_from(problem: Problem, ranking: Ranking, settings: Search) -> Ranking:
+    """The smallest set that passes the tests, searched from a method's scores."""
+    found = search(problem.predictor, problem.pack, problem.criterion, problem.tests, ranking.scores, settings)
+    return Ranking(ranking.scores, replace(found, evaluations=ranking.choice.evaluations + found.evaluations))

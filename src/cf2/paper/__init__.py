@@ -1,0 +1,1 @@
+"""The paper: its data sets, base models, their training and weights, and the experiments on them."""

@@ -1,0 +1,194 @@
+"""Where raw files are found, whether they are intact, and the processed form that makes a second load fast.
+
+Raw files are only ever read from the data root, which may be read-only. Downloads and processed files go to
+the cache directory. A processed file is named after the contents of the raw files, so that it is never stale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import platformdirs
+import pooch
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+from torch_geometric.data import Data
+
+from cf2.errors import CF2Error, require
+from cf2.runs.whole_files import write_bytes
+
+FORMAT = 2  # part of the name of each processed file; raise it when their contents change meaning
+PER_EDGE = ("truth", "bond")  # what a graph may hold for each of its edges
+
+
+def cache_directory() -> Path:
+    """The directory that the system keeps for caches: on Linux `$XDG_CACHE_HOME/cf2`, or `~/.cache/cf2`."""
+    return platformdirs.user_cache_path("cf2")
+
+
+def data_root(root: str | Path | None) -> Path:
+    """The directory of the raw files: the argument, else `CF2_DATA`, else the cache directory."""
+    if root is None:
+        root = os.environ.get("CF2_DATA") or cache_directory()
+    return Path(root).expanduser()
+
+
+def raw_directory(
+    root: str | Path | None,
+    family: str,
+    name: str,
+    files: Sequence[str],
+    digests: Mapping[str, str],
+    urls: Callable[[], Sequence[str]],
+) -> Path:
+    """Find the directory that holds all the raw files, intact; download them to the cache if none is anywhere.
+
+    Parameters
+    ----------
+    root : str, Path or None
+        Where to look first; see `data_root`.
+    family, name : str
+        The collection of torch_geometric (`TUDataset`, `Planetoid`) and the set in it.
+    files : sequence of str
+        The names of the raw files.
+    digests : mapping of str to str
+        The SHA-256 of each file for which it is known.
+    urls : callable
+        Gives the addresses to download from: of each file, or of one archive `name.zip` that holds them in `name/`.
+
+    Returns
+    -------
+    Path
+        The directory of the raw files.
+    """
+    plain = name.translate(str.maketrans("", "", "._-"))
+    require(plain.isalnum(), f"Expected the name of a set of {family}", got=repr(name))
+    places = [data_root(root) / family / name / "raw", data_root(root) / name / "raw"]
+    cached = cache_directory() / family / name / "raw"
+    for place in [*places, cached]:
+        missing = [file for file in files if not (place / file).is_file()]
+        if not missing:
+            _verify(place, digests)
+            return place
+        if len(missing) < len(files):
+            raise CF2Error(
+                f"Expected the raw file {place / missing[0]} of {name}, and it is missing",
+                do=f"Put it there, or delete {place} so that all of them are downloaded again.",
+            )
+    try:
+        _download(urls(), cached, name, files, digests)
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise CF2Error(
+            f"Expected the raw file {places[0] / files[0]} of {name}; it is missing "
+            f"and could not be downloaded ({error})",
+            do=f"Put the raw files of torch_geometric's {family} into {places[0]}, "
+            f"or set CF2_DATA (--data-root) to the directory that holds {family}/{name}/raw.",
+        ) from error
+    return cached
+
+
+def _download(urls: Sequence[str], cached: Path, name: str, files: Sequence[str], digests: Mapping[str, str]) -> None:
+    """Make the directory `cached` with files that are all there and intact, or leave nothing behind."""
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    log = pooch.get_logger()
+    level = log.level
+    log.setLevel("ERROR")  # it would report every file on stderr
+    try:
+        with tempfile.TemporaryDirectory(dir=cache_directory()) as folder:
+            for url in urls:
+                file = url.rpartition("/")[2]
+                if file.endswith(".zip"):
+                    pooch.retrieve(url, None, fname=file, path=folder, processor=pooch.Unzip(extract_dir="."))
+                else:
+                    pooch.retrieve(url, digests.get(file), fname=f"{name}/{file}", path=folder)
+            raw = Path(folder) / name
+            faults = [file for file in files if not (raw / file).is_file()] or _damaged(raw, digests)
+            if faults:  # an archive has no known SHA-256 of its own
+                raise ValueError(f"{faults[0]} is damaged or missing in what {urls[0]} gave")
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(raw, cached)
+    finally:
+        log.setLevel(level)
+
+
+def _verify(directory: Path, digests: Mapping[str, str]) -> None:
+    """Compare each file with its known SHA-256, and name the first that differs."""
+    for file in _damaged(directory, digests):
+        path = directory / file
+        raise CF2Error(
+            f"Expected {path} to have SHA-256 {digests[file][:16]}…",
+            got=f"{_digest(path)[:16]}… ({path.stat().st_size} bytes)",
+            do="The file is corrupted or truncated: delete it and get it again.",
+        )
+
+
+def _damaged(directory: Path, digests: Mapping[str, str]) -> list[str]:
+    return [file for file, expected in digests.items() if _digest(directory / file) != expected]
+
+
+def processed(
+    name: str, directory: Path, files: Sequence[str], make: Callable[[], dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """The tensors that `make` gives, kept in the cache from the first time on."""
+    key = hashlib.sha256("".join(_digest(directory / file) for file in files).encode()).hexdigest()[:16]
+    path = cache_directory() / "processed" / f"{name}-{FORMAT}-{key}.safetensors"
+    if path.is_file():
+        try:
+            stored: dict[str, Tensor] = load_file(path)
+            return stored
+        except SafetensorError:
+            path.unlink()  # ours, and broken: make it again
+    tensors = make()
+    with suppress(CF2Error):  # no place to keep them: the next load is slow, but this one is right
+        write_bytes(path, save(tensors))
+    return tensors
+
+
+def pack(graphs: Sequence[Data]) -> dict[str, Tensor]:
+    """Lay graphs end to end; features are kept as coordinates because they are mostly zeros."""
+    x = torch.cat([graph.x for graph in graphs])
+    filled = x.nonzero().t().contiguous()
+    tensors = {
+        "shape": torch.tensor(x.shape),
+        "filled": filled,
+        "values": x[filled[0], filled[1]],
+        "edge_index": torch.cat([graph.edge_index for graph in graphs], dim=1),
+        "y": torch.cat([graph.y.view(-1) for graph in graphs]),
+        "nodes": torch.tensor([graph.num_nodes for graph in graphs]),
+        "edges": torch.tensor([graph.edge_index.shape[1] for graph in graphs]),
+    }
+    for name in PER_EDGE:
+        if name in graphs[0]:
+            tensors[name] = torch.cat([graph[name] for graph in graphs])
+    return tensors
+
+
+def unpack(tensors: Mapping[str, Tensor]) -> list[Data]:
+    """The graphs that `pack` laid end to end, each with tensors of its own."""
+    x = torch.zeros(tensors["shape"].tolist())
+    x[tensors["filled"][0], tensors["filled"][1]] = tensors["values"].to(x.dtype)
+    nodes, edges = tensors["nodes"].tolist(), tensors["edges"].tolist()
+    labels = torch.split(tensors["y"], nodes if len(nodes) == 1 else [1] * len(nodes))
+    parts = zip(torch.split(x, nodes), torch.split(tensors["edge_index"], edges, dim=1), labels)
+    graphs = [Data(x=a.clone(), edge_index=b.contiguous(), y=c.clone()) for a, b, c in parts]
+    for name in PER_EDGE:
+        if name in tensors:
+            for graph, part in zip(graphs, torch.split(tensors[name], edges)):
+                graph[name] = part.clone()
+    return graphs
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise CF2Error(f"Expected to read {path}", got=error.strerror or error) from error

@@ -1,0 +1,182 @@
+"""The whole paper in one call: runs that can be killed and resumed, then tables and figures on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cf2.errors import CF2Error, require, require_number, unknown_name
+from cf2.methods import registry
+from cf2.paper.experiments import pictures
+from cf2.paper.experiments import published as paper
+from cf2.paper.experiments import rows as rows_of
+from cf2.paper.experiments.published import COLUMNS, FIGURES, TABLES, Column
+from cf2.paper.experiments.reproduction import BaseSeed, Progress, Reproduction
+from cf2.report.tables import write_files
+from cf2.runs import engines
+from cf2.runs.manifest import as_json, versions
+from cf2.runs.whole_files import PARTIAL, write_json, writing
+
+LARGEST = 64 << 20  # bytes of the largest data set, CiteSeer with its features
+
+OURS = {"runs", "models", "figures", "tables", "rows.json", "about.json"}
+
+
+def reproduce(
+    out: str | Path,
+    *,
+    tables: Sequence[str] | None = None,
+    figures: Sequence[str] | None = None,
+    datasets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    seeds: int = 1,
+    root: str | Path | None = None,
+    resume: bool = False,
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Fill the paper's tables and figures and write them to `out`; without a choice, all of them.
+
+    With one seed the shipped base models are explained and intervals are over instances. With more, that many
+    base models are trained for each data set, and rows hold the mean over them and its 95 % interval.
+    `progress(label, done, total)` is told of every cell. Data sets that are not there are named in `missing`.
+    """
+    require_number("seeds", seeds, 1, integer=True)
+    chosen_tables = _choose("table", tables, TABLES, [] if figures is not None else TABLES)
+    chosen_figures = _choose("figure", figures, FIGURES, [] if tables is not None else FIGURES)
+    names = _choose("data set", datasets, [*(c.name for c in COLUMNS), "mutag"], None)
+    chosen_methods = _methods(methods)
+    out = Path(out)
+    _occupy(out, resume)
+    cells = Reproduction(out, root, engine, workers, address, progress)
+    bases: list[BaseSeed] = [None] if seeds == 1 else list(range(seeds))
+    started = datetime.now(UTC)
+    columns = [column for column in COLUMNS if names is None or column.name in names]
+    cells.total = _count(cells, chosen_tables, chosen_figures, columns, chosen_methods, bases)
+    with engines.ready(engine, workers=workers, address=address, size=LARGEST):
+        rows = _rows(cells, chosen_tables, columns, names, chosen_methods, bases)
+        drawn, files = _figures(cells, chosen_figures, columns, bases)
+    result = as_json({"rows": rows, "figures": drawn, "files": files, "missing": cells.missing})
+    about = _about(cells, started, seeds)
+    _write(out, result, about)
+    return result | {"about": about}
+
+
+def _rows(
+    cells: Reproduction,
+    tables: Sequence[str],
+    columns: Sequence[Column],
+    names: Sequence[str] | None,
+    methods: Sequence[str],
+    bases: Sequence[BaseSeed],
+) -> list[dict[str, Any]]:
+    known = rows_of.dataset_names(columns)
+    rows: list[dict[str, Any]] = []
+    if "datasets" in tables:
+        rows += rows_of.datasets_rows(cells, [n for n in paper.DATASETS if names is None or n in {*known, *names}])
+    if "mutag" in tables and (names is None or "mutag" in names):
+        rows += rows_of.mutag_rows(cells)
+    if "accuracy" in tables:
+        rows += rows_of.accuracy_rows(cells, known, bases)
+    needed = [table for table in ("causal", "truth") if table in tables]
+    if "correlation" in tables and "truth" not in needed:
+        needed.append("truth")
+    if needed:
+        filled = rows_of.method_rows(cells, columns, methods, bases, needed)
+        rows += [row for row in filled if row["table"] in tables]
+        if "correlation" in tables:
+            rows += rows_of.correlation_rows(filled, [column for column in columns if column.truth])
+    return sorted(rows, key=lambda row: TABLES.index(row["table"]))
+
+
+def _figures(
+    cells: Reproduction, figures: Sequence[str], columns: Sequence[Column], bases: Sequence[BaseSeed]
+) -> tuple[dict[str, Any], list[str]]:
+    drawn: dict[str, Any] = {}
+    files: list[str] = []
+    if "alpha" in figures:
+        mine = [column for column in columns if column.name in paper.ALPHA_COLUMNS]
+        drawn["alpha"] = pictures.alpha_rows(cells, mine, bases)
+        files += pictures.draw_alpha(drawn["alpha"], cells.out / "figures")
+    if "cases" in figures:
+        mine = [column for column in columns if column.truth]
+        drawn["cases"], names = pictures.draw_cases(cells, mine, bases[0])
+        files += names
+    return drawn, files
+
+
+def _count(
+    cells: Reproduction,
+    tables: Sequence[str],
+    figures: Sequence[str],
+    columns: Sequence[Column],
+    methods: Sequence[str],
+    bases: Sequence[BaseSeed],
+) -> int:
+    """How many cells there are to fill, for the progress bar; those of missing data do not count."""
+    wanted = {"causal", "truth", "correlation"} & set(tables)
+    explained = [column for column in columns if wanted and (column.truth or "causal" in tables)]
+    filled = sum(column.allows(m) for column in explained if _there(cells, column, bases) for m in methods)
+    alphas = [c for c in columns if "alpha" in figures and c.name in paper.ALPHA_COLUMNS and _there(cells, c, bases)]
+    cases = [column for column in columns if "cases" in figures and column.truth and _there(cells, column, bases)]
+    per_base = filled + len(paper.ALPHAS) * len(alphas)
+    return len(bases) * per_base + len(paper.CASES) * len(cases)
+
+
+def _there(cells: Reproduction, column: Column, bases: Sequence[BaseSeed]) -> bool:
+    return cells.source(column.dataset, bases[0]) is not None
+
+
+def _about(cells: Reproduction, started: datetime, seeds: int) -> dict[str, Any]:
+    """When and with what; and seconds an explanation, where what was resumed keeps the time it took then."""
+    cost = [{"dataset": d, "method": m, "seconds": seconds} for (d, m), seconds in sorted(cells.seconds.items())]
+    return {
+        "date": started.isoformat(timespec="seconds"),
+        "seconds": round((datetime.now(UTC) - started).total_seconds(), 1),
+        "base_models": "shipped" if seeds == 1 else f"{seeds} trained, seeds 0 to {seeds - 1}",
+        "engine": cells.engine,
+        "versions": versions(),
+        "cost": cost,
+    }
+
+
+def _choose(kind: str, given: Sequence[str] | None, known: Sequence[str], default: Sequence[str] | None) -> Any:
+    if given is None:
+        return default
+    for name in given:
+        if name not in known:
+            raise unknown_name(f"the {kind}", name, known)
+    return list(given)
+
+
+def _methods(given: Sequence[str] | None) -> list[str]:
+    if given is None:
+        return registry.names()
+    require(len(given) > 0, "Expected at least one method", got="none")
+    return [registry.get(name).name for name in dict.fromkeys(given)]
+
+
+def _occupy(out: Path, resume: bool) -> None:
+    """Make the directory; one that holds something is refused, unless it holds ours and is to be resumed."""
+    if out.exists():
+        require(out.is_dir(), "Expected a directory for the results", got=f"the file {str(out)!r}")
+        there = [path.name for path in out.iterdir() if not path.name.startswith(PARTIAL)]
+        foreign = [name for name in there if name not in OURS]
+        if foreign or (there and not resume):
+            raise CF2Error(
+                "Expected an empty or new directory for the results",
+                got=f"{str(out)!r}, which holds {(foreign or there)[0]}",
+                do="" if foreign else "Pass --resume (resume=True) to go on with it, or choose another directory.",
+            )
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+
+
+def _write(out: Path, result: dict[str, Any], about: dict[str, Any]) -> None:
+    write_json(out / "rows.json", result)
+    write_json(out / "about.json", about)
+    write_files(result, out / "tables")

@@ -1,0 +1,126 @@
+"""One cell of the tables: a method on a column under one base model, kept in a run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cf2.errors import CF2Error
+from cf2.methods import registry
+from cf2.paper import datasets, training
+from cf2.paper.datasets import PAPER, synthetic
+from cf2.paper.experiments.published import Column
+from cf2.paper.sources import from_dataset
+from cf2.results import metrics
+from cf2.results.explanations import Explanations
+from cf2.runs import engines
+from cf2.runs.directory import create_run
+from cf2.runs.model_and_data import ModelAndData
+from cf2.spec import Key, Spec
+
+CHUNK = 20  # keys that a killed run can lose, and the share of one worker
+SHIPPED = "shipped"
+
+BaseSeed = int | None  # None: the model that is shipped
+Progress = Callable[[str, int, int], None]
+
+
+def paper_settings(method: str, dataset: str, *, features: bool = False) -> dict[str, Any]:
+    """The paper's constants that a method takes as its settings: K for those of a fixed size, λ, a threshold."""
+    paper = PAPER[dataset]
+    constants = {"k": paper.k_features if features else paper.k, "lam": paper.lam, "threshold": paper.threshold}
+    return {name: constants[name] for name in registry.get(method).paper}
+
+
+def draw_seed(method: str, seed: BaseSeed) -> int | None:
+    """The seed of a method's own draws: that of the base model for methods that draw, none for the others."""
+    about = registry.get(method)
+    return (seed or 0) if about.draws or about.needs == "training" else None
+
+
+@dataclass
+class Reproduction:
+    """Where cells are filled: the directory of all runs, the data, the engine, and what is told of the progress."""
+
+    out: Path
+    root: str | Path | None = None
+    engine: str = "local"
+    workers: int | None = None
+    address: str | None = None
+    progress: Progress | None = None
+    missing: dict[str, str] = field(default_factory=dict)  # data sets that are not there, and why
+    seconds: dict[tuple[str, str], float] = field(default_factory=dict)  # per explanation, by column and method
+    total: int = 0
+    done: int = 0
+    _sources: dict[tuple[str, BaseSeed], ModelAndData] = field(default_factory=dict)
+    _keys: dict[tuple[str, BaseSeed], list[Key]] = field(default_factory=dict)
+
+    def source(self, name: str, seed: BaseSeed) -> ModelAndData | None:
+        """The base model of a data set with its data, trained if it must be; None if the data is not there."""
+        if name in self.missing:
+            return None
+        if (name, seed) not in self._sources:
+            try:
+                self._sources[name, seed] = from_dataset(name, checkpoint=self.checkpoint(name, seed), root=self.root)
+            except CF2Error as error:
+                if name in synthetic.BUILDERS:  # made here, so nothing can be missing
+                    raise
+                self.missing[name] = str(error)
+                return None
+        return self._sources[name, seed]
+
+    def checkpoint(self, name: str, seed: BaseSeed) -> Path | None:
+        """The path of a base model that is trained here, if it is not yet; None for the shipped one."""
+        if seed is None:
+            return None
+        path = self.out / "models" / f"{name}-{seed}"
+        if not path.with_suffix(".json").is_file():
+            self.tell(f"train {name}, seed {seed}")
+            training.save(path, *training.train(datasets.load(name, root=self.root), seed=seed))
+        return path
+
+    def keys(self, name: str, seed: BaseSeed) -> list[Key]:
+        """What the paper explains of a data set under a base model; it takes a pass over all the data."""
+        if (name, seed) not in self._keys:
+            source = self.source(name, seed)
+            assert source is not None
+            self._keys[name, seed] = source.keys()
+        return self._keys[name, seed]
+
+    def tell(self, label: str) -> None:
+        """Tell what is being done."""
+        if self.progress is not None:
+            self.progress(label, self.done, self.total)
+
+    def explanations(
+        self, column: Column, method: str, seed: BaseSeed, *, place: str = "", **changes: Any
+    ) -> Explanations | None:
+        """The explanations of the cell; None without the data, or where the method does not apply."""
+        source = self.source(column.dataset, seed) if column.allows(method) else None
+        if source is None:
+            return None
+        self.tell(f"{method} on {column.name}" + (f", seed {seed}" if seed is not None else ""))
+        base = SHIPPED if seed is None else f"seed-{seed}"
+        spec = Spec(
+            method=method,
+            units=(column.units,),
+            seed=draw_seed(method, seed),
+            settings=paper_settings(method, column.dataset, features=column.units != "edges") | changes,
+        )
+        run = create_run(
+            self.out / "runs" / base / (place or column.name),
+            source,
+            spec,
+            keys=self.keys(column.dataset, seed),
+            chunk_size=CHUNK,
+            resume=True,
+        )
+        job = run.job(spec.method, spec.seed)
+        engines.explain_run(run, job, engine=self.engine, workers=self.workers, address=self.address)
+        self.done += 1
+        found = run.explanations(method)
+        if not place:
+            self.seconds[column.name, method] = metrics.summary(found)["seconds"]
+        return found

@@ -1,0 +1,222 @@
+"""The rows of the tables: one function per table, ours beside the published values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cf2.errors import CF2Error
+from cf2.methods import registry
+from cf2.paper import datasets, training
+from cf2.paper.experiments import published as paper
+from cf2.paper.experiments.published import COLUMNS, Column, published
+from cf2.paper.experiments.reproduction import BaseSeed, Reproduction
+from cf2.results import metrics
+from cf2.results.explanations import Explanations
+from cf2.spec import Key
+
+Row = dict[str, Any]
+
+
+def datasets_rows(cells: Reproduction, names: Sequence[str]) -> list[Row]:
+    """The statistics of the data sets; `columns` counts both directions of an edge."""
+    rows = []
+    for name in names:
+        try:
+            counts = datasets.statistics(name, root=cells.root)
+        except CF2Error as error:
+            cells.missing[name] = str(error)
+            continue
+        fields = ("task", "graphs", "nodes", "edges", "classes", "features", "truth")
+        row = {"table": "datasets", "dataset": name, **{field: counts[field] for field in fields}}
+        rows.append(row | {"columns": 2 * counts["edges"], "published": dict(paper.DATASETS[name])})
+    return rows
+
+
+def mutag_rows(cells: Reproduction) -> list[Row]:
+    """How many mutagens and others have the benzene-NO₂ motif."""
+    try:
+        counts = datasets.statistics("mutag", root=cells.root)["benzene_no2"]
+    except CF2Error as error:
+        cells.missing["mutag"] = str(error)
+        return []
+    return [
+        {
+            "table": "mutag",
+            "dataset": "mutag",
+            "label": label,
+            "with_motif": counts[f"{label.replace('-', '_')}_with"],
+            "without_motif": counts[f"{label.replace('-', '_')}_without"],
+            "published": dict(values),
+        }
+        for label, values in paper.MUTAG.items()
+    ]
+
+
+def accuracy_rows(cells: Reproduction, names: Sequence[str], seeds: Sequence[BaseSeed]) -> list[Row]:
+    """Test accuracy of the base models; `edgeless` is the share of predictions that need no edge at all."""
+    rows = []
+    for name in names:
+        values = []
+        for seed in seeds:
+            source = cells.source(name, seed)
+            if source is None:
+                continue
+            _, about = training.shipped(name) if seed is None else training.load(cells.checkpoint(name, seed) or "")
+            dataset = datasets.load(name, root=cells.root, seed=about.dataset_seed)
+            test_ids = datasets.split(dataset, about.split["seed"])[1]
+            edgeless = training.default_class_share(source.model, dataset, test_ids)
+            values.append({"accuracy": about.test_accuracy, "edgeless": edgeless})
+        if values:
+            row: Row = {"table": "accuracy", "dataset": name, "model": _model_line(cells, name, seeds[0])}
+            row["epochs"] = training.recipe_for(datasets.load(name, root=cells.root)).epochs
+            rows.append(row | over_seeds(values) | {"published": dict(paper.ACCURACY[name])})
+    return rows
+
+
+def _model_line(cells: Reproduction, name: str, seed: BaseSeed) -> str:
+    source = cells.source(name, seed)
+    assert source is not None
+    return source.model_line.rpartition(", ")[0]
+
+
+def method_rows(
+    cells: Reproduction,
+    columns: Sequence[Column],
+    methods: Sequence[str],
+    seeds: Sequence[BaseSeed],
+    tables: Sequence[str],
+) -> list[Row]:
+    """The causal and the truth table, from the same explanations."""
+    rows = []
+    for column in columns:
+        if "causal" not in tables and not column.truth:
+            continue
+        found = {method: one for method in methods if (one := _explanations(cells, column, method, seeds))}
+        known = [smallest([one[place] for one in found.values()]) for place in range(len(seeds)) if found]
+        for method, one in found.items():
+            if "causal" in tables:
+                shares = [causal_values(explained, sizes) for explained, sizes in zip(one, known)]
+                row = {"table": "causal", "dataset": column.name, "method": method}
+                rows.append(row | _with_interval(shares, one) | _beside(paper.CAUSAL, column, method))
+            if "truth" in tables and column.truth and registry.get(method).needs != "truth":
+                masks = _masks(cells, column, one, seeds)
+                values = [metrics.truth(e, mask) | {"fns": metrics.fns(e)} for e, mask in zip(one, masks)]
+                row = {"table": "truth", "dataset": column.name, "method": method}
+                rows.append(row | _with_interval(values, one, masks) | _beside(paper.TRUTH, column, method))
+    return rows
+
+
+def _explanations(cells: Reproduction, column: Column, method: str, seeds: Sequence[BaseSeed]) -> list[Explanations]:
+    found = [cells.explanations(column, method, seed) for seed in seeds]
+    return [one for one in found if one is not None]
+
+
+def causal_values(found: Explanations, known: Mapping[Key, int]) -> dict[str, Any]:
+    """What the causal table says of one cell, given the smallest passing set that any method found of a key.
+
+    `beaten` is the share of instances whose set passes although a smaller one is known. There are no seconds,
+    so that a resumed table is the same to the bit.
+    """
+    values = metrics.summary(found)
+    values.pop("seconds")
+    units = [e.num_units for e in found]
+    passing = [e for e in found if e.sufficient and e.necessary]
+    proved = [e for e in passing if e.optimal]
+    return values | {
+        "units": float(np.mean(units)),
+        "size_passed": metrics.size(passing) if passing else None,
+        "optimal": len(proved) / len(found),
+        "impossible": float(np.mean([e.status == "impossible" for e in found])),
+        "ceiling": len(known) / len(found),
+        "beaten": sum(e.size > known[e.key] for e in passing) / len(found),
+    }
+
+
+def smallest(cells: Sequence[Explanations]) -> dict[Key, int]:
+    """The size of the smallest set that passes both tests, by key, where some method found one."""
+    known: dict[Key, int] = {}
+    for e in (e for cell in cells for e in cell if e.sufficient and e.necessary):
+        known[e.key] = min(e.size, known.get(e.key, e.size))
+    return known
+
+
+def correlation_rows(rows: Sequence[Row], columns: Sequence[Column]) -> list[Row]:
+    """τ and ρ between F_NS and F1 or accuracy: over the paper's four, with `cf2` as CF², and over all."""
+    result = []
+    groups = {
+        "four": paper.FOUR,
+        "four-verified": (*paper.FOUR[:-1], "cf2"),
+        "all": tuple(name for name in registry.names() if registry.get(name).needs != "truth"),
+    }
+    for column in columns:
+        table = {row["method"]: row for row in rows if row["table"] == "truth" and row["dataset"] == column.name}
+        for group, names in groups.items():
+            known = [table[name] for name in names if name in table]
+            if len(known) < (4 if group != "all" else 5):
+                continue
+            for metric in ("f1", "acc"):
+                tau, rho = metrics.correlation([row["fns"] for row in known], [row[metric] for row in known])
+                row: Row = {
+                    "table": "correlation",
+                    "dataset": column.name,
+                    "pair": f"fns-{metric}",
+                    "group": group,
+                }
+                beside = paper.CORRELATION[column.name, metric] if group != "all" else {}
+                row |= {"tau": _number(tau), "rho": _number(rho), "methods": len(known)}
+                result.append(row | {"published": dict(beside)})
+    return result
+
+
+def over_seeds(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The mean over base models of every number, and with several of them the 95 % interval of that mean."""
+    if len(values) == 1:
+        return dict(values[0])
+    from scipy.stats import t
+
+    row: dict[str, Any] = {}
+    ranges = {}
+    for name in values[0]:
+        known = np.array([value[name] for value in values if value.get(name) is not None], dtype=float)
+        row[name] = float(known.mean()) if len(known) else None
+        if len(known) > 1:
+            reach = float(t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known)))
+            ranges[name] = [row[name] - reach, row[name] + reach]
+    return row | {"interval": ranges, "seeds": list(values)}
+
+
+def _with_interval(values: list[dict[str, Any]], found: list[Explanations], masks: Any = None) -> dict[str, Any]:
+    row = over_seeds(values)
+    if len(values) == 1:
+        ranges = metrics.intervals(found[0], None if masks is None else masks[0])
+        row["interval"] = {name: [one.low, one.high] for name, one in ranges.items() if name in row}
+    return row
+
+
+def _masks(cells: Reproduction, column: Column, found: Sequence[Explanations], seeds: Sequence[BaseSeed]) -> list[Any]:
+    """The planted edges of the explained keys, one mapping per base model."""
+    masks = []
+    for seed, one in zip(seeds, found):
+        source = cells.source(column.dataset, seed)
+        assert source is not None
+        masks.append(source.true_edges([e.key for e in one]))
+    return masks
+
+
+def _beside(table: Any, column: Column, method: str) -> dict[str, Any]:
+    return {"published": published(table, column.name, method)}
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+def dataset_names(columns: Sequence[Column]) -> list[str]:
+    """The data sets of columns, each once, in order."""
+    return list(dict.fromkeys(column.dataset for column in columns))
+
+
+__all__ = ["COLUMNS", "accuracy_rows", "correlation_rows", "datasets_rows", "method_rows", "mutag_rows"]

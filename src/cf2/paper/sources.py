@@ -1,0 +1,215 @@
+"""Where a model and its data come from: a data set of ours by name, or the user's own function.
+
+>>> source = from_dataset("ba-shapes")
+>>> source.level, len(source.graphs), source.class_names[0]
+('node', 1, 'base')
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from cf2.errors import CF2Error, require
+from cf2.paper import datasets, training
+from cf2.runs.model_and_data import ModelAndData
+from cf2.spec import Key
+
+SHIPPED = "shipped"
+RETURNS = "(model, data), (model, graphs) or a dict with `model`, `data`, and perhaps `nodes` and `class_names`"
+
+
+def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str | Path | None = None) -> ModelAndData:
+    """A data set of ours with the model that ships for it, or with the one saved at the path `checkpoint`."""
+    model, about = training.shipped(name) if checkpoint is None else training.load(checkpoint)
+    dataset = datasets.load(name, root=root, seed=about.dataset_seed)
+    differences = about.mismatches(dataset)
+    if differences:
+        raise CF2Error(
+            f"Expected a model that was trained on this {name!r}",
+            got="; ".join(differences),
+            do=f"Train one with: cf2 train {name}",
+        )
+    description = {
+        "kind": "dataset",
+        "dataset": name,
+        "checkpoint": SHIPPED if checkpoint is None else str(Path(checkpoint).expanduser().resolve()),
+        "root": None if root is None else str(Path(root).expanduser().resolve()),
+        "data": about.fingerprint,
+        "weights": fingerprint(model.state_dict().values()),
+    }
+    train_ids, test_ids = datasets.split(dataset, about.split["seed"])
+
+    def explained(ids: Tensor) -> list[Key]:
+        """The paper's rule; it takes a pass over all the data."""
+        return [int(key) for key in datasets.instances_to_explain(dataset, ids, training.predict(model, dataset))]
+
+    recipe = about.recipe
+    return ModelAndData(
+        model=model,
+        level=dataset.task,
+        graphs=dataset.graphs,
+        class_names=tuple(dataset.class_names),
+        description=description,
+        model_line=f"{recipe.arch}, {recipe.layers} layers of {recipe.hidden}, test accuracy {about.test_accuracy:.3f}",
+        name=dataset.name,
+        atoms=dataset.atoms,
+        truth=lambda key: dataset.truth(int(key)),  # type: ignore[arg-type]
+        keys_to_explain=lambda: explained(test_ids),
+        keys_to_train_on=lambda: explained(train_ids.sort().values),
+    )
+
+
+def from_function(spec: str) -> ModelAndData:
+    """The model and data that the user's `module:function` returns. This runs the user's code.
+
+    The module is looked for in the current directory first. The function takes no arguments and returns
+    `(model, data)`, `(model, graphs)`, or a dict with `model`, `data` and, if it likes, `nodes` (the keys to
+    explain) and `class_names`.
+    """
+    given = _call(spec)
+    model, data = given["model"], given["data"]
+    single = isinstance(data, Data)
+    graphs: Sequence[Data] = [data] if single else data
+    tensors = [value for graph in graphs for value in (graph.x, graph.edge_index) if isinstance(value, Tensor)]
+    description = {
+        "kind": "function",
+        "function": spec,
+        "data": fingerprint(tensors),
+        "weights": fingerprint(model.state_dict().values()),
+    }
+
+    def truth(key: Key) -> Tensor | None:
+        known = None if single else getattr(graphs[key], "truth", None)  # type: ignore[index]
+        return known if isinstance(known, Tensor) and known.dtype == torch.bool and known.dim() == 1 else None
+
+    source = ModelAndData(
+        model=model,
+        level="node" if single else "graph",
+        graphs=graphs,
+        class_names=tuple(str(name) for name in given.get("class_names") or ()),
+        description=description,
+        model_line=f"{type(model).__name__} from {spec}",
+        name=spec,
+        truth=truth,
+    )
+    if given.get("nodes") is None:
+        return source
+    keys = source.targets().check(given["nodes"])
+    return replace(source, keys_to_explain=lambda: keys)
+
+
+def restore(description: Mapping[str, Any], *, root: str | Path | None = None) -> ModelAndData:
+    """The model and data that a description was made of, or an error that says what has changed since.
+
+    Raw data is looked for under `root`, else where it was when the description was made.
+    """
+    kind = description.get("kind")
+    if kind == "dataset":
+        place = description["checkpoint"]
+        checkpoint = None if place == SHIPPED else place
+        source = from_dataset(description["dataset"], checkpoint=checkpoint, root=root or description.get("root"))
+    elif kind == "function":
+        source = from_function(description["function"])
+    else:
+        raise CF2Error("Expected the description of a data set or of a function", got=repr(kind))
+    for name, what in (("weights", "weights of the model"), ("data", "data")):
+        require(
+            description.get(name) == source.description.get(name),
+            f"Expected the same {what} as when the run was made",
+            got=f"other {what}",
+            do="Restore the old ones, or start a new run.",
+        )
+    return source
+
+
+def fingerprint(tensors: Iterable[Tensor]) -> str:
+    """A short SHA-256 over the shapes and bytes of tensors."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        plain = tensor.detach().cpu().contiguous()
+        digest.update(f"{tuple(plain.shape)} {plain.dtype}".encode())
+        digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b"")
+    return digest.hexdigest()[:32]
+
+
+def _call(spec: str) -> dict[str, Any]:
+    module_name, colon, function_name = spec.partition(":")
+    require(
+        bool(colon and module_name and function_name),
+        "Expected a function as MODULE:FUNCTION, for example mymodel:load",
+        got=repr(spec),
+    )
+    with _current_directory_first():
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            missing = error.name == module_name or (error.name or "") == module_name.partition(".")[0]
+            what = "no such module" if missing else f"a module that imports {error.name!r}, which is not installed"
+            raise CF2Error(
+                f"Expected to import {module_name!r} from {os.getcwd()} or from what is installed", got=what
+            ) from error
+        except Exception as error:
+            raise CF2Error(f"Expected to import {module_name!r}", got=f"{type(error).__name__}: {error}") from error
+        function = getattr(module, function_name, None)
+        require(
+            callable(function),
+            f"Expected a function {function_name!r} in module {module_name!r}",
+            got="none" if function is None else type(function).__name__,
+        )
+        assert function is not None
+        try:
+            returned = function()
+        except Exception as error:
+            raise CF2Error(
+                f"Expected {spec} to return without an error", got=f"{type(error).__name__}: {error}"
+            ) from error
+    return _unfold(spec, returned)
+
+
+def _unfold(spec: str, returned: Any) -> dict[str, Any]:
+    """Whatever the function returned as a checked dict."""
+    if isinstance(returned, Mapping):
+        given = dict(returned)
+        unknown = set(given) - {"model", "data", "nodes", "class_names"}
+        require(not unknown, f"Expected {spec} to return {RETURNS}", got=f"the entry {sorted(map(str, unknown))}")
+    elif isinstance(returned, tuple | list) and len(returned) == 2:
+        given = {"model": returned[0], "data": returned[1]}
+    else:
+        raise CF2Error(f"Expected {spec} to return {RETURNS}", got=type(returned).__name__)
+    model, data = given.get("model"), given.get("data")
+    require(
+        isinstance(model, nn.Module),
+        f"Expected {spec} to return a torch model first",
+        got=type(model).__name__,
+    )
+    listed = hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, Data)
+    graphs = listed and len(data) > 0 and all(isinstance(data[i], Data) for i in range(len(data)))  # type: ignore[arg-type, index]
+    require(
+        isinstance(data, Data) or bool(graphs),
+        f"Expected {spec} to return a Data object, or a list or data set of them, beside the model",
+        got=f"an empty {type(data).__name__}" if listed and not len(data) else type(data).__name__,  # type: ignore[arg-type]
+    )
+    return given
+
+
+@contextmanager
+def _current_directory_first() -> Iterator[None]:
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        importlib.invalidate_caches()
+        yield
+    finally:
+        sys.path.remove(here)

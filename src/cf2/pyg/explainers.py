@@ -1,0 +1,215 @@
+"""Algorithms for torch_geometric's `Explainer`: any method by its name, and two by names of their own.
+
+Masks are the chosen sets themselves, 1 inside and 0 outside, so that whatever torch_geometric does with them
+is about the set that was tried on the model. Several nodes or graphs are explained in one packed run, each by
+itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.explain import ExplainerAlgorithm
+from torch_geometric.explain.config import ExplanationType, ModelMode, ModelReturnType, ModelTaskLevel
+
+from cf2.errors import CF2Error
+from cf2.methods import registry
+from cf2.pyg.arguments import arrange, classes_of, keys_of
+from cf2.pyg.masks import Layout, VerifiedExplanation, fill, units_for
+from cf2.results.explanation import Explanation
+from cf2.results.explanations import Explanations
+from cf2.runs.session import GROUP, Request, Session, check_names, complete
+from cf2.spec import Masking, Output, Spec
+from cf2.verify.criterion import PredictedClass
+
+_OUTPUTS: dict[ModelReturnType, Output] = {
+    ModelReturnType.raw: "logits",
+    ModelReturnType.probs: "probabilities",
+    ModelReturnType.log_probs: "log_probabilities",
+}
+_SAME = 1e-3  # predictions with a smaller margin may differ by the order of summation
+
+
+class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
+    """Any method of cf2, also one of your own, as an algorithm for torch_geometric's `Explainer`.
+
+    Parameters
+    ----------
+    method : str
+        The method by name; `cf2 methods` lists them, `cf2.register` adds one.
+    soft : bool
+        Put scores into the masks in place of 1 and 0: above 0.5 for what was chosen, below for the rest.
+    seed : int, optional
+        Draw a random start from this seed; None starts from a fixed sequence.
+    directed : bool, optional
+        Whether an edge and its reverse are two units; None looks whether every edge has a reverse.
+    masking : {"auto", "messages"}
+        Where soft masks act: on edge weights if the model takes any (auto), or always on messages.
+    trained : optional
+        What `cf2.fit` made, for methods that are trained first; for `truth`, the true edges by key.
+    search : bool
+        Search for a set that passes the tests, from the scores of a method that only ranks.
+    **settings
+        Settings of the method, and of the search, by name.
+
+    Examples
+    --------
+    >>> from torch_geometric.explain import Explainer
+    >>> from torch_geometric.nn import GCN
+    >>> config = dict(mode="multiclass_classification", task_level="node", return_type="raw")
+    >>> algorithm = MethodExplainer("gradient", k=2)
+    >>> explainer = Explainer(GCN(3, 8, 2, 2), algorithm, "model", config, edge_mask_type="object")
+    >>> ring = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
+    >>> explainer(torch.eye(4)[:, :3], ring, index=0).edge_mask.sum()
+    tensor(4.)
+    """
+
+    def __init__(
+        self,
+        method: str,
+        *,
+        soft: bool = False,
+        seed: int | None = None,
+        directed: bool | None = None,
+        masking: Masking = "auto",
+        trained: Any = None,
+        search: bool = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self.method, self.soft, self.trained = registry.get(method), soft, trained
+        self.spec = Spec(method=method, seed=seed, directed=directed, masking=masking, search=search, settings=settings)
+        check_names(self.spec, ["soft", "seed", "directed", "masking", "trained", "search"])
+        complete(replace(self.spec, units=self.method.units or self.spec.units))  # so that bad values are refused now
+
+    def supports(self) -> bool:
+        """Whether the method can do what is asked: classes of nodes or graphs, with units that it scores."""
+        mode, level = self.model_config.mode, self.model_config.task_level
+        if mode == ModelMode.regression:
+            return self._refuse(f"explains classes, and a regression has none (got `mode={mode.value}`)")
+        if level not in (ModelTaskLevel.node, ModelTaskLevel.graph):
+            return self._refuse(f"explains nodes and graphs, not edges (got `task_level={level.value}`)")
+        if self.method.needs != "nothing" and self.trained is None:
+            return self._refuse(f"needs {self.method.needs} for method {self.method.name!r} (got `trained=None`)")
+        try:
+            self.method.check_units(units_for(self.explainer_config))
+        except CF2Error as error:
+            return self._refuse(f"cannot fill these masks. {error}")
+        return True
+
+    def _refuse(self, reason: str) -> bool:
+        logging.error(f"'{type(self).__name__}' {reason}")
+        return False
+
+    def forward(
+        self,
+        model: torch.nn.Module,
+        x: Tensor,
+        edge_index: Tensor,
+        *,
+        target: Tensor,
+        index: int | Tensor | None = None,
+        **kwargs: Any,
+    ) -> VerifiedExplanation:
+        """Explain the outputs `index` of the model (all, if None), each on its own."""
+        if isinstance(x, dict) or isinstance(edge_index, dict):
+            raise CF2Error("Expected a homogeneous graph", got="a heterogeneous one, a dictionary of tensors")
+        level, own = self.model_config.task_level.value, self.explainer_config.explanation_type == ExplanationType.model
+        bound, targets = arrange(model, x, edge_index, kwargs, level=level, directed=self.spec.directed)
+        keys = keys_of(index, len(targets))
+        spec = replace(
+            self.spec,
+            units=units_for(self.explainer_config),
+            output=_OUTPUTS[self.model_config.return_type],
+            target=classes_of(target, keys, len(targets)),
+        )
+        found: list[Explanation] = []
+        request = Request(bound, targets, spec, self.trained)
+        with torch.enable_grad(), Session(request) as session:
+            for start in range(0, len(keys), GROUP):
+                part = session.explain(keys[start : start + GROUP])
+                if own:
+                    _check_own(part)
+                found += part
+        layout = Layout(spec.units, edge_index.size(1), self.soft)
+        made = Explanations(tuple(found), request.context())
+        return fill(VerifiedExplanation(x=x, edge_index=edge_index), made, layout)
+
+
+def _check_own(found: Sequence[Explanation]) -> None:
+    """Refuse predictions of the whole batch that the model does not give for a node or graph by itself."""
+    criterion = PredictedClass(torch.tensor([e.prediction for e in found]))
+    margin = criterion.margin(torch.from_numpy(np.stack([e.probabilities for e in found])))
+    for e, by in zip(found, margin.tolist()):
+        if by < -_SAME:
+            raise CF2Error(
+                f"Expected the model to predict class {e.prediction} for {e.task} {e.key} by itself as well",
+                got=f"class {int(e.probabilities.argmax())}",
+                do="Is `return_type` right? Does the output of one graph depend on the others in the batch?",
+            )
+
+
+class CF2Explainer(MethodExplainer):
+    """CF²: edges and features that are sufficient, necessary and few, verified on really reduced graphs.
+
+    Parameters
+    ----------
+    relaxed : bool
+        The paper's procedure, a threshold without a search.
+    soft, seed, directed, masking
+        As in `MethodExplainer`.
+    **settings
+        Settings of method `cf2` (`epochs`, `alpha`, `lam`, `gamma`, `lr`, `effort`, …), or of `cf2-relaxed`.
+
+    Examples
+    --------
+    >>> from torch_geometric.explain import Explainer
+    >>> from torch_geometric.nn import GCN
+    >>> config = dict(mode="multiclass_classification", task_level="node", return_type="raw")
+    >>> explainer = Explainer(GCN(3, 8, 2, 2), CF2Explainer(), "model", config, edge_mask_type="object")
+    >>> ring = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
+    >>> explainer(torch.eye(4)[:, :3], ring, index=0).edge_mask.shape
+    torch.Size([8])
+    """
+
+    def __init__(
+        self,
+        *,
+        relaxed: bool = False,
+        soft: bool = False,
+        seed: int | None = None,
+        directed: bool | None = None,
+        masking: Masking = "auto",
+        **settings: Any,
+    ) -> None:
+        method = "cf2-relaxed" if relaxed else "cf2"
+        super().__init__(method, soft=soft, seed=seed, directed=directed, masking=masking, **settings)
+
+
+class CFGNNExplainer(MethodExplainer):
+    """CF-GNNExplainer: the smallest removal seen that flips the prediction.
+
+    Parameters
+    ----------
+    soft, seed, directed, masking
+        As in `MethodExplainer`.
+    **settings
+        Settings of method `cf-gnnexplainer`: `epochs`, `lr`, `beta`.
+    """
+
+    def __init__(
+        self,
+        *,
+        soft: bool = False,
+        seed: int | None = None,
+        directed: bool | None = None,
+        masking: Masking = "auto",
+        **settings: Any,
+    ) -> None:
+        super().__init__("cf-gnnexplainer", soft=soft, seed=seed, directed=directed, masking=masking, **settings)

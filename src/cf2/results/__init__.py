@@ -1,0 +1,1 @@
+"""Results: frozen explanations, their files, what they score, and how sure a number is."""

@@ -1,0 +1,265 @@
+"""Explanation: a frozen result that says what was verified and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cf2.errors import require
+from cf2.spec import Key
+
+if TYPE_CHECKING:
+    import networkx
+
+
+@dataclass(frozen=True, eq=False)
+class UnitTable:
+    """What there was to choose from: one row per unit, in the user's own ids.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The kinds of unit that occur, by the names that `units=` has: ``"edges"``, ``"features"``, …
+    kind : ndarray of int8, shape [units]
+        The place of each unit's kind in `names`.
+    ids : ndarray of int64, shape [units, 2]
+        An edge is (tail, head), with the smaller id first if edges are undirected; a feature entry is
+        (node, column); a node, or all features of one, is (node, -1); a column is (-1, column).
+    """
+
+    names: tuple[str, ...]
+    kind: np.ndarray
+    ids: np.ndarray
+
+    def __post_init__(self) -> None:
+        require(
+            self.kind.shape == (len(self.ids),) and self.ids.shape == (len(self.ids), 2),
+            "Expected a kind and two ids per unit",
+            got=f"shapes {self.kind.shape} and {self.ids.shape}",
+        )
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def where(self, name: str) -> np.ndarray:
+        """The rows that hold units of a kind, ascending."""
+        return np.flatnonzero(self.kind == self.names.index(name)) if name in self.names else np.zeros(0, np.int64)
+
+    def of(self, name: str) -> np.ndarray:
+        """The ids [n, 2] of the units of a kind."""
+        rows: np.ndarray = self.ids[self.where(name)]
+        return rows
+
+    @staticmethod
+    def none() -> UnitTable:
+        """A table without a row."""
+        return UnitTable((), np.zeros(0, np.int8), np.zeros((0, 2), np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Why the model gives an output for one node or graph, and what of that was verified.
+
+    Attributes
+    ----------
+    key : int or tuple of int
+        The node's id, or the graph's position.
+    task : str
+        What was explained: ``"node"`` or ``"graph"``.
+    prediction : int
+        The class that is explained.
+    units, scores, selected : UnitTable, ndarray [units], ndarray of bool [units]
+        What there was to choose from, how important the method holds each unit, and what it chose.
+    probabilities, probabilities_only, probabilities_without : ndarray, shape [classes]
+        What the model says of the whole graph, of the explanation alone, and of all but the explanation.
+    sufficient, necessary : bool
+        The verdicts of the two tests on really reduced graphs.
+    minimal, optimal : bool or None
+        No single unit can go; proved to be the smallest. None: not checked.
+    status : str
+        ``found``: the set passes every test of the question; ``impossible``: proved that none does; ``not found``:
+        none within the budget, the best known set is given; ``unverified``: the method does not look for a
+        passing set, the verdicts are still true; ``empty``: there is nothing to choose from; ``refused``: there
+        are more units than `max_units`, and none are kept here.
+    note : str
+        What a reader should know beside the status.
+    question : str
+        What was asked: ``why``, ``factual`` or ``counterfactual``.
+    method, settings, seed : str, dict, int or None
+        How it was made.
+    evaluations, seconds : int, float
+        What it cost: runs of the model on one instance (a gradient counts as three), and seconds.
+    directed : bool
+        Whether an edge and its reverse are two units.
+    label : int or None
+        The true class, where it is known.
+    """
+
+    key: Key
+    task: str
+    prediction: int
+    units: UnitTable
+    scores: np.ndarray
+    selected: np.ndarray
+    probabilities: np.ndarray
+    probabilities_only: np.ndarray
+    probabilities_without: np.ndarray
+    sufficient: bool
+    necessary: bool
+    minimal: bool | None = None
+    optimal: bool | None = None
+    status: str = "unverified"
+    note: str = ""
+    question: str = "why"
+    method: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    evaluations: int = 0
+    seconds: float = 0.0
+    directed: bool = False
+    label: int | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            len(self.scores) == len(self.units) == len(self.selected),
+            f"Expected {len(self.units)} scores and selections, one per unit",
+            got=f"{len(self.scores)} and {len(self.selected)}",
+        )
+
+    @property
+    def size(self) -> int:
+        """The number of chosen units."""
+        return int(self.selected.sum())
+
+    @property
+    def num_units(self) -> int:
+        """How many units there were to choose from."""
+        return len(self.units)
+
+    def chosen(self, kind: str) -> np.ndarray:
+        """The ids [n, 2] of the chosen units of a kind, such as ``"edges"``."""
+        rows = self.units.where(kind)
+        ids: np.ndarray = self.units.ids[rows[self.selected[rows]]]
+        return ids
+
+    @property
+    def edges(self) -> np.ndarray:
+        """The chosen edges [n, 2] in the user's node ids, both directions if edges are undirected."""
+        pairs = self.chosen("edges")
+        return pairs if self.directed else np.concatenate([pairs, pairs[:, ::-1]])
+
+    @property
+    def features(self) -> np.ndarray:
+        """The chosen feature entries [n, 2]: node and column."""
+        return self.chosen("features")
+
+    @property
+    def nodes(self) -> np.ndarray:
+        """The nodes [n] that the chosen units touch, ascending."""
+        parts = [self.chosen("edges").reshape(-1)]
+        parts += [self.chosen(name)[:, 0] for name in self.units.names if name != "edges"]
+        found = np.unique(np.concatenate(parts))
+        return found[found >= 0]
+
+    def edge_mask(self, edge_index: Any, *, soft: bool = False) -> np.ndarray:
+        """A value for every column of the user's `edge_index`.
+
+        Parameters
+        ----------
+        edge_index : array-like of int, shape [2, edges]
+            The edges of the graph that was explained.
+        soft : bool
+            Give scores instead of 1 for what was chosen.
+
+        Returns
+        -------
+        ndarray of float32, shape [edges]
+            0 for edges outside of the receptive field.
+        """
+        rows = self.units.where("edges")
+        values, units = (self.scores if soft else self.selected.astype(np.float32))[rows], self.units.ids[rows]
+        tail, head = np.asarray(edge_index)
+        if not len(values):
+            return np.zeros(len(tail), dtype=np.float32)
+        high = max(int(units.max()), int(tail.max()), int(head.max())) + 1
+        low_end, high_end = (tail, head) if self.directed else (np.minimum(tail, head), np.maximum(tail, head))
+        known = units[:, 0] * high + units[:, 1]
+        order = np.argsort(known)
+        wanted = low_end * high + high_end
+        place = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
+        hit = known[order[place]] == wanted
+        return np.where(hit, values[order[place]], 0.0).astype(np.float32)
+
+    def to_networkx(self) -> networkx.Graph:
+        """The edges that could be chosen as a networkx graph, with `score` and `chosen` on each."""
+        import networkx as nx
+
+        graph = nx.DiGraph() if self.directed else nx.Graph()
+        rows = self.units.where("edges")
+        for row, (tail, head) in zip(rows.tolist(), self.units.ids[rows].tolist()):
+            graph.add_edge(tail, head, score=float(self.scores[row]), chosen=bool(self.selected[row]))
+        return graph
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, strings and lists, ready for JSON; `cf2.load` reads what `Explanations.save` makes of it."""
+        from cf2.results.files import to_dict
+
+        return to_dict(self)
+
+    def summary(self) -> str:
+        """What was verified, in words."""
+        from cf2.report.sentences import verdict
+
+        return verdict(self)
+
+    def plot(
+        self,
+        *,
+        context: Mapping[str, Any] | None = None,
+        words: bool = True,
+        probabilities: bool = True,
+        size: tuple[float, float] = (9.0, 4.8),
+    ) -> Any:
+        """Draw the graph with the explanation in bold.
+
+        Parameters
+        ----------
+        context : mapping, optional
+            What is known beside the explanation: `class_names`, `atoms`, `truth`.
+        words, probabilities : bool
+            Whether to write the verdicts below, and to draw what the model says beside it.
+        size : (float, float)
+            Width and height in inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from cf2.report.figures import plot
+
+        return plot(self, context=context, words=words, probabilities=probabilities, size=size)
+
+    def _repr_html_(self) -> str:
+        from cf2.report.html import explanation_html
+
+        return explanation_html(self)
+
+
+def same_results(one: Sequence[Explanation], other: Sequence[Explanation]) -> bool:
+    """Whether two lists explain the same keys with the same sets, scores, probabilities and verdicts."""
+    return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other))
+
+
+def _same(one: Any, other: Any) -> bool:
+    for name in (f.name for f in fields(one) if f.name != "seconds"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        if isinstance(mine, UnitTable):
+            equal = _same(mine, theirs)
+        else:
+            equal = np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs
+        if not equal:
+            return False
+    return True

@@ -1,0 +1,197 @@
+"""Local worker processes, one thread each, that share the graph."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from cf2.errors import CF2Error
+from cf2.runs.engines.outcome import Outcome, reason_of
+from cf2.runs.engines.shared import Block, Layout, attach
+from cf2.runs.engines.transfer import deserialise, serialise
+from cf2.runs.session import Chunk, Request
+
+AHEAD = 2  # chunks at a worker: the one it does, and the next, so that it never waits for this process
+
+
+def run(request: Request, chunks: Iterable[Chunk], *, workers: int, retries: int) -> Iterator[Outcome]:
+    """Explain chunks on `workers` processes; the chunk of a dead worker goes to another, `retries` times."""
+    message, arrays = serialise(request)
+    with Block(arrays) as layout:
+        pool = _Pool(message, layout, workers, retries)
+        try:
+            yield from pool.map(iter(chunks))
+        finally:
+            pool.close()
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: Any
+    connection: Connection
+    chunks: deque[Chunk] = field(default_factory=deque)  # the first is being done
+    ready: bool = False  # it has loaded the model
+
+
+class _Pool:
+    def __init__(self, message: bytes, layout: Layout, size: int, retries: int) -> None:
+        self.message, self.layout, self.size, self.retries = message, layout, size, retries
+        self.context = worker_context()
+        self.workers: list[_Worker] = []
+        self.again: deque[Chunk] = deque()
+        self.deaths: dict[int, int] = {}
+
+    def map(self, chunks: Iterator[Chunk]) -> Iterator[Outcome]:
+        while True:
+            self._hand_out(chunks)
+            busy = {worker.connection: worker for worker in self.workers if worker.chunks}
+            if not busy:
+                return
+            for connection in wait(list(busy)):
+                outcome = self._receive(busy[connection])  # type: ignore[index]
+                if outcome is not None:
+                    yield outcome
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.connection.close()  # an idle worker sees that and ends
+        for worker in self.workers:
+            if worker.chunks:
+                worker.process.terminate()
+            worker.process.join(5)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+
+    def _hand_out(self, chunks: Iterator[Chunk]) -> None:
+        """Fill the workers up evenly: everyone gets a first chunk before anyone gets a second."""
+        for depth in range(AHEAD):
+            for place in range(self.size):
+                if place < len(self.workers) and len(self.workers[place].chunks) > depth:
+                    continue
+                chunk = self.again.popleft() if self.again else next(chunks, None)
+                if chunk is None:
+                    return
+                if place >= len(self.workers):
+                    self.workers.append(self._start())
+                worker = self.workers[place]
+                worker.chunks.append(chunk)
+                with suppress(OSError):  # a worker that died meanwhile is found when its answer is read
+                    worker.connection.send(chunk)
+
+    def _start(self) -> _Worker:
+        ours, theirs = self.context.Pipe()
+        process = self.context.Process(
+            target=_serve, args=(theirs, self.message, self.layout, os.getcwd()), daemon=True
+        )
+        try:
+            process.start()
+        except (BrokenPipeError, EOFError):  # the server ran the user's script again, and that failed
+            raise _unguarded() from None
+        theirs.close()
+        return _Worker(process, ours)
+
+    def _receive(self, worker: _Worker) -> Outcome | None:
+        try:
+            kind, value = worker.connection.recv()
+        except (EOFError, OSError):
+            return self._died(worker)
+        if kind == "broken":
+            raise CF2Error(
+                "Expected a worker process to load the model",
+                got=value,
+                do='Define the model in a module that can be imported, or use engine="local".',
+            )
+        if kind == "ready":
+            worker.ready = True
+            return None
+        chunk = worker.chunks.popleft()
+        found, reason = value
+        return Outcome(chunk, found, reason)
+
+    def _died(self, worker: _Worker) -> Outcome | None:
+        """Replace a dead worker; its first chunk has one try less, the others did not cause it."""
+        worker.process.join(5)
+        if not worker.ready and worker.process.exitcode == 1:
+            raise _unguarded()  # Python could not even start it
+        worker.connection.close()
+        self.workers.remove(worker)
+        first = worker.chunks.popleft()
+        self.again.extendleft(reversed(worker.chunks))
+        count = self.deaths[first.number] = self.deaths.get(first.number, 0) + 1
+        if count <= self.retries:
+            self.again.appendleft(first)
+            return None
+        return Outcome(first, reason=f"its worker process died {count} times, {_death(worker.process.exitcode)}")
+
+
+def _death(code: int | None) -> str:
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+    return f"with exit code {code}"
+
+
+def worker_context() -> Any:
+    """Workers are forked from a server that has imported everything and nothing else, where there is one.
+
+    That starts them at once and shares the memory of the libraries. The server is made with one thread.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise _unguarded()
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    from multiprocessing import forkserver
+
+    limits = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in limits}
+    os.environ.update(dict.fromkeys(limits, "1"))
+    try:
+        forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+    return context
+
+
+def _unguarded() -> CF2Error:
+    return CF2Error(
+        'Expected a script that starts worker processes to do so under `if __name__ == "__main__":`',
+        got="a script that a worker cannot import without starting workers itself",
+        do="Put the call under that line; the worker needs the rest of the script for your model.",
+    )
+
+
+def _serve(connection: Connection, message: bytes, layout: Layout, directory: str) -> None:
+    """A worker: explain the chunks that come until the other end closes."""
+    import torch
+
+    from cf2.runs.engines.local import attempt
+    from cf2.runs.session import Session
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other end's to handle
+    torch.set_num_threads(1)
+    sys.path.append(directory)  # the user's own module may lie in the current directory
+    try:
+        session = Session(deserialise(message, attach(layout)))
+    except Exception as error:
+        connection.send(("broken", reason_of(error)))
+        return
+    with session, suppress(EOFError, OSError):
+        connection.send(("ready", None))
+        while True:
+            outcome = attempt(session, connection.recv())
+            connection.send(("done", (outcome.found, outcome.reason)))

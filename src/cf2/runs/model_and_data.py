@@ -1,0 +1,134 @@
+"""A model with the data it is asked about: what a run explains, whatever it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from cf2.core.graph import Graph
+from cf2.core.targets import GraphTargets, NodeTargets, Targets
+from cf2.errors import CF2Error, require
+from cf2.methods import registry
+from cf2.runs.session import Request, train
+from cf2.spec import Key, Spec
+
+FITTED_ON = 200  # training instances of a method that is trained first
+
+
+@dataclass(frozen=True, eq=False)
+class ModelAndData:
+    """A model and the graphs it is asked about.
+
+    `description` is JSON by which the same model and data are found again. `keys_to_explain` and `keys_to_train_on` say
+    what is explained, and what a learned method is trained on, where nothing is given.
+    """
+
+    model: nn.Module
+    level: str  # "node": one graph; "graph": many
+    graphs: Sequence[Data]
+    class_names: tuple[str, ...] = ()
+    description: dict[str, Any] = field(default_factory=dict)
+    model_line: str = ""  # the model in a few words
+    name: str = ""
+    atoms: tuple[str, ...] | None = None  # the element that each feature column stands for
+    truth: Callable[[Key], Tensor | None] = lambda key: None  # true edges, a bool per column of the `edge_index`
+    keys_to_explain: Callable[[], list[Key]] | None = None
+    keys_to_train_on: Callable[[], list[Key]] | None = None
+    _targets: dict[tuple[str, bool | None], Targets] = field(default_factory=dict, repr=False)
+
+    def targets(self, spec: Spec = Spec()) -> Targets:
+        """What can be explained; checked and indexed once."""
+        level = self.level if spec.level == "auto" else spec.level
+        if (level, spec.directed) not in self._targets:
+            require(level == "graph" or self.level == "node", 'Expected one graph for level="node"', got="several")
+            made: Targets = GraphTargets(self.graphs, directed=spec.directed)
+            if level == "node":
+                made = NodeTargets(Graph(self.graphs[0], directed=spec.directed), getattr(self.graphs[0], "y", None))
+            self._targets[level, spec.directed] = made
+        return self._targets[level, spec.directed]
+
+    def __len__(self) -> int:
+        """How many keys there are: nodes, or graphs."""
+        return int(self.graphs[0].num_nodes or 0) if self.level == "node" else len(self.graphs)
+
+    def keys(self, spec: Spec = Spec()) -> list[Key]:
+        """The keys to explain when none are given: as the source says, else the test set, else all."""
+        if spec.level not in ("auto", self.level):
+            return list(range(len(self.targets(spec))))
+        if self.keys_to_explain is not None:
+            return self.keys_to_explain()
+        return self._masked("test_mask") or list(range(len(self)))
+
+    def _masked(self, name: str) -> list[Key]:
+        mask = getattr(self.graphs[0], name, None) if self.level == "node" else None
+        if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 1:
+            return [int(key) for key in mask.nonzero().flatten()]
+        return []
+
+    def request(self, keys: Sequence[Key], spec: Spec, trained: Any = None) -> Request:
+        """The request to explain the keys."""
+        targets = self.targets(spec)
+        return Request(self.model, targets, spec, trained, targets.labels(keys))
+
+    def needed(self, spec: Spec, keys: Sequence[Key]) -> Any:
+        """What the method of a Spec needs beside the model to explain the keys: see `Method.needs`."""
+        needs = registry.get(spec.method).needs
+        if needs == "truth":
+            return self.true_edges(keys)
+        return train(self.request([], spec), self._training_keys(spec, keys)) if needs == "training" else None
+
+    def _training_keys(self, spec: Spec, keys: Sequence[Key]) -> list[Key]:
+        own = spec.level in ("auto", self.level)
+        if own and self.keys_to_train_on is not None:
+            return self.keys_to_train_on()[:FITTED_ON]
+        explained, masked = set(keys), self._masked("train_mask") if own else []
+        others = [key for key in masked or range(len(self.targets(spec))) if key not in explained]
+        if not others:
+            raise CF2Error(
+                "Expected instances to train the method on beside those that are explained",
+                got="none",
+                do="Explain fewer, so that some are left.",
+            )
+        return others[:FITTED_ON]
+
+    def true_edges(self, keys: Sequence[Key]) -> dict[Key, np.ndarray]:
+        """The true edges of the keys as pairs [n, 2] of node ids, or an error where they are not known."""
+        found = {}
+        for key in keys:
+            pairs = self._pairs(key)
+            if pairs is None:
+                what = f"{self.level} {key} of {self.name or 'your own data'}"
+                raise CF2Error(f"Expected the true explanation of {what} to be known", got="none")
+            found[key] = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+        return found
+
+    def context(self, keys: Sequence[Key]) -> dict[str, Any]:
+        """What a reader of the explanations needs beside them, ready for JSON."""
+        found: dict[str, Any] = {"class_names": list(self.class_names), "model": self.model_line, "dataset": self.name}
+        if self.atoms:
+            found["atoms"] = list(self.atoms)
+            found["graphs"] = {str(key): self._molecule(key, self.atoms) for key in keys}
+        known = {str(key): pairs for key in keys if (pairs := self._pairs(key)) is not None}
+        return found | ({"truth": known} if known else {})
+
+    def _graph(self, key: Key) -> Data:
+        return self.graphs[0] if self.level == "node" else self.graphs[key]  # type: ignore[index]
+
+    def _molecule(self, key: Key, atoms: Sequence[str]) -> dict[str, Any]:
+        """Element symbols by node, and the orders of the bonds where the data has them."""
+        graph = self._graph(key)
+        found: dict[str, Any] = {"labels": [atoms[place] for place in graph.x.argmax(1).tolist()]}
+        if "bond" in graph:
+            found["bonds"] = torch.cat([graph.edge_index, graph.bond[None]]).t().tolist()
+        return found
+
+    def _pairs(self, key: Key) -> list[list[int]] | None:
+        mask = self.truth(key)
+        pairs: list[list[int]] | None = None if mask is None else self._graph(key).edge_index[:, mask].t().tolist()
+        return pairs

@@ -1,0 +1,176 @@
+"""One request as one value: every option of an explanation, written down once.
+
+A Spec is made from Python keywords, from the command line or from a manifest, and is passed whole to the session,
+the workers and the run directory.
+
+>>> Spec(units="edges,features").units
+('edges', 'features')
+>>> Spec.from_json(Spec(seed=3).to_json()) == Spec(seed=3)
+True
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from cf2.errors import CF2Error, require, require_number, unknown_name
+
+Key = int | tuple[int, ...]  # what is explained: a node's id, a graph's position, or several ids
+
+Level = Literal["auto", "node", "graph"]
+Question = Literal["why", "factual", "counterfactual"]
+Output = Literal["auto", "logits", "log_probabilities", "probabilities"]
+Masking = Literal["auto", "messages"]
+Reduce = Literal["gradient"]
+
+
+def _option(default: Any, meaning: str) -> Any:
+    """A field with the sentence that `help()`, `--help` and the documentation say of it."""
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata={"meaning": meaning})
+    return field(default=default, metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Every option of a request, checked when it is made. The options are described in `meanings()`."""
+
+    method: str = _option("cf2", "The method by name; `cf2 methods` lists them.")
+    units: tuple[str, ...] = _option(
+        ("edges",), "What an explanation is made of: edges, features, node_features, columns, or several of them."
+    )
+    question: Question = _option(
+        "why",
+        "What is asked. why: a set that is sufficient and necessary. factual: a sufficient one. "
+        "counterfactual: one without which the model gives another answer.",
+    )
+    target: int | tuple[tuple[Key, int], ...] | None = _option(
+        None, "The class to explain instead of the predicted one, the same for all or one per key."
+    )
+    search: bool = _option(
+        False, "Search for a set that passes the tests, from the scores of a method that only ranks."
+    )
+    seed: int | None = _option(None, "Draw a random start from this seed; None starts from a fixed sequence.")
+    output: Output = _option(
+        "auto", "What the model returns: logits, log_probabilities or probabilities; auto looks at the values."
+    )
+    level: Level = _option("auto", "Whether one graph is explained by its nodes (node) or as a whole (graph).")
+    directed: bool | None = _option(
+        None, "Whether an edge and its reverse are two units; None looks whether every edge has a reverse."
+    )
+    masking: Masking = _option(
+        "auto", "Where soft masks act: on edge weights if the model takes any (auto), or always on messages."
+    )
+    device: str | None = _option(None, "The torch device to run on; None stays where the model is.")
+    max_units: int | None = _option(None, "The most units an instance may have; a larger one is refused or reduced.")
+    reduce: Reduce | None = _option(
+        None, "What to do with an instance over max_units: gradient lets only the units that matter most be chosen."
+    )
+    settings: dict[str, Any] = _option({}, "Settings of the method, by name.")
+
+    def __post_init__(self) -> None:
+        self._become("units", _names(self.units))
+        self._become("target", _target(self.target))
+        require(
+            isinstance(self.settings, Mapping) and all(isinstance(name, str) for name in self.settings),
+            "Expected `settings` to be values by name",
+            got=repr(self.settings),
+        )
+        self._become("settings", dict(self.settings))
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices and not (value is None and name == "reduce"):
+                raise unknown_name(f"`{name}`", value, choices)
+        require(isinstance(self.method, str), "Expected `method` to be a name", got=repr(self.method))
+        for name, allowed in (("search", (True, False)), ("directed", (True, False, None))):
+            require(
+                getattr(self, name) in allowed,
+                f"Expected `{name}` to be {' or '.join(map(str, allowed))}",
+                got=repr(getattr(self, name)),
+            )
+        require(
+            self.seed is None or (type(self.seed) is int and self.seed >= 0),
+            "Expected `seed` to be a whole number of at least 0, or None",
+            got=repr(self.seed),
+        )
+        if self.max_units is not None:
+            require_number("max_units", self.max_units, 1, integer=True)
+        if self.device is not None:
+            self._become("device", str(self.device))
+
+    def _become(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    @property
+    def name(self) -> str:
+        """The method, and the seed where there is one: what tells the jobs of a run apart."""
+        return self.method if self.seed is None else f"{self.method}-seed{self.seed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` makes the same Spec of them."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+    @staticmethod
+    def from_json(stored: Mapping[str, Any]) -> Spec:
+        """The Spec that `to_json` was called on; an option that does not exist is an error."""
+        return Spec.make(**stored)
+
+    @staticmethod
+    def make(**options: Any) -> Spec:
+        """A Spec from options by name; an unknown one is refused with the nearest name."""
+        known = meanings()
+        for name in options:
+            if name not in known:
+                raise unknown_name("an option", name, known)
+        return Spec(**options)
+
+
+def options() -> tuple[Field[Any], ...]:
+    """The options, in their order."""
+    return fields(Spec)
+
+
+def meanings() -> dict[str, str]:
+    """What every option means, by name."""
+    return {f.name: str(f.metadata["meaning"]) for f in options()}
+
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "question": get_args(Question),
+    "output": get_args(Output),
+    "level": get_args(Level),
+    "masking": get_args(Masking),
+    "reduce": get_args(Reduce),
+}
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    listed = given.split(",") if isinstance(given, str) else given
+    good = isinstance(listed, list | tuple) and len(listed) > 0 and all(isinstance(name, str) for name in listed)
+    require(good, "Expected `units` to be the name of a kind of unit, or several", got=repr(given))
+    names = tuple(name.strip() for name in listed)
+    require(len(set(names)) == len(names), "Expected every kind of unit once in `units`", got=repr(given))
+    return names
+
+
+def _target(given: Any) -> int | tuple[tuple[Key, int], ...] | None:
+    if given is None or (isinstance(given, int) and not isinstance(given, bool)):
+        return given
+    pairs = given.items() if isinstance(given, Mapping) else given
+    try:
+        return tuple((_key(key), operator.index(value)) for key, value in pairs)
+    except (TypeError, ValueError) as error:
+        raise CF2Error("Expected `target` to be a class, or a class for each key", got=repr(given)) from error
+
+
+def _key(value: Any) -> Key:
+    return tuple(operator.index(part) for part in value) if isinstance(value, list | tuple) else operator.index(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

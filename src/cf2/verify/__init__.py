@@ -1,0 +1,11 @@
+"""Verified sets: what a set of units does to a graph, what counts as the same answer, and the smallest set that passes.
+
+intervention   what a set does: only(S), without(S), edited(S)
+criterion      what counts as the same answer, and by how much
+question       which tests a set must pass
+verdict        the final check, from which every verdict comes
+trials         packed tests of many candidate sets
+moves          the moves of the search
+proof          proof by exhaustion
+search         from scores to the smallest set that passes
+"""

@@ -1,0 +1,248 @@
+"""The moves of the search, each packed over all instances at once.
+
+A set is only ever accepted by the model's own verdict; slopes and rankings decide what is tried first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cf2.verify.trials import Outcome, Trials, best_of, score
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much of everything an effort spends."""
+
+    repairs: int  # moves towards a first passing set
+    restarts: int  # prunings in other orders, where there are many units
+    grown: int  # units that a set grown from nothing may have, where a small passing set is known
+    exchanges: int  # moves without a smaller set before an instance is left alone
+    drops: int  # candidates tried in each move that drops a unit
+    adds: int  # candidates tried in each move that adds one
+    proof: int  # sets tried to prove an answer smallest
+    rounds: int = 1  # exchanges from so many starts
+    slack: int = 1  # a restart is given up when it looks to end with so many times the units of the best set
+
+
+# -- 1. start ----------------------------------------------------------------------------------------------
+
+
+def prefixes(trials: Trials, ranking: Tensor) -> tuple[Tensor, Outcome]:
+    """The shortest tried prefix that passes, else the tried prefix nearest to passing; and what the tests gave."""
+    place = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
+    rows, sets = [], []
+    for length in _lengths(trials.width) or [0]:
+        fits = ((trials.counts > length) | (length == trials.width)).nonzero().flatten()
+        rows.append(fits)
+        sets.append(trials.admissible(fits, place[fits] < length))
+    row, candidates = torch.cat(rows), torch.cat(sets)
+    outcome = trials.run(row, candidates)
+    size = candidates.sum(1)
+    value = torch.where(outcome.passes, 1e6 - size, outcome.score.clamp(min=-1e5))
+    winner = best_of(row, value, trials.pack.num_instances)  # the longest prefix is a candidate of every instance
+    return candidates[winner], outcome.take(winner)
+
+
+def _lengths(width: int) -> list[int]:
+    """Sizes to try: a few small ones, then by half as much again each, and everything."""
+    lengths, length = [], 2
+    while length < width:
+        lengths.append(length)
+        length = max(length + 2, int(length * 1.5))
+    return [*lengths, width] if width else []
+
+
+def repair(trials: Trials, sets: Tensor, start: Outcome, budget: Budget) -> tuple[Tensor, Tensor]:
+    """Add or drop the most promising unit of sets that fail, until they pass or the budget is spent.
+
+    `start` is what the tests gave for `sets`: where nothing nearer to passing is found, a set stays as it is.
+    """
+    passed = start.passes.clone()
+    best = start.score.clone()
+    nearest, current = sets.clone(), sets.clone()
+    tabu = torch.zeros(sets.shape, dtype=torch.long, device=sets.device)
+    for move in range(1, budget.repairs + 1):
+        rows = (~passed & (trials.counts > 0)).nonzero().flatten()
+        if not len(rows):
+            break
+        held = tabu[rows] > move
+        picked, outcome, unit = _move(trials, rows, current[rows], held, budget.drops, budget.adds)
+        current[rows], passed[rows] = picked, outcome.passes
+        tabu[rows, unit] = move + 5
+        nearer = (outcome.score > best[rows]) | outcome.passes
+        best[rows] = torch.where(nearer, outcome.score, best[rows])
+        nearest[rows] = torch.where(nearer[:, None], picked, nearest[rows])
+    return nearest, passed
+
+
+def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor, Tensor]:
+    """From nothing, add the most promising unit again and again: a small passing set where the ranking misled."""
+    nothing = torch.zeros_like(trials.valid[rows])
+    sets = trials.admissible(rows, nothing)
+    passed = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
+    most = torch.minimum(most, trials.selectable[rows].sum(1))
+    while True:
+        live = (~passed & (sets.sum(1) < most)).nonzero().flatten()
+        if not len(live):
+            return sets, passed
+        picked, outcome, _ = _move(trials, rows[live], sets[live], nothing[live], 0, adds)
+        stuck = live[(picked == sets[live]).all(1)]  # nothing is left to add
+        sets[live], passed[live], most[stuck] = picked, outcome.passes, 0
+
+
+# -- 2. prune ----------------------------------------------------------------------------------------------
+
+
+def prune(
+    trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, passed: Tensor, below: Tensor | None = None
+) -> Tensor:
+    """Drop runs of the least important units, halving their length, then single ones, while the tests pass.
+
+    A set that has not `passed` is pruned to what keeps passing the tests that it does pass. With sizes
+    `below` which to get, a set is left as it is once as many runs have proved needed.
+    """
+    sets = sets.clone()
+    need = _needs(trials, rows, sets, passed)
+    length = (_free(trials, rows, sets).sum(1) // 2).clamp(min=1)
+    skip = torch.zeros_like(length)  # units at the bottom of the ranking that have proved needed
+    while True:
+        free = _free(trials, rows, sets)
+        todo = ((length > 0) & (skip < free.sum(1))).nonzero().flatten()
+        if not len(todo):
+            return sets
+        order = ranking[todo].masked_fill(~free[todo], float("inf")).argsort(dim=1, stable=True).argsort(1)
+        first = skip[todo, None]
+        block = free[todo] & (order >= first) & (order < first + length[todo, None])
+        candidates = sets[todo] & ~block
+        good = trials.passes(rows[todo], candidates, need[todo])
+        sets[todo[good]] = candidates[good]
+        skip[todo[~good]] += length[todo[~good]]
+        if below is not None:
+            lost = todo[skip[todo] >= length[todo] * below[todo]]
+            length[lost], skip[lost] = 1, sets.size(1)
+        over = todo[skip[todo] >= _free(trials, rows[todo], sets[todo]).sum(1)]
+        finer = over[length[over] > 1]
+        length[over[length[over] == 1]] = 0
+        length[finer] = (length[finer] // 2).clamp(min=1)
+        skip[finer] = 0
+
+
+def _free(trials: Trials, rows: Tensor, sets: Tensor) -> Tensor:
+    """The units of sets that may be dropped."""
+    return sets if trials.required is None else sets & ~trials.required[rows]
+
+
+def _needs(trials: Trials, rows: Tensor, sets: Tensor, passed: Tensor) -> Tensor:
+    """Which tests [R, tests] a pruned set must keep passing: all, or those that it passes now."""
+    need = torch.ones(len(rows), len(trials.tests), dtype=torch.bool, device=rows.device)
+    failed = (~passed).nonzero().flatten()
+    for column, test in enumerate(trials.tests):
+        need[failed, column], _ = trials.test(test, rows[failed], sets[failed])
+    return need
+
+
+def prune_single(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor) -> Tensor:
+    """Drop units until every one left is needed by itself: the proof of `minimal`.
+
+    Each round tries every single drop. Where several work, as many as still work together go at once.
+    """
+    sets = sets.clone()
+    todo = torch.arange(len(rows), device=rows.device)
+    while len(todo):
+        owner, unit = _free(trials, rows[todo], sets[todo]).nonzero(as_tuple=True)
+        candidates = sets[todo[owner]].clone()
+        candidates[torch.arange(len(unit), device=unit.device), unit] = False
+        good = trials.passes(rows[todo[owner]], candidates)
+        loose = torch.zeros_like(sets[todo])
+        loose[owner[good], unit[good]] = True
+        todo, loose = todo[loose.any(1)], loose[loose.any(1)]
+        sets[todo] = _drop_together(trials, rows[todo], sets[todo], loose, ranking[todo])
+    return sets
+
+
+def _drop_together(trials: Trials, rows: Tensor, sets: Tensor, loose: Tensor, ranking: Tensor) -> Tensor:
+    """Drop the least important of the loose units: all, or half of them, or a quarter, … or one, as may be."""
+    sets = sets.clone()
+    order = ranking.masked_fill(~loose, float("inf")).argsort(dim=1, stable=True).argsort(1)
+    count = loose.sum(1)
+    left = torch.arange(len(rows), device=rows.device)
+    while len(left):
+        candidates = sets[left] & ~(loose[left] & (order[left] < count[left, None]))
+        single = count[left] == 1  # known to pass
+        good = single.clone()
+        good[~single] = trials.passes(rows[left[~single]], candidates[~single])
+        sets[left[good]] = candidates[good]
+        left = left[~good]
+        count[left] = (count[left] // 2).clamp(min=1)
+    return sets
+
+
+# -- 3. exchange -------------------------------------------------------------------------------------------
+
+
+def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tensor:
+    """Look for a passing set one smaller: drop a unit, then swap units until the tests pass again.
+
+    A unit that was just moved is left alone for a few moves, so that the walk does not step back.
+    """
+    best, current = sets.clone(), sets.clone()
+    left = torch.full((len(rows),), budget.exchanges, device=rows.device)
+    held = torch.zeros(sets.shape, dtype=torch.long, device=sets.device)
+    move = 0
+    while True:
+        move += 1
+        live = ((left > 0) & (current.sum(1) > 1)).nonzero().flatten()
+        if not len(live):
+            return best
+        picked, outcome, unit = _move(trials, rows[live], current[live], held[live] > move, budget.drops, 0)
+        current[live] = picked
+        held[live, unit] = move + 4
+        hit = live[outcome.passes & (picked.sum(1) < best[live].sum(1))]
+        best[hit], left[hit], held[hit] = current[hit], budget.exchanges + 1, 0
+        short = live[current[live].sum(1) == best[live].sum(1) - 1]
+        if len(short):
+            picked, outcome, unit = _move(trials, rows[short], current[short], held[short] > move, 0, budget.adds)
+            current[short] = picked
+            held[short, unit] = move + 3
+        left[live] -= 1
+
+
+def _move(
+    trials: Trials, rows: Tensor, sets: Tensor, held: Tensor, drops: int, adds: int
+) -> tuple[Tensor, Outcome, Tensor]:
+    """The best of the most promising single drops and adds, chosen by slopes and decided by trials.
+
+    A set that no unit can be dropped from or added to stays as it is and counts as failing, with unit 0.
+    """
+    slack, slope = trials.slopes(rows, sets)
+    sign = torch.where(sets, -1.0, 1.0)
+    guess = score(slack[:, None] + sign[..., None] * slope)
+    allowed = trials.selectable[rows] & torch.where(sets, drops > 0, adds > 0)
+    if trials.required is not None:
+        allowed &= ~trials.required[rows]
+    guess = guess.masked_fill(~allowed, float("-inf"))
+    guess = torch.where(held & allowed, guess - 1e6, guess)  # a held unit is the last resort
+    chosen = []
+    for kind, count in ((sets, drops), (~sets, adds)):
+        if count:
+            chosen.append(guess.masked_fill(~kind, float("-inf")).topk(min(count, guess.size(1)), 1))
+    value, unit = (torch.cat(column, 1) for column in zip(*chosen))
+    owner, place = value.isfinite().nonzero(as_tuple=True)
+    unit = unit[owner, place]
+    candidates = sets[owner].clone()
+    candidates[torch.arange(len(owner), device=owner.device), unit] ^= True
+    outcome = trials.run(rows[owner], candidates)
+    winner = best_of(owner, outcome.score + 1e3 * outcome.passes, len(rows))
+    if bool((winner >= 0).all()):
+        return candidates[winner], outcome.take(winner), unit[winner]
+    # One row more at the end, for the instances without a candidate.
+    failing = Outcome(
+        torch.cat([outcome.passed, torch.zeros_like(slack[:1], dtype=torch.bool)]),
+        torch.cat([outcome.slack, torch.full_like(slack[:1], float("-inf"))]),
+    )
+    moved = torch.where((winner >= 0)[:, None], torch.cat([candidates, sets[:1]])[winner], sets)
+    return moved, failing.take(winner), torch.cat([unit, unit.new_zeros(1)])[winner]

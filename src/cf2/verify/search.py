@@ -1,0 +1,162 @@
+"""The constrained problem: from scores to the smallest set that passes the tests of the question.
+
+1. *Start* from the smallest prefix of the ranking that passes the tests; where none does, repair the nearest.
+2. *Prune*: drop blocks of the least important units, then single ones, while the tests pass. Where that
+   leaves many, *grow* a set from nothing instead.
+3. *Exchange*: leave one unit out and swap others, guided by the slopes of the tests, until both pass again.
+4. *Restart* where there are many units: prune them in other orders, and go on from what is smaller.
+5. *Prove* (`proof.py`): try every smaller set where that fits the budget.
+
+Every step is packed over all instances at once. A set is only ever accepted by the model's own verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cf2.core.packing import Pack
+from cf2.core.predictor import Predictor
+from cf2.errors import require_number, unknown_name
+from cf2.verify.criterion import Criterion
+from cf2.verify.moves import Budget, exchange, grow, prefixes, prune, prune_single, repair
+from cf2.verify.proof import Proof, prove
+from cf2.verify.question import Test
+from cf2.verify.trials import Trials
+
+Effort = Literal["quick", "standard", "thorough"]
+LARGE = 14  # a set of more units is worth a second way to start
+CROWDED = 64  # and so is a choice among more units than this
+SMALL = 8  # a restart looks for a set of fewer units: larger ones are hardly found by chance
+
+
+@dataclass(frozen=True)
+class Search:
+    """How hard to look. `proof` is the most sets to try in proving an answer smallest (None: by effort)."""
+
+    effort: Effort = "standard"
+    confidence: float = 0.0
+    proof: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.effort not in get_args(Effort):
+            raise unknown_name("`effort`", self.effort, get_args(Effort))
+        require_number("confidence", self.confidence, 0, 0.999)
+        if self.proof is not None:
+            require_number("proof", self.proof, 0, integer=True)
+
+
+_BUDGETS = {
+    "quick": Budget(repairs=10, restarts=0, grown=1, exchanges=4, drops=3, adds=4, proof=0),
+    "standard": Budget(repairs=30, restarts=6, grown=3, exchanges=10, drops=4, adds=4, proof=1_000),
+    "thorough": Budget(
+        repairs=120, restarts=20, slack=2, grown=LARGE, exchanges=40, drops=6, adds=8, proof=20_000, rounds=3
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The units that were chosen [units], what that cost per instance, and what a search knows of them.
+
+    `status` is None where no passing set was looked for.
+    """
+
+    selected: Tensor  # [units] bool
+    evaluations: Tensor  # [B], forward passes of one instance; a backward counts as two
+    status: Sequence[str] | None = None  # [B] of found, not found, impossible
+    minimal: Sequence[bool | None] | None = None  # [B]
+    optimal: Sequence[bool | None] | None = None  # [B]
+    notes: Sequence[str] | None = None  # [B]
+
+
+def search(
+    predictor: Predictor,
+    pack: Pack,
+    criterion: Criterion,
+    tests: tuple[Test, ...],
+    scores: Tensor,
+    settings: Search,
+) -> Choice:
+    """The smallest set per instance that passes the tests and that the budget of `settings.effort` finds."""
+    budget = _BUDGETS[settings.effort]
+    trials = Trials(predictor, pack, criterion, tests, settings.confidence)
+    ranking = trials.dense(scores, float("-inf"))
+    sets, outcome = prefixes(trials, ranking)
+    sets, passed = repair(trials, sets, outcome, budget)
+    sets = prune(trials, torch.arange(pack.num_instances, device=sets.device), sets, ranking, passed)
+    sets, passed = _regrow(trials, sets, passed, budget)
+    alive = passed.nonzero().flatten()
+    if len(alive):
+        sets[alive] = _improve(trials, alive, sets[alive], ranking[alive], budget)
+    proof = prove(trials, sets, passed, budget.proof if settings.proof is None else settings.proof)
+    return _choice(trials, proof, passed)
+
+
+def _regrow(trials: Trials, sets: Tensor, passed: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
+    """Try a set that is grown from nothing: a few units, or many where the ranking led to a large set or to none."""
+    size = sets.sum(1)
+    crowded = trials.counts > CROWDED
+    few = torch.minimum(size - 1, torch.where(crowded, budget.grown, 0))
+    most = torch.where(~passed | (crowded & (size > LARGE)), LARGE, few)
+    rows = (most > 0).nonzero().flatten()
+    grown, good = grow(trials, rows, most[rows], 2 * budget.adds)
+    better = rows[good & (~passed[rows] | (grown.sum(1) < size[rows]))]
+    sets, passed = sets.clone(), passed.clone()
+    sets[better] = grown[torch.isin(rows, better)]
+    passed[better] = True
+    return sets, passed
+
+
+def _improve(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, budget: Budget) -> Tensor:
+    """Exchange and prune; then start again from prunings of everything in other orders, and keep the best."""
+    best = prune_single(trials, rows, exchange(trials, rows, sets, budget), ranking)
+    if budget.rounds + budget.restarts == 1:
+        return best
+    whole = trials.selectable[rows]
+    passes = trials.passes(rows, whole)  # not every whole graph does
+    for number in range(1, budget.rounds):
+        order = _shuffled(trials, rows, number)
+        other = prune(trials, rows, torch.where(passes[:, None], whole, sets), order, torch.ones_like(passes))
+        other = prune_single(trials, rows, exchange(trials, rows, other, budget), order)
+        best = torch.where((other.sum(1) < best.sum(1))[:, None], other, best)
+    if budget.restarts:
+        todo = (passes & (trials.counts[rows] > CROWDED) & (best.sum(1) > 1)).nonzero().flatten()
+        best[todo] = _restart(trials, rows[todo], best[todo], budget)
+    return best
+
+
+def _restart(trials: Trials, rows: Tensor, best: Tensor, budget: Budget) -> Tensor:
+    """Prune everything in other orders, all at once, and go on from the smallest set where that is smaller."""
+    best, count, times = best.clone(), len(rows), budget.restarts
+    many = rows.repeat(times)
+    order = torch.cat([_shuffled(trials, rows, budget.rounds + number) for number in range(times)])
+    below = budget.slack * best.sum(1).clamp(max=SMALL).repeat(times)
+    other = prune(trials, many, trials.selectable[many], order, torch.ones_like(many, dtype=torch.bool), below)
+    first = other.sum(1).view(times, count).argmin(0) * count + torch.arange(count, device=rows.device)
+    other, order = other[first], order[first]
+    hit = (other.sum(1) < best.sum(1)).nonzero().flatten()
+    best[hit] = prune_single(trials, rows[hit], exchange(trials, rows[hit], other[hit], budget), order[hit])
+    return best
+
+
+def _shuffled(trials: Trials, rows: Tensor, number: int) -> Tensor:
+    """The units in another order, the same whatever an instance is packed with."""
+    noise = torch.from_numpy(np.random.default_rng(number).random(trials.width, dtype=np.float32))
+    return torch.where(trials.selectable[rows], noise.to(rows.device), float("-inf"))
+
+
+def _choice(trials: Trials, proof: Proof, passed: Tensor) -> Choice:
+    found = passed | proof.passed
+    status = [
+        "found" if good else "impossible" if never else "not found"
+        for good, never in zip(found.tolist(), proof.impossible.tolist())
+    ]
+    minimal: list[bool | None] = [True if good else None for good in found.tolist()]
+    optimal: list[bool | None] = [True if proved else None for proved in proof.optimal.tolist()]
+    return Choice(trials.flat(proof.sets), trials.evaluations, status, minimal, optimal)

@@ -1,0 +1,157 @@
+"""Packed trials: what would the model say of many candidate sets of many instances, really carried out?
+
+Candidate sets are rows of a boolean matrix [R, U] with U the most units any instance has; `rows[r]` says which
+instance of the pack row r belongs to. A trial of one set is one evaluation per test, and they are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cf2.core.packing import Pack, chunks
+from cf2.core.predictor import Predictor
+from cf2.verify.criterion import Criterion, passes
+from cf2.verify.intervention import soft_outputs
+from cf2.verify.question import Test
+
+CHUNK = 4_000_000  # floats kept by one packed pass of trials
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Of every candidate set and test: does it pass, and by how much (positive is good)."""
+
+    passed: Tensor  # [R, tests] bool
+    slack: Tensor  # [R, tests]
+
+    @property
+    def passes(self) -> Tensor:
+        """Whether a set passes every test, [R]."""
+        return self.passed.all(1)
+
+    @property
+    def score(self) -> Tensor:
+        """How near a set is to passing, [R]."""
+        return score(self.slack)
+
+    def take(self, index: Tensor) -> Outcome:
+        """The outcomes of some sets."""
+        return Outcome(self.passed[index], self.slack[index])
+
+
+def score(slack: Tensor) -> Tensor:
+    """How near a set is to passing, from its slack in every test [..., tests]: minus what is missing.
+
+    Room to spare, up to a bound, breaks ties.
+    """
+    spare = slack.clamp(max=5).sum(-1)
+    return slack.clamp(max=0).sum(-1) + 1e-3 * spare
+
+
+class Trials:
+    """Runs candidate sets of one pack; counts what each instance cost."""
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        pack: Pack,
+        criterion: Criterion,
+        tests: tuple[Test, ...],
+        confidence: float = 0.0,
+    ) -> None:
+        self.predictor, self.pack, self.criterion, self.tests = predictor, pack, criterion, tests
+        self.confidence = confidence
+        self.counts = pack.units.counts
+        self.width = int(self.counts.max()) if pack.num_instances else 0
+        device = self.counts.device
+        self.valid = torch.arange(self.width, device=device)[None] < self.counts[:, None]
+        flags = pack.units
+        self.selectable = self.dense(flags.admissible(torch.ones_like(flags.owner, dtype=torch.bool)), False)
+        self.required = None if flags.required is None else self.dense(flags.required, False)
+        self.evaluations = torch.zeros(pack.num_instances, dtype=torch.long, device=device)
+        self.costs = predictor.cost(pack.node_ptr.diff(), pack.edge_ptr.diff()).cpu()
+
+    def dense(self, values: Tensor, fill: float) -> Tensor:
+        """A value per unit [units] -> [B, U]."""
+        table = torch.full(self.valid.shape, fill, dtype=values.dtype, device=values.device)
+        table[self.valid] = values
+        return table
+
+    def flat(self, sets: Tensor) -> Tensor:
+        """[B, U] -> a value per unit [units]."""
+        return sets[self.valid]
+
+    def admissible(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Sets with what must not be chosen left out, and what must be put in."""
+        sets = sets & self.selectable[rows]
+        return sets if self.required is None else sets | self.required[rows]
+
+    def run(self, rows: Tensor, sets: Tensor) -> Outcome:
+        """Every test of every candidate set."""
+        columns = [self.test(test, rows, sets) for test in self.tests]
+        return Outcome(*(torch.stack(part, 1) for part in zip(*columns)))
+
+    def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None) -> Tensor:
+        """Whether sets pass every test, or those that they `need` to [R, tests].
+
+        The last test comes first, and the others are run only where it is passed.
+        """
+        good = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        for column in reversed(range(len(self.tests))):
+            run = (good if need is None else good & need[:, column]).nonzero().flatten()
+            good[run], _ = self.test(self.tests[column], rows[run], sets[run])
+        return good
+
+    def test(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether sets pass one test, and by how much."""
+        passed = [rows.new_zeros(0, dtype=torch.bool)]
+        slack = [rows.new_zeros(0, dtype=torch.float32)]
+        for part in self._parts(rows):
+            chosen = sets[part][self.valid[rows[part]]]
+            criterion = self.criterion.take(rows[part])
+            outputs = test.intervention.outputs(self.predictor, self.pack.take(rows[part]), chosen)
+            passed.append(passes(criterion, outputs, test.same, self.confidence))
+            slack.append(self._slack(test, criterion, outputs))
+        self.evaluations.index_add_(0, rows, torch.ones_like(rows))
+        return torch.cat(passed), torch.cat(slack)
+
+    def slopes(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        """The slack in every test [R, tests], and by how much adding each unit would raise it [R, U, tests]."""
+        parts = [self._slopes(rows[part], sets[part]) for part in self._parts(rows, 2 * len(self.tests))]
+        self.evaluations.index_add_(0, rows, torch.full_like(rows, 3 * len(self.tests)))
+        slack, slope = (torch.cat(column) for column in zip(*parts))
+        return slack, slope
+
+    def _slopes(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        valid, count = self.valid[rows], len(self.tests)
+        criterion = self.criterion.take(rows)
+        masks = sets[valid].float().expand(count, -1).clone().requires_grad_()  # one per test: a gradient of its own
+        with self.predictor.soft(self.pack.take(rows.repeat(count)), messages=True) as run:
+            outputs = soft_outputs(run, [test.intervention for test in self.tests], list(masks))
+            slack = [self._slack(test, criterion, said) for test, said in zip(self.tests, outputs)]
+            (gradient,) = torch.autograd.grad(torch.stack(slack).sum(), masks, allow_unused=True)
+        slope = torch.zeros(*valid.shape, count, device=rows.device)
+        if gradient is not None:
+            slope[valid] = torch.nan_to_num(gradient).t()
+        return torch.stack(slack, 1).detach(), slope
+
+    @staticmethod
+    def _slack(test: Test, criterion: Criterion, outputs: Tensor) -> Tensor:
+        slack = criterion.slack(outputs)
+        return slack if test.same else -slack
+
+    def _parts(self, rows: Tensor, factor: int = 1) -> Iterator[slice]:
+        return chunks((self.costs[rows.cpu()] * factor).tolist(), CHUNK)
+
+
+def best_of(rows: Tensor, scores: Tensor, instances: int) -> Tensor:
+    """The position of the best-scoring candidate of every instance (the first of equals); -1 where none."""
+    top = torch.full((instances,), float("-inf"), device=scores.device).scatter_reduce(0, rows, scores, "amax")
+    winner = (scores == top[rows]).nonzero().flatten()
+    place = torch.full((instances,), len(scores), device=rows.device)
+    place = place.scatter_reduce(0, rows[winner], winner, "amin")
+    return torch.where(place < len(scores), place, -1)

@@ -1,0 +1,216 @@
+"""Every command has help with an example, honest exit codes, and JSON alone on stdout."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands_here import cf2
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from cf2.cli import options
+from cf2.cli.commands import app
+from cf2.methods import registry
+
+COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
+RUNNER = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "run"
+    words = ["explain", "tree-cycles", "--nodes", "511-516", "--method", "cf2", "--method", "random"]
+    rows = cf2(*words, "--seed", 0, "--set", "k=6", "--out", path, "--json").json["rows"]
+    assert [row["method"] for row in rows] == ["cf2", "random"]
+    return path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example_that_parses(command: str) -> None:
+    shown = RUNNER.invoke(app, [command, "--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    example = re.search(r"Example: cf2 (\S+)", shown.stdout)
+    assert example
+    assert example[1] == command
+
+
+def test_the_commands_of_the_design_are_there() -> None:
+    wanted = ["demo", "datasets", "methods", "train", "explain", "evaluate", "report", "serve", "reproduce", "bench"]
+    assert set(wanted) <= set(COMMANDS)
+
+
+def test_version_and_nothing_else() -> None:
+    done = subprocess.run([sys.executable, "-m", "cf2", "--version"], capture_output=True, text=True)
+    assert re.fullmatch(r"cf2 \d+\.\d+\.\d+\n", done.stdout)
+
+
+def test_methods_say_all_that_is_special_about_them() -> None:
+    rows = {row.pop("name"): row for row in cf2("methods", "--json").json}
+    assert list(rows) == registry.names()
+    assert all(set(row) == {"summary", "units", "searches", "draws", "needs"} for row in rows.values())
+    assert [name for name, row in rows.items() if row["needs"] == "training"] == ["gem", "pgexplainer"]
+    assert [name for name, row in rows.items() if row["draws"]] == ["random"]
+    shown = cf2("methods").stdout
+    assert all(name in shown for name in rows)
+
+
+def test_datasets_hold_the_synthetic_ones_and_say_where_the_others_should_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pooch
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.delenv("CF2_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(pooch, "retrieve", unreachable)
+    rows = {row["name"]: row for row in cf2("datasets", "--data-root", tmp_path, "--json").json}
+    assert rows["ba-shapes"]["nodes"] == 700
+    assert str(tmp_path) in rows["nci1"]["problem"]
+    done = cf2("datasets", "--data-root", tmp_path)
+    assert "tree-cycles" in done.stdout
+    assert "nci1 is not here" in done.said
+
+
+def test_evaluate_shows_every_method(run: Path) -> None:
+    scores = cf2("evaluate", run, "--json").json
+    assert {"n", "pn", "ps", "fns", "size", "acc", "pr", "re", "f1", "intervals"} <= set(scores)
+    assert (scores["n"], scores["method"]) == (6, "cf2")
+    assert [row["method"] for row in scores["methods"]] == ["cf2", "random"]
+    assert scores["methods"][0] == {name: value for name, value in scores.items() if name != "methods"}
+    one = cf2("evaluate", run, "--method", "random", "--json").json
+    assert one == scores["methods"][1]
+    assert "methods" not in one
+    shown = cf2("evaluate", run).stdout
+    assert "cf2" in shown
+    assert "random" in shown
+
+
+def test_a_report_of_a_run_has_every_method(run: Path, tmp_path: Path) -> None:
+    done = cf2("report", run, "-o", tmp_path / "r.html")
+    assert done.returncode == 0
+    assert str(tmp_path / "r.html") in done.stdout
+    page = (tmp_path / "r.html").read_text()
+    assert "<html" in page
+    assert "random" in page
+
+
+def test_a_finished_run_is_not_overwritten_but_resumed(run: Path) -> None:
+    words = ["explain", "tree-cycles", "--nodes", "511-516", "--seed", "0", "--out", run]
+    before = sorted((run / "shards").iterdir())
+    refused = cf2(*words)
+    assert refused.returncode == 1
+    assert "--resume" in refused.stderr
+    assert cf2(*words, "--resume").returncode == 0
+    assert sorted((run / "shards").iterdir()) == before
+
+
+def test_seeds_are_compared_by_their_overlap(tmp_path: Path) -> None:
+    words = ["explain", "tree-cycles", "--nodes", "511-513", "--method", "random", "--set", "k=3", "--seeds", 2]
+    (row,) = cf2(*words, "--out", tmp_path / "run", "--json").json["rows"]
+    assert row["n"] == 6
+    assert 0 <= row["stability"] < 1
+    assert f"overlap over seeds {row['stability']:.3f}" in cf2(*words, "--out", tmp_path / "again").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["explain"], 2, "either a data set or --data"),
+        (["explain", "ba-shapes", "--data", "mine:make"], 2, "either a data set or --data"),
+        (["explain", "ba-shapes"], 2, "--out"),
+        (["explain", "ba-shapes", "--out", "x", "--method", "cf22"], 2, "Did you mean 'cf2'"),
+        (["explain", "ba-shapes", "--out", "x", "--engine", "rays"], 2, "Did you mean 'ray'"),
+        (["explain", "ba-shapes", "--out", "x", "--nodes", "a"], 2, "3,17,40-44"),
+        (["explain", "ba-shapes", "--out", "x", "--set", "epochs"], 2, "NAME=VALUE"),
+        (["explain", "ba-shapes", "--out", "x", "--set", "epoch=3"], 1, "Did you mean 'epochs'"),
+        (["explain", "ba-shapes", "--out", "x", "--units", "edge"], 1, "Did you mean 'edges'"),
+        (["explain", "ba-shapes", "--out", "x", "--question", "whynot"], 1, "Did you mean 'why'"),
+        (["explain", "ba-shapes", "--out", "x", "--device", "abacus"], 1, "a device that torch has"),
+        (["explain", "ba-shapes", "--out", "x", "--nodes", "9999"], 1, "from 0 to 699"),
+        (["explain", "ba-shape", "--out", "x"], 1, "ba-shapes"),
+        (["explain", "--data", "nowhere:make", "--out", "x"], 1, "nowhere"),
+        (["evaluate", "missing"], 1, "not there"),
+        (["report", "missing"], 1, "not there"),
+        (["serve", "missing"], 1, "not there"),
+        (["train", "nope"], 1, "data set"),
+        (["train", "ba-shapes", "--arch", "gatt"], 2, "Did you mean 'gat'"),
+        (["frobnicate"], 2, "No such command"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(words: list[str], code: int, said: str, tmp_path: Path) -> None:
+    done = cf2(*words, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert said in done.said
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+
+
+def test_evaluating_a_method_that_the_run_has_not_names_those_that_it_has(run: Path) -> None:
+    done = cf2("evaluate", run, "--method", "gradient")
+    assert done.returncode == 1
+    assert "cf2" in done.said
+    assert "random-seed0" in done.said
+
+
+def test_a_run_without_a_finished_chunk_is_said(run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(run, tmp_path / "run")
+    for shard in (tmp_path / "run" / "shards").iterdir():
+        shard.unlink()
+    done = cf2("evaluate", tmp_path / "run")
+    assert done.returncode == 1
+    assert "finished explanations by 'cf2'" in done.said
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("epochs=100", 100), ("lr=0.5", 0.5), ("kind=integrated", "integrated"), ("lam=null", None), ("a=b=c", "b=c")],
+)
+def test_a_setting_is_json_or_a_word(text: str, value: object) -> None:
+    assert options.parse_setting(text) == (text.partition("=")[0], value)
+
+
+def test_ids_are_numbers_and_ranges() -> None:
+    assert options.parse_ids("3,17,40-44") == [3, 17, 40, 41, 42, 43, 44]
+    assert options.parse_ids(" 5 , 1-2") == [5, 1, 2]
+
+
+def test_the_demo_compares_methods_and_writes_a_report(tmp_path: Path) -> None:
+    shown = cf2("demo", "--nodes", 2, "--out", tmp_path / "demo", "--json").json
+    assert [row["method"] for row in shown["rows"]] == [
+        name for name in registry.names() if registry.get(name).needs == "nothing"
+    ]
+    assert all(row["n"] == 2 for row in shown["rows"])
+    assert Path(shown["report"]).read_text().count("<html") == 1
+
+
+def test_a_trained_model_is_saved_and_explained(tmp_path: Path) -> None:
+    words = ["train", "tree-cycles", "--epochs", 3, "--set", "hidden=4", "--out", tmp_path / "model", "--json"]
+    facts = cf2(*words).json
+    assert {"dataset", "arch", "seed", "path", "train_accuracy", "test_accuracy", "seconds"} == set(facts)
+    about = json.loads((tmp_path / "model.json").read_text())
+    assert (about["recipe"]["epochs"], about["recipe"]["hidden"]) == (3, 4)
+    words = ["explain", "tree-cycles", "--checkpoint", facts["path"], "--nodes", "511", "--method", "gradient"]
+    assert cf2(*words, "--out", tmp_path / "run", "--json").json["rows"][0]["n"] == 1
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["source"]["checkpoint"] == facts["path"]
+
+
+def test_what_is_stopped_by_hand_is_kept_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cf2.runs.engines.explain_run", stop)
+    done = cf2("explain", "tree-cycles", "--nodes", "511", "--out", tmp_path / "run")
+    assert done.returncode == 130
+    assert "--resume" in done.said
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "run" / "manifest.json").is_file()

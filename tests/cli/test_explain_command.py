@@ -1,0 +1,303 @@
+"""`cf2 explain`: every option of a Spec by its own name, the user's own data, and methods that need more."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands_here import Done, cf2
+from typer.testing import CliRunner
+
+from cf2 import spec as specs
+from cf2.cli.commands import app
+from cf2.paper.sources import restore
+from cf2.results.explanation import same_results
+from cf2.results.explanations import Explanations
+from cf2.runs.directory import open_run
+from cf2.spec import Spec
+
+MINE = """
+import torch
+from torch_geometric.data import Data
+from torch_geometric.nn import GCN, GIN, global_add_pool
+
+
+def ring(nodes, directed=False):
+    at = torch.arange(nodes)
+    ahead = torch.stack([at, (at + 1) % nodes])
+    edge_index = ahead if directed else torch.cat([ahead, ahead.flip(0)], 1)
+    return Data(x=torch.randn(nodes, 3), edge_index=edge_index)
+
+
+def make():
+    torch.manual_seed(0)
+    return GCN(3, 8, 2, 2), ring(12)
+
+
+class Pooled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gnn, self.head = GIN(3, 8, 2), torch.nn.Linear(8, 2)
+
+    def forward(self, x, edge_index, batch=None):
+        return self.head(global_add_pool(self.gnn(x, edge_index), batch))
+
+
+def graphs(directed=False):
+    torch.manual_seed(0)
+    made = [ring(nodes, directed) for nodes in range(4, 10)]
+    for graph in made:
+        graph.truth = torch.arange(graph.edge_index.size(1)) % graph.num_nodes == 0
+    return Pooled(), made
+
+
+def directed():
+    return graphs(True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's own module in the current directory, under a name that no other test uses."""
+    (tmp_path / f"mine_{abs(hash(tmp_path))}.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def own(function: str, *words: object, out: str = "run") -> Done:
+    (module,) = Path.cwd().glob("mine_*.py")
+    return cf2("explain", "--data", f"{module.stem}:{function}", "--out", out, "--json", *words)
+
+
+def found(out: str = "run", method: str | None = None) -> Explanations:
+    return open_run(out).explanations(method)
+
+
+# -- every option, written down once --------------------------------------------------------------------------
+
+GIVEN: dict[str, tuple[list[str], Any]] = {
+    "method": (["--method", "gradient"], "gradient"),
+    "units": (["--units", "features,edges"], ["features", "edges"]),
+    "question": (["--question", "counterfactual"], "counterfactual"),
+    "target": (["--target", "1"], 1),
+    "search": (["--search", "--method", "gradient"], True),
+    "seed": (["--seed", "3"], 3),
+    "output": (["--output", "logits"], "logits"),
+    "level": (["--level", "node"], "node"),
+    "directed": (["--directed"], True),
+    "masking": (["--masking", "messages"], "messages"),
+    "device": (["--device", "cpu"], "cpu"),
+    "max_units": (["--max-units", "9"], 9),
+    "reduce": (["--max-units", "1", "--reduce", "gradient"], "gradient"),
+    "settings": (["--method", "gradient", "--set", "k=2", "--set", "kind=integrated"], None),
+}
+
+
+@pytest.mark.parametrize("option", [option.name for option in specs.options()])
+def test_every_option_is_given_by_its_own_name_and_arrives_in_the_manifest(option: str) -> None:
+    words, value = GIVEN[option]
+    assert own("make", "--nodes", "0,4", *words).returncode == 0
+    (job,) = json.loads(Path("run/manifest.json").read_text())["jobs"]
+    if option == "settings":
+        assert (job["settings"]["k"], job["settings"]["kind"]) == (2, "integrated")
+    else:
+        assert job[option] == value != Spec().to_json()[option]
+        assert f"--{option.replace('_', '-')}" in words
+
+
+def test_without_a_word_every_option_is_the_default_of_a_spec() -> None:
+    assert own("make", "--nodes", "0").returncode == 0
+    (job,) = open_run("run").jobs()
+    for option in specs.options():
+        if option.name != "settings":
+            assert getattr(job, option.name) == getattr(Spec(), option.name)
+
+
+def test_the_help_says_what_every_option_means() -> None:
+    shown = CliRunner().invoke(app, ["explain", "--help"], env={"COLUMNS": "400", "TERM": "dumb"}).stdout
+    text = " ".join(shown.replace("│", " ").split())
+    for name, meaning in specs.meanings().items():
+        if name != "settings":
+            assert f"--{name.replace('_', '-')}" in text
+            assert meaning.split(";")[0].rstrip(".") in text
+    assert "--set" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--max-units", "0"], "`max_units`"),
+        (["--seed", "-1"], "`seed`"),
+        (["--target", "2"], "classes from 0 to 1"),
+        (["--level", "link"], "`level`"),
+        (["--method", "gem", "--units", "features"], "method 'gem' scores"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(words: list[str], says: str) -> None:
+    done = own("make", "--nodes", "0", *words)
+    assert done.returncode == 1
+    assert says in done.said
+    assert "Traceback" not in done.stderr
+
+
+# -- several methods ------------------------------------------------------------------------------------------
+
+
+def test_settings_go_to_the_methods_that_know_them() -> None:
+    methods = ["--method", "gradient", "--method", "cf2", "--method", "random"]
+    assert own("make", "--nodes", "0,4", *methods, "--set", "k=2", "--set", "effort=quick").returncode == 0
+    jobs = {job.method: job.settings for job in open_run("run").jobs()}
+    assert (jobs["gradient"]["k"], jobs["random"]["k"], jobs["cf2"]["effort"]) == (2, 2, "quick")
+    assert "k" not in jobs["cf2"]
+    assert own("make", "--nodes", "0", *methods, "--set", "kay=2", out="other").returncode == 1
+
+
+def test_a_search_from_a_methods_scores_gives_verified_sets() -> None:
+    words = ["explain", "tree-cycles", "--nodes", "511-516", "--method", "gradient", "--set", "k=6"]
+    assert cf2(*words, "--out", "ranked").returncode == cf2(*words, "--search", "--out", "searched").returncode == 0
+    assert {e.status for e in found("ranked")} == {"unverified"}
+    assert {e.status for e in found("searched")} == {"found"}
+    assert all(e.sufficient and e.necessary and e.minimal for e in found("searched"))
+
+
+def test_what_is_too_large_is_named_and_the_rest_is_explained() -> None:
+    words = ["explain", "ba-shapes", "--nodes", "300-303,420", "--method", "gradient", "--set", "k=3"]
+    refused = cf2(*words, "--max-units", "200", "--json", "--out", "json").json["rows"][0]["refused"]
+    assert refused
+    assert len(refused) < 5
+    said = cf2(*words, "--max-units", "200", "--out", "run")
+    assert said.returncode == 0
+    assert f"{len(refused)} of 5 were not explained" in said.said
+    assert f"--max-units 200: {', '.join(map(str, refused))}. Add --reduce gradient" in said.said
+    reduced = cf2(*words, "--max-units", "200", "--reduce", "gradient", "--json", "--out", "reduced")
+    assert "refused" not in reduced.json["rows"][0]
+
+
+# -- the user's own data --------------------------------------------------------------------------------------
+
+
+def test_a_users_own_model() -> None:
+    assert own("make", "--nodes", "0,4").json["rows"][0]["n"] == 2
+    assert [e.key for e in found()] == [0, 4]
+
+
+def test_one_graph_of_the_user_as_a_whole() -> None:
+    (module,) = Path.cwd().glob("mine_*.py")
+    module.write_text(MINE + "\n\ndef one():\n    model, made = graphs()\n    return model, made[0]\n")
+    assert own("one", "--level", "graph").json["rows"][0]["n"] == 1
+    assert [(e.key, e.task) for e in found()] == [(0, "graph")]
+
+
+@pytest.mark.parametrize(("function", "keys"), [("make", "0,4"), ("graphs", "0-1")])
+@pytest.mark.parametrize("method", ["gem", "pgexplainer"])
+def test_a_method_that_is_trained_first_is_trained_on_the_rest_of_the_users_data(
+    function: str, keys: str, method: str
+) -> None:
+    words = ["--nodes", keys, "--method", method, "--set", "k=2", "--set", "epochs=2"]
+    (row,) = own(function, *words).json["rows"]
+    assert (row["method"], row["n"], row["size"]) == (method, 2, 2.0)
+    assert Path(f"run/trained-{method}.safetensors").is_file()
+
+
+def test_where_nothing_is_left_to_train_on_that_is_said() -> None:
+    done = own("make", "--method", "gem", "--set", "k=2")
+    assert done.returncode == 1
+    assert "Expected instances to train the method on beside those that are explained" in done.said
+    assert "Explain fewer" in done.said
+    assert "Traceback" not in done.stderr
+
+
+# -- truth ----------------------------------------------------------------------------------------------------
+
+
+def test_truth_is_given_with_the_runs_own_options() -> None:
+    words = ["explain", "tree-cycles", "--nodes", "511-514", "--method", "truth", "--method", "gradient", "--json"]
+    plain = cf2(*words, "--out", "plain").json["rows"][0]
+    assert (plain["method"], plain["size"], plain["f1"]) == ("truth", 6.0, 1.0)
+    directed = cf2(*words, "--out", "directed", "--directed").json["rows"][0]
+    assert (directed["size"], directed["f1"]) == (10.0, 1.0)  # two units an edge, but for those that only lead away
+    assert all(e.directed for e in found("directed", "truth"))
+    most = sorted(e.num_units for e in found("plain", "truth"))[1]
+    limited = cf2(*words, "--out", "limited", "--max-units", most).json["rows"]
+    assert limited[0]["refused"] == limited[1]["refused"]  # the same instances are too large for both methods
+    assert 0 < len(limited[0]["refused"]) < 4
+    reduced = cf2(*words, "--out", "reduced", "--max-units", 3, "--reduce", "gradient")
+    assert reduced.json["rows"][0]["size"] <= 3
+
+
+def test_truth_of_the_users_own_graphs_reads_edges_as_the_run_does() -> None:
+    assert own("directed", "--method", "truth").json["rows"][0]["f1"] == 1.0
+    assert [e.chosen("edges").tolist() for e in found()] == [[[0, 1]]] * 6
+    assert all(e.directed for e in found())
+    assert own("directed", "--method", "truth", "--no-directed", out="undirected").json["rows"][0]["f1"] == 1.0
+    assert not any(e.directed for e in found("undirected"))
+
+
+def test_without_truth_that_is_said() -> None:
+    done = own("make", "--method", "truth", "--nodes", "0,4")
+    assert done.returncode == 1
+    assert "Expected the true explanation of node 0 of mine_" in done.said
+    assert "Traceback" not in done.stderr
+
+
+# -- raw data elsewhere ---------------------------------------------------------------------------------------
+
+
+def write_rings(root: Path) -> None:
+    """A set `tu:RINGS` as torch_geometric lays it out."""
+    raw = root / "TUDataset" / "RINGS" / "raw"
+    raw.mkdir(parents=True)
+    edges, owner, first = [], [], 1
+    for number, nodes in enumerate([3, 4, 5, 6, 7, 8] * 3, start=1):
+        owner += [number] * nodes
+        pairs = [(first + at, first + (at + 1) % nodes) for at in range(nodes)]
+        edges += pairs + [(b, a) for a, b in pairs]
+        first += nodes
+    (raw / "RINGS_A.txt").write_text("".join(f"{a}, {b}\n" for a, b in edges))
+    (raw / "RINGS_graph_indicator.txt").write_text("".join(f"{number}\n" for number in owner))
+    (raw / "RINGS_graph_labels.txt").write_text("".join(f"{n % 2}\n" for n in range(18)))
+
+
+def test_a_run_with_a_data_root_is_evaluated_resumed_and_restored_without_any_setting(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CF2_DATA", str(here / "elsewhere"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
+    write_rings(here / "root")
+    data = ["--data-root", "root"]
+    assert cf2("train", "tu:RINGS", "--epochs", 2, "--out", "model", *data).returncode == 0
+    words = ["explain", "tu:RINGS", "--checkpoint", "model", "--method", "gradient", "--set", "k=2", "--out", "run"]
+    done = cf2(*words, "--nodes", "0-3", *data, "--json")
+    assert done.json["rows"][0]["n"] == 4
+    monkeypatch.delenv("CF2_DATA")
+    monkeypatch.chdir(here / "cache")  # the path that was given was relative
+    run = here / "run"
+    assert cf2("evaluate", run, "--json").json["n"] == 4
+    assert cf2("report", run, "-o", here / "r.html").returncode == 0
+    source = restore(open_run(run).manifest["source"])  # what `cf2 serve` asks for
+    assert len(source) == 18
+    assert str(source.description["root"]) == str(here / "root")
+
+
+@pytest.mark.data
+def test_a_run_on_molecules_is_evaluated_and_restored_without_any_setting(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = os.environ["CF2_DATA"]
+    monkeypatch.delenv("CF2_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
+    words = ["explain", "mutag0", "--data-root", root, "--nodes", "0-2", "--method", "gradient", "--method", "truth"]
+    assert cf2(*words, "--out", "run").returncode == 0
+    scores = cf2("evaluate", "run", "--json").json
+    assert [row["method"] for row in scores["methods"]] == ["gradient", "truth"]
+    assert restore(open_run("run").manifest["source"]).atoms
+
+
+def test_a_run_by_processes_is_the_same() -> None:
+    words = ["--nodes", "0-5", "--method", "gradient", "--set", "k=2"]
+    own("make", *words, out="one")
+    own("make", *words, "--engine", "processes", "--workers", 1, out="two")
+    assert same_results(found("one"), found("two"))

@@ -1,0 +1,61 @@
+"""On small graphs with planted motifs, every learned method beats random and none beats the truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import cf2
+from methods_toys import SEEDS, Toy, f1, toy
+
+LEARNED = ("gnnexplainer", "gem", "pgexplainer")
+
+
+def explain(subject: Toy, method: str, **settings: Any) -> cf2.Explanations:
+    return cf2.explain(subject.model, subject.data, subject.test, method=method, **settings)
+
+
+def mean_f1(motif: str, method: str, **settings: Any) -> float:
+    scores = []
+    for seed in SEEDS:
+        subject = toy(motif, seed)
+        options = {"seed": seed, **settings}
+        if method in ("gem", "pgexplainer"):
+            options["trained"] = cf2.fit(subject.model, subject.data, subject.learn, method=method, seed=seed, k=6)
+        scores.append(f1(explain(subject, method, **options), subject.truth))
+    return sum(scores) / len(scores)
+
+
+@pytest.mark.parametrize(("kind", "lead"), [("houses", 0.4), ("cycles", 0.08)])
+@pytest.mark.parametrize("method", LEARNED)
+def test_learned_methods_lead_random(method: str, kind: str, lead: float) -> None:
+    found = mean_f1(kind, method, k=6)
+    assert found > mean_f1(kind, "random", k=6) + lead
+    assert found <= 1.0
+
+
+@pytest.mark.parametrize("kind", ["houses", "cycles"])
+def test_truth_is_the_upper_line(kind: str) -> None:
+    subject = toy(kind, 0)
+    assert f1(explain(subject, "truth", trained=subject.truth), subject.truth) == 1.0
+
+
+@pytest.mark.parametrize("kind", ["houses", "cycles"])
+def test_counterfactuals_flip_and_lead_random_sets_of_their_size(kind: str) -> None:
+    for seed in SEEDS:
+        subject = toy(kind, seed)
+        found = explain(subject, "cf-gnnexplainer", epochs=150)
+        sizes = [e.size for e in found]
+        assert sum(size > 0 for size in sizes) >= 0.9 * len(sizes)
+        assert all(e.necessary for e in found if e.size)
+        largest = explain(subject, "random", k=max(sizes), seed=seed)
+        chance = f1(explain(subject, "random", k=max(1, round(sum(sizes) / len(sizes))), seed=seed), subject.truth)
+        assert f1(found, subject.truth) > 1.1 * chance
+        assert cf2.metrics.pn(found) > cf2.metrics.pn(largest)
+
+
+def test_gradients_lead_random_on_houses() -> None:
+    chance = mean_f1("houses", "random", k=6)
+    assert mean_f1("houses", "gradient", k=6) > chance + 0.4
+    assert mean_f1("houses", "gradient", k=6, kind="integrated") > chance + 0.15

@@ -1,0 +1,200 @@
+"""What every method keeps to: it chooses what may be chosen, always what must be, and says what it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cf2
+from cf2.core.packing import pack
+from cf2.core.targets import GraphTargets
+from cf2.methods import registry
+from cf2.methods.contract import Method, Problem, Ranking, choose, rank_within
+from cf2.methods.trained import Trained
+from cf2.runs import session
+from cf2.verify.search import Choice
+from toys import GraphNet, NodeNet, Unit, edited, probabilities, random_graph
+
+PACK = pack([GraphTargets([random_graph(3 + s, 2 * s, seed=s) for s in range(5)]).instance(key) for key in range(5)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 1000),
+    st.one_of(st.none(), st.integers(1, 6)),
+    st.sampled_from([None, 0.25, 0.75]),
+    st.booleans(),
+)
+def test_the_k_best_are_chosen_of_those_that_may_be(
+    seed: int, k: int | None, threshold: float | None, fixed: bool
+) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    scores = torch.randint(0, 5, (PACK.units.count,), generator=draw) / 4  # with ties
+    selectable = torch.rand(PACK.units.count, generator=draw) < 0.7
+    required = selectable & (torch.rand(PACK.units.count, generator=draw) < 0.2)
+    flags = {"fixed": ~selectable} if fixed else {"selectable": selectable}
+    flagged = replace(PACK, units=replace(PACK.units, required=required, **flags))
+    threshold = None if k is not None else threshold
+    chosen = choose(scores, flagged, k=k, threshold=threshold)
+    parts = [PACK.split(values) for values in (scores, selectable, required, chosen)]
+    for score, may, must, got in zip(*(map(torch.Tensor.tolist, part) for part in parts)):  # type: ignore[arg-type]
+        places = [place for place in range(len(score)) if may[place]]
+        if k is None:
+            best = {place for place in places if score[place] > (0.5 if threshold is None else threshold)}
+        else:
+            best = set(sorted(places, key=lambda place: (-score[place], place))[:k])
+        assert {place for place, one in enumerate(got) if one} == best | {p for p, one in enumerate(must) if one}
+
+
+def test_ranks_are_places_in_the_own_instance() -> None:
+    scores = torch.rand(PACK.units.count, generator=torch.Generator().manual_seed(0))
+    for own, rank in zip(PACK.split(scores), PACK.split(rank_within(scores, PACK))):
+        assert rank.tolist() == [int((own > value).sum()) for value in own]
+
+
+def test_a_problem_can_be_taken_apart(problem_of: Callable[..., Problem]) -> None:
+    problem = problem_of(NodeNet("sum"), random_graph(20, 30, seed=1), [3, 8, 9])
+    taken = problem.take(torch.tensor([2, 0, 2]))
+    assert [instance.key for instance in taken.instances] == [9, 3, 9] == [taken.pack.key(row) for row in range(3)]
+    assert [table.count for table in taken.tables] == taken.pack.units.counts.tolist()
+    assert torch.equal(taken.outputs[1], problem.outputs[0])
+    assert taken.criterion.answers.tolist() == problem.criterion.answers[[2, 0, 2]].tolist()
+
+
+# -- constraints, for every method --------------------------------------------------------------------------
+
+DATA, MODEL = random_graph(12, 16, seed=4), NodeNet("gin", seed=2, layers=2)
+QUICK: dict[str, dict[str, Any]] = {
+    "cf2": {"proof": 100},
+    "cf2-relaxed": {"epochs": 20},
+    "gnnexplainer": {"epochs": 20},
+    "cf-gnnexplainer": {"epochs": 20},
+}
+
+
+@pytest.fixture(scope="module")
+def trained() -> dict[str, Any]:
+    fits: dict[str, Any] = {
+        name: cf2.fit(MODEL, DATA, range(12), method=name, k=3, epochs=2)
+        for name in registry.names()
+        if registry.get(name).needs == "training"
+    }
+    return fits | {"truth": {node: DATA.edge_index.t()[::3].numpy() for node in range(12)}}
+
+
+@pytest.mark.parametrize("search", [False, True])
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("method", registry.names())
+def test_required_units_are_always_chosen_and_forbidden_ones_never(
+    method: str, fixed: bool, search: bool, trained: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The constraints come in where a reduction would: `reduced` is what changes the units of a problem."""
+    flags: dict[Any, list[tuple[bool, bool]]] = {}
+
+    def constrained(problem: Problem, limit: int) -> Problem:
+        draw = torch.rand(problem.pack.units.count, generator=torch.Generator().manual_seed(7))
+        forbidden, required = draw < 0.3, draw > 0.7
+        for instance, one, other in zip(problem.instances, problem.pack.split(forbidden), problem.pack.split(required)):
+            flags[instance.key] = list(zip(one.tolist(), other.tolist()))
+        changed = {"fixed": forbidden} if fixed else {"selectable": ~forbidden}
+        units = replace(problem.pack.units, required=required, **changed)
+        return replace(problem, pack=replace(problem.pack, units=units))
+
+    monkeypatch.setattr(session, "reduced", constrained)
+    options = QUICK.get(method, {}) | ({"effort": "quick", "proof": 100} if search and method != "cf2" else {})
+    found = cf2.explain(
+        MODEL,
+        DATA,
+        range(12),
+        method=method,
+        trained=trained.get(method),
+        search=search,
+        max_units=1,
+        reduce="gradient",
+        **options,
+    )
+    assert sum(required for own in flags.values() for _, required in own) > 10
+    for e in found:
+        named: list[Unit] = [("edges", tuple(ids)) for ids in e.units.ids.tolist()]  # type: ignore[misc]
+        for inside, (forbidden, required) in zip(e.selected.tolist(), flags[e.key]):
+            assert not (forbidden and inside)
+            assert inside or not required
+        stays = {unit for unit, (forbidden, _) in zip(named, flags[e.key]) if forbidden and fixed}
+        chosen = {unit for unit, inside in zip(named, e.selected) if inside}
+        for gone, said in ((set(named) - chosen, e.probabilities_only), (chosen, e.probabilities_without)):
+            really = probabilities(MODEL, edited(DATA, gone - stays), int(e.key))  # type: ignore[arg-type]
+            assert torch.allclose(really, torch.from_numpy(said), atol=1e-5)
+        if e.status == "found":
+            assert e.sufficient
+            assert e.necessary
+
+
+# -- what a method says of itself ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_method_says_what_it_needs(name: str) -> None:
+    method = registry.get(name)
+    assert method.name == name
+    assert method.title
+    assert method.summary
+    assert (method.fit is not None) == (method.needs == "training")
+    defaults = method.make_settings({})
+    assert set(method.paper) <= set(vars(defaults)) | {"lam"}
+    with pytest.raises(cf2.CF2Error, match=f"method '{name}'"):
+        method.make_settings({"no_such_setting": 1})
+
+
+def test_a_method_says_which_units_it_scores() -> None:
+    registry.get("cf2").check_units(("edges", "features", "anything"))
+    with pytest.raises(cf2.CF2Error, match="scores, edges, but got features"):
+        registry.get("gem").check_units(("edges", "features"))
+
+
+def test_an_unknown_method_gets_the_nearest_name() -> None:
+    with pytest.raises(cf2.CF2Error, match="Did you mean 'gnnexplainer'"):
+        registry.get("gnn-explainer")
+
+
+@pytest.fixture
+def own_method(monkeypatch: pytest.MonkeyPatch) -> Method:
+    """A user's own method, which likes the last unit best; forgotten after the test."""
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    settings_class = registry.get("random").settings
+
+    def rank(problem: Problem, settings: Any) -> Ranking:
+        units = problem.pack.units
+        place = torch.arange(units.count) - units.ptr[:-1][units.owner]
+        scores = place / units.counts[units.owner]
+        return Ranking(scores, Choice(choose(scores, problem.pack, k=settings.k), torch.zeros(problem.num_instances)))
+
+    return Method("last", "last", "the last units", settings_class, rank)
+
+
+def test_a_users_own_method_is_known_once_it_is_registered(own_method: Method) -> None:
+    graphs = [random_graph(6, 6, seed=s) for s in range(2)]
+    with pytest.raises(cf2.CF2Error, match="'last'"):
+        cf2.explain(GraphNet("gin"), graphs, method="last")
+    assert cf2.register(own_method) is own_method
+    assert cf2.register(own_method) is own_method  # once more is no harm
+    for e in cf2.explain(GraphNet("gin"), graphs, method="last", k=2):
+        assert e.selected.tolist() == [False] * (e.num_units - 2) + [True] * 2
+        assert (e.method, e.status) == ("last", "unverified")
+    with pytest.raises(cf2.CF2Error, match="'last', which is taken"):
+        cf2.register(replace(own_method, title="another"))
+    with pytest.raises(cf2.CF2Error, match="Method"):
+        cf2.register("last")  # type: ignore[arg-type]
+
+
+def test_settings_of_a_training_hold_until_others_are_asked_for() -> None:
+    kept = Trained("gem", {"k": 4, "threshold": None, "epochs": 3}, {})
+    assert kept.merge("gem", {}) == {"k": 4, "threshold": None, "epochs": 3}
+    assert kept.merge("gem", {"threshold": 0.3}) == {"threshold": 0.3, "epochs": 3}
+    with pytest.raises(cf2.CF2Error, match="trained for method 'pgexplainer'"):
+        kept.merge("pgexplainer", {})

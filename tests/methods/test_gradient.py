@@ -1,0 +1,58 @@
+"""Saliency is the slope of the log-odds, and integrated gradients share out their change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import cf2
+from cf2.methods.contract import Problem
+from cf2.methods.gradient import sum_of_gradients
+from methods_toys import Lights, edges, star
+from toys import NodeNet, random_graph
+
+STAR = star(1.0, 1.0, 1.0, 0.0, -0.5)
+
+
+def test_saliency_is_the_slope_and_integrated_gradients_keep_the_sign() -> None:
+    (steep,) = cf2.explain(Lights(), STAR, [0], method="gradient", k=3)
+    assert edges(steep) == {(0, 1), (0, 2), (0, 3)}
+    by_edge = dict(zip(map(tuple, steep.units.of("edges").tolist()), steep.scores.tolist()))
+    assert by_edge[0, 1] == pytest.approx(1.0)
+    assert by_edge[0, 4] == 0.0
+    assert by_edge[0, 5] == pytest.approx(0.5)
+    (signed,) = cf2.explain(Lights(), STAR, [0], method="gradient", kind="integrated", threshold=0.9)
+    assert edges(signed) == {(0, 1), (0, 2), (0, 3)}
+    assert dict(zip(map(tuple, signed.units.ids.tolist()), signed.scores.tolist()))[0, 5] == pytest.approx(-0.5)
+    assert signed.evaluations == 3 * 20 + 2
+
+
+def test_integrated_gradients_add_up_to_the_change_of_the_log_odds(problem_of: Callable[..., Problem]) -> None:
+    """The log-odds are linear in the masks here, so any number of steps gives the exact shares."""
+    few, many = (
+        cf2.explain(Lights(), STAR, [0], method="gradient", kind="integrated", steps=steps, k=1)[0].scores
+        for steps in (1, 50)
+    )
+    assert np.allclose(few, many, atol=1e-5)
+    problem = problem_of(NodeNet("gin"), random_graph(20, 25, seed=1), [3], masking="messages")
+    total = sum_of_gradients(problem, [(step + 0.5) / 400 for step in range(400)]) / 400
+    with torch.no_grad(), problem.predictor.soft(problem.pack) as run:
+        ends = [problem.criterion.odds(run(torch.full_like(total, end)))[0] for end in (0.0, 1.0)]
+    assert float(total.sum()) == pytest.approx(float(ends[1] - ends[0]), rel=0.02)
+
+
+@pytest.mark.parametrize("method", ["cf2", "cf2-relaxed", "cf-gnnexplainer", "random", "gradient", "gnnexplainer"])
+def test_a_node_that_nothing_reaches_is_explained_by_nothing(method: str) -> None:
+    """Alone in its pack, so that no unit at all gets a gradient."""
+    data = random_graph(5, 6, seed=1)
+    data.x = torch.cat([data.x, torch.ones(1, 4)])
+    (e,) = cf2.explain(NodeNet("gin"), data, [5], method=method)
+    assert (e.status, e.size, e.sufficient, e.necessary) == ("empty", 0, True, False)
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(cf2.CF2Error, match="Did you mean 'integrated'"):
+        cf2.explain(Lights(), STAR, [0], method="gradient", kind="integrate")

@@ -1,0 +1,193 @@
+"""Small models whose explanations are known, explained by hand: the raw model on graphs that are edited here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import SimpleConv, global_add_pool
+
+from cf2.results.explanation import Explanation, UnitTable
+from cf2.results.explanations import Explanations
+
+ATOMS = ("C", "N", "O", "H")
+NITROBENZENE = "CCCCCCNOOHHHHH"
+HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\"'"
+
+
+class RedNeighbours(nn.Module):
+    """Class 1, 'busy', for a node with at least two neighbours whose first feature is 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = SimpleConv(aggr="sum")
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        red = self.conv(x[:, :1], edge_index, edge_weight).squeeze(1)
+        return torch.stack([torch.zeros_like(red), 4.0 * (red - 1.5)], 1)
+
+
+class NitroGroup(nn.Module):
+    """Class 0, 'mutagen', for a molecule with at least two N-O bonds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = SimpleConv(aggr="sum")
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, batch: Tensor | None = None
+    ) -> Tensor:
+        oxygen = self.conv(x[:, 2:3], edge_index, edge_weight)
+        bonds = global_add_pool(oxygen * x[:, 1:2], batch).squeeze(1)
+        return torch.stack([4.0 * (bonds - 1.5), torch.zeros_like(bonds)], 1)
+
+
+def both_ways(pairs: Sequence[tuple[int, ...]]) -> Tensor:
+    return torch.tensor([*pairs, *((b, a) for a, b in pairs)]).t().contiguous()
+
+
+def red_graph(nodes: int = 36) -> Data:
+    """A ring with chords; every third node is red."""
+    pairs = {tuple(sorted((i, (i + step) % nodes))) for i in range(nodes) for step in (1, 3)}
+    x = torch.zeros(nodes, 2)
+    x[:, 1], x[::3, 0] = 1.0, 1.0
+    return Data(x=x, edge_index=both_ways(sorted(pairs)), y=torch.arange(nodes) % 2)
+
+
+def nitrobenzene() -> Data:
+    bonds = [*((i, (i + 1) % 6) for i in range(6)), (0, 6), (6, 7), (6, 8), *((i, 8 + i) for i in range(1, 6))]
+    x = torch.eye(4)[[ATOMS.index(atom) for atom in NITROBENZENE]]
+    return Data(x=x, edge_index=both_ways(bonds), y=torch.tensor([0]))
+
+
+def red_function() -> dict[str, Any]:
+    """What a user's own function would return."""
+    return {"model": RedNeighbours(), "data": red_graph(), "class_names": ["quiet", "busy"]}
+
+
+Choose = Callable[[int, np.ndarray], np.ndarray]  # a key and the edges [n, 2] it can be explained by
+
+
+def red_edges(key: int, pairs: np.ndarray) -> np.ndarray:
+    """The smallest set that passes both tests where one does: all but one of the red edges, at least two."""
+    reds = np.flatnonzero([(pair == key).any() and (int(pair.sum()) - key) % 3 == 0 for pair in pairs])
+    chosen = np.zeros(len(pairs), dtype=bool)
+    chosen[reds[: max(2, len(reds) - 1)]] = True
+    return chosen
+
+
+def first_edge(key: int, pairs: np.ndarray) -> np.ndarray:
+    """A bad method: whatever edge comes first."""
+    return np.arange(len(pairs)) == 0
+
+
+def nitro_bonds(key: int, pairs: np.ndarray) -> np.ndarray:
+    """The two N-O bonds."""
+    return np.array([tuple(pair) in {(6, 7), (6, 8)} for pair in pairs.tolist()])
+
+
+def explained(
+    choose: Choose,
+    method: str,
+    keys: Sequence[int] | None = None,
+    *,
+    class_names: Sequence[str] = ("quiet", "busy"),
+    units: tuple[str, ...] = ("edges",),
+    **more: Any,
+) -> Explanations:
+    """Explanations of nodes of the red graph, or without `keys` of nitrobenzene; whatever set is chosen."""
+    model, data = (NitroGroup(), nitrobenzene()) if keys is None else (RedNeighbours(), red_graph())
+    nodes = [None] if keys is None else keys
+    items = tuple(_explained(model, data, node, choose, method, units, more) for node in nodes)
+    return Explanations(items, {"class_names": list(class_names), "dataset": "toy", "model": "a toy"})
+
+
+def _explained(
+    model: nn.Module, data: Data, node: int | None, choose: Choose, method: str, units: tuple[str, ...], more: Any
+) -> Explanation:
+    table = unit_table(data, node, units)
+    rows, selected = table.where("edges"), np.zeros(len(table), dtype=bool)
+    selected[rows] = choose(node or 0, table.ids[rows])
+    every, only, without = (
+        outputs(model, data, node, table, gone) for gone in (np.zeros_like(selected), ~selected, selected)
+    )
+    said = int(every.argmax())
+    good = bool(only.argmax() == said), bool(without.argmax() != said)
+    known = {"status": "found" if all(good) else "unverified", "label": int(data.y[node or 0])} | more
+    return Explanation(
+        key=node or 0,
+        task="graph" if node is None else "node",
+        prediction=said,
+        units=table,
+        scores=selected.astype(np.float32),
+        selected=selected,
+        probabilities=every,
+        probabilities_only=only,
+        probabilities_without=without,
+        sufficient=good[0],
+        necessary=good[1],
+        method=method,
+        **known,
+    )
+
+
+def unit_table(data: Data, node: int | None, units: tuple[str, ...]) -> UnitTable:
+    """All edges of a graph, or those at a node; and the entries of features that are not 0 at their ends."""
+    pairs = data.edge_index.t().numpy()
+    near = pairs if node is None else pairs[(pairs == node).any(1)]
+    ids = {"edges": np.unique(np.sort(near, 1), axis=0), "features": data.x.nonzero().numpy()}
+    ids["features"] = ids["features"][np.isin(ids["features"][:, 0], near)]
+    kind = np.repeat(np.arange(len(units), dtype=np.int8), [len(ids[name]) for name in units])
+    return UnitTable(units, kind, np.concatenate([ids[name] for name in units]))
+
+
+def outputs(model: nn.Module, data: Data, node: int | None, table: UnitTable, gone: np.ndarray) -> np.ndarray:
+    """What the model says when the units are gone from the data itself."""
+    edges = {tuple(pair) for pair in table.ids[gone & np.isin(np.arange(len(table)), table.where("edges"))].tolist()}
+    keep = torch.tensor([tuple(sorted(pair)) not in edges for pair in data.edge_index.t().tolist()])
+    x = data.x.clone()
+    for row in np.intersect1d(table.where("features"), np.flatnonzero(gone)):
+        x[tuple(table.ids[row].tolist())] = 0.0
+    said: np.ndarray = model(x, data.edge_index[:, keep]).softmax(1)[node or 0].detach().numpy()
+    return said
+
+
+def table(name: str, ids: Any) -> UnitTable:
+    """Units of one kind."""
+    return UnitTable((name,), np.zeros(len(ids), dtype=np.int8), np.array(ids, dtype=np.int64).reshape(-1, 2))
+
+
+def random_graph(nodes: int, edges: int, seed: int = 0) -> Explanation:
+    """A connected random graph in which ten random edges are the explanation of node 0."""
+    rng = np.random.default_rng(seed)
+    pairs = {(int(rng.integers(0, i)), i) for i in range(1, nodes)}
+    while len(pairs) < edges:
+        a, b = sorted(rng.integers(0, nodes, 2).tolist())
+        pairs |= {(a, b)} if a != b else set()
+    units = np.array(sorted(pairs))
+    selected = np.zeros(len(units), dtype=bool)
+    selected[rng.choice(len(units), 10, replace=False)] = True
+    half = np.array([0.4, 0.6], dtype=np.float32)
+    return Explanation(
+        key=0,
+        task="node",
+        prediction=1,
+        units=table("edges", units),
+        scores=selected.astype(np.float32),
+        selected=selected,
+        probabilities=half,
+        probabilities_only=half,
+        probabilities_without=half[::-1],
+        sufficient=True,
+        necessary=True,
+    )
+
+
+def with_units(e: Explanation, units: UnitTable, selected: list[bool]) -> Explanation:
+    """The same explanation made of other units."""
+    return replace(e, units=units, scores=np.array(selected, dtype=np.float32), selected=np.array(selected, dtype=bool))

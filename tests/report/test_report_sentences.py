@@ -1,0 +1,96 @@
+"""Verdicts in words say what the model said, and what was and was not verified."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cf2.report.sentences import (
+    count_units,
+    describe_prediction,
+    describe_target,
+    describe_unit,
+    verdict,
+    verdict_sentences,
+)
+from cf2.results.explanation import Explanation, UnitTable
+from report.explained_toys import explained, first_edge
+
+NAMES = ("quiet", "busy")
+
+
+def test_a_passing_set_is_called_sufficient_necessary_and_minimal(good: Explanation) -> None:
+    text = verdict(good, NAMES)
+    assert good.size == 2
+    assert "Sufficient: with only these 2 edges the model still says busy (0.88)." in text
+    assert "Necessary: without them the model says quiet (>0.99)." in text
+    assert "Minimal: no single part of it can be left out." in text
+
+
+def test_a_failing_set_says_what_the_model_says_instead(bad: Explanation) -> None:
+    text = verdict(bad, NAMES)
+    assert "Not sufficient: with only this 1 edge the model says quiet" in text
+    assert "instead of busy" in text
+    assert "guess does not look for a set that passes" in text
+    assert verdict_sentences(bad, NAMES)[0].tone == "bad"
+
+
+def test_without_names_classes_are_numbered(good: Explanation) -> None:
+    assert good.summary() == verdict(good)
+    assert "class 1" in verdict(good)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("impossible", "proved that no set passes both tests"),
+        ("not found", "within the budget; this is the best set known. it has no edges."),
+        ("empty", "Nothing to mask: it has no edges."),
+        ("refused", "Refused: it has no edges."),
+    ],
+)
+def test_every_status_has_its_words(bad: Explanation, status: str, words: str) -> None:
+    assert words in verdict(replace(bad, status=status, note="it has no edges."))
+
+
+def test_an_empty_set_reads_as_a_sentence(bad: Explanation) -> None:
+    nothing = replace(bad, selected=np.zeros_like(bad.selected), necessary=False)
+    assert "Not necessary: with nothing removed the model still says" in verdict(nothing, NAMES)
+    assert count_units(nothing) == "0 edges"
+
+
+def test_a_proof_of_the_smallest_outranks_minimal(good: Explanation) -> None:
+    text = verdict(replace(good, optimal=True))
+    assert "no smaller set passes" in text
+    assert "Minimal" not in text
+
+
+def test_the_prediction_says_whether_it_is_right(good: Explanation) -> None:
+    assert describe_prediction(replace(good, label=1), NAMES).endswith("of node 3, which is right.")
+    assert describe_prediction(replace(good, label=0), NAMES).endswith("the true class is quiet.")
+    assert describe_prediction(replace(good, label=None), NAMES).endswith("of node 3.")
+
+
+@pytest.mark.parametrize("units", [("edges", "features"), ("features", "edges")])
+def test_features_are_counted_apart_from_edges_in_whatever_order_they_come(units: tuple[str, str]) -> None:
+    e = explained(first_edge, "x", units=units)[0]
+    chosen = e.selected.copy()
+    chosen[e.units.where("features")[-2:]] = True
+    text = verdict(replace(e, selected=chosen))
+    parts = {"edges": "1 edge", "features": "2 feature entries"}
+    assert f"these units: {parts[units[0]]} and {parts[units[1]]}" in text
+
+
+def test_every_kind_of_unit_and_one_that_is_new_has_its_words(good: Explanation) -> None:
+    names = ("edges", "nodes", "node_features", "columns", "added_edges")
+    ids = np.array([[3, 6], [4, -1], [5, -1], [-1, 2], [7, 8]])
+    every = UnitTable(names, np.arange(5, dtype=np.int8), ids)
+    e = replace(good, units=every, scores=np.ones(5), selected=np.ones(5, dtype=bool))
+    texts = [describe_unit(e, row) for row in range(5)]
+    assert texts == ["3–6", "node 4", "features of node 5", "feature 2", "7, 8"]
+    assert describe_unit(replace(e, directed=True), 0) == "3→6"
+    assert count_units(e) == "1 edge and 1 node and 1 feature row and 1 feature column and 1 added edge"
+
+
+def test_a_pair_is_named_by_both_ids(good: Explanation) -> None:
+    assert describe_target(replace(good, key=(3, 17), task="pair")) == "pair (3, 17)"

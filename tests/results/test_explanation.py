@@ -1,0 +1,120 @@
+"""Results are frozen and aligned with the user's graph."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import cf2
+from cf2.errors import CF2Error
+from cf2.results.explanation import UnitTable, same_results
+from toys import NodeNet, random_graph
+
+DATA = random_graph(30, 45, seed=6)
+MODEL = NodeNet("sum", seed=1)
+
+
+@pytest.fixture(scope="module")
+def found() -> cf2.Explanations:
+    return cf2.explain(MODEL, DATA, nodes=[3, 7, 9, 12], units=("edges", "features"))
+
+
+def test_masks_align_with_the_users_edge_index(found: cf2.Explanations) -> None:
+    for e in found:
+        hard, soft = e.edge_mask(DATA.edge_index), e.edge_mask(DATA.edge_index, soft=True)
+        chosen = {tuple(p) for p in e.edges.tolist()}
+        inside = {tuple(sorted(p)) for p in e.units.of("edges").tolist()}
+        for column, (a, b) in enumerate(DATA.edge_index.t().tolist()):
+            assert hard[column] == ((a, b) in chosen)
+            if a == b or tuple(sorted((a, b))) not in inside:
+                assert soft[column] == 0
+        reverse = e.edge_mask(DATA.edge_index.flip(0), soft=True)
+        assert np.array_equal(soft, reverse)
+
+
+def test_size_counts_units_and_edges_go_both_ways(found: cf2.Explanations) -> None:
+    for e in found:
+        assert e.size == len(e.edges) // 2 + len(e.features)
+        assert {tuple(p) for p in e.edges} == {tuple(p[::-1]) for p in e.edges}
+
+
+def test_tables_and_summaries(found: cf2.Explanations) -> None:
+    table = found.to_pandas()
+    assert list(table["key"]) == [3, 7, 9, 12]
+    assert found.summary()["n"] == 4
+    assert found.summary()["pn"] == pytest.approx(table["necessary"].mean())
+    assert len(found[1:3]) == 2
+    assert "fns" in repr(found)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found[0].size = 3  # type: ignore[misc]
+
+
+def test_a_table_of_units_knows_its_kinds() -> None:
+    ids = np.array([[0, 1], [2, 0], [1, 2]])
+    table = UnitTable(("edges", "features"), np.array([0, 1, 0], dtype=np.int8), ids)
+    assert table.where("edges").tolist() == [0, 2]
+    assert table.of("features").tolist() == [[2, 0]]
+    assert table.of("columns").shape == (0, 2)
+    assert len(UnitTable.none()) == 0
+    with pytest.raises(CF2Error, match="two ids per unit"):
+        UnitTable(("edges",), np.zeros(2, np.int8), ids)
+
+
+def test_nodes_are_those_that_the_chosen_units_touch() -> None:
+    (e,) = cf2.explain(MODEL, DATA, nodes=[3], units=("edges", "node_features", "columns"), method="random", k=4)
+    touched = {node for pair in e.chosen("edges").tolist() for node in pair}
+    touched |= {node for node, _ in e.chosen("node_features").tolist()}
+    assert e.nodes.tolist() == sorted(touched)
+    assert e.size == sum(len(e.chosen(name)) for name in e.units.names) == 4
+
+
+def test_a_wrong_number_of_scores_is_refused(found: cf2.Explanations) -> None:
+    with pytest.raises(CF2Error, match="one per unit"):
+        dataclasses.replace(found[0], scores=found[0].scores[:-1])
+
+
+def test_a_key_finds_its_explanation(found: cf2.Explanations) -> None:
+    assert found.at(9) is found[2]
+    with pytest.raises(CF2Error, match="4 explanations"):
+        found.at(4)
+    some = found.only(lambda e: e.key > 7)  # type: ignore[operator]
+    assert [e.key for e in some] == [9, 12]
+    assert some.context == found.context
+
+
+def test_a_graph_of_networkx_has_the_scores(found: cf2.Explanations) -> None:
+    graph = found[0].to_networkx()
+    assert {tuple(sorted(edge)) for edge in graph.edges} == {tuple(p) for p in found[0].units.of("edges").tolist()}
+    chosen = {tuple(sorted((a, b))) for a, b, inside in graph.edges(data="chosen") if inside}
+    assert chosen == {tuple(p) for p in found[0].chosen("edges").tolist()}
+
+
+def test_results_are_the_same_but_for_the_seconds(found: cf2.Explanations) -> None:
+    again = [dataclasses.replace(e, seconds=e.seconds + 1) for e in found]
+    assert same_results(found, again)
+    assert not same_results(found, again[:-1])
+    assert not same_results(found, [*again[:-1], dataclasses.replace(again[-1], selected=~again[-1].selected)])
+    moved = dataclasses.replace(again[-1].units, ids=again[-1].units.ids + 1)
+    assert not same_results(found, [*again[:-1], dataclasses.replace(again[-1], units=moved)])
+
+
+def test_another_class_can_be_explained() -> None:
+    plain = cf2.explain(MODEL, DATA, nodes=[3, 7])
+    classes = [(e.prediction + 1) % 3 for e in plain]
+    for target in (classes, torch.tensor(classes), tuple(classes)):
+        found = cf2.explain(MODEL, DATA, nodes=[3, 7], target=target)
+        assert [e.prediction for e in found] == classes
+        for e in found:
+            assert e.sufficient == (int(e.probabilities_only.argmax()) == e.prediction)
+            assert e.necessary == (int(e.probabilities_without.argmax()) != e.prediction)
+    assert [e.prediction for e in cf2.explain(MODEL, DATA, nodes=[3, 7], target=1)] == [1, 1]
+
+
+def test_self_loops_survive_everything() -> None:
+    data = random_graph(8, 8, seed=0)
+    data.edge_index = torch.cat([data.edge_index, torch.arange(8).repeat(2, 1)], 1)
+    for e in cf2.explain(NodeNet("sum"), data, nodes=range(8)):
+        assert all(a != b for a, b in e.units.of("edges").tolist())

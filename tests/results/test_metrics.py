@@ -1,0 +1,269 @@
+"""Every metric equals a slow version that counts in plain loops and shares no code with the package."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+from torch_geometric.explain.metric import characterization_score
+
+from cf2.errors import CF2Error
+from cf2.results import metrics
+from cf2.results.explanation import Explanation, UnitTable
+from cf2.results.explanations import Explanations
+
+
+def units_table(pairs: Any, entries: Any = ()) -> UnitTable:
+    pairs, entries = (np.asarray(ids, dtype=np.int64).reshape(-1, 2) for ids in (pairs, entries))
+    kind = np.repeat(np.array([0, 1], dtype=np.int8), [len(pairs), len(entries)])
+    return UnitTable(("edges", "features"), kind, np.concatenate([pairs, entries]))
+
+
+def made(key: int, draw: np.random.Generator, *, edges: int = 8, features: int = 0, **changes: Any) -> Explanation:
+    """An explanation of random content; probabilities sum to 1."""
+    pairs = np.array([(i, i + 1 + int(draw.integers(0, 3))) for i in range(edges)], dtype=np.int64).reshape(-1, 2)
+    entries = np.array([(i, i) for i in range(features)], dtype=np.int64).reshape(-1, 2)
+    units = edges + features
+    values: dict[str, Any] = {
+        "key": key,
+        "task": "node",
+        "prediction": int(draw.integers(0, 3)),
+        "units": units_table(pairs, entries),
+        "scores": (draw.integers(0, 5, units) / 4).astype(np.float32),  # with ties
+        "selected": draw.random(units) < 0.4,
+        "sufficient": bool(draw.random() < 0.6),
+        "necessary": bool(draw.random() < 0.5),
+    }
+    for name in ("probabilities", "probabilities_only", "probabilities_without"):
+        values[name] = draw.dirichlet(np.ones(3)).astype(np.float32)
+    return Explanation(**(values | changes))
+
+
+def sample(seed: int, n: int = 30, **changes: Any) -> list[Explanation]:
+    draw = np.random.default_rng(seed)
+    return [made(key, draw, edges=int(draw.integers(1, 12)), features=2, **changes) for key in range(n)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shares_and_sizes_equal_counting(seed: int) -> None:
+    found = sample(seed)
+    needed = kept = both = units = 0
+    share = 0.0
+    for e in found:
+        needed += 1 if e.necessary else 0
+        kept += 1 if e.sufficient else 0
+        both += 1 if e.necessary and e.sufficient else 0
+        chosen = sum(1 for s in e.selected if s)
+        units += chosen
+        share += (len(e.selected) - chosen) / len(e.selected)
+    assert metrics.pn(found) == pytest.approx(needed / 30)
+    assert metrics.ps(found) == pytest.approx(kept / 30)
+    assert metrics.passed(found) == pytest.approx(both / 30)
+    assert metrics.size(found) == pytest.approx(units / 30)
+    assert metrics.sparsity(found) == pytest.approx(share / 30)
+    f = 0.0 if needed + kept == 0 else 2 * (needed / 30) * (kept / 30) / ((needed + kept) / 30)
+    assert metrics.fns(found) == pytest.approx(f)
+
+
+def test_f_ns_is_zero_where_nothing_passes() -> None:
+    found = [replace(e, sufficient=False, necessary=False) for e in sample(0)]
+    assert metrics.fns(found) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fidelity_is_a_difference_of_probabilities(seed: int) -> None:
+    found = sample(seed)
+    plus = sum(
+        float(e.probabilities[e.prediction]) - float(e.probabilities_without[e.prediction]) for e in found
+    ) / len(found)
+    minus = sum(float(e.probabilities[e.prediction]) - float(e.probabilities_only[e.prediction]) for e in found) / len(
+        found
+    )
+    assert metrics.fidelity(found) == pytest.approx((plus, minus))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(0.01, 1), st.floats(0, 0.99), st.sampled_from([0.25, 0.5, 0.75]))
+def test_characterisation_equals_that_of_torch_geometric(plus: float, minus: float, weight: float) -> None:
+    theirs = characterization_score(
+        torch.tensor(plus, dtype=torch.double), torch.tensor(minus, dtype=torch.double), weight, 1 - weight
+    )
+    assert metrics.characterisation(plus, minus, weight) == pytest.approx(float(theirs), rel=1e-6)
+
+
+def test_characterisation_is_zero_at_the_borders_as_in_torch_geometric() -> None:
+    for plus, minus in ((0.0, 0.3), (0.4, 1.0)):
+        theirs = float(characterization_score(torch.tensor(plus), torch.tensor(minus)))
+        assert metrics.characterisation(plus, minus) == theirs == 0.0
+
+
+def test_the_characterisation_of_verdicts_is_f_ns() -> None:
+    found = sample(3)
+    assert metrics.characterisation(metrics.pn(found), 1 - metrics.ps(found)) == pytest.approx(metrics.fns(found))
+
+
+def slow_truth(found: list[Explanation], masks: dict[int, list[tuple[int, int]]]) -> dict[str, float]:
+    rows: list[dict[str, float]] = []
+    areas: list[float] = []
+    for e in found:
+        if e.key not in masks:
+            continue
+        tp = fp = fn = tn = 0
+        good, bad = [], []
+        for (a, b), score, picked in zip(e.units.of("edges").tolist(), e.scores.tolist(), e.selected.tolist()):
+            real = any((a, b) == pair or (b, a) == pair for pair in masks[e.key])
+            (good if real else bad).append(score)
+            tp, fp = tp + (real and picked), fp + (not real and picked)
+            fn, tn = fn + (real and not picked), tn + (not real and not picked)
+        pr = tp / (tp + fp) if tp + fp else 0.0
+        re = tp / (tp + fn) if tp + fn else 0.0
+        f1 = 2 * pr * re / (pr + re) if pr + re else 0.0
+        rows.append({"acc": (tp + tn) / (tp + tn + fp + fn), "pr": pr, "re": re, "f1": f1})
+        if good and bad:
+            wins = [1.0 if g > b else 0.5 if g == b else 0.0 for g, b in itertools.product(good, bad)]
+            areas.append(sum(wins) / len(wins))
+    means = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+    return means | {"auc": sum(areas) / len(areas)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_truth_equals_counting_per_instance(seed: int) -> None:
+    found = sample(seed)
+    draw = np.random.default_rng(seed + 100)
+    masks = {}
+    for e in found[:-4]:  # the last four have no known truth
+        pairs = [
+            tuple(pair)
+            for pair, real in zip(e.units.of("edges").tolist(), draw.random(len(e.units.of("edges"))) < 0.4)
+            if real
+        ]
+        masks[e.key] = [pair[::-1] if draw.random() < 0.5 else pair for pair in pairs]
+    ours, slow = metrics.truth(found, masks), slow_truth(found, masks)
+    assert {name: ours[name] for name in slow} == pytest.approx(slow)
+    assert ours["truths"] == 26
+    assert metrics.truth(found, {str(key): pairs for key, pairs in masks.items()}) == pytest.approx(ours)
+    in_order = [masks.get(e.key) for e in found]
+    assert metrics.truth(found, in_order) == pytest.approx(ours)
+
+
+def test_the_planted_edges_themselves_score_one() -> None:
+    found = [replace(e, scores=e.selected.astype(np.float32)) for e in sample(1) if len(e.edges)]
+    found = [e for e in found if not e.selected[: len(e.units.of("edges"))].all()]
+    values = metrics.truth(found, {e.key: e.edges for e in found})
+    assert {name: values[name] for name in ("acc", "pr", "re", "f1", "auc")} == dict.fromkeys(
+        ("acc", "pr", "re", "f1", "auc"), 1.0
+    )
+
+
+def test_a_bool_per_column_is_read_with_the_graph() -> None:
+    edge_index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    e = made(0, np.random.default_rng(0), edges=3)
+    e = replace(e, units=units_table([[0, 1], [1, 2], [2, 3]]), selected=np.array([True, False, False]))
+    column = torch.tensor([True, True, False, False, True, True])
+    values = metrics.truth([e], {0: column}, Data(edge_index=edge_index))
+    assert (values["pr"], values["re"], values["acc"]) == (1.0, 0.5, pytest.approx(2 / 3))
+    assert values == metrics.truth([replace(e, key=2)], {2: column}, [None, None, Data(edge_index=edge_index)])
+    assert values == metrics.truth([e], {0: np.array([True, False, True])})  # aligned with the units
+    with pytest.raises(CF2Error, match="bool for each of the 3 edges of 0"):
+        metrics.truth([e], {0: column})
+    with pytest.raises(CF2Error, match="6 columns of edge_index"):
+        metrics.truth([e], {0: column[:4]}, Data(edge_index=edge_index))
+
+
+def test_auc_is_left_out_where_every_edge_is_true() -> None:
+    (e,) = sample(0, 1)
+    assert "auc" not in metrics.truth([e], {0: e.units.of("edges")})
+    assert math.isnan(metrics.auc(np.array([0.1, 0.2]), np.array([True, True])))
+
+
+def test_directed_truth_keeps_the_directions_apart() -> None:
+    e = made(0, np.random.default_rng(0), edges=2, directed=True)
+    e = replace(e, units=units_table([[0, 1], [1, 0]]), selected=np.array([True, True]))
+    assert metrics.true_units(e, [(0, 1)]).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: metrics.pn([]), "at least one explanation"),
+        (lambda: metrics.truth(sample(0, 2), {99: [(0, 1)]}), "at least one explained key"),
+        (lambda: metrics.truth(sample(0, 2), [None]), "one mask per explanation"),
+        (lambda: metrics.truth(sample(0, 1), {0: [1, 2, 3]}), "pairs of node ids"),
+        (lambda: metrics.stability(sample(0, 3)), "at least two seeds"),
+        (lambda: metrics.correlation([1.0], [1.0]), "at least two"),
+    ],
+)
+def test_mistakes_are_named(call: Any, says: str) -> None:
+    with pytest.raises(CF2Error, match=says):
+        call()
+
+
+def test_stability_is_the_mean_jaccard_over_pairs_of_seeds() -> None:
+    draw = np.random.default_rng(7)
+    found = []
+    for key in range(4):
+        first = made(key, draw, features=3, seed=0, method="random")
+        for seed in (0, 1, 2):
+            found.append(replace(first, seed=seed, selected=draw.random(first.num_units) < 0.5))
+    overlaps = []
+    for a, b in itertools.combinations(found, 2):
+        if a.key == b.key:
+            one, other = set(np.flatnonzero(a.selected)), set(np.flatnonzero(b.selected))
+            overlaps.append(len(one & other) / len(one | other) if one | other else 1.0)
+    assert len(overlaps) == 12
+    assert metrics.stability(found) == pytest.approx(sum(overlaps) / 12)
+    same = [replace(found[0], seed=seed) for seed in (0, 1)]
+    assert Explanations(tuple(same)).stability() == 1.0
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=3, max_size=9))
+def test_correlation_equals_counting_pairs_and_ranks(pairs: list[tuple[int, int]]) -> None:
+    one, other = [float(a) for a, _ in pairs], [float(b) for _, b in pairs]
+    tau, rho = metrics.correlation(one, other)
+    if len(set(one)) == 1 or len(set(other)) == 1:
+        assert math.isnan(tau)
+        assert math.isnan(rho)
+        return
+    score = tied_one = tied_other = total = 0
+    for (a, b), (c, d) in itertools.combinations(zip(one, other), 2):
+        total += 1
+        tied_one, tied_other = tied_one + (a == c), tied_other + (b == d)
+        score += int(np.sign((a - c) * (b - d)))
+    assert tau == pytest.approx(score / math.sqrt((total - tied_one) * (total - tied_other)))
+    ranks = [[sum(w < v for w in x) + (sum(w == v for w in x) + 1) / 2 for v in x] for x in (one, other)]
+    means = [sum(r) / len(r) for r in ranks]
+    over = sum((p - means[0]) * (q - means[1]) for p, q in zip(*ranks))
+    under = math.prod(math.sqrt(sum((p - m) ** 2 for p in r)) for r, m in zip(ranks, means))
+    assert rho == pytest.approx(over / under)
+
+
+def test_the_papers_own_correlation_table_follows_from_its_other_tables() -> None:
+    from cf2.paper.experiments import published
+
+    names = ("gnnexplainer", "cf-gnnexplainer", "gem", "cf2")
+    for column in ("ba-shapes", "tree-cycles", "mutag0"):
+        for metric in ("f1", "acc"):
+            got = metrics.correlation(
+                [published.CAUSAL[column, name]["fns"] for name in names],
+                [published.TRUTH[column, name][metric] for name in names],
+            )
+            assert got == pytest.approx(tuple(published.CORRELATION[column, metric].values()), abs=0.011)
+
+
+def test_the_summary_and_the_evaluation_hold_every_metric() -> None:
+    found = sample(4)
+    assert {"n", "pn", "ps", "fns", "size", "sparsity", "fidelity_plus", "evaluations"} <= set(metrics.summary(found))
+    plain = metrics.evaluate(found)
+    assert "f1" not in plain
+    known = metrics.evaluate(found, {0: found[0].units.of("edges")[:1]})
+    assert {"acc", "pr", "re", "f1", "auc"} <= set(known)
+    assert set(known["intervals"]) == {"pn", "ps", "fns", "size", "acc", "pr", "re", "f1"}

@@ -1,0 +1,33 @@
+"""A ring of 40 nodes with chords and an untrained model, as the source of a run; half of its nodes have an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch_geometric.data import Data
+
+from cf2.paper.models import build
+from cf2.paper.sources import fingerprint
+from cf2.runs.model_and_data import ModelAndData
+from cf2.spec import Spec
+
+KEYS = list(range(0, 40, 2))
+
+
+def ring_source(weights: int = 7, root: str | None = None) -> ModelAndData:
+    """The ring; `weights` draws another model, `root` says that its data lies elsewhere."""
+    with torch.random.fork_rng():
+        torch.manual_seed(weights)
+        model = build("gcn", task="node", num_features=4, num_classes=3, hidden=8, layers=2)
+    at = torch.arange(40)
+    ahead = torch.cat([torch.stack([at, (at + 1) % 40]), torch.stack([at, (at * 7 + 3) % 40])], 1)
+    ahead = ahead[:, ahead[0] != ahead[1]]
+    data = Data(x=torch.eye(4)[at % 4], edge_index=torch.cat([ahead, ahead.flip(0)], 1), y=at % 3)
+    description = {"kind": "test", "weights": fingerprint(model.state_dict().values()), "root": root}
+    return ModelAndData(model, "node", [data], ("a", "b", "c"), description=description)
+
+
+def spec_of(**options: Any) -> Spec:
+    """The paper's procedure, of few epochs; other options as given."""
+    return Spec(**{"method": "cf2-relaxed", "settings": {"epochs": 12}, **options})

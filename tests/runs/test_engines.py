@@ -1,0 +1,504 @@
+"""Every engine gives the same explanations, whatever dies on the way; and says what is wrong."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import cf2
+from cf2.core.graph import Graph
+from cf2.core.predictor import Findings
+from cf2.core.targets import NodeTargets
+from cf2.errors import CF2Error
+from cf2.methods import registry
+from cf2.paper.models import build
+from cf2.paper.sources import from_function
+from cf2.results.explanation import Explanation, same_results
+from cf2.runs import engines
+from cf2.runs.directory import create_run, open_run
+from cf2.runs.engines import local, shared, transfer
+from cf2.runs.session import Measured, Request, Session
+from cf2.spec import Spec
+
+MODULE = '''
+import os, signal
+from pathlib import Path
+import torch
+from torch_geometric.data import Data
+from cf2.paper.models import build
+
+HERE = Path(__file__).parent
+
+class Fragile(torch.nn.Module):
+    """A GCN whose process dies at the next pass after `die` appears, and always at a feature over 100."""
+
+    def __init__(self, task):
+        super().__init__()
+        self.gnn = build("gcn", task=task, num_features=4, num_classes=3, hidden=8, layers=2)
+        self.driver = os.getpid()
+
+    def forward(self, x, edge_index, edge_weight=None, batch=None):
+        if os.getpid() != self.driver:
+            if float(x.max()) > 100:
+                os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                (HERE / "die").unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+            except FileNotFoundError:
+                pass
+        extra = () if batch is None else (batch,)
+        out = self.gnn(x, edge_index, edge_weight, *extra)
+        return out + float("nan") if float(x.min()) < -100 and len(x) < 40 else out
+
+def ring(n=60, special=None):
+    at = torch.arange(n)
+    ahead = torch.stack([at, (at + 1) % n])
+    x = torch.eye(4)[at % 4]
+    if special:
+        x[n // 2, 0] = special
+    return Data(x=x, edge_index=torch.cat([ahead, ahead.flip(0)], 1), y=at % 3)
+
+def nodes(special=None):
+    torch.manual_seed(0)
+    return Fragile("node"), ring(special=special)
+
+def deadly(): return nodes(1000.0)
+def invalid(): return nodes(-1000.0)
+
+def graphs():
+    torch.manual_seed(0)
+    model = Fragile("graph")
+    out = [ring(n) for n in range(4, 24)]
+    for graph in out:
+        graph.y = torch.tensor([0])
+    return model, out
+'''
+KEYS = list(range(0, 60, 3))
+SPEC = Spec("cf2-relaxed", settings={"epochs": 8})
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    place = tmp_path_factory.mktemp("engines")
+    (place / "fragile_models.py").write_text(MODULE)
+    before = os.getcwd()
+    os.chdir(place)
+    yield place
+    os.chdir(before)
+    sys.modules.pop("fragile_models", None)
+
+
+@pytest.fixture(scope="module")
+def ray_here(directory: Path) -> Iterator[None]:
+    """One Ray for all tests of this file; an engine that finds one uses it."""
+    pytest.importorskip("ray")
+    with engines.ready("ray", workers=2):
+        yield
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, directory: Path) -> str:
+    if request.param == "ray":
+        request.getfixturevalue("ray_here")
+    return str(request.param)
+
+
+remote = pytest.mark.parametrize("engine", ["processes", "ray"], indirect=True)
+
+
+def request_of(function: str, keys: list[int] = KEYS, spec: Spec = SPEC) -> Request:
+    return from_function(f"fragile_models:{function}").request(keys, spec)
+
+
+def run(request: Request, engine: str = "local", keys: Any = KEYS, **options: Any) -> list[Explanation]:
+    return engines.explain_many(request, keys, engine=engine, workers=2, chunk_size=3, **options)
+
+
+@remote
+def test_every_engine_gives_the_same_nodes(engine: str) -> None:
+    request = request_of("nodes")
+    found = run(request, engine)
+    assert [e.key for e in found] == KEYS
+    assert same_results(found, run(request))
+
+
+@remote
+def test_every_engine_gives_the_same_graphs(engine: str) -> None:
+    keys = list(range(20))
+    request = request_of("graphs", keys)
+    assert same_results(run(request, engine, keys), run(request, keys=keys))
+
+
+def test_ray_does_no_more_at_a_time_than_asked(directory: Path, ray_here: None) -> None:
+    read, most = [0], [0]
+
+    def keys() -> Iterator[int]:
+        for key in range(200):
+            read[0] += 1
+            yield key % 60
+
+    done = [0]
+
+    def keep(number: int, part: list[Explanation]) -> None:
+        most[0] = max(most[0], read[0] - done[0])
+        done[0] += len(part)
+
+    request = request_of("nodes", list(range(60)))
+    engines.explain_many(request, keys(), engine="ray", workers=1, chunk_size=5, on_chunk=keep)
+    assert done[0] == 200
+    assert most[0] <= 64 + 5  # the keys by which the model is measured, and one chunk
+
+
+@remote
+def test_a_killed_worker_loses_nothing_and_repeats_nothing(engine: str, directory: Path) -> None:
+    request = request_of("nodes")
+    numbers: list[int] = []
+    found: dict[int, list[Explanation]] = {}
+
+    def keep(number: int, part: list[Explanation]) -> None:
+        if not numbers:
+            (directory / "die").touch()
+        numbers.append(number)
+        found[number] = part
+
+    assert run(request, engine, on_chunk=keep) == []
+    assert not (directory / "die").exists()  # a worker saw it, and died of it
+    assert sorted(numbers) == list(range(7))
+    assert same_results([e for number in sorted(found) for e in found[number]], run(request))
+
+
+@remote
+def test_a_chunk_that_kills_every_worker_is_reported_and_the_rest_is_done(engine: str) -> None:
+    request = request_of("deadly")
+    done: list[int] = []
+    with pytest.raises(engines.ChunksFailed) as error:
+        run(request, engine, on_chunk=lambda number, part: done.append(number), retries=1)
+    near = {number for number, at in enumerate(range(0, 20, 3)) if any(abs(k - 30) < 4 for k in KEYS[at : at + 3])}
+    assert {outcome.chunk.number for outcome in error.value.failed} == near
+    assert sorted([*done, *near]) == list(range(7))
+    assert "2 times" in str(error.value)
+    assert "keys 27, 30, 33" in str(error.value)
+
+
+def test_a_chunk_that_fails_by_itself_is_reported_and_the_rest_is_done(directory: Path) -> None:
+    done: list[int] = []
+    request = request_of("invalid")
+    far = 5 * [k for k in KEYS if abs(k - 30) > 6]
+    with pytest.raises(CF2Error, match=r"1 failed chunks of 1 keys.*\n.*key 30.*NaN"):
+        engines.explain_many(request, [*far, 30], chunk_size=len(far) // 5, on_chunk=lambda n, part: done.append(n))
+    assert done == list(range(5))
+
+
+def _fail(problem: Any, settings: Any) -> Any:
+    raise ZeroDivisionError("as it always does")
+
+
+@pytest.fixture
+def failing() -> Iterator[str]:
+    """A method of the user's own that never succeeds."""
+    about = replace(registry.get("gradient"), name="failing", rank=_fail)
+    yield cf2.register(about).name
+    del registry._METHODS["failing"]
+
+
+def test_nobody_goes_on_when_nothing_succeeds(directory: Path, failing: str) -> None:
+    started: list[int] = []
+
+    def keys() -> Iterator[int]:
+        for key in range(1000):
+            started.append(key)
+            yield key % 20
+
+    with pytest.raises(engines.ChunksFailed, match="ZeroDivisionError: as it always does") as error:
+        engines.explain_many(request_of("graphs", [0], Spec(failing)), keys(), chunk_size=2)
+    assert "stopped there" in str(error.value)
+    assert len(started) < 100
+
+
+def test_keys_are_read_as_the_work_proceeds(directory: Path) -> None:
+    read, ahead = [0], []
+
+    def keys() -> Iterator[int]:
+        for key in range(1000):
+            read[0] += 1
+            yield key % 60
+
+    done = [0]
+
+    def keep(number: int, part: list[Explanation]) -> None:
+        done[0] += len(part)
+        ahead.append(read[0] - done[0])
+
+    request = request_of("nodes", list(range(60)))
+    engines.explain_many(request, keys(), engine="processes", workers=2, chunk_size=20, on_chunk=keep)
+    assert done[0] == 1000
+    assert max(ahead) <= 64 + 4 * 20
+
+
+def test_progress_counts_every_key_once(directory: Path) -> None:
+    told: list[int] = []
+    run(request_of("nodes"), progress=told.append)
+    assert sum(told) == len(KEYS)
+
+
+def test_a_run_goes_on_with_another_engine(directory: Path, tmp_path: Path) -> None:
+    source = from_function("fragile_models:nodes")
+    options: dict[str, Any] = {"source": source, "spec": SPEC, "keys": KEYS, "chunk_size": 3}
+    first = create_run(tmp_path / "run", **options)
+    (job,) = first.jobs()
+    engines.explain_chunks(
+        first.request(job), first.pending(job)[::2], KEYS, on_chunk=lambda n, part: first.write(job, n, part)
+    )
+    again = create_run(tmp_path / "run", resume=True, **options)
+    assert len(again.pending(job)) == 3
+    engines.explain_run(again, engine="processes", workers=2)
+    assert same_results(again.explanations(), run(request_of("nodes")))
+
+
+def test_the_callers_model_and_tensors_stay_where_they_are(directory: Path) -> None:
+    source = from_function("fragile_models:nodes")
+    data = source.graphs[0]
+    view = data.x.numpy()
+    before = (data.x.data_ptr(), data.edge_index.data_ptr(), source.model.training, view.copy())
+    run(source.request(KEYS, SPEC), "processes")
+    assert (data.x.data_ptr(), data.edge_index.data_ptr(), source.model.training) == before[:3]
+    assert np.array_equal(view, before[3])
+    assert all(p.grad is None and not p.is_shared() for p in source.model.parameters())
+
+
+def test_a_big_graph_is_sent_as_shared_arrays() -> None:
+    count = 20_000
+    tail = torch.randint(count, (5 * count,), generator=torch.Generator().manual_seed(0))
+    edge_index = torch.stack([torch.cat([tail, tail.roll(1)]), torch.cat([tail.roll(1), tail])])
+    model = build("gcn", task="node", num_features=8, num_classes=3, hidden=8, layers=2)
+    graph = Graph(Data(x=torch.ones(count, 8), edge_index=edge_index))
+    request = Request(model, NodeTargets(graph), SPEC)
+    with Session(request) as session:
+        request = session.measure([0, 1])
+    message, arrays = transfer.serialise(request)
+    size = sum(array.nbytes for array in arrays)
+    assert len(message) < 0.02 * size
+    with shared.Block(arrays) as layout:
+        attached = shared.attach(layout)
+        again = transfer.deserialise(message, attached)
+        sent = again.targets.graph
+        assert sent is not None
+        assert torch.equal(sent.edge_index, graph.edge_index)
+        start, end = attached[0].__array_interface__["data"][0], layout.arrays[-1][0] + arrays[-1].nbytes
+        for part in (sent.x, sent.edge_index, sent.index("in")[1]):
+            place = part.data_ptr() if isinstance(part, torch.Tensor) else part.__array_interface__["data"][0]
+            assert 0 <= place - start < end
+        assert again.measured is not None
+        assert again.measured.reach.full is not None
+        del again, attached, sent, part
+
+
+def test_a_block_without_shared_memory_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "_room_for", lambda size: False)
+    arrays = [np.arange(1000), np.ones((3, 5), dtype=np.float32), np.zeros((0, 2))]
+    with shared.Block(arrays) as layout:
+        assert layout.is_file
+        assert all(np.array_equal(a, b) for a, b in zip(arrays, shared.attach(layout)))
+    assert not Path(layout.name).exists()
+
+
+def test_a_model_that_cannot_be_sent_is_said() -> None:
+    class Hidden(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gnn = build("gcn", task="node", num_features=1, num_classes=2, hidden=4, layers=1)
+
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> Any:
+            return self.gnn(x, edge_index)
+
+    data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]]))
+    request = Request(Hidden(), NodeTargets(Graph(data)), SPEC)
+    with pytest.raises(CF2Error, match="can be sent to another process"):
+        engines.explain_many(request, [0], engine="processes", workers=1)
+
+
+def test_a_model_that_a_worker_cannot_load_is_said(directory: Path, tmp_path: Path) -> None:
+    request = request_of("nodes")
+    os.chdir(tmp_path)
+    try:
+        with pytest.raises(CF2Error, match=r"load the model, but got ModuleNotFoundError.*fragile_models"):
+            run(request, "processes")
+    finally:
+        os.chdir(directory)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"engine": "rey"}, "'ray'"), ({"workers": 0}, "`workers`"), ({"chunk_size": 0}, "`chunk_size`")],
+)
+def test_bad_options_are_refused(directory: Path, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(CF2Error, match=says):
+        engines.explain_many(request_of("nodes"), KEYS, **options)
+
+
+def test_keys_outside_the_graph_are_refused(directory: Path) -> None:
+    with pytest.raises(CF2Error, match="0 to 59"):
+        engines.explain_many(request_of("nodes"), [0, 60])
+
+
+def test_a_script_without_a_main_guard_is_told_so(directory: Path) -> None:
+    script = directory / "unguarded.py"
+    script.write_text(
+        "from cf2.paper.sources import from_function\n"
+        "from cf2.runs import engines\n"
+        "from cf2.spec import Spec\n"
+        "request = from_function('fragile_models:nodes').request([0], Spec('gradient', settings={'k': 2}))\n"
+        "engines.explain_many(request, [0, 3], engine='processes', workers=1)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], cwd=directory, capture_output=True, text=True)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert 'under `if __name__ == "__main__":`' in last
+    assert "Put the call under that line" in last
+
+
+def test_ray_that_is_not_installed_is_said(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(CF2Error, match=r"pip install 'cf2\[ray\]'"):
+        run(request_of("nodes"), "ray")
+
+
+DRIVER = """
+import sys
+from cf2.paper.sources import from_dataset
+from cf2.runs import engines
+from cf2.runs.directory import create_run
+from cf2.spec import Spec
+
+spec = Spec("cf2-relaxed", settings={"epochs": 100})
+run = create_run(sys.argv[1], from_dataset("tree-cycles"), spec, keys=range(511, 691), chunk_size=10, resume=True)
+engines.explain_run(run, engine=sys.argv[2], workers=2)
+"""
+
+
+def test_a_killed_ray_driver_is_resumed_and_leaves_nothing_running(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+
+    def command(out: str, engine: str) -> list[str]:
+        return [sys.executable, "-c", DRIVER, str(tmp_path / out), engine]
+
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "RAY_TMPDIR": tempfile.mkdtemp(prefix="cf2-ray-")}
+    driver = subprocess.Popen(command("run", "ray"), env=environment, stderr=subprocess.DEVNULL)
+    while not list((tmp_path / "run").glob("shards/*.parquet")):
+        assert driver.poll() is None
+        time.sleep(0.01)
+    driver.kill()
+    driver.wait()
+    run = open_run(tmp_path / "run")
+    assert 0 < len(run.pending(run.jobs()[0])) < 18
+    while _processes_with(environment["RAY_TMPDIR"]):  # Ray ends them by itself when their driver is gone
+        time.sleep(0.1)
+    for out in ("run", "whole"):
+        subprocess.run(command(out, "local"), env=environment, check=True, capture_output=True)
+    found = open_run(tmp_path / "run").explanations()
+    assert [e.key for e in found] == list(range(511, 691))
+    assert same_results(found, open_run(tmp_path / "whole").explanations())
+    shutil.rmtree(environment["RAY_TMPDIR"], ignore_errors=True)
+
+
+def _processes_with(text: str) -> list[str]:
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            line = place.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            found += [line] if text in line else []
+    return found
+
+
+def test_engines_do_not_import_ray_until_asked() -> None:
+    assert "ray" not in vars(importlib.import_module("cf2.runs.engines.cluster"))
+
+
+# -- what a worker knows ----------------------------------------------------------------------------------------
+
+OWN_METHOD = """
+import torch
+from dataclasses import dataclass
+from cf2.methods.contract import Method, Ranking, choose
+from cf2.methods.registry import register
+from cf2.verify.search import Choice
+
+@dataclass(frozen=True)
+class Settings:
+    k: int = 2
+
+def rank(problem, settings):
+    scores = torch.arange(problem.pack.units.count) % 5 + 0.0
+    chosen = choose(scores, problem.pack, k=settings.k)
+    return Ranking(scores, Choice(chosen, torch.zeros(problem.num_instances, dtype=torch.long)))
+
+METHOD = Method("own-method", "my own", "every fifth unit", Settings, rank)
+"""
+
+
+@pytest.mark.parametrize("registers", [True, False], ids=["registers-itself", "is-registered-by-its-user"])
+def test_a_users_own_method_works_in_other_processes(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, registers: bool
+) -> None:
+    name = f"own_method_{registers}".lower()
+    (directory / f"{name}.py").write_text(OWN_METHOD + ("register(METHOD)\n" if registers else ""))
+    monkeypatch.syspath_prepend(str(directory))
+    module = importlib.import_module(name)
+    try:
+        cf2.register(module.METHOD)
+        for spec in (Spec("own-method", settings={"k": 3}), Spec("own-method", search=True, settings={"proof": 9})):
+            request = request_of("nodes", spec=spec)
+            found = run(request, "processes")
+            assert {e.method for e in found} == {"own-method"}
+            assert same_results(found, run(request))
+    finally:
+        registry._METHODS.pop("own-method", None)
+
+
+def test_workers_rely_on_what_was_measured_in_the_parent(directory: Path) -> None:
+    plain = request_of("nodes")
+    with Session(plain) as session:
+        measured = session.measure(KEYS).measured
+    assert measured is not None
+    assert (measured.findings.output, measured.findings.reads_weights) == ("logits", True)
+    # findings that no worker would come to by itself: had it looked again, it would not give what this process gives
+    other = Measured(replace(measured.findings, output="log_probabilities", reads_weights=False), measured.reach)
+    unheard = Findings("log_probabilities", reads_weights=False, reads_sparse=True)
+    told = replace(plain, measured=replace(other, reach=replace(measured.reach, full=None)))
+    sent = transfer.deserialise(*transfer.serialise(replace(told, measured=replace(other, findings=unheard))))
+    assert Session(sent).predictor.findings == unheard
+    found = run(told, "processes")
+    assert same_results(found, run(told))
+    assert not np.allclose([e.probabilities for e in found], [e.probabilities for e in run(plain)])
+    assert not np.array_equal(np.concatenate([e.scores for e in found]), np.concatenate([e.scores for e in run(plain)]))
+
+
+def test_a_system_that_cannot_tell_its_cores_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert local.cores() == os.cpu_count()
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert local.cores() == 1
+
+
+def test_the_processes_engine_starts_where_cores_cannot_be_told(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    request = request_of("nodes")
+    found = engines.explain_many(request, KEYS[:2], engine="processes", chunk_size=1)
+    assert same_results(found, engines.explain_many(request, KEYS[:2], chunk_size=1))

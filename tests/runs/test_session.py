@@ -1,0 +1,197 @@
+"""One request carried out: what is measured once, what is checked before, and where a status comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ring import KEYS, ring_source, spec_of
+
+import cf2
+from cf2.core.predictor import Findings
+from cf2.errors import CF2Error
+from cf2.methods import registry
+from cf2.methods.contract import Problem, Ranking
+from cf2.results.explanation import same_results
+from cf2.runs import session as sessions
+from cf2.runs.session import Request, Session, complete
+from cf2.spec import Spec
+
+
+def explained(request: Request, keys: Any = KEYS) -> list[cf2.Explanation]:
+    with Session(request) as session:
+        return session.explain(keys)
+
+
+def test_a_complete_spec_has_every_setting_written_out() -> None:
+    made = complete(Spec("gradient", search=True, settings={"k": 3, "proof": 7}))
+    own = {"k": 3, "threshold": None, "kind": "saliency", "steps": 20}
+    assert made.settings == own | {"effort": "standard", "confidence": 0.0, "proof": 7}
+    assert complete(made) == made
+    assert complete(Spec.from_json(made.to_json())) == made
+    # a method that searches by itself takes these as its own settings, and `search` changes nothing
+    assert complete(Spec("cf2", search=True)).settings == complete(Spec("cf2")).settings
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (Spec("gradiant"), "Did you mean 'gradient'"),
+        (Spec("gradient", settings={"kay": 3}), "a setting of method 'gradient'"),
+        (Spec("gradient", settings={"proof": 3}), "a setting of method 'gradient'"),  # nothing searches
+        (Spec("gradient", search=True, settings={"effort": "none"}), "`effort`"),
+        (Spec(units="edges,feature"), "Did you mean 'features'"),
+        (Spec("gem", units="features"), "method 'gem' scores, edges, but got features"),
+    ],
+)
+def test_a_bad_request_is_refused_when_it_is_made(spec: Spec, says: str) -> None:
+    with pytest.raises(CF2Error) as error:
+        ring_source().request(KEYS, spec)
+    assert says in str(error.value)
+
+
+def test_a_method_that_must_be_trained_says_so() -> None:
+    with pytest.raises(CF2Error, match=r"cf2\.fit\(model, data, method='gem'"):
+        Session(ring_source().request(KEYS, Spec("gem")))
+    with pytest.raises(CF2Error, match="'cf2' needs no training"):
+        sessions.train(ring_source().request(KEYS, Spec("cf2")), KEYS)
+    with pytest.raises(CF2Error, match="at most `max_units` units, but got none among 20"):
+        sessions.train(ring_source().request(KEYS, Spec("gem", max_units=1)), KEYS)
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_more_keys_than_one_group_come_in_their_order_and_are_counted(
+    monkeypatch: pytest.MonkeyPatch, search: bool
+) -> None:
+    request = ring_source().request(KEYS, Spec("gradient", search=search, settings={"k": 2}))
+    whole = explained(request, KEYS[::-1])
+    monkeypatch.setattr(sessions, "GROUP", 6)
+    told: list[int] = []
+    with Session(request) as session:
+        grouped = session.explain(KEYS[::-1], told.append)
+    assert [e.key for e in grouped] == KEYS[::-1]
+    assert sum(told) == len(KEYS)
+    for one, other in zip(grouped, whole):
+        assert np.array_equal(one.selected, other.selected)
+
+
+# -- measured once --------------------------------------------------------------------------------------------
+
+
+def test_measuring_keeps_what_the_model_was_found_to_be() -> None:
+    request = ring_source().request(KEYS, spec_of())
+    with Session(request) as session:
+        measured = session.measure(KEYS).measured
+    assert measured is not None
+    assert measured.findings == Findings("logits", reads_weights=True, reads_sparse=False)
+    assert measured.reach.hops == 3  # two layers, and the degrees one hop further
+    with torch.no_grad():
+        whole = request.model.eval()(request.targets.graph.x, request.targets.graph.edge_index)  # type: ignore[union-attr]
+    assert torch.allclose(measured.reach.full, whole.softmax(1), atol=1e-6)  # type: ignore[arg-type]
+
+
+def test_a_measured_request_is_not_measured_again() -> None:
+    request = ring_source().request(KEYS, spec_of())
+    with Session(request) as session:
+        known = session.measure(KEYS)
+    calls: list[int] = []
+    hook = request.model.register_forward_pre_hook(lambda *_: calls.append(1))
+    with Session(known) as session:
+        for _ in session.problems(KEYS):
+            pass
+        assert session.measure(KEYS).measured is not None
+    first = len(calls)
+    calls.clear()
+    with Session(request) as session:
+        session.measure(KEYS)
+    hook.remove()
+    assert first == 2  # the prediction of one pack, twice
+    assert len(calls) > first
+    assert same_results(explained(known), explained(request))
+
+
+def test_where_every_instance_is_too_large_nothing_is_measured_and_all_are_refused() -> None:
+    request = ring_source().request(KEYS, spec_of(max_units=1))
+    with Session(request) as session:
+        assert {e.status for e in session.explain(KEYS)} == {"refused"}
+    with Session(request) as session:
+        again = session.measure(KEYS)
+    assert {e.status for e in explained(again)} == {"refused"}
+
+
+# -- where a status comes from --------------------------------------------------------------------------------
+
+
+def _boast(problem: Problem, settings: Any) -> Ranking:
+    """What `cf2` chooses, and the claim that all of it passes."""
+    ranking = registry.get("cf2").rank(problem, settings)
+    return replace(ranking, choice=replace(ranking.choice, status=["found"] * problem.num_instances))
+
+
+@pytest.fixture
+def boasting() -> Iterator[Spec]:
+    yield Spec(cf2.register(replace(registry.get("cf2"), name="boasting", rank=_boast)).name)
+    del registry._METHODS["boasting"]
+
+
+def test_what_the_final_check_does_not_confirm_is_not_found(boasting: Spec) -> None:
+    found = explained(ring_source().request(KEYS, boasting))
+    assert {e.status for e in found} == {"found", "not found"}
+    for e in found:
+        assert (e.status == "found") == (e.sufficient and e.necessary)
+        assert ("does not confirm" in e.note) == (e.status == "not found")
+
+
+@pytest.mark.parametrize("question", ["factual", "counterfactual"])
+def test_a_question_asks_for_its_own_tests_only(question: str) -> None:
+    source = ring_source()
+    found = explained(source.request(KEYS, Spec("cf2", question=question)))  # type: ignore[arg-type]
+    asked = {"factual": "sufficient", "counterfactual": "necessary"}[question]
+    assert {e.status for e in found} <= {"found", "impossible", "not found"}
+    for e in found:
+        assert (e.status == "found") == getattr(e, asked)
+    assert any(not (e.sufficient and e.necessary) for e in found if e.status == "found")
+
+
+def test_another_class_than_the_predicted_one_is_explained_where_it_is_asked_for() -> None:
+    source = ring_source()
+    plain = explained(source.request(KEYS, spec_of()))
+    for target in range(3):
+        found = explained(source.request(KEYS, spec_of(target=target)))
+        assert {e.prediction for e in found} == {target}
+        for e, other in zip(found, plain):
+            assert np.array_equal(e.probabilities, other.probabilities)
+            assert e.sufficient == (int(e.probabilities_only.argmax()) == target)
+            assert e.necessary == (int(e.probabilities_without.argmax()) != target)
+    by_key = tuple((key, key % 3) for key in KEYS)
+    assert [e.prediction for e in explained(source.request(KEYS, spec_of(target=by_key)))] == [k % 3 for k in KEYS]
+    with pytest.raises(CF2Error, match="classes from 0 to 2"):
+        explained(source.request(KEYS, spec_of(target=3)))
+    with pytest.raises(CF2Error, match=r"none for \[38\]"):
+        explained(source.request(KEYS, spec_of(target=by_key[:-1])))
+
+
+def test_the_model_is_as_before_also_after_a_failure() -> None:
+    import toys
+
+    source = ring_source()
+    source.model.train()
+    before = toys.model_state(source.model)
+    explained(source.request(KEYS, spec_of()))
+    assert toys.same_state(before, toys.model_state(source.model))
+    with pytest.raises(CF2Error):
+        explained(source.request(KEYS, spec_of(target=3)))
+    assert toys.same_state(before, toys.model_state(source.model))
+
+
+def test_an_explainer_trained_for_another_method_is_refused() -> None:
+    source = ring_source()
+    trained = sessions.train(source.request([], Spec("gem", settings={"epochs": 1, "k": 2})), [1, 3, 5])
+    assert trained.facts["instances"] == 3
+    assert {e.size for e in explained(source.request(KEYS, Spec("gem"), trained))} == {2}  # its k is remembered
+    with pytest.raises(CF2Error, match="one for 'gem'"):
+        Session(replace(source.request(KEYS, Spec("pgexplainer")), trained=trained))

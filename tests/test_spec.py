@@ -1,0 +1,204 @@
+"""Every option is written down once: checked, the same through JSON, and the same in the signature of `cf2.explain`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import fields
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cf2
+from cf2 import spec as cf2_spec
+from cf2.errors import CF2Error
+from cf2.spec import Spec, meanings, options
+from toys import NodeNet, random_graph
+
+DATA, MODEL = random_graph(30, 45, seed=6), NodeNet("sum", seed=1)
+
+keys = st.one_of(st.integers(0, 10**6), st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)))
+plain = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=4))
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "method": st.text(min_size=1, max_size=8),
+    "units": st.lists(st.sampled_from(["edges", "features", "own"]), min_size=1, unique=True).map(tuple),
+    "question": st.sampled_from(get_args(cf2_spec.Question)),
+    "target": st.one_of(
+        st.none(), st.integers(0, 9), st.lists(st.tuples(keys, st.integers(0, 9)), max_size=3).map(tuple)
+    ),
+    "search": st.booleans(),
+    "seed": st.one_of(st.none(), st.integers(0, 2**40)),
+    "output": st.sampled_from(get_args(cf2_spec.Output)),
+    "level": st.sampled_from(get_args(cf2_spec.Level)),
+    "directed": st.sampled_from([None, True, False]),
+    "masking": st.sampled_from(get_args(cf2_spec.Masking)),
+    "device": st.sampled_from([None, "cpu", "cuda:1"]),
+    "max_units": st.one_of(st.none(), st.integers(1, 10**9)),
+    "reduce": st.sampled_from([None, *get_args(cf2_spec.Reduce)]),
+    "settings": st.dictionaries(st.text(max_size=5), st.one_of(plain, st.lists(plain, max_size=2)), max_size=3),
+}
+
+
+def test_every_option_is_drawn_below() -> None:
+    assert set(VALUES) == {f.name for f in options()}
+
+
+@given(st.fixed_dictionaries({}, optional=VALUES))
+def test_a_spec_survives_json(given_options: dict[str, Any]) -> None:
+    spec = Spec(**given_options)
+    text = json.dumps(spec.to_json(), allow_nan=False)
+    again = Spec.from_json(json.loads(text))
+    assert again == spec
+    for f in fields(Spec):
+        assert type(getattr(again, f.name)) is type(getattr(spec, f.name))
+        if f.name in given_options:
+            assert getattr(spec, f.name) == given_options[f.name]
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("unit", "units"), ("max_unit", "max_units"), ("sede", "seed")])
+def test_an_unknown_option_is_refused_with_the_nearest_name(wrong: str, right: str) -> None:
+    with pytest.raises(CF2Error, match=f"Did you mean '{right}'"):
+        Spec.make(**{wrong: 1})
+    with pytest.raises(CF2Error, match=f"Did you mean '{right}'"):
+        Spec.from_json({**Spec().to_json(), wrong: 1})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("method", 3),
+        ("units", 3),
+        ("units", []),
+        ("units", ["edges", "edges"]),
+        ("units", [1]),
+        ("question", "who"),
+        ("question", None),
+        ("target", "one"),
+        ("target", 1.5),
+        ("target", True),
+        ("target", {"a": 1}),
+        ("target", [1, 2]),
+        ("search", "yes"),
+        ("search", None),
+        ("seed", -1),
+        ("seed", 1.0),
+        ("seed", True),
+        ("output", "logit"),
+        ("level", "edge"),
+        ("directed", "no"),
+        ("masking", "massages"),
+        ("max_units", 0),
+        ("max_units", 2.5),
+        ("max_units", "many"),
+        ("reduce", "random"),
+        ("target", {0: 1.9}),
+        ("settings", 3),
+        ("settings", ["k"]),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused(option: str, value: object) -> None:
+    with pytest.raises(CF2Error, match=option):
+        Spec(**{option: value})  # type: ignore[arg-type]
+
+
+def test_names_may_be_one_string() -> None:
+    assert Spec(units="edges, features").units == ("edges", "features")  # type: ignore[arg-type]
+
+
+def test_a_spec_is_frozen_and_its_own() -> None:
+    settings = {"k": 3}
+    spec = Spec(settings=settings)
+    settings["k"] = 4
+    assert spec.settings == {"k": 3}
+    with pytest.raises(AttributeError):
+        spec.seed = 1  # type: ignore[misc]
+
+
+def test_a_seed_is_part_of_the_name() -> None:
+    assert (Spec().name, Spec(seed=3).name) == ("cf2", "cf2-seed3")
+
+
+# -- the same options everywhere ----------------------------------------------------------------------------
+
+
+def described(function: Any) -> dict[str, str]:
+    """What the docstring says of every parameter, in one line each."""
+    lines = (inspect.getdoc(function) or "").partition("Parameters\n----------\n")[2].splitlines()
+    found: dict[str, str] = {}
+    for line in lines:
+        if line and not line.startswith(" "):
+            name = line.partition(" : ")[0].strip("*")
+            found[name] = ""
+        elif found:
+            found[name] = f"{found[name]} {line.strip()}".strip()
+    return found
+
+
+@pytest.mark.parametrize("option", options(), ids=lambda f: f.name)
+def test_explain_has_every_option_with_its_default_and_its_meaning(option: Any) -> None:
+    shown = inspect.signature(cf2.explain).parameters[option.name]
+    if option.name == "settings":
+        assert shown.kind is inspect.Parameter.VAR_KEYWORD
+    else:
+        assert shown.kind is inspect.Parameter.KEYWORD_ONLY
+        assert shown.default == getattr(Spec(), option.name)
+    assert meanings()[option.name] in described(cf2.explain)[option.name]
+
+
+def test_explain_has_no_options_that_a_spec_has_not() -> None:
+    beside = {"model", "data", "nodes", "trained", "progress"}
+    assert set(inspect.signature(cf2.explain).parameters) - beside == set(meanings())
+
+
+def test_fit_takes_options_of_a_spec_by_the_same_names_and_defaults() -> None:
+    required = {"method", "seed"}  # there is no method to train by default, and a training always has a seed
+    for name, parameter in inspect.signature(cf2.fit).parameters.items():
+        if name in meanings() and name not in {*required, "settings"}:
+            assert parameter.default == getattr(Spec(), name)
+
+
+def test_every_meaning_is_a_sentence() -> None:
+    for meaning in meanings().values():
+        assert meaning[0].isupper()
+        assert meaning.endswith(".")
+
+
+# -- requests -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "given_options", "said"),
+    [
+        (DATA, {}, "`nodes` beside a single graph"),
+        ([], {}, "at least one graph"),
+        (3, {}, "Data object"),
+        (["x"], {}, "Data object"),
+        ([DATA], {"level": "node"}, "1 graphs"),
+        (DATA, {"nodes": [0], "method": "cf3"}, "Did you mean 'cf2'"),
+        (DATA, {"nodes": [0], "units": "edge"}, "Did you mean 'edges'"),
+        (DATA, {"nodes": [0], "units": []}, "`units`"),
+        (DATA, {"nodes": [0], "question": "wy"}, "Did you mean 'why'"),
+        (DATA, {"nodes": [0], "seed": -1}, "seed"),
+        (DATA, {"nodes": [0], "output": "logit"}, "Did you mean 'logits'"),
+        (DATA, {"nodes": [0], "target": [0, 1]}, "one class"),
+        (DATA, {"nodes": [0], "target": [9]}, "class"),
+        (DATA, {"nodes": [0], "target": 3}, "classes from 0 to 2"),
+        (DATA, {"nodes": [0], "target": "first"}, "target"),
+        (DATA, {"nodes": [0], "effort": "huge"}, "effort"),
+        (DATA, {"nodes": [0], "epoch": 3}, "Did you mean 'epochs'"),
+    ],
+)
+def test_bad_requests_are_refused(data: Any, given_options: dict[str, Any], said: str) -> None:
+    with pytest.raises(CF2Error, match=said):
+        cf2.explain(MODEL, data, **given_options)
+
+
+def test_explanations_carry_the_whole_request() -> None:
+    found = cf2.explain(MODEL, DATA, nodes=[3], method="gradient", question="factual", k=2, directed=True, seed=4)
+    spec = Spec.from_json(found.context["spec"])
+    assert (spec.method, spec.question, spec.directed, spec.seed) == ("gradient", "factual", True, 4)
+    assert spec.settings["k"] == 2
+    assert found.context["method"] == "gradient"
+    assert found[0].question == "factual"

@@ -1,0 +1,81 @@
+"""A real browser for tests, and the page on a free port; on leaving a page, no error may have been seen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def chromium() -> str:
+    """Where the system's Chromium is; skips the test if there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    found = os.environ.get("CF2_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine; install one or set CF2_CHROMIUM to its path")
+    return found
+
+
+@contextmanager
+def launched() -> Iterator[Any]:
+    """A real browser."""
+    path = chromium()
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def new_page(browser: Any, **options: Any) -> Iterator[Any]:
+    """A page; on leaving, no error may have been seen on its console and no foreign host been asked."""
+    context = browser.new_context(**({"viewport": {"width": 1366, "height": 768}} | options))
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("dialog", lambda dialog: (problems.append("dialog"), dialog.dismiss()))
+    page.on("request", lambda r: None if _local(r.url) else problems.append(f"asked {r.url}"))
+    try:
+        yield page
+        assert problems == []
+    finally:
+        context.close()
+
+
+def _local(url: str) -> bool:
+    return url.startswith(("http://127.0.0.1:", "file://", "data:", "blob:"))
+
+
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """The app on a free port of this machine, for the time of a test."""
+    from werkzeug.serving import make_server
+
+    server = make_server("127.0.0.1", 0, app.server, threaded=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,251 @@
+"""The page in a real browser: it draws, answers, restores, and runs no code from labels."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cf2.results.explanation import Explanation
+from cf2.results.explanations import Explanations
+from cf2.runs.model_and_data import ModelAndData
+from cf2.web import build_app
+from report.explained_toys import ATOMS, HOSTILE, NITROBENZENE, explained, nitro_bonds, red_edges
+from web.browser import new_page, served
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytest.importorskip("dash", reason="dash is not installed")
+pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def address(app: Any) -> Iterator[str]:
+    with served(app) as url:
+        yield url
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    with new_page(browser, accept_downloads=True) as opened:
+        opened.goto(address)
+        opened.wait_for_selector("#now")
+        opened.wait_for_function("document.querySelectorAll('#comparison img').length == 2")
+        yield opened
+
+
+def pick(page: Any, key: int, method: str = "cf2") -> None:
+    page.fill("#search", str(key))
+    page.locator(f"#list button[aria-label^='node {key}:']").click()
+    settled(page, key, method)
+
+
+def settled(page: Any, key: int, method: str) -> None:
+    """Wait until the page shows this instance, as it was."""
+    shown = f"document.querySelector('#now').dataset.instance === '{key} {method}'"
+    page.wait_for_function(f"{shown} && document.querySelectorAll('.verdict td')[3].innerText === '0'")
+    page.wait_for_function("document.querySelector('#cytoscape')._cyreg.cy.edges().length > 0")
+
+
+def probabilities(page: Any) -> list[float]:
+    text = page.locator("#now").get_attribute("data-probabilities")
+    return [float(part) for part in text.split(",")]
+
+
+def waits_for(page: Any, expected: np.ndarray) -> None:
+    """Wait until the page shows these probabilities."""
+    text = ",".join(f"{p:.3f}" for p in expected.tolist())
+    page.wait_for_function(
+        "text => document.querySelector('#now').dataset.probabilities.split(',')"
+        ".map(p => Number(p).toFixed(3)).join() === text",
+        arg=text,
+    )
+
+
+def remove_explanation(page: Any, e: Explanation) -> None:
+    """Press the button until the units are gone: a list that is still loading puts them back."""
+    for left in range(5, 0, -1):
+        page.click("#without")
+        try:
+            page.wait_for_function(
+                "count => document.querySelectorAll('.verdict tbody tr')[1].querySelector('td').innerText === count",
+                arg=str(e.size),
+                timeout=5_000,
+            )
+            break
+        except playwright.TimeoutError:
+            if left == 1:
+                raise
+    waits_for(page, e.probabilities_without)
+
+
+def edge_on_screen(page: Any, unit: int) -> tuple[float, float]:
+    """Where the middle of an edge is on the screen, once it has come to rest."""
+    return tuple(
+        page.evaluate(
+            """async unit => {
+            const frame = () => new Promise(requestAnimationFrame);
+            const place = () => {
+                const cy = document.querySelector('#cytoscape')._cyreg.cy, edge = cy.edges(`[unit = ${unit}]`);
+                const box = document.querySelector('#cytoscape').getBoundingClientRect();
+                const [a, b] = [edge.source().renderedPosition(), edge.target().renderedPosition()];
+                return [box.x + (a.x + b.x) / 2, box.y + (a.y + b.y) / 2];
+            };
+            for (let before = [], still = 0; ;) {
+                await frame();
+                const now = place();
+                still = now.join() === before.join() ? still + 1 : 0;
+                if (still === 10) return now;
+                before = now;
+            }
+        }""",
+            unit,
+        )
+    )
+
+
+def some(found: dict[str, Explanations], method: str, necessary: bool) -> Explanation:
+    return next(e for e in found[method] if e.necessary is necessary and e.size)
+
+
+def test_picking_an_instance_draws_it(page: Any, found: dict[str, Explanations]) -> None:
+    e = found["cf2"][9]
+    pick(page, e.key)
+    graph = "document.querySelector('#cytoscape')._cyreg.cy"
+    page.wait_for_function(f"{graph}.edges().length === {e.num_units}")
+    chosen = page.evaluate(f"{graph}.edges('.chosen').map(e => e.data('unit'))")
+    assert sorted(chosen) == np.flatnonzero(e.selected).tolist()
+    assert page.evaluate(f"{graph}.nodes('.target').map(n => n.data('label'))") == [str(e.key)]
+    assert page.locator("#comparison img").count() == 2
+
+
+@pytest.mark.parametrize(("method", "necessary"), [("cf2", True), ("cf2", False), ("guess", False)])
+def test_removing_the_explanation_changes_the_prediction_exactly_when_it_is_necessary(
+    page: Any, found: dict[str, Explanations], method: str, necessary: bool
+) -> None:
+    e = some(found, method, necessary)
+    page.locator(f"#method input[value='{method}']").check()
+    pick(page, e.key, method)
+    remove_explanation(page, e)
+    assert ("unchanged" not in page.locator("#now").inner_text()) is e.necessary
+    cells = page.locator(".verdict tbody tr").nth(1).locator("td").all_inner_texts()
+    assert cells == [str(e.size), *("yes" if good else "no" for good in (e.sufficient, e.necessary))]
+    page.click("#only")
+    waits_for(page, e.probabilities_only)
+    page.click("#restore")
+    waits_for(page, e.probabilities)
+
+
+def test_clicking_an_edge_twice_restores_the_probabilities(page: Any, found: dict[str, Explanations]) -> None:
+    e = some(found, "cf2", True)
+    pick(page, e.key)
+    before = probabilities(page)
+    unit = int(np.flatnonzero(e.selected)[0])
+    page.mouse.click(*edge_on_screen(page, unit))
+    page.wait_for_function("document.querySelectorAll('.verdict td')[3].innerText === '1'")
+    assert probabilities(page) != before
+    page.mouse.click(*edge_on_screen(page, unit))
+    page.wait_for_function("document.querySelectorAll('.verdict td')[3].innerText === '0'")
+    assert probabilities(page) == before
+
+
+def test_everything_can_be_done_with_the_keyboard(page: Any, found: dict[str, Explanations]) -> None:
+    e = some(found, "cf2", True)
+    page.focus("#search")
+    page.keyboard.type(str(e.key))
+    page.wait_for_function("document.querySelectorAll('#list button').length === 1")
+    page.focus("#list button")
+    page.keyboard.press("Enter")
+    settled(page, e.key, "cf2")
+    box = page.locator("#units input").first
+    box.focus()
+    page.keyboard.press("Space")
+    page.wait_for_function("document.querySelectorAll('.verdict td')[3].innerText === '1'")
+    page.focus("#without")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    waits_for(page, e.probabilities_without)
+
+
+def test_every_control_has_a_name(page: Any) -> None:
+    nameless = page.evaluate(
+        """[...document.querySelectorAll('button, input, select, img')].filter(e =>
+            !(e.getAttribute('aria-hidden') === 'true') &&
+            !(e.innerText || e.alt || e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') ||
+              (e.labels && e.labels.length))).map(e => e.outerHTML)"""
+    )
+    assert nameless == []
+
+
+def test_the_page_fits_a_laptop(page: Any) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1366
+    for control in ("#without", "#only", "#restore", "#again", "#cytoscape", "#next"):
+        box = page.locator(control).bounding_box()
+        assert box["y"] + box["height"] <= 768, control
+
+
+def test_filters_and_pages_of_the_list(page: Any, found: dict[str, Explanations]) -> None:
+    assert page.locator("#list button").count() == 20
+    page.click("#next")
+    page.wait_for_function("document.querySelector('#pages').innerText === '2 of 2'")
+    assert page.locator("#list button").count() == 10
+    page.click("#show")
+    page.get_by_text("failed necessity").click()
+    failed = sum(not e.necessary for e in found["cf2"])
+    page.wait_for_function(f"document.querySelector('#count').innerText === '{failed} of 30 instances'")
+
+
+def test_the_state_and_the_picture_can_be_saved(page: Any, found: dict[str, Explanations], tmp_path: Path) -> None:
+    e = some(found, "cf2", True)
+    pick(page, e.key)
+    remove_explanation(page, e)
+    with page.expect_download() as caught:
+        page.click("#json")
+    caught.value.save_as(tmp_path / "state.json")
+    state = json.loads((tmp_path / "state.json").read_text())
+    assert state["removed_edges"] == e.chosen("edges").tolist()
+    with page.expect_download() as caught:
+        page.click("#png")
+    caught.value.save_as(tmp_path / "picture.png")
+    assert caught.value.suggested_filename == f"node-{e.key}.png"
+    assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_explaining_again_adds_a_verified_explanation(page: Any, found: dict[str, Explanations]) -> None:
+    e = some(found, "guess", False)
+    pick(page, e.key)
+    page.fill("#alpha", "0.5")
+    page.click("#again")
+    page.wait_for_function("document.querySelectorAll('#comparison img').length === 3", timeout=60_000)
+    assert "α = 0.5" in page.locator("#method").inner_text()
+    assert page.locator("#again-note").inner_text() != ""
+
+
+def test_hostile_labels_do_not_run_in_the_page(browser: Any, red_source: ModelAndData) -> None:
+    given = explained(red_edges, HOSTILE, range(5), class_names=(HOSTILE, HOSTILE + "2"))
+    given.context.update(dataset=HOSTILE, model=HOSTILE)
+    with served(build_app(red_source, {HOSTILE: given})) as url, new_page(browser) as page:
+        page.goto(url)
+        page.wait_for_selector("#now")
+        page.click("#without")
+        page.wait_for_function("document.querySelector('#comparison h3') !== null")
+        assert HOSTILE in page.locator("h1").inner_text()
+        assert HOSTILE in page.locator("#comparison h3").inner_text()
+        assert HOSTILE in page.locator("#list").inner_text()
+        assert page.locator("img:not([src^='data:image/svg+xml'])").count() == 0
+        assert page.evaluate("window.hacked") is None
+
+
+def test_a_molecule_is_drawn_with_its_atoms(browser: Any, molecule_source: ModelAndData) -> None:
+    given = explained(nitro_bonds, "cf2")
+    labels = list(NITROBENZENE)
+    given.context.update(atoms=list(ATOMS), graphs={"0": {"labels": labels}})
+    with served(build_app(molecule_source, {"cf2": given})) as url, new_page(browser) as page:
+        page.goto(url)
+        page.wait_for_selector("#now")
+        page.wait_for_function("document.querySelector('#cytoscape')._cyreg?.cy.nodes().length === 14")
+        shown = page.evaluate("document.querySelector('#cytoscape')._cyreg.cy.nodes().map(n => n.data('label'))")
+        assert shown == labels
