@@ -162,8 +162,6 @@ NAMED = {
     "paper/experiments/pictures.py": {"cf2", "cf2-relaxed"},  # the figures that the paper printed
     "paper/experiments/rows.py": {"cf2"},  # the correlation with ours in the place of the paper's
     "pyg/explainers.py": {"cf2", "cf2-relaxed", "cf-gnnexplainer"},  # classes that are named after a method
-    "report/tables.py": {"truth"},  # the planted motif does not compete for the best row
-    "web/whatif.py": {"cf2"},  # "explain again" on the page
 }
 WORDS = {"cf2", "gradient", "random", "truth"}  # names that mean other things, too
 

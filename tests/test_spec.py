@@ -20,7 +20,8 @@ from toys import NodeNet, random_graph
 DATA, MODEL = random_graph(30, 45, seed=6), NodeNet("sum", seed=1)
 
 keys = st.one_of(st.integers(0, 10**6), st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)))
-plain = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=4))
+numbers = st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False))
+plain = st.one_of(st.none(), st.booleans(), numbers, st.text(max_size=4))
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "method": st.text(min_size=1, max_size=8),
     "units": st.lists(st.sampled_from(["edges", "features", "own"]), min_size=1, unique=True).map(tuple),

@@ -116,10 +116,7 @@ def workers(counts: Sequence[int] = (1, 2), number: int = 2_000) -> Curve:
     """Wall clock by engine and number of workers."""
     tables = {engine: worker_seconds(number, counts, engine, times=2) for engine in ("processes", "ray")}
     rows = tuple(
-        (
-            count,
-            *(value for table in tables.values() for value in (table[count], table[counts[0]] / table[count])),
-        )
+        (count, *(value for table in tables.values() for value in (table[count], table[counts[0]] / table[count])))
         for count in counts
     )
     columns = ("workers", "processes, s", "times one", "ray, s", "times one")

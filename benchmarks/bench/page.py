@@ -27,10 +27,7 @@ def write_page(out: Path, figures: Mapping[str, float], curves: Sequence[Curve],
     named = ", ".join(f"{name} {version}" for name, version in versions().items())
     parts = [
         INTRO.format(
-            date=f"{datetime.now(UTC):%Y-%m-%d}",
-            cores=os.cpu_count(),
-            machine=platform.machine(),
-            versions=named,
+            date=f"{datetime.now(UTC):%Y-%m-%d}", cores=os.cpu_count(), machine=platform.machine(), versions=named
         ),
         *([f"Not measured in this run: {', '.join(left_out)}.\n"] if left_out else []),
         "## Ratios\n\nHow many times faster than the rival, unless the name says otherwise.\n",

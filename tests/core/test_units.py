@@ -16,16 +16,7 @@ import cf2
 from cf2.core import units as cf2_units
 from cf2.core.packing import pack
 from cf2.core.targets import GraphTargets
-from cf2.core.units import (
-    Governors,
-    InstanceUnits,
-    Rows,
-    UnitKind,
-    Units,
-    register_unit_kind,
-    unit_kinds,
-    units_of,
-)
+from cf2.core.units import Governors, InstanceUnits, Rows, UnitKind, Units, register_unit_kind, unit_kinds, units_of
 from cf2.errors import CF2Error
 from cf2.methods.contract import Problem
 from cf2.verify.intervention import ONLY, WITHOUT

@@ -26,10 +26,7 @@ PACK = pack([GraphTargets([random_graph(3 + s, 2 * s, seed=s) for s in range(5)]
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(0, 1000),
-    st.one_of(st.none(), st.integers(1, 6)),
-    st.sampled_from([None, 0.25, 0.75]),
-    st.booleans(),
+    st.integers(0, 1000), st.one_of(st.none(), st.integers(1, 6)), st.sampled_from([None, 0.25, 0.75]), st.booleans()
 )
 def test_the_k_best_are_chosen_of_those_that_may_be(
     seed: int, k: int | None, threshold: float | None, fixed: bool

@@ -179,12 +179,7 @@ def test_the_result_survives_copying_saving_and_thresholds(
     found = explain(data.x, data.edge_index, index=torch.tensor([1, 2]))
     assert int((found.edge_mask > 0).sum()) <= 2
     torch.save(found, tmp_path / "found.pt")
-    for other in (
-        copy.copy(found),
-        found.clone(),
-        found.cpu(),
-        torch.load(tmp_path / "found.pt", weights_only=False),
-    ):
+    for other in (copy.copy(found), found.clone(), found.cpu(), torch.load(tmp_path / "found.pt", weights_only=False)):
         assert isinstance(other, Explanation)
         assert isinstance(other.cf2, cf2.Explanations)
         assert [one.key for one in other.cf2] == [1, 2]

@@ -58,13 +58,7 @@ def test_one_page_of_ten_thousand_instances_is_sent(
 ) -> None:
     some = found["cf2"].items
     many = Explanations(tuple(replace(some[i % len(some)], key=i) for i in range(10_000)), found["cf2"].context)
-    values = {
-        "show.value": "all",
-        "sort.value": "largest",
-        "method.value": "cf2",
-        "key.data": "0",
-        "place.data": 70,
-    }
+    values = {"show.value": "all", "sort.value": "largest", "method.value": "cf2", "key.data": "0", "place.data": 70}
     response = ask(build_app(red_source, {"cf2": many}), "list.children", "next.n_clicks", values)
     assert len(response.get_data()) < 40_000
     body = response.get_json()["response"]

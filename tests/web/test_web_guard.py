@@ -36,16 +36,8 @@ BAD = [
     {"shown.data": {"key": "3", "method": "cf2"}, "removed.data": [10**9]},
     {"shown.data": {"key": "3", "method": "cf2"}, "removed.data": ["0"]},
     {"shown.data": {"key": "3", "method": "cf2"}, "removed.data": {"a": 1}},
-    {
-        "shown.data": {"key": "3", "method": "cf2"},
-        "removed.data": [],
-        "cytoscape.tapEdge": {"data": {"unit": -1}},
-    },
-    {
-        "shown.data": {"key": "3", "method": "cf2"},
-        "removed.data": [],
-        "cytoscape.tapEdge": {"data": {"unit": True}},
-    },
+    {"shown.data": {"key": "3", "method": "cf2"}, "removed.data": [], "cytoscape.tapEdge": {"data": {"unit": -1}}},
+    {"shown.data": {"key": "3", "method": "cf2"}, "removed.data": [], "cytoscape.tapEdge": {"data": {"unit": True}}},
 ]
 
 

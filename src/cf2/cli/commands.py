@@ -42,10 +42,7 @@ def options(
 
 @app.command()
 def demo(
-    directory: o.Directory = DEMO,
-    nodes: o.Nodes = 30,
-    retrain: o.Retrain = False,
-    as_json: o.Json = False,
+    directory: o.Directory = DEMO, nodes: o.Nodes = 30, retrain: o.Retrain = False, as_json: o.Json = False
 ) -> None:
     """Explain nodes of the embedded data set BA-Shapes by several methods, compare them, and write a report.
 
@@ -145,11 +142,7 @@ def train(
         )
     saved = training.save(path or Path(f"{dataset.replace(':', '-')}-{arch}-{seed}"), model, about)
     facts = {"dataset": dataset, "arch": arch, "seed": seed, "path": str(saved)}
-    facts |= {
-        "train_accuracy": about.train_accuracy,
-        "test_accuracy": about.test_accuracy,
-        "seconds": about.seconds,
-    }
+    facts |= {"train_accuracy": about.train_accuracy, "test_accuracy": about.test_accuracy, "seconds": about.seconds}
     if as_json:
         print_json(facts)
         return
@@ -222,11 +215,7 @@ def explain(
 
 
 @app.command()
-def evaluate(
-    run: o.RunPath,
-    method: o.EvaluateMethod = None,
-    as_json: o.Json = False,
-) -> None:
+def evaluate(run: o.RunPath, method: o.EvaluateMethod = None, as_json: o.Json = False) -> None:
     """Score a run: PN, PS, F_NS, size, and accuracy against the truth where it is known.
 
     Example: cf2 evaluate runs/first --json
@@ -242,11 +231,7 @@ def evaluate(
 
 
 @app.command()
-def report(
-    run: o.RunPath,
-    path: o.ReportPath = REPORT,
-    pictures: o.Pictures = 60,
-) -> None:
+def report(run: o.RunPath, path: o.ReportPath = REPORT, pictures: o.Pictures = 60) -> None:
     """Write one self-contained HTML page about a run.
 
     Example: cf2 report runs/first -o report.html
@@ -260,11 +245,7 @@ def report(
 
 
 @app.command()
-def serve(
-    run: o.RunPath,
-    port: o.Port = 8050,
-    host: o.Host = "127.0.0.1",
-) -> None:
+def serve(run: o.RunPath, port: o.Port = 8050, host: o.Host = "127.0.0.1") -> None:
     """Open the what-if page for a run on this machine: cut edges and watch the prediction change.
 
     Example: cf2 serve runs/first --port 8050
@@ -322,11 +303,7 @@ def reproduce(
 
 
 @app.command()
-def bench(
-    full: o.Full = False,
-    data_root: o.Root = None,
-    as_json: o.Json = False,
-) -> None:
+def bench(full: o.Full = False, data_root: o.Root = None, as_json: o.Json = False) -> None:
     """Measure speed as ratios within one run, one thread each. The benchmarks come with the source, not with a wheel.
 
     Example: cf2 bench --json

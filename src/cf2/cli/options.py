@@ -16,8 +16,7 @@ from cf2 import spec
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 Root = Annotated[
-    Path | None,
-    typer.Option("--data-root", help="Where the raw data sets are; else CF2_DATA, else the cache."),
+    Path | None, typer.Option("--data-root", help="Where the raw data sets are; else CF2_DATA, else the cache.")
 ]
 Engine = Annotated[str, typer.Option(help="Where the work runs: local, processes or ray.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="How many workers; all cores if not given.")]

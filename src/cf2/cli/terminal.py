@@ -13,14 +13,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.logging import RichHandler
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from cf2.errors import CF2Error
@@ -34,9 +27,7 @@ err = Console(stderr=True)
 def guarded(command: Callable[[], Any]) -> None:
     """Run a command: 0 if it worked, 1 if it failed, 2 for bad usage, never a traceback for bad input."""
     logging.basicConfig(
-        level=logging.INFO,
-        format="%(message)s",
-        handlers=[RichHandler(console=err, show_path=False, show_time=False)],
+        level=logging.INFO, format="%(message)s", handlers=[RichHandler(console=err, show_path=False, show_time=False)]
     )
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread a process; more cores mean more workers
     try:

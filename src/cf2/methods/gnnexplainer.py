@@ -82,14 +82,7 @@ def optimise_masks(problem: Problem, settings: Settings, logits: Tensor) -> Tens
             loss = loss + settings.feature_entropy * mean_within(entropy(features), of_feature, step.num_instances)
         return loss
 
-    soft = descend(
-        problem,
-        objective,
-        logits,
-        epochs=settings.epochs,
-        lr=settings.lr,
-        interventions=(ONLY,),
-    )
+    soft = descend(problem, objective, logits, epochs=settings.epochs, lr=settings.lr, interventions=(ONLY,))
     kept = torch.zeros_like(is_feature)
     kept[torch.cat(reached)] = True
     return torch.where(kept, soft.mask, 0.0)

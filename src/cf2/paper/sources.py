@@ -189,11 +189,7 @@ def _unfold(spec: str, returned: Any) -> dict[str, Any]:
     else:
         raise CF2Error(f"Expected {spec} to return {RETURNS}", got=type(returned).__name__)
     model, data = given.get("model"), given.get("data")
-    require(
-        isinstance(model, nn.Module),
-        f"Expected {spec} to return a torch model first",
-        got=type(model).__name__,
-    )
+    require(isinstance(model, nn.Module), f"Expected {spec} to return a torch model first", got=type(model).__name__)
     listed = hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, Data)
     graphs = listed and len(data) > 0 and all(isinstance(data[i], Data) for i in range(len(data)))  # type: ignore[arg-type, index]
     require(

@@ -109,11 +109,7 @@ class ModelWithArguments(torch.nn.Module):
     """A model with some arguments in place and others under names that say what they describe."""
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        constants: Mapping[str, Any],
-        names: Mapping[str, str],
-        given: Mapping[str, Any],
+        self, model: torch.nn.Module, constants: Mapping[str, Any], names: Mapping[str, str], given: Mapping[str, Any]
     ) -> None:
         super().__init__()
         self.model = model

@@ -20,11 +20,7 @@ STYLE = """
 
 
 def bars(
-    rows: Sequence[tuple[str, Sequence[float]]],
-    names: Sequence[str],
-    *,
-    start: float = 104.0,
-    span: float = 190.0,
+    rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], *, start: float = 104.0, span: float = 190.0
 ) -> Markup:
     """Class probabilities as one bar per row, `span` wide; the most probable class is written beside it."""
     parts, height = [], 26
@@ -70,9 +66,7 @@ def histogram(series: Sequence[tuple[str, Sequence[int]]]) -> Markup:
         x = f"{left + (place + 0.5) * wide:.1f}"
         parts.append(Markup('<text class="cf2-small" x="{}" y="{}">{}</text>').format(x, height - 12, int(bins[place])))
     return Markup('<svg class="cf2-histogram" viewBox="0 0 700 {}" role="img" aria-label="{}">{}</svg>').format(
-        height,
-        f"Distribution of explanation sizes: {', '.join(name for name, _ in series)}",
-        Markup("").join(parts),
+        height, f"Distribution of explanation sizes: {', '.join(name for name, _ in series)}", Markup("").join(parts)
     )
 
 

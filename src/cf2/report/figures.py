@@ -32,11 +32,7 @@ def plot(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    require(
-        len(size) == 2 and min(size) > 0,
-        "Expected `size` to be a width and a height in inches",
-        got=repr(size),
-    )
+    require(len(size) == 2 and min(size) > 0, "Expected `size` to be a width and a height in inches", got=repr(size))
     context = context or {}
     figure = Figure(figsize=size, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
@@ -95,13 +91,7 @@ def _node_text(axes: Any, shown: Scene) -> None:
     labelled = bool(shown.labels) and len(shown.nodes) <= 100
     for node in range(len(shown.nodes)) if labelled else special if len(special) <= 24 else ():
         text = shown.labels[node][:6] if labelled else str(int(shown.nodes[node]))
-        style: dict[str, Any] = {
-            "ha": "center",
-            "va": "center",
-            "fontsize": 7.5,
-            "zorder": 6,
-            "color": "#111",
-        }
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5, "zorder": 6, "color": "#111"}
         if not labelled:
             style |= {"xytext": tuple(13 * shown.outward[node]), "textcoords": "offset points"}
         axes.annotate(_escape(text), shown.points[node], **style)
@@ -151,14 +141,7 @@ def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> Non
     for number in range(len(e.probabilities)):
         share = np.array([values[number] for _, values in rows], dtype=float)
         colour = OKABE_ITO[number % len(OKABE_ITO)]
-        axes.barh(
-            range(3),
-            share,
-            0.55,
-            left=left,
-            color=colour,
-            label=_escape(shorten(class_name(number, names), 20)),
-        )
+        axes.barh(range(3), share, 0.55, left=left, color=colour, label=_escape(shorten(class_name(number, names), 20)))
         left += share
     for line, (_, values) in enumerate(rows):
         best = int(np.argmax(values))

@@ -36,12 +36,7 @@ LISTED = 40  # units of each kind that are written out
 
 
 def write_report(
-    found: Sequence[Explanations],
-    path: str | Path,
-    *,
-    pictures: int = PICTURES,
-    rows: int = ROWS,
-    title: str = "",
+    found: Sequence[Explanations], path: str | Path, *, pictures: int = PICTURES, rows: int = ROWS, title: str = ""
 ) -> Path:
     """Write one HTML file about explanations, one `Explanations` per method or several methods in one.
 
@@ -173,11 +168,7 @@ def _card(shown: Sequence[tuple[str, Explanation]], context: Mapping[str, Any]) 
 
 
 def _panel(
-    name: str,
-    e: Explanation,
-    context: Mapping[str, Any],
-    others: Sequence[Explanation],
-    names: Sequence[str] | None,
+    name: str, e: Explanation, context: Mapping[str, Any], others: Sequence[Explanation], names: Sequence[str] | None
 ) -> dict[str, Any]:
     drawn = scene(e, context, others)
     said = [class_name(number, names) for number in range(len(e.probabilities))]

@@ -73,10 +73,7 @@ class Scene:
 
 
 def scene(
-    e: Explanation,
-    context: Mapping[str, Any] | None = None,
-    others: Sequence[Explanation] = (),
-    shown: int = SHOWN,
+    e: Explanation, context: Mapping[str, Any] | None = None, others: Sequence[Explanation] = (), shown: int = SHOWN
 ) -> Scene:
     """The picture of one explanation.
 

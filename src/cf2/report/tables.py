@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cf2.errors import require
+from cf2.methods import registry
 from cf2.runs.whole_files import write_with
 
 if TYPE_CHECKING:
@@ -61,14 +62,7 @@ LAYOUTS: dict[str, Layout] = {
     "causal": Layout(
         "Necessity and sufficiency, by removal",
         (("dataset", "data set"), ("method", "method")),
-        (
-            ("n", "n"),
-            ("pn", "PN %"),
-            ("ps", "PS %"),
-            ("fns", "F_NS %"),
-            ("size", "#exp"),
-            ("ceiling", "ceiling %"),
-        ),
+        (("n", "n"), ("pn", "PN %"), ("ps", "PS %"), ("fns", "F_NS %"), ("size", "#exp"), ("ceiling", "ceiling %")),
     ),
     "correlation": Layout(
         "Correlation of F_NS with the truth metrics over methods",
@@ -150,17 +144,19 @@ def terminal(result: Mapping[str, Any]) -> list[RichTable]:
 
 def best_rows(rows: Sequence[Row], field: str) -> set[int]:
     """The places of the rows with the highest value in their data set; the planted motif does not compete."""
-    best: dict[Any, float] = {}
-    for row in rows:
-        if row.get(field) is not None and row.get("method") not in (None, "truth"):
-            best[row["dataset"]] = max(best.get(row["dataset"], 0.0), row[field])
-    return {
-        place
+    competing = {
+        place: row
         for place, row in enumerate(rows)
-        if row.get("method") not in (None, "truth")
-        and row.get(field) is not None
-        and row[field] == best[row["dataset"]]
+        if row.get(field) is not None and row.get("method") is not None and not _is_truth(row["method"])
     }
+    best: dict[Any, float] = {}
+    for row in competing.values():
+        best[row["dataset"]] = max(best.get(row["dataset"], 0.0), row[field])
+    return {place for place, row in competing.items() if row[field] == best[row["dataset"]]}
+
+
+def _is_truth(method: str) -> bool:
+    return method in registry.names() and registry.get(method).needs == "truth"
 
 
 def markdown(result: Mapping[str, Any], table: str) -> str:

@@ -99,12 +99,7 @@ class Explanations(Sequence[Explanation]):
         return files.save(self, path)
 
     def plot(
-        self,
-        index: int = 0,
-        *,
-        words: bool = True,
-        probabilities: bool = True,
-        size: tuple[float, float] = (9.0, 4.8),
+        self, index: int = 0, *, words: bool = True, probabilities: bool = True, size: tuple[float, float] = (9.0, 4.8)
     ) -> Any:
         """Draw one of them; the other parameters are those of `Explanation.plot`."""
         require(-len(self) <= index < len(self), f"Expected an index below {len(self)}", got=index)

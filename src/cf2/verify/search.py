@@ -76,12 +76,7 @@ class Choice:
 
 
 def search(
-    predictor: Predictor,
-    pack: Pack,
-    criterion: Criterion,
-    tests: tuple[Test, ...],
-    scores: Tensor,
-    settings: Search,
+    predictor: Predictor, pack: Pack, criterion: Criterion, tests: tuple[Test, ...], scores: Tensor, settings: Search
 ) -> Choice:
     """The smallest set per instance that passes the tests and that the budget of `settings.effort` finds."""
     budget = _BUDGETS[settings.effort]

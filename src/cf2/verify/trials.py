@@ -56,12 +56,7 @@ class Trials:
     """Runs candidate sets of one pack; counts what each instance cost."""
 
     def __init__(
-        self,
-        predictor: Predictor,
-        pack: Pack,
-        criterion: Criterion,
-        tests: tuple[Test, ...],
-        confidence: float = 0.0,
+        self, predictor: Predictor, pack: Pack, criterion: Criterion, tests: tuple[Test, ...], confidence: float = 0.0
     ) -> None:
         self.predictor, self.pack, self.criterion, self.tests = predictor, pack, criterion, tests
         self.confidence = confidence

@@ -53,9 +53,7 @@ def build_app(
             import dash_cytoscape  # noqa: F401
     except ImportError as error:
         raise CF2Error(
-            "Expected dash and dash-cytoscape to be installed",
-            got="neither or one",
-            do="pip install 'cf2[web]'",
+            "Expected dash and dash-cytoscape to be installed", got="neither or one", do="pip install 'cf2[web]'"
         ) from error
     asked = WhatIf(source, found)
     app = dash.Dash(

@@ -47,10 +47,7 @@ def _methods(asked: WhatIf, key: str) -> list[Any]:
     from dash import dcc, html
 
     names = list(asked.explanations(asked.key(key)))
-    return [
-        html.Span("Explained by", id="method-label"),
-        dcc.RadioItems(names, names[0], id="method", inline=True),
-    ]
+    return [html.Span("Explained by", id="method-label"), dcc.RadioItems(names, names[0], id="method", inline=True)]
 
 
 def _list() -> list[Any]:
@@ -71,11 +68,7 @@ def _list() -> list[Any]:
         html.P(id="count", role="status"),
         html.Ul(id="list"),
         html.Div(
-            [
-                html.Button("Previous", id="previous"),
-                html.Span(id="pages"),
-                html.Button("Next", id="next"),
-            ],
+            [html.Button("Previous", id="previous"), html.Span(id="pages"), html.Button("Next", id="next")],
             className="pager",
         ),
     ]

@@ -67,8 +67,7 @@ def _loopback(host: str) -> bool:
     if host in LOOPBACK:
         return True
     warnings.warn(
-        f"Listening on {host}: everyone who can reach this machine can use the page and run the model.",
-        stacklevel=3,
+        f"Listening on {host}: everyone who can reach this machine can use the page and run the model.", stacklevel=3
     )
     return False
 
@@ -79,9 +78,7 @@ def inside(path: str | Path, root: str | Path | None) -> Path:
     if root is not None:
         top = Path(root).expanduser().resolve()
         require(
-            resolved == top or top in resolved.parents,
-            f"Expected a run inside of {str(top)!r}",
-            got=repr(str(path)),
+            resolved == top or top in resolved.parents, f"Expected a run inside of {str(top)!r}", got=repr(str(path))
         )
     return resolved
 

@@ -57,24 +57,15 @@ STYLESHEET: list[dict[str, Any]] = [
     },
     {"selector": ".inside", "style": {"background-color": EXPLANATION}},
     {"selector": ".atom.inside", "style": {"background-color": "#ffd3b5"}},
-    {
-        "selector": ".marked",
-        "style": {"background-color": "#F0E442", "border-width": 1, "border-color": "#5c5600"},
-    },
+    {"selector": ".marked", "style": {"background-color": "#F0E442", "border-width": 1, "border-color": "#5c5600"}},
     {"selector": ".target", "style": {"border-width": 4, "border-color": TARGET, "width": 22, "height": 22}},
     {"selector": "edge", "style": {"line-color": "#8a8f98", "width": 1.6, "curve-style": "haystack"}},
     {
         "selector": ".arrow",
         "style": {"curve-style": "bezier", "target-arrow-shape": "triangle", "target-arrow-color": "#8a8f98"},
     },
-    {
-        "selector": ".true",
-        "style": {"underlay-color": TRUTH, "underlay-opacity": 0.35, "underlay-padding": 6},
-    },
-    {
-        "selector": ".chosen",
-        "style": {"line-color": EXPLANATION, "target-arrow-color": EXPLANATION, "width": 5},
-    },
+    {"selector": ".true", "style": {"underlay-color": TRUTH, "underlay-opacity": 0.35, "underlay-padding": 6}},
+    {"selector": ".chosen", "style": {"line-color": EXPLANATION, "target-arrow-color": EXPLANATION, "width": 5}},
 ]
 GONE = {"line-style": "dashed", "line-dash-pattern": [3, 6], "opacity": 0.35, "line-color": "#8a8f98"}
 
@@ -155,10 +146,7 @@ def answer(e: Explanation, found: Answer, removed: np.ndarray, names: Sequence[s
     change = "changed" if found.changed else "unchanged"
     now = f"The model now says {describe_output(found.left, names)}: {change}."
     head = ("", "units", "sufficient", "necessary")
-    body = (
-        ("left", len(removed) - count, *found.left_verdict),
-        ("removed", count, *found.removed_verdict),
-    )
+    body = (("left", len(removed) - count, *found.left_verdict), ("removed", count, *found.removed_verdict))
     return [
         html.P(now, id="now", className=f"now {change}", **_facts(e, found)),
         image(picture, charts.STYLE, f"Probabilities. {now}"),

@@ -128,7 +128,7 @@ class WhatIf:
     def again(self, e: Explanation, alpha: float, lam: float | None) -> str:
         """Explain the same prediction by cf2 with other settings; returns the name it is now known by."""
         spec = self._spec(e)
-        asked = replace(spec, method="cf2", settings={"alpha": alpha, "lam": lam})
+        asked = replace(spec, method=Spec().method, settings={"alpha": alpha, "lam": lam})
         name = f"cf2 (α = {alpha:g}, λ = {'auto' if lam is None else f'{lam:g}'})"
         with self._lock:
             with Session(self.source.request([e.key], asked)) as session:

@@ -166,9 +166,7 @@ def load(path_or_name: str | Path, dataset: Dataset | None = None) -> tuple[nn.M
     differences = description.mismatches(dataset) if dataset is not None else []
     if differences:
         raise CF2Error(
-            f"Expected the data that {path.name} was trained on",
-            got="; ".join(differences),
-            do="Train it again.",
+            f"Expected the data that {path.name} was trained on", got="; ".join(differences), do="Train it again."
         )
     return model.eval(), description
 

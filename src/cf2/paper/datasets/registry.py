@@ -14,12 +14,7 @@ from cf2.paper.datasets.dataset import Dataset
 Root = str | Path | None
 
 _STORED: Mapping[str, Callable[[Root], Dataset]] = MappingProxyType(
-    {
-        "mutag": molecules.mutag,
-        "mutag0": molecules.mutag0,
-        "nci1": molecules.nci1,
-        "citeseer": citations.citeseer,
-    }
+    {"mutag": molecules.mutag, "mutag0": molecules.mutag0, "nci1": molecules.nci1, "citeseer": citations.citeseer}
 )
 _FAMILIES: Mapping[str, Callable[[str, Root], Dataset]] = MappingProxyType(
     {"tu": molecules.tu, "planetoid": citations.planetoid}

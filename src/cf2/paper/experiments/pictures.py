@@ -19,12 +19,7 @@ from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 
 LEGIBLE = 60  # edges of a receptive field that can be drawn whole
-LINES = (
-    ("fns", "F_NS", "#D55E00"),
-    ("pn", "PN", "#0072B2"),
-    ("ps", "PS", "#E69F00"),
-    ("f1", "F1", "#009E73"),
-)
+LINES = (("fns", "F_NS", "#D55E00"), ("pn", "PN", "#0072B2"), ("ps", "PS", "#E69F00"), ("f1", "F1", "#009E73"))
 
 
 def alpha_rows(cells: Reproduction, columns: Sequence[Column], seeds: Sequence[BaseSeed]) -> list[dict[str, Any]]:
@@ -60,14 +55,7 @@ def draw_alpha(rows: Sequence[dict[str, Any]], out: Path) -> list[str]:
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
         mine = [row for row in rows if row["dataset"] == name]
         for field, label, colour in LINES:
-            axes.plot(
-                [r["alpha"] for r in mine],
-                [100 * r[field] for r in mine],
-                "o-",
-                ms=3,
-                color=colour,
-                label=label,
-            )
+            axes.plot([r["alpha"] for r in mine], [100 * r[field] for r in mine], "o-", ms=3, color=colour, label=label)
         axes.set(title=name, xlabel="α (0: counterfactual only, 1: factual only)", ylabel="%", ylim=(-3, 103))
         axes.grid(alpha=0.25)
     figure.axes[0].legend(frameon=False, fontsize=8, ncols=2)

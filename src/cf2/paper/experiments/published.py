@@ -142,10 +142,7 @@ DATASETS: Mapping[str, dict[str, float]] = MappingProxyType(
 )
 
 MUTAG: Mapping[str, dict[str, float]] = MappingProxyType(
-    {
-        "mutagen": {"with_motif": 448, "without_motif": 1953},
-        "non-mutagen": {"with_motif": 83, "without_motif": 1853},
-    }
+    {"mutagen": {"with_motif": 448, "without_motif": 1953}, "non-mutagen": {"with_motif": 83, "without_motif": 1853}}
 )
 
 

@@ -159,12 +159,7 @@ def correlation_rows(rows: Sequence[Row], columns: Sequence[Column]) -> list[Row
                 continue
             for metric in ("f1", "acc"):
                 tau, rho = metrics.correlation([row["fns"] for row in known], [row[metric] for row in known])
-                row: Row = {
-                    "table": "correlation",
-                    "dataset": column.name,
-                    "pair": f"fns-{metric}",
-                    "group": group,
-                }
+                row: Row = {"table": "correlation", "dataset": column.name, "pair": f"fns-{metric}", "group": group}
                 beside = paper.CORRELATION[column.name, metric] if group != "all" else {}
                 row |= {"tau": _number(tau), "rho": _number(rho), "methods": len(known)}
                 result.append(row | {"published": dict(beside)})

@@ -91,17 +91,11 @@ def connected(address: str | None = None, workers: int | None = None, size: int 
         import ray
     except ImportError as error:
         raise CF2Error(
-            'Expected Ray for engine="ray"',
-            got="no such package",
-            do="Install it with: pip install 'cf2[ray]'",
+            'Expected Ray for engine="ray"', got="no such package", do="Install it with: pip install 'cf2[ray]'"
         ) from error
     ours = not ray.is_initialized()
     if ours:
-        options: dict[str, Any] = {
-            "address": address or "local",
-            "log_to_driver": False,
-            "logging_level": "ERROR",
-        }
+        options: dict[str, Any] = {"address": address or "local", "log_to_driver": False, "logging_level": "ERROR"}
         if address is None:
             # room for the graph and what goes back and forth; Ray would take a third of the machine
             options |= {"num_cpus": workers or cores(), "include_dashboard": False}
