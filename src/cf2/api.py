@@ -103,7 +103,7 @@ def explain(
     >>> len(found), found[0].key
     (1, 1)
     """
-    options = {name: value for name, value in locals().items() if name in _SPEC}
+    options = {name: value for name, value in locals().items() if name in _SPEC}  # the signature names them all
     request, keys = plan(model, data, nodes, trained=trained, **options)
     with Session(request) as session:
         return Explanations(tuple(session.explain(keys, progress)), request.context())
@@ -142,7 +142,7 @@ def fit(
     Trained
         Pass it to `cf2.explain` as `trained=`. `save(path)` keeps it, `cf2.load_trained(path)` brings it back.
     """
-    options = {name: value for name, value in locals().items() if name in _SPEC}
+    options = {name: value for name, value in locals().items() if name in _SPEC}  # the signature names them all
     request, keys = plan(model, data, nodes, **options)
     return train(request, keys)
 

@@ -156,15 +156,15 @@ class Session:
     def problems(self, keys: Sequence[Key]) -> Iterator[Problem]:
         """The keys as packed problems; what is too large is left out."""
         for start in range(0, len(keys), GROUP):
-            for problem in self._problems(self._known(keys[start : start + GROUP])):
-                if problem.pack.num_instances and not self._is_too_large(problem.tables[0]):
-                    yield problem
+            known = self._known(keys[start : start + GROUP])
+            yield from self._packed([one for one in known if not self._is_too_large(one[1])])
 
     def _known(self, keys: Sequence[Key]) -> list[tuple[Instance, InstanceUnits]]:
         return [(instance, units_of(instance, self.kinds)) for instance in self.field.instances(keys)]
 
-    def _problems(self, known: Sequence[tuple[Instance, InstanceUnits]]) -> Iterator[Problem]:
-        """Instances with their units as packed problems; each that is too large is a problem of its own."""
+    def _all_problems(self, keys: Sequence[Key]) -> Iterator[Problem]:
+        """The same with what is too large, each a problem of its own, after the others."""
+        known = self._known(keys)
         large = [self._is_too_large(table) for _, table in known]
         yield from self._packed([one for one, out in zip(known, large) if not out])
         for one, out in zip(known, large):
@@ -208,7 +208,7 @@ class Session:
             group = keys[start : start + GROUP]
             made: list[Explanation] = []
             started = time.perf_counter()
-            for problem in self._problems(self._known(group)):
+            for problem in self._all_problems(group):
                 made += self._explain(problem, started)
                 started = time.perf_counter()
                 if progress is not None:

@@ -24,9 +24,12 @@ def soft_metrics(request: Request, found: Sequence[Explanation]) -> dict[str, fl
     require(len(found) > 0, "Expected at least one explanation", got="none")
     require(len(by_key) == len(found), "Expected one explanation per key", got=f"{len(found)} of {len(by_key)} keys")
     shares: dict[str, list[bool]] = {"ps": [], "pn": []}
+    asked: list[Explanation] = []  # without those that were refused
     with Session(request) as session:
         for problem in session.problems(list(by_key)):
-            scores = np.concatenate([by_key[instance.key].scores for instance in problem.instances])
+            here = [by_key[instance.key] for instance in problem.instances]
+            asked += here
+            scores = np.concatenate([e.scores for e in here])
             if len(scores) != problem.pack.units.count:
                 raise CF2Error("Expected explanations of the same units as the request's", got=f"{len(scores)} units")
             mask = torch.from_numpy(scores).to(problem.outputs.device)
@@ -36,5 +39,5 @@ def soft_metrics(request: Request, found: Sequence[Explanation]) -> dict[str, fl
                     shares[name] += passes(problem.criterion, outputs, test.same).tolist()
     values = {name: float(np.mean(passed)) for name, passed in shares.items()}
     values["fns"] = metrics.harmonic(values["pn"], values["ps"])
-    hard = {"pn": metrics.pn(found), "ps": metrics.ps(found), "fns": metrics.fns(found)}
+    hard = {"pn": metrics.pn(asked), "ps": metrics.ps(asked), "fns": metrics.fns(asked)}
     return values | {f"gap_{name}": values[name] - hard[name] for name in hard}
