@@ -203,3 +203,11 @@ def test_explanations_carry_the_whole_request() -> None:
     assert spec.settings["k"] == 2
     assert found.context["method"] == "gradient"
     assert found[0].question == "factual"
+
+
+def test_a_misspelt_option_of_explain_is_answered_with_the_nearest_one() -> None:
+    data = random_graph(6, 8)
+    with pytest.raises(CF2Error, match="Did you mean 'units'"):
+        cf2.explain(NodeNet("gin"), data, [0], unit="edges")
+    with pytest.raises(CF2Error, match="Did you mean 'epochs'"):
+        cf2.explain(NodeNet("gin"), data, [0], epocs=3)
