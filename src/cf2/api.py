@@ -15,7 +15,7 @@ from cf2.errors import CF2Error, require
 from cf2.methods.trained import Trained
 from cf2.results.explanations import Explanations
 from cf2.runs.session import Progress, Request, Session, check_names, train
-from cf2.spec import Key, Level, Masking, Output, Question, Reduce, Spec
+from cf2.spec import Key, Level, Masking, Output, Question, Reduce, Spec, meanings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -103,8 +103,22 @@ def explain(
     >>> len(found), found[0].key
     (1, 1)
     """
-    options = {name: value for name, value in locals().items() if name in _SPEC}  # the signature names them all
-    request, keys = plan(model, data, nodes, trained=trained, **options)
+    spec = Spec.make(
+        method=method,
+        units=units,
+        question=question,
+        search=search,
+        seed=seed,
+        output=output,
+        level=level,
+        directed=directed,
+        masking=masking,
+        device=device,
+        max_units=max_units,
+        reduce=reduce,
+        settings=settings,
+    )
+    request, keys = plan(model, data, nodes, spec, target=target, trained=trained)
     with Session(request) as session:
         return Explanations(tuple(session.explain(keys, progress)), request.context())
 
@@ -142,22 +156,29 @@ def fit(
     Trained
         Pass it to `cf2.explain` as `trained=`. `save(path)` keeps it, `cf2.load_trained(path)` brings it back.
     """
-    options = {name: value for name, value in locals().items() if name in _SPEC}  # the signature names them all
-    request, keys = plan(model, data, nodes, **options)
+    spec = Spec.make(
+        method=method,
+        seed=seed,
+        output=output,
+        level=level,
+        directed=directed,
+        masking=masking,
+        device=device,
+        settings=settings,
+    )
+    request, keys = plan(model, data, nodes, spec, target=target)
     return train(request, keys)
 
 
 def plan(
-    model: torch.nn.Module, data: Any, nodes: Any = None, *, trained: Any = None, **options: Any
+    model: torch.nn.Module, data: Any, nodes: Any, spec: Spec, *, target: Any = None, trained: Any = None
 ) -> tuple[Request, list[Key]]:
-    """The request that `explain` would carry out, and the keys; options are those of `Spec`."""
-    given = options.pop("target", None)
-    spec = Spec.make(**options)
-    check_names(spec, {*_SPEC, "nodes", "trained", "progress"} - {"settings"})
+    """The request that `explain` would carry out, and the keys; `target` is a class, or one per key in their order."""
+    check_names(spec, {*meanings(), "nodes", "trained", "progress"} - {"settings"})
     targets = make_targets(data, nodes, spec)
     keys = targets.check(nodes)
-    if given is not None:
-        spec = replace(spec, target=_classes(given, keys))
+    if target is not None:
+        spec = replace(spec, target=_classes(target, keys))
     return Request(model, targets, spec, trained, targets.labels(keys)), keys
 
 
@@ -195,6 +216,3 @@ def make_targets(data: Any, nodes: Any, spec: Spec) -> Targets:
     )
     require(spec.level != "node", 'Expected one graph for level="node"', got=f"{len(data)} graphs")
     return GraphTargets(data, directed=spec.directed)
-
-
-_SPEC = frozenset(Spec().to_json())

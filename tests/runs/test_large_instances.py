@@ -15,6 +15,7 @@ from cf2.errors import CF2Error
 from cf2.paper.models import build
 from cf2.report.html import write_report
 from cf2.runs.session import Session
+from cf2.spec import Spec
 
 
 def star(leaves: int = 40, loud: int = 3) -> tuple[torch.nn.Module, Data]:
@@ -79,7 +80,8 @@ def test_a_reduced_hub_says_so_and_is_verified_on_the_whole_graph() -> None:
 
 def test_only_selectable_units_can_be_chosen_by_any_method() -> None:
     model, data = star()
-    request, keys = api.plan(model, data, [0], method="random", settings={"k": 12}, max_units=8, reduce="gradient")
+    spec = Spec(method="random", settings={"k": 12}, max_units=8, reduce="gradient")
+    request, keys = api.plan(model, data, [0], spec)
     with Session(request) as session:
         (problem,) = session.problems(keys)
         (found,) = session.explain(keys)
