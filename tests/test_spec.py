@@ -7,7 +7,9 @@ import json
 from dataclasses import fields
 from typing import Any, get_args
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +29,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "units": st.lists(st.sampled_from(["edges", "features", "own"]), min_size=1, unique=True).map(tuple),
     "question": st.sampled_from(get_args(cf2_spec.Question)),
     "target": st.one_of(
-        st.none(), st.integers(0, 9), st.lists(st.tuples(keys, st.integers(0, 9)), max_size=3).map(tuple)
+        st.none(),
+        st.integers(0, 9),
+        st.lists(st.tuples(keys, st.integers(0, 9)), max_size=3, unique_by=lambda pair: pair[0]).map(tuple),
     ),
     "search": st.booleans(),
     "seed": st.one_of(st.none(), st.integers(0, 2**40)),
@@ -81,11 +85,16 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(wrong: str, right: s
         ("target", True),
         ("target", {"a": 1}),
         ("target", [1, 2]),
+        ("target", -1),
+        ("target", [(0, 1), (0, 2)]),
+        ("target", {0: True}),
         ("search", "yes"),
         ("search", None),
+        ("search", 1),
         ("seed", -1),
         ("seed", 1.0),
         ("seed", True),
+        ("seed", 2**63),
         ("output", "logit"),
         ("level", "edge"),
         ("directed", "no"),
@@ -93,6 +102,8 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(wrong: str, right: s
         ("max_units", 0),
         ("max_units", 2.5),
         ("max_units", "many"),
+        ("device", 0),
+        ("question", np.array(["why", "factual"])),
         ("reduce", "random"),
         ("target", {0: 1.9}),
         ("settings", 3),
@@ -106,6 +117,12 @@ def test_a_value_of_the_wrong_kind_is_refused(option: str, value: object) -> Non
 
 def test_names_may_be_one_string() -> None:
     assert Spec(units="edges, features").units == ("edges", "features")  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_and_torch_become_those_of_python() -> None:
+    spec = Spec(seed=np.int64(3), search=np.bool_(True), max_units=torch.tensor(9), settings={"lr": np.float32(0.5)})  # type: ignore[arg-type]
+    assert spec == Spec(seed=3, search=True, max_units=9, settings={"lr": 0.5})
+    assert json.loads(json.dumps(spec.to_json())) == spec.to_json()
 
 
 def test_a_spec_is_frozen_and_its_own() -> None:
@@ -176,7 +193,7 @@ def test_every_meaning_is_a_sentence() -> None:
         ([], {}, "at least one graph"),
         (3, {}, "Data object"),
         (["x"], {}, "Data object"),
-        ([DATA], {"level": "node"}, "1 graphs"),
+        ([DATA, DATA], {"level": "node"}, "2 graphs"),
         (DATA, {"nodes": [0], "method": "cf3"}, "Did you mean 'cf2'"),
         (DATA, {"nodes": [0], "units": "edge"}, "Did you mean 'edges'"),
         (DATA, {"nodes": [0], "units": []}, "`units`"),

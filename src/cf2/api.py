@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
 from torch_geometric.data import Data
 
+from cf2.core.data import graphs_of
 from cf2.core.graph import Graph
+from cf2.core.modules import module_of
 from cf2.core.targets import GraphTargets, NodeTargets, Targets
 from cf2.errors import CF2Error, require
+from cf2.methods import registry
+from cf2.methods.needs import check_needs
 from cf2.methods.trained import Trained
 from cf2.results.explanations import Explanations
 from cf2.runs.session import Progress, Request, Session, check_names, train
-from cf2.spec import Key, Level, Masking, Output, Question, Reduce, Spec, meanings
+from cf2.spec import Key, Level, Masking, Output, Question, Reduce, Spec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,13 +32,13 @@ if TYPE_CHECKING:
 
 def explain(
     model: torch.nn.Module,
-    data: Data | Sequence[Data],
-    nodes: int | Sequence[int] | Tensor | None = None,
+    data: Data | Iterable[Data],
+    nodes: int | slice | Iterable[int] | Iterable[bool] | Tensor | None = None,
     *,
     method: str = "cf2",
     units: str | Sequence[str] = ("edges",),
     question: Question = "why",
-    target: int | Sequence[int] | Tensor | None = None,
+    target: int | Sequence[int] | Mapping[Key, int] | Tensor | None = None,
     search: bool = False,
     seed: int | None = None,
     output: Output = "auto",
@@ -40,7 +49,7 @@ def explain(
     max_units: int | None = None,
     reduce: Reduce | None = None,
     trained: Any = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **settings: Any,
 ) -> Explanations:
     """Explain predictions of a model: of nodes of one graph, or of graphs.
@@ -49,10 +58,12 @@ def explain(
     ----------
     model : torch.nn.Module
         Any module of torch_geometric layers; it is used as it is and left as it was.
-    data : Data, or a list or data set of Data
-        The graph whose nodes are explained, or the graphs that are.
-    nodes : int, sequence of int or tensor of int, optional
-        The nodes to explain; for graphs, their positions, or all if none are given.
+    data : Data, or a list, data set, Batch or DataLoader of Data
+        The graph whose nodes are explained, or the graphs that are; a DataLoader stands for its data set, in the order
+        of that.
+    nodes : int, slice, ids in a list, array or tensor, or a mask, optional
+        The nodes to explain, in this order; for graphs, their positions, or all if none are given. A mask such as
+        `data.test_mask` holds a bool for every node. A set is sorted; what is given twice is explained twice.
     method : str
         The method by name; `cf2 methods` lists them.
     units : str or sequence of str
@@ -60,7 +71,7 @@ def explain(
     question : {"why", "factual", "counterfactual"}
         What is asked. why: a set that is sufficient and necessary. factual: a sufficient one. counterfactual: one
         without which the model gives another answer.
-    target : int or sequence of int, optional
+    target : int, sequence of int, or classes by key, optional
         The class to explain instead of the predicted one, the same for all or one per key.
     search : bool
         Search for a set that passes the tests, from the scores of a method that only ranks.
@@ -82,8 +93,8 @@ def explain(
         What to do with an instance over max_units: gradient lets only the units that matter most be chosen.
     trained : optional
         What `cf2.fit` made, for methods that are trained first; for `truth`, the true edges by key.
-    progress : callable, optional
-        Told of every n keys that are done, as `progress(n)`.
+    progress : callable or bool, optional
+        Told of every n keys that are done, as `progress(n)`; True shows a bar on stderr.
     **settings
         Settings of the method, by name.
 
@@ -119,18 +130,18 @@ def explain(
         settings=settings,
     )
     request, keys = plan(model, data, nodes, spec, target=target, trained=trained)
-    with Session(request) as session:
-        return Explanations(tuple(session.explain(keys, progress)), request.context())
+    with _told(progress, len(keys)) as tell, Session(request) as session:
+        return Explanations(tuple(session.explain(keys, tell)), request.context())
 
 
 def fit(
     model: torch.nn.Module,
-    data: Data | Sequence[Data],
-    nodes: int | Sequence[int] | Tensor | None = None,
+    data: Data | Iterable[Data],
+    nodes: int | slice | Iterable[int] | Iterable[bool] | Tensor | None = None,
     *,
     method: str,
     seed: int = 0,
-    target: int | Sequence[int] | Tensor | None = None,
+    target: int | Sequence[int] | Mapping[Key, int] | Tensor | None = None,
     output: Output = "auto",
     level: Level = "auto",
     directed: bool | None = None,
@@ -166,53 +177,79 @@ def fit(
         device=device,
         settings=settings,
     )
-    request, keys = plan(model, data, nodes, spec, target=target)
+    request, keys = plan(model, data, nodes, spec, target=target, function=fit)
     return train(request, keys)
 
 
 def plan(
-    model: torch.nn.Module, data: Any, nodes: Any, spec: Spec, *, target: Any = None, trained: Any = None
+    model: Any,
+    data: Any,
+    nodes: Any,
+    spec: Spec,
+    *,
+    target: Any = None,
+    trained: Any = None,
+    function: Callable[..., Any] = explain,
 ) -> tuple[Request, list[Key]]:
-    """The request that `explain` would carry out, and the keys; `target` is a class, or one per key in their order."""
-    check_names(spec, {*meanings(), "nodes", "trained", "progress"} - {"settings"})
-    targets = make_targets(data, nodes, spec)
+    """The request that `explain` would carry out, and the keys; `target` is a class, or one per key in their order.
+
+    `function` is the one whose options are named where one is misspelt.
+    """
+    check_names(spec, set(inspect.signature(function).parameters) - {"model", "data", "settings"})
+    module, targets = module_of(model), make_targets(data, nodes, spec)
     keys = targets.check(nodes)
     if target is not None:
-        spec = replace(spec, target=_classes(target, keys))
-    return Request(model, targets, spec, trained, targets.labels(keys)), keys
+        spec = replace(spec, target=_classes(target, keys, len(targets)))
+    needed = check_needs(registry.get(spec.method), trained)
+    return Request(module, targets, spec, needed, targets.labels(keys)), keys
 
 
-def _classes(given: Any, keys: Sequence[Key]) -> Any:
-    listed = given.tolist() if hasattr(given, "tolist") else given
-    if isinstance(listed, int):
+def _classes(given: Any, keys: Sequence[Key], count: int) -> Any:
+    """A class for all keys, or pairs of a key and its class, which the Spec checks."""
+    if isinstance(given, Mapping):
+        return given
+    try:
+        listed = given.tolist() if hasattr(given, "tolist") else list(given) if isinstance(given, range) else given
+    except Exception as error:  # of a tensor without values, or a sparse one
+        got = f"an object of type {type(given).__name__}"
+        raise CF2Error("Expected `target` to be a class, or one for each key", got=got) from error
+    if not isinstance(listed, list | tuple):
         return listed
     require(
-        isinstance(listed, list | tuple) and len(listed) == len(keys),
+        len(listed) == len(keys),
         f"Expected one class in `target` per key, {len(keys)}",
-        got=len(listed) if isinstance(listed, list | tuple) else repr(given),
+        got=len(listed),
+        do="Pass target[nodes], the classes of what is explained." if len(listed) == count else "",
     )
     return tuple(zip(keys, listed))
 
 
+@contextmanager
+def _told(given: Any, total: int) -> Iterator[Progress | None]:
+    """Whom to tell of keys that are done: the user's function, a bar on stderr, or nobody."""
+    if given is None or given is False:
+        yield None
+    elif given is True:
+        columns = (TextColumn("explained"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with ProgressBar(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task("explained", total=total)
+            yield lambda done: bar.advance(task, done)
+    else:
+        require(callable(given), "Expected `progress` to be a function, True or False", got=repr(given)[:80])
+        yield given
+
+
 def make_targets(data: Any, nodes: Any, spec: Spec) -> Targets:
     """What can be explained of the user's data: the nodes of one graph, or graphs."""
-    if isinstance(data, Data) or hasattr(data, "node_types"):
-        if spec.level == "graph":
-            return GraphTargets([data], directed=spec.directed)
-        if nodes is None:
-            raise CF2Error(
-                "Expected `nodes` beside a single graph",
-                got="none",
-                do='Pass nodes=[…] to explain nodes, or level="graph" to explain the graph as a whole.',
-            )
-        return NodeTargets(Graph(data, directed=spec.directed), getattr(data, "y", None))
-    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-        raise CF2Error("Expected `data` to be a Data object, or a list or data set of them", got=type(data).__name__)
-    require(len(data) > 0, "Expected at least one graph to explain", got="an empty list")
-    require(
-        isinstance(data[0], Data),
-        "Expected `data` to be a Data object, or a list or data set of them",
-        got=f"a {type(data).__name__} of {type(data[0]).__name__}",
-    )
-    require(spec.level != "node", 'Expected one graph for level="node"', got=f"{len(data)} graphs")
-    return GraphTargets(data, directed=spec.directed)
+    graphs = graphs_of(data, spec.level, positions=nodes is not None)
+    if not isinstance(graphs, Data):
+        return GraphTargets(graphs, directed=spec.directed)
+    if spec.level == "graph":
+        return GraphTargets([graphs], directed=spec.directed)
+    if nodes is None:
+        raise CF2Error(
+            "Expected `nodes` beside a single graph",
+            got="none",
+            do='Pass nodes=[…] to explain nodes, or level="graph" to explain the graph as a whole.',
+        )
+    return NodeTargets(Graph(graphs, directed=spec.directed), getattr(graphs, "y", None))

@@ -11,6 +11,10 @@ cf2.errors.CF2Error: Expected `nodes` to lie in 0..699, but got -1. Pass ids of 
 from __future__ import annotations
 
 import difflib
+import os
+import stat
+import sysconfig
+import traceback
 from collections.abc import Iterable
 
 _NOTHING = object()
@@ -40,12 +44,49 @@ def require_number(name: str, value: object, low: float, high: float = float("in
     if not good or not low <= value <= high:  # type: ignore[operator]
         what = "a whole number" if integer else "a number"
         span = f"from {low} to {high}" if high != float("inf") else f"of at least {low}"
-        raise CF2Error(f"Expected `{name}` to be {what} {span}", got=repr(value))
+        raise CF2Error(f"Expected `{name}` to be {what} {span}", got=f"{value!r:.80}")
+
+
+def require_file(path: str | os.PathLike[str], what: str, *, most: int, do: str = "") -> None:
+    """Refuse what is no regular file, and a file of more than `most` bytes, without opening it.
+
+    A pipe would never end, and a file that is far too large would fill the memory.
+    """
+    shown = repr(os.fspath(path))
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        raise CF2Error(f"Expected {what}", got=f"{shown}, which is not there", do=do) from None
+    except (OSError, ValueError) as error:  # a loop of links, a name that cannot be
+        raise CF2Error(f"Expected {what}", got=f"{shown} ({os_reason(error)})", do=do) from error
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        raise CF2Error(f"Expected {what}", got=f"{shown}, which is {kind}", do=do)
+    limit = f"Expected {what} of at most {most:,} bytes"
+    require(status.st_size <= most, limit, got=f"{shown} with {status.st_size:,}", do=do)
+
+
+def os_reason(error: Exception) -> str:
+    """What the system says went wrong, without numbers and paths."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def own_line(error: BaseException) -> str | None:
+    """`FILE:LINE` of the last line that ran in a user's own code, if the error came from there."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    others = tuple(f"{os.path.realpath(place)}{os.sep}" for place in (*libraries, os.path.dirname(__file__)))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith("<") and not os.path.realpath(frame.filename).startswith(others):
+            return f"{frame.filename}:{frame.lineno}"
+    return None
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> CF2Error:
     """The error for a name that is not in a registry, with the nearest known one."""
     known = sorted(known)
-    near = difflib.get_close_matches(str(name), known, n=1)
+    near = difflib.get_close_matches(str(name)[:80], known, n=1)
     do = f"Did you mean {near[0]!r}?" if near else ""
-    return CF2Error(f"Expected {kind} to be one of {', '.join(known)}", got=repr(name), do=do)
+    choice = known[0] if len(known) == 1 else f"one of {', '.join(known)}"
+    return CF2Error(f"Expected {kind} to be {choice}", got=f"{name!r:.80}", do=do)

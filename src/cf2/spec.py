@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 
 from cf2.errors import CF2Error, require, require_number, unknown_name
 
+LARGEST = 2**63 - 1  # what a seed, a class or a number of units may be: torch has no larger whole numbers
 Key = int | tuple[int, ...]  # what is explained: a node's id, a graph's position, or several ids
 
 Level = Literal["auto", "node", "graph"]
@@ -79,26 +80,27 @@ class Spec:
             "Expected `settings` to be values by name",
             got=repr(self.settings),
         )
-        self._become("settings", dict(self.settings))
+        self._become("settings", {name: _number(value) for name, value in self.settings.items()})
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
-            if value not in choices and not (value is None and name == "reduce"):
+            if not (isinstance(value, str) and value in choices) and not (value is None and name == "reduce"):
                 raise unknown_name(f"`{name}`", value, choices)
         require(isinstance(self.method, str), "Expected `method` to be a name", got=repr(self.method))
         for name, allowed in (("search", (True, False)), ("directed", (True, False, None))):
+            self._become(name, _number(getattr(self, name)))
             require(
-                getattr(self, name) in allowed,
+                any(getattr(self, name) is value for value in allowed),
                 f"Expected `{name}` to be {' or '.join(map(str, allowed))}",
                 got=repr(getattr(self, name)),
             )
-        require(
-            self.seed is None or (type(self.seed) is int and self.seed >= 0),
-            "Expected `seed` to be a whole number of at least 0, or None",
-            got=repr(self.seed),
-        )
-        if self.max_units is not None:
-            require_number("max_units", self.max_units, 1, integer=True)
+        for name, low in (("seed", 0), ("max_units", 1)):
+            self._become(name, _number(getattr(self, name)))
+            if getattr(self, name) is not None:
+                require_number(name, getattr(self, name), low, integer=True)
+                require(getattr(self, name) <= LARGEST, f"Expected `{name}` to be below 2⁶³", got=getattr(self, name))
         if self.device is not None:
+            named = isinstance(self.device, str) or type(self.device).__name__ == "device"  # no torch to name options
+            require(named, "Expected `device` to be the name of a torch device", got=repr(self.device))
             self._become("device", str(self.device))
 
     def _become(self, name: str, value: Any) -> None:
@@ -156,14 +158,32 @@ def _names(given: Any) -> tuple[str, ...]:
     return names
 
 
+def _number(value: Any) -> Any:
+    """A number or bool of numpy or torch as the one of Python; anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+
+
 def _target(given: Any) -> int | tuple[tuple[Key, int], ...] | None:
+    given = _number(given)
     if given is None or (isinstance(given, int) and not isinstance(given, bool)):
-        return given
-    pairs = given.items() if isinstance(given, Mapping) else given
+        return None if given is None else _class(given)
     try:
-        return tuple((_key(key), operator.index(value)) for key, value in pairs)
+        pairs = given.items() if isinstance(given, Mapping) else given
+        found = tuple((_key(key), _class(value)) for key, value in pairs)
     except (TypeError, ValueError) as error:
-        raise CF2Error("Expected `target` to be a class, or a class for each key", got=repr(given)) from error
+        raise CF2Error("Expected `target` to be a class, or a class for each key", got=repr(given)[:200]) from error
+    by_key = dict(found)
+    twice = next((key for key, value in found if by_key[key] != value), None)
+    require(twice is None, "Expected one class in `target` for each key", got=f"several for {twice}")
+    return found
+
+
+def _class(value: Any) -> int:
+    if isinstance(_number(value), bool):
+        raise TypeError("a class is a number")
+    number = operator.index(value)
+    require(0 <= number <= LARGEST, "Expected `target` to hold classes, whole numbers from 0", got=number)
+    return number
 
 
 def _key(value: Any) -> Key:

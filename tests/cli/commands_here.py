@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from typer.main import get_command
+
 from cf2.cli.commands import app
-from cf2.cli.terminal import guarded
+from cf2.cli.endings import guarded
+
+COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ def cf2(*words: object, cwd: Path | None = None) -> Done:
     stdout, stderr, code = StringIO(), StringIO(), 0
     with chdir(cwd or Path.cwd()), redirect_stdout(stdout), redirect_stderr(stderr):
         try:
-            guarded(lambda: app([str(word) for word in words]))
+            guarded(partial(app, [str(word) for word in words]))
         except SystemExit as end:
             code = int(end.code or 0)
     return Done(code, stdout.getvalue(), stderr.getvalue())

@@ -89,7 +89,7 @@ class Global(NodeNet):
 
 
 def test_a_model_that_looks_everywhere_is_refused() -> None:
-    with pytest.raises(CF2Error, match=r"whole graph|looks further"):
+    with pytest.raises(CF2Error, match=r"whole graph|looks further|what else is in the batch"):
         cf2.explain(Global("sum"), random_graph(40, 60, seed=3), nodes=[0])
 
 
@@ -126,7 +126,7 @@ def test_what_was_measured_once_is_measured_no_more(monkeypatch: pytest.MonkeyPa
     with Predictor(NodeNet("gin"), "node") as predictor:
         known = field_of(predictor, data)
         first = known.instances([3])
-        for name in ("_measure", "_full"):
+        for name in ("_measure", "_whole_outputs"):
             monkeypatch.setattr(ReceptiveField, name, _fails)
         again = ReceptiveField(predictor, known.targets, known.reach).instances([3])
     assert torch.equal(first[0].node_ids, again[0].node_ids)

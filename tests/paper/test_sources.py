@@ -71,6 +71,17 @@ def no_graphs():
 def broken():
     return 1 / 0
 
+def weighted(weight=0.5):
+    model, data = load()
+    data.edge_weight = torch.full((data.edge_index.size(1),), weight)
+    return model, data
+
+def heavier():
+    return weighted(2.0)
+
+def lazy():
+    return GCN(-1, 4, 2, 2), ring()
+
 def random_weights():
     torch.seed()
     return Own(), ring()
@@ -207,7 +218,7 @@ def test_a_function_of_the_user(own: str) -> None:
     assert (source.level, len(source)) == ("node", 8)
     assert source.keys() == list(range(8))
     assert isinstance(source.model, nn.Module)
-    assert sources.restore(source.description).keys() == source.keys()
+    assert sources.restore(source.description, trust=True).keys() == source.keys()
     assert source.context([0])["dataset"] == f"{own}:load"
 
 
@@ -239,7 +250,9 @@ def test_graphs_of_the_user_may_have_true_edges(own: str) -> None:
         ("{own}:too_few", "got Own"),
         ("{own}:no_model", "torch model first, but got str"),
         ("{own}:no_graphs", "empty list"),
-        ("{own}:broken", "ZeroDivisionError"),
+        ("{own}:broken", "ZeroDivisionError: division by zero ("),
+        ("{own}:lazy", "lazy layers that have not seen an input yet"),
+        ("{own}.py:load", "Name the module, not its file"),
     ],
 )
 def test_what_is_wrong_with_a_function_is_said(own: str, function: str, says: str) -> None:
@@ -248,10 +261,17 @@ def test_what_is_wrong_with_a_function_is_said(own: str, function: str, says: st
     assert says in str(error.value)
 
 
+def test_other_edge_weights_are_other_data(own: str) -> None:
+    first, same, other = (sources.from_function(f"{own}:{name}") for name in ("weighted", "weighted", "heavier"))
+    assert first.description["data"] == same.description["data"] != other.description["data"]
+    with pytest.raises(CF2Error, match="other data"):
+        sources.restore(first.description | {"function": f"{own}:heavier"}, trust=True)
+
+
 def test_a_function_that_returns_another_model_each_time_is_noticed(own: str) -> None:
     source = sources.from_function(f"{own}:random_weights")
     with pytest.raises(CF2Error, match="same weights"):
-        sources.restore(source.description)
+        sources.restore(source.description, trust=True)
 
 
 @pytest.mark.data

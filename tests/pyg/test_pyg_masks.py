@@ -248,7 +248,8 @@ def test_a_phenomenon_explains_the_given_class(
     same = given(data.x, data.edge_index, target=predicted, index=index)
     assert torch.equal(same.edge_mask, own(data.x, data.edge_index, index=index).edge_mask)
     other = given(data.x, data.edge_index, target=1 - predicted.clamp(max=1), index=index)
-    assert other.cf2[0].prediction == 1 - int(predicted.clamp(max=1)[index or 0])
+    assert other.cf2[0].explained == 1 - int(predicted.clamp(max=1)[index or 0])
+    assert other.cf2[0].prediction == int(predicted[index or 0])
     as_float = given(data.x, data.edge_index, target=predicted.float(), index=index)
     assert torch.equal(as_float.edge_mask, same.edge_mask)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch_geometric.data import Data
 
 from cf2.paper.models import build
 from cf2.paper.sources import fingerprint
+from cf2.runs.directory import Run, create_run
 from cf2.runs.model_and_data import ModelAndData
 from cf2.spec import Spec
 
@@ -31,3 +33,19 @@ def ring_source(weights: int = 7, root: str | None = None) -> ModelAndData:
 def spec_of(**options: Any) -> Spec:
     """The paper's procedure, of few epochs; other options as given."""
     return Spec(**{"method": "cf2-relaxed", "settings": {"epochs": 12}, **options})
+
+
+def make(path: Path, **changes: Any) -> Run:
+    """A run of the ring, in chunks of three keys."""
+    options: dict[str, Any] = {"source": ring_source(), "spec": spec_of(), "keys": KEYS, "chunk_size": 3}
+    return create_run(path, **{**options, **changes})
+
+
+def left(run: Run) -> list[int]:
+    """The keys of the first job that are not finished."""
+    return [key for chunk in run.pending(run.jobs()[0]) for key in chunk.keys if key not in chunk.done]
+
+
+def shard_files(run: Run) -> list[Path]:
+    """What lies among the shards."""
+    return sorted((run.path / "shards").iterdir())

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +26,10 @@ from cf2.paper.models import build
 from cf2.paper.sources import from_function
 from cf2.results.explanation import Explanation, same_results
 from cf2.runs import engines
-from cf2.runs.directory import create_run, open_run
-from cf2.runs.engines import local, shared, transfer
-from cf2.runs.session import Measured, Request, Session
+from cf2.runs.directory import create_run
+from cf2.runs.engines import cluster, local, shared, transfer
+from cf2.runs.engines.outcome import Outcome
+from cf2.runs.session import Chunk, Measured, Request, Session
 from cf2.spec import Spec
 
 MODULE = '''
@@ -183,6 +180,29 @@ def test_a_killed_worker_loses_nothing_and_repeats_nothing(engine: str, director
 
 
 @remote
+def test_parts_stream_and_a_killed_worker_repeats_none_of_them(engine: str, directory: Path) -> None:
+    """Each instance that is too large is a part of its own; a worker dies in the middle of a chunk."""
+    request = request_of("nodes", spec=replace(SPEC, max_units=1))
+    parts: list[list[Explanation]] = []
+    ends: list[int] = []
+
+    def keep(outcome: Outcome) -> None:
+        if not parts:
+            (directory / "die").touch()
+        parts.append(outcome.found) if outcome.found else None
+        ends.append(outcome.chunk.number) if outcome.ended else None
+
+    chunks = [Chunk(0, KEYS[:10]), Chunk(1, KEYS[10:], frozenset(KEYS[15:]))]
+    engines.explain_chunks(request, chunks, KEYS, engine=engine, workers=2, keep=keep)
+    assert not (directory / "die").exists()
+    assert sorted(ends) == [0, 1]
+    assert sorted(e.key for part in parts for e in part) == KEYS[:15]  # type: ignore[type-var]
+    assert len(parts) == 15
+    by_key = {e.key: e for part in parts for e in part}
+    assert same_results([by_key[key] for key in KEYS[:15]], run(request)[:15])
+
+
+@remote
 def test_a_chunk_that_kills_every_worker_is_reported_and_the_rest_is_done(engine: str) -> None:
     request = request_of("deadly")
     done: list[int] = []
@@ -261,9 +281,10 @@ def test_a_run_goes_on_with_another_engine(directory: Path, tmp_path: Path) -> N
     options: dict[str, Any] = {"source": source, "spec": SPEC, "keys": KEYS, "chunk_size": 3}
     first = create_run(tmp_path / "run", **options)
     (job,) = first.jobs()
-    engines.explain_chunks(
-        first.request(job), first.pending(job)[::2], KEYS, on_chunk=lambda n, part: first.write(job, n, part)
-    )
+    with first.writer(job) as writer:
+        engines.explain_chunks(
+            first.request(job), first.pending(job)[::2], KEYS, keep=lambda outcome: writer.add(outcome.found)
+        )
     again = create_run(tmp_path / "run", resume=True, **options)
     assert len(again.pending(job)) == 3
     engines.explain_run(again, engine="processes", workers=2)
@@ -378,51 +399,49 @@ def test_ray_that_is_not_installed_is_said(directory: Path, monkeypatch: pytest.
         run(request_of("nodes"), "ray")
 
 
-DRIVER = """
-import sys
-from cf2.paper.sources import from_dataset
-from cf2.runs import engines
-from cf2.runs.directory import create_run
-from cf2.spec import Spec
+class BusyRay:
+    """Ray on a machine whose cores are all busy: it gives up in its own time, twice."""
 
-spec = Spec("cf2-relaxed", settings={"epochs": 100})
-run = create_run(sys.argv[1], from_dataset("tree-cycles"), spec, keys=range(511, 691), chunk_size=10, resume=True)
-engines.explain_run(run, engine=sys.argv[2], workers=2)
-"""
+    def __init__(self, error: Exception) -> None:
+        self.errors, self.running = [error, error], False
+        self.waits: list[int] = []
 
+    def is_initialized(self) -> bool:
+        return self.running
 
-def test_a_killed_ray_driver_is_resumed_and_leaves_nothing_running(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
+    def init(self, **_: Any) -> None:
+        self.waits = [int(os.environ[name]) for name in cluster.WAITS if name in os.environ]
+        if self.errors:
+            raise self.errors.pop()
+        self.running = True
 
-    def command(out: str, engine: str) -> list[str]:
-        return [sys.executable, "-c", DRIVER, str(tmp_path / out), engine]
-
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "RAY_TMPDIR": tempfile.mkdtemp(prefix="cf2-ray-")}
-    driver = subprocess.Popen(command("run", "ray"), env=environment, stderr=subprocess.DEVNULL)
-    while not list((tmp_path / "run").glob("shards/*.parquet")):
-        assert driver.poll() is None
-        time.sleep(0.01)
-    driver.kill()
-    driver.wait()
-    run = open_run(tmp_path / "run")
-    assert 0 < len(run.pending(run.jobs()[0])) < 18
-    while _processes_with(environment["RAY_TMPDIR"]):  # Ray ends them by itself when their driver is gone
-        time.sleep(0.1)
-    for out in ("run", "whole"):
-        subprocess.run(command(out, "local"), env=environment, check=True, capture_output=True)
-    found = open_run(tmp_path / "run").explanations()
-    assert [e.key for e in found] == list(range(511, 691))
-    assert same_results(found, open_run(tmp_path / "whole").explanations())
-    shutil.rmtree(environment["RAY_TMPDIR"], ignore_errors=True)
+    def shutdown(self) -> None:
+        self.running = False
 
 
-def _processes_with(text: str) -> list[str]:
-    found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            line = place.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            found += [line] if text in line else []
-    return found
+@pytest.mark.parametrize("error", [Exception("The current node timed out during startup."), TimeoutError("late")])
+def test_ray_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    busy: Any = BusyRay(error)
+    monkeypatch.setitem(sys.modules, "ray", busy)
+    with cluster.connected() as ray:
+        assert ray.is_initialized()
+    assert not busy.running
+    assert busy.waits == [3600, 3600, 3600, 3_600_000]
+    assert not any(name in os.environ for name in cluster.WAITS)
+    monkeypatch.setenv(cluster.STARTING, "0")
+    busy.errors = [error]
+    with pytest.raises(CF2Error, match="Expected to start Ray on this machine"), cluster.connected():
+        pass
+    monkeypatch.setenv(cluster.STARTING, "soon")
+    with pytest.raises(CF2Error, match="CF2_RAY_SECONDS to be a number"), cluster.connected():
+        pass
+
+
+def test_a_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", BusyRay(ConnectionError("timed out")))
+    for address in ("127.0.0.1:1", "127.0.0.1:99999", "auto", "ray://nowhere:1"):
+        with pytest.raises(CF2Error, match=f"Expected a Ray cluster at '{address}'"), cluster.connected(address):
+            pass
 
 
 def test_engines_do_not_import_ray_until_asked() -> None:
@@ -478,7 +497,7 @@ def test_workers_rely_on_what_was_measured_in_the_parent(directory: Path) -> Non
     assert (measured.findings.output, measured.findings.reads_weights) == ("logits", True)
     # findings that no worker would come to by itself: had it looked again, it would not give what this process gives
     other = Measured(replace(measured.findings, output="log_probabilities", reads_weights=False), measured.reach)
-    unheard = Findings("log_probabilities", reads_weights=False, reads_sparse=True)
+    unheard = Findings("log_probabilities", 3, reads_weights=False, reads_sparse=True)
     told = replace(plain, measured=replace(other, reach=replace(measured.reach, full=None)))
     sent = transfer.deserialise(*transfer.serialise(replace(told, measured=replace(other, findings=unheard))))
     assert Session(sent).predictor.findings == unheard

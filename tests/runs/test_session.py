@@ -87,11 +87,11 @@ def test_measuring_keeps_what_the_model_was_found_to_be() -> None:
     with Session(request) as session:
         measured = session.measure(KEYS).measured
     assert measured is not None
-    assert measured.findings == Findings("logits", reads_weights=True, reads_sparse=False)
+    assert measured.findings == Findings("logits", 3, reads_weights=True, reads_sparse=False)
     assert measured.reach.hops == 3  # two layers, and the degrees one hop further
     with torch.no_grad():
         whole = request.model.eval()(request.targets.graph.x, request.targets.graph.edge_index)  # type: ignore[union-attr]
-    assert torch.allclose(measured.reach.full, whole.softmax(1), atol=1e-6)  # type: ignore[arg-type]
+    assert torch.allclose(measured.reach.full, whole.double(), atol=1e-5)  # type: ignore[arg-type]
 
 
 def test_a_measured_request_is_not_measured_again() -> None:
@@ -157,22 +157,47 @@ def test_a_question_asks_for_its_own_tests_only(question: str) -> None:
     assert any(not (e.sufficient and e.necessary) for e in found if e.status == "found")
 
 
-def test_another_class_than_the_predicted_one_is_explained_where_it_is_asked_for() -> None:
+def test_a_class_that_the_model_does_not_give_has_no_reason() -> None:
     source = ring_source()
     plain = explained(source.request(KEYS, spec_of()))
     for target in range(3):
         found = explained(source.request(KEYS, spec_of(target=target)))
-        assert {e.prediction for e in found} == {target}
+        assert {e.target for e in found} == {target}
         for e, other in zip(found, plain):
-            assert np.array_equal(e.probabilities, other.probabilities)
-            assert e.sufficient == (int(e.probabilities_only.argmax()) == target)
-            assert e.necessary == (int(e.probabilities_without.argmax()) != target)
+            assert e.key == other.key
+            assert e.prediction == other.prediction == int(e.probabilities.argmax())
+            if e.prediction == target:
+                assert (e.sufficient, e.necessary, e.status) == (other.sufficient, other.necessary, other.status)
+                assert np.array_equal(e.selected, other.selected)
+            else:
+                assert (e.sufficient, e.necessary, e.status) == (False, False, "not predicted")
+                assert f"says class {e.prediction}, not class {target}" in e.note
+                assert f"says class {target}" not in e.summary()
     by_key = tuple((key, key % 3) for key in KEYS)
-    assert [e.prediction for e in explained(source.request(KEYS, spec_of(target=by_key)))] == [k % 3 for k in KEYS]
+    assert [e.target for e in explained(source.request(KEYS, spec_of(target=by_key)))] == [k % 3 for k in KEYS]
     with pytest.raises(CF2Error, match="classes from 0 to 2"):
         explained(source.request(KEYS, spec_of(target=3)))
     with pytest.raises(CF2Error, match=r"none for \[38\]"):
         explained(source.request(KEYS, spec_of(target=by_key[:-1])))
+
+
+@pytest.mark.parametrize("method", ["cf2", "random", "cf-gnnexplainer"])
+def test_a_counterfactual_with_a_target_ends_in_that_class(method: str) -> None:
+    source = ring_source()
+    settings = {"k": 1} if method == "random" else {}
+    reached = 0
+    for target in range(3):
+        found = explained(
+            source.request(KEYS, Spec(method, question="counterfactual", target=target, settings=settings))
+        )
+        for e in found:
+            if e.prediction == target:
+                assert (e.status, e.necessary) == ("not predicted", False)
+            else:
+                assert e.necessary == (int(e.probabilities_without.argmax()) == target)
+                assert e.status != "found" or e.necessary
+                reached += e.necessary
+    assert reached or method != "cf2"
 
 
 def test_the_model_is_as_before_also_after_a_failure() -> None:

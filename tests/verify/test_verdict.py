@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import cf2
-from cf2.runs import session
+from cf2.runs import session, verified
 from cf2.verify.question import QUESTIONS
 from cf2.verify.verdict import RUNS, Verdict, judge
 from toys import NodeNet, random_graph
@@ -56,7 +56,7 @@ def test_nothing_is_found_that_the_final_check_does_not_confirm(
         assert not getattr(other, failing)
         if one.status == "found" and failing in needs:
             assert other.status == "not found"
-            assert other.note == session.UNCONFIRMED
+            assert other.note == verified.UNCONFIRMED
         else:
             assert (other.status, other.note) == (one.status, one.note)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+PATIENCE = 600.0  # seconds; a machine may be busy with other work, and whoever waits looks again and again
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -37,7 +39,7 @@ def launched() -> Iterator[Any]:
     path = chromium()
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS, timeout=PATIENCE * 1000)
         try:
             yield browser
         finally:
@@ -46,8 +48,12 @@ def launched() -> Iterator[Any]:
 
 @contextmanager
 def new_page(browser: Any, **options: Any) -> Iterator[Any]:
-    """A page; on leaving, no error may have been seen on its console and no foreign host been asked."""
+    """A page; on leaving, no error may have been seen on its console and no foreign host been asked.
+
+    What the content security policy forbids is an error on the console, too.
+    """
     context = browser.new_context(**({"viewport": {"width": 1366, "height": 768}} | options))
+    context.set_default_timeout(PATIENCE * 1000)
     page = context.new_page()
     problems: list[str] = []
     page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
@@ -61,21 +67,36 @@ def new_page(browser: Any, **options: Any) -> Iterator[Any]:
         context.close()
 
 
+def until(page: Any, expression: str, argument: Any = None, *, again: Callable[[], None] | None = None) -> None:
+    """Wait until a JavaScript expression, or a function of the argument, holds; `again` is done every five seconds.
+
+    Playwright's own `wait_for_function` evaluates text inside of the page, which the page's policy forbids.
+    """
+    started = pressed = time.monotonic()
+    while not page.evaluate(expression, argument):
+        now = time.monotonic()
+        assert now - started < PATIENCE, f"waited in vain for {expression}"
+        if again is not None and now - pressed > 5:
+            again()
+            pressed = now
+        page.wait_for_timeout(50)
+
+
 def _local(url: str) -> bool:
     return url.startswith(("http://127.0.0.1:", "file://", "data:", "blob:"))
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
-    """The app on a free port of this machine, for the time of a test."""
-    from werkzeug.serving import make_server
+def served(app: Any, **limits: Any) -> Iterator[str]:
+    """The app on a free port of this machine, for the time of a test, behind the server that `cf2 serve` uses."""
+    from cf2.web.listen import Server, listening_socket
 
-    server = make_server("127.0.0.1", 0, app.server, threaded=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with Server(app.server, listening_socket("127.0.0.1", 0), **limits) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.port}"
+        finally:
+            app.server.extensions["cf2"].close()
+            server.stop()
+            thread.join()

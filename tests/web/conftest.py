@@ -11,6 +11,7 @@ from cf2.results.explanations import Explanations
 from cf2.runs.model_and_data import ModelAndData
 from report.explained_toys import NitroGroup, RedNeighbours, explained, first_edge, nitrobenzene, red_edges, red_graph
 from web.browser import launched
+from web.holding import Holding
 
 KEYS = list(range(30))
 
@@ -19,6 +20,16 @@ KEYS = list(range(30))
 def red_source() -> ModelAndData:
     """The red graph: a node is busy if two of its neighbours are red."""
     return ModelAndData(model=RedNeighbours(), level="node", graphs=[red_graph()], class_names=("quiet", "busy"))
+
+
+@pytest.fixture
+def holding() -> Iterator[ModelAndData]:
+    """The red graph, with a model that holds whoever explains again; on leaving, it lets go."""
+    Holding.held.clear()
+    Holding.let_go.clear()
+    Holding.runs = 0
+    yield ModelAndData(model=Holding(), level="node", graphs=[red_graph()], class_names=("quiet", "busy"))
+    Holding.let_go.set()
 
 
 @pytest.fixture(scope="session")
@@ -44,14 +55,29 @@ def app(red_source: ModelAndData, found: dict[str, Explanations]) -> Any:
 
 
 @pytest.fixture
+def app_of_its_own(red_source: ModelAndData, found: dict[str, Explanations]) -> Any:
+    """The same page for one test, which may close it."""
+    pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
+    from cf2.web import build_app
+
+    return build_app(red_source, found)
+
+
+@pytest.fixture
 def client(app: Any) -> Any:
     """What sends requests to the page's server."""
     return app.server.test_client()
 
 
 @pytest.fixture(scope="session")
+def question() -> Callable[..., dict[str, Any]]:
+    """`question(app, output, cause, values)` is what a browser would ask the callback that fills `output`."""
+    return _question
+
+
+@pytest.fixture(scope="session")
 def ask() -> Callable[..., Any]:
-    """`ask(app, output, cause, values)` sends what a browser would, for the callback that fills `output`."""
+    """`ask(app, output, cause, values)` sends it."""
 
     def send(app: Any, output: str, cause: str, values: dict[str, Any]) -> Any:
         body = _question(app, output, cause, values)

@@ -12,8 +12,10 @@ from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.model_and_data import ModelAndData
 from cf2.web import build_app
-from report.explained_toys import ATOMS, HOSTILE, NITROBENZENE, explained, nitro_bonds, red_edges
-from web.browser import new_page, served
+from cf2.web.labels import visible
+from report.explained_toys import ATOMS, HOSTILE, NITROBENZENE, explained, nitro_bonds
+from web.browser import PATIENCE, new_page, served, until
+from web.holding import Holding
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytest.importorskip("dash", reason="dash is not installed")
@@ -33,7 +35,7 @@ def page(browser: Any, address: str) -> Iterator[Any]:
     with new_page(browser, accept_downloads=True) as opened:
         opened.goto(address)
         opened.wait_for_selector("#now")
-        opened.wait_for_function("document.querySelectorAll('#comparison img').length == 2")
+        until(opened, "document.querySelectorAll('#comparison img').length == 2")
         yield opened
 
 
@@ -46,8 +48,8 @@ def pick(page: Any, key: int, method: str = "cf2") -> None:
 def settled(page: Any, key: int, method: str) -> None:
     """Wait until the page shows this instance, as it was."""
     shown = f"document.querySelector('#now').dataset.instance === '{key} {method}'"
-    page.wait_for_function(f"{shown} && document.querySelectorAll('.verdict td')[3].innerText === '0'")
-    page.wait_for_function("document.querySelector('#cytoscape')._cyreg.cy.edges().length > 0")
+    until(page, f"{shown} && document.querySelectorAll('.verdict td')[3].innerText === '0'")
+    until(page, "document.querySelector('#cytoscape')._cyreg.cy.edges().length > 0")
 
 
 def probabilities(page: Any) -> list[float]:
@@ -58,27 +60,19 @@ def probabilities(page: Any) -> list[float]:
 def waits_for(page: Any, expected: np.ndarray) -> None:
     """Wait until the page shows these probabilities."""
     text = ",".join(f"{p:.3f}" for p in expected.tolist())
-    page.wait_for_function(
+    until(
+        page,
         "text => document.querySelector('#now').dataset.probabilities.split(',')"
         ".map(p => Number(p).toFixed(3)).join() === text",
-        arg=text,
+        text,
     )
 
 
 def remove_explanation(page: Any, e: Explanation) -> None:
     """Press the button until the units are gone: a list that is still loading puts them back."""
-    for left in range(5, 0, -1):
-        page.click("#without")
-        try:
-            page.wait_for_function(
-                "count => document.querySelectorAll('.verdict tbody tr')[1].querySelector('td').innerText === count",
-                arg=str(e.size),
-                timeout=5_000,
-            )
-            break
-        except playwright.TimeoutError:
-            if left == 1:
-                raise
+    page.click("#without")
+    gone = "count => document.querySelectorAll('.verdict tbody tr')[1].querySelector('td').innerText === count"
+    until(page, gone, str(e.size), again=lambda: page.click("#without"))
     waits_for(page, e.probabilities_without)
 
 
@@ -115,7 +109,7 @@ def test_picking_an_instance_draws_it(page: Any, found: dict[str, Explanations])
     e = found["cf2"][9]
     pick(page, e.key)
     graph = "document.querySelector('#cytoscape')._cyreg.cy"
-    page.wait_for_function(f"{graph}.edges().length === {e.num_units}")
+    until(page, f"{graph}.edges().length === {e.num_units}")
     chosen = page.evaluate(f"{graph}.edges('.chosen').map(e => e.data('unit'))")
     assert sorted(chosen) == np.flatnonzero(e.selected).tolist()
     assert page.evaluate(f"{graph}.nodes('.target').map(n => n.data('label'))") == [str(e.key)]
@@ -145,10 +139,10 @@ def test_clicking_an_edge_twice_restores_the_probabilities(page: Any, found: dic
     before = probabilities(page)
     unit = int(np.flatnonzero(e.selected)[0])
     page.mouse.click(*edge_on_screen(page, unit))
-    page.wait_for_function("document.querySelectorAll('.verdict td')[3].innerText === '1'")
+    until(page, "document.querySelectorAll('.verdict td')[3].innerText === '1'")
     assert probabilities(page) != before
     page.mouse.click(*edge_on_screen(page, unit))
-    page.wait_for_function("document.querySelectorAll('.verdict td')[3].innerText === '0'")
+    until(page, "document.querySelectorAll('.verdict td')[3].innerText === '0'")
     assert probabilities(page) == before
 
 
@@ -156,14 +150,14 @@ def test_everything_can_be_done_with_the_keyboard(page: Any, found: dict[str, Ex
     e = some(found, "cf2", True)
     page.focus("#search")
     page.keyboard.type(str(e.key))
-    page.wait_for_function("document.querySelectorAll('#list button').length === 1")
+    until(page, "document.querySelectorAll('#list button').length === 1")
     page.focus("#list button")
     page.keyboard.press("Enter")
     settled(page, e.key, "cf2")
     box = page.locator("#units input").first
     box.focus()
     page.keyboard.press("Space")
-    page.wait_for_function("document.querySelectorAll('.verdict td')[3].innerText === '1'")
+    until(page, "document.querySelectorAll('.verdict td')[3].innerText === '1'")
     page.focus("#without")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("Enter")
@@ -190,12 +184,12 @@ def test_the_page_fits_a_laptop(page: Any) -> None:
 def test_filters_and_pages_of_the_list(page: Any, found: dict[str, Explanations]) -> None:
     assert page.locator("#list button").count() == 20
     page.click("#next")
-    page.wait_for_function("document.querySelector('#pages').innerText === '2 of 2'")
+    until(page, "document.querySelector('#pages').innerText === '2 of 2'")
     assert page.locator("#list button").count() == 10
     page.click("#show")
     page.get_by_text("failed necessity").click()
     failed = sum(not e.necessary for e in found["cf2"])
-    page.wait_for_function(f"document.querySelector('#count').innerText === '{failed} of 30 instances'")
+    until(page, f"document.querySelector('#count').innerText === '{failed} of 30 instances'")
 
 
 def test_the_state_and_the_picture_can_be_saved(page: Any, found: dict[str, Explanations], tmp_path: Path) -> None:
@@ -219,24 +213,117 @@ def test_explaining_again_adds_a_verified_explanation(page: Any, found: dict[str
     pick(page, e.key)
     page.fill("#alpha", "0.5")
     page.click("#again")
-    page.wait_for_function("document.querySelectorAll('#comparison img').length === 3", timeout=60_000)
+    until(page, "document.querySelectorAll('#comparison img').length === 3")
     assert "α = 0.5" in page.locator("#method").inner_text()
-    assert page.locator("#again-note").inner_text() != ""
+    until(page, "key => document.querySelector('#again-note').innerText.startsWith(`node ${key}: `)", e.key)
+    assert not page.locator("#cancel").is_visible()
 
 
-def test_hostile_labels_do_not_run_in_the_page(browser: Any, red_source: ModelAndData) -> None:
-    given = explained(red_edges, HOSTILE, range(5), class_names=(HOSTILE, HOSTILE + "2"))
-    given.context.update(dataset=HOSTILE, model=HOSTILE)
-    with served(build_app(red_source, {HOSTILE: given})) as url, new_page(browser) as page:
+def test_an_explanation_can_be_cancelled_and_the_page_answers_meanwhile(
+    browser: Any, holding: ModelAndData, found: dict[str, Explanations]
+) -> None:
+    e = some(found, "cf2", True)
+    with served(build_app(holding, found)) as url, new_page(browser) as page:
         page.goto(url)
         page.wait_for_selector("#now")
-        page.click("#without")
-        page.wait_for_function("document.querySelector('#comparison h3') !== null")
-        assert HOSTILE in page.locator("h1").inner_text()
-        assert HOSTILE in page.locator("#comparison h3").inner_text()
-        assert HOSTILE in page.locator("#list").inner_text()
-        assert page.locator("img:not([src^='data:image/svg+xml'])").count() == 0
+        pick(page, e.key)
+        page.click("#again")
+        page.wait_for_selector("#cancel", state="visible")
+        assert not page.locator("#again").is_visible()
+        assert "at most 300 s" in page.locator("#again-busy").inner_text()
+        remove_explanation(page, e)
+        with page.expect_response(lambda response: "cancelled.data" in (response.request.post_data or "")):
+            page.click("#cancel")
+        Holding.let_go.set()
+        until(page, "document.querySelector('#again-note').innerText === 'Cancelled.'")
+        assert not page.locator("#cancel").is_visible()
+        assert page.locator("#again").is_visible()
+
+
+def test_the_page_needs_no_code_but_its_own_and_lets_no_other_run(browser: Any, address: str) -> None:
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE * 1000)
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
+    try:
+        page.goto(address)
+        page.wait_for_selector("#now")
+        assert said == []
+        page.evaluate(
+            """() => {
+                const script = document.createElement('script');
+                script.textContent = 'window.hacked = 1';
+                document.body.append(script);
+                document.body.insertAdjacentHTML('beforeend', '<img src="x" onerror="window.hacked = 2">');
+                setTimeout("window.hacked = 3", 0);
+            }"""
+        )
+        for _ in range(int(PATIENCE / 0.05)):
+            if len(said) == 3:
+                break
+            page.wait_for_timeout(50)
+        assert ["Content Security Policy" in text for text in said] == [True] * 3
         assert page.evaluate("window.hacked") is None
+    finally:
+        context.close()
+
+
+ODD = HOSTILE + "</style>&amp;{{7*7}} \u202e\x00\x1b[31m\ud800\u2028 ]]>-->"
+
+
+def test_hostile_labels_are_shown_everywhere_and_run_nowhere(browser: Any, molecule_source: ModelAndData) -> None:
+    given = explained(nitro_bonds, ODD, class_names=(ODD, ODD + "2"), note=ODD, status="not found")
+    labels = [ODD, *NITROBENZENE[1:]]
+    given.context.update(dataset=ODD, model=ODD, graphs={"0": {"labels": labels}})
+    app = build_app(molecule_source, {ODD: given}, notes=[f"{ODD}: 1 of 2 explained."])
+    shown = visible(ODD)
+    with served(app) as url, new_page(browser) as page:
+        page.goto(url)
+        page.wait_for_selector("#now")
+        until(page, "document.querySelector('#comparison h3') !== null")
+        page.click("#without")
+        until(page, "document.querySelectorAll('.verdict td')[3].innerText === '2'")
+        places = (
+            "h1",
+            ".model",
+            ".notice",
+            "#method",
+            "#list",
+            "#prediction",
+            "#now",
+            "#comparison h3",
+            "#comparison ul",
+        )
+        assert [place for place in places if shown not in page.locator(place).inner_text()] == []
+        assert shown in page.locator("#list button").get_attribute("aria-label")
+        assert page.evaluate("document.querySelector('#cytoscape')._cyreg.cy.nodes()[0].data('label')") == shown
+        until(page, "[...document.images].every(image => image.complete)")
+        assert page.evaluate("[...document.images].filter(image => !image.naturalWidth).map(image => image.alt)") == []
+        assert page.locator("img:not([src^='data:image/svg+xml'])").count() == 0
+        assert page.locator("script:not([src]):not([id^='_dash-'])").count() == 0
+        assert page.evaluate("window.hacked") is None
+
+
+def test_a_page_without_a_model_shows_what_is_stored(browser: Any, found: dict[str, Explanations]) -> None:
+    e = some(found, "cf2", True)
+    notes = ["24 of 32 explained.", "Read-only: what-if needs --trust."]
+    with served(build_app(None, found, notes=notes)) as url, new_page(browser) as page:
+        page.goto(url)
+        page.fill("#search", str(e.key))
+        page.locator(f"#list button[aria-label^='node {e.key}:']").click()
+        until(page, f"document.querySelector('#now')?.dataset.instance === '{e.key} cf2'")
+        assert page.locator(".notice").inner_text() == " ".join(notes)
+        assert page.locator(".verdict td").all_inner_texts() == [str(e.size), "yes", "yes"]
+        assert "The model said busy" in page.locator("#now").inner_text()
+        for control in ("#only", "#without", "#restore", "#again", "#json", "#alpha", "#units input >> nth=0"):
+            assert page.locator(control).is_disabled(), control
+        until(page, "document.querySelector('#cytoscape')._cyreg.cy.edges().length > 0")
+        page.mouse.click(*edge_on_screen(page, 0))
+        with page.expect_download() as caught:
+            page.click("#png")
+        assert caught.value.suggested_filename == f"node-{e.key}.png"
+        assert page.locator(".verdict td").all_inner_texts() == [str(e.size), "yes", "yes"]
 
 
 def test_a_molecule_is_drawn_with_its_atoms(browser: Any, molecule_source: ModelAndData) -> None:
@@ -246,6 +333,6 @@ def test_a_molecule_is_drawn_with_its_atoms(browser: Any, molecule_source: Model
     with served(build_app(molecule_source, {"cf2": given})) as url, new_page(browser) as page:
         page.goto(url)
         page.wait_for_selector("#now")
-        page.wait_for_function("document.querySelector('#cytoscape')._cyreg?.cy.nodes().length === 14")
+        until(page, "document.querySelector('#cytoscape')._cyreg?.cy.nodes().length === 14")
         shown = page.evaluate("document.querySelector('#cytoscape')._cyreg.cy.nodes().map(n => n.data('label'))")
         assert shown == labels

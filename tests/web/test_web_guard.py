@@ -1,5 +1,6 @@
 """Malformed requests, odd values, other hosts and foreign files are refused, without a traceback."""
 
+import json
 from typing import Any
 
 import pytest
@@ -81,21 +82,70 @@ def test_no_file_outside_of_the_assets_is_served(client: Any, path: str) -> None
     assert response.status_code == 404 or 400 <= response.status_code < 500 or b"_dash-config" in response.data
 
 
-@pytest.mark.parametrize("method", ["put", "delete", "patch"])
+@pytest.mark.parametrize("method", ["get", "head", "put", "delete", "patch", "options"])
 def test_other_methods_are_refused(client: Any, method: str) -> None:
     assert getattr(client, method)("/_dash-update-component").status_code == 405
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
+def test_what_is_not_sent_as_json_is_refused(app: Any, client: Any, question: Any, kind: str | None) -> None:
+    body = json.dumps(question(app, "download.data", "json.n_clicks", {}))
+    assert client.post("/_dash-update-component", data=body, content_type=kind).status_code == 415
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "-Infinity", "[" * 40 + "]" * 40, '{"a":' * 900 + "1" + "}" * 900, "9" * 5000]
+)
+def test_values_that_no_page_sends_are_refused(app: Any, client: Any, question: Any, value: str) -> None:
+    body = json.dumps(question(app, "download.data", "json.n_clicks", {"json.n_clicks": "here"})).replace(
+        '"here"', value
+    )
+    response = client.post("/_dash-update-component", data=body, content_type="application/json")
+    assert response.status_code == 400
+
+
+def test_what_is_refused_is_said_briefly_and_in_bytes_that_can_be_sent(app: Any, ask: Any) -> None:
+    for text in ("x" * 100_000, "\ud800", "\x00"):
+        response = ask(app, "comparison.children", "key.data", {"key.data": text, "method.value": "cf2"})
+        assert response.status_code == 400
+        assert len(response.data) < 400
+        assert response.mimetype == "text/plain"
+
+
+@pytest.mark.parametrize("cause", ["key.data", "{.n_clicks", '{"key":"3"}.n_clicks', "no.such", ".", ""])
+def test_only_an_input_can_be_the_cause(app: Any, client: Any, question: Any, cause: str) -> None:
+    body = question(app, "key.data", "", {}) | {"inputs": [[]], "changedPropIds": [cause]}
+    assert client.post("/_dash-update-component", json=body).status_code == 400
+
+
+def test_an_error_of_ours_is_logged_and_not_shown(
+    app_of_its_own: Any, ask: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*given: Any) -> Any:
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr("cf2.web.view.comparison", fails)
+    response = ask(app_of_its_own, "comparison.children", "key.data", {"key.data": "3", "method.value": "cf2"})
+    assert response.status_code == 500
+    assert b"inside" not in response.data
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_other_hosts_and_origins_are_refused(client: Any) -> None:
-    assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
     assert client.get("/", headers={"Host": "localhost:8050"}).status_code == 200
     assert client.get("/", headers={"Host": "[::1]:8050"}).status_code == 200
-    assert client.get("/", headers={"Origin": "http://evil.example"}).status_code == 403
+    for host in ("evil.example", "[", "[::1", "localhost.evil.example", "127.0.0.1.evil.example", "evil@[::1"):
+        assert client.get("/", headers={"Host": host}).status_code in (400, 403), host
+    for origin in ("http://evil.example", "null", "http://[", "http://localhost:1", ""):
+        assert client.get("/", headers={"Origin": origin}).status_code == 403, origin
 
 
-def test_the_page_forbids_other_hosts(client: Any) -> None:
+def test_the_page_forbids_other_hosts_and_code_from_elsewhere(client: Any) -> None:
     response = client.get("/")
-    policy = response.headers["Content-Security-Policy"]
-    assert "default-src 'self'" in policy
-    assert "http" not in policy
+    policy = dict(part.split(" ", 1) for part in response.headers["Content-Security-Policy"].split("; "))
+    assert policy["default-src"] == policy["object-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
+    assert policy["script-src"].startswith("'self' 'sha256-")
+    assert "unsafe" not in policy["script-src"]
+    assert policy["connect-src"] == "'self'"
+    assert "http" not in response.headers["Content-Security-Policy"]
     assert b"https://" not in response.data

@@ -21,7 +21,10 @@ def test_the_list_filters_sorts_finds_and_stays_inside_its_pages(found: dict[str
     assert (last.number, last.pages) == (2, 3)
 
 
-@pytest.mark.parametrize(("number", "show", "sort"), [("x", "all", "run"), (0, "alll", "run"), (0, "all", None)])
+@pytest.mark.parametrize(
+    ("number", "show", "sort"),
+    [("x", "all", "run"), (0, "alll", "run"), (0, "all", None), (0, [], "run"), (0, "all", {})],
+)
 def test_the_list_refuses_what_it_does_not_know(
     found: dict[str, Explanations], number: Any, show: Any, sort: Any
 ) -> None:

@@ -1,19 +1,30 @@
 """`serve` opens a run, and only a run."""
 
 import os
+import re
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cf2.errors import CF2Error
-from cf2.paper.sources import from_function
+from cf2.paper.sources import from_dataset, from_function
+from cf2.results.explanations import Explanations
 from cf2.runs.directory import create_run, open_run
+from cf2.runs.session import Session
 from cf2.spec import Spec
+from cf2.web import build_app, server
 from cf2.web.server import explanations, inside, serve
+from report import explained_toys
 from report.explained_toys import explained, first_edge
 
 pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
+pytest.importorskip("waitress", reason="waitress is not installed")
+
+from cf2.web.listen import listening_socket
 
 KEYS = list(range(12))
 
@@ -31,52 +42,192 @@ def test_a_run_outside_of_the_given_directory_cannot_be_reached(tmp_path: Path) 
             serve(path, root=root)
 
 
-def test_what_is_no_run_and_what_is_no_port_is_said(tmp_path: Path) -> None:
+def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     with pytest.raises(CF2Error, match="directory of a run"):
         serve(tmp_path / "none")
-    with pytest.raises(CF2Error, match="port"):
-        serve(tmp_path, port=70_000)
 
 
-def small_run(folder: Path) -> Path:
-    """A finished run on disk, of the model and data that a function returns."""
+def small_run(folder: Path, done: int = len(KEYS)) -> Path:
+    """A run on disk, of the model and data that a function returns; `done` of its keys are explained."""
     source = from_function("report.explained_toys:red_function")
     spec = Spec(method="random", settings={"k": 1}, seed=0)
-    run = create_run(folder / "run", source, spec, keys=KEYS)
-    run.write(run.jobs()[0], 0, explained(first_edge, "random", KEYS, seed=0).items)
+    run = create_run(folder / "run", source, spec, keys=KEYS, chunk_size=4)
+    for number in range(done // 4):
+        keys = KEYS[4 * number : 4 * number + 4]
+        run.write(run.jobs()[0], number, explained(first_edge, "random", keys, seed=0).items)
     return run.path
 
 
-class Stop(Exception):
-    pass
+def opened(path: Path, look: Callable[[str], Any] = str, **options: Any) -> Any:
+    """Serve a run, let `look` have the address while a browser could be answered, and stop."""
+    seen: list[Any] = []
+
+    class Stop(Exception):
+        pass
+
+    def ready(address: str) -> None:
+        seen.append(look(address))
+        raise Stop
+
+    with pytest.raises(Stop):
+        serve(path, **({"port": 0} | options), ready=ready)
+    return seen[0]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How often the function that the run names was run."""
+    made: list[str] = []
+    real = explained_toys.red_function
+    monkeypatch.setattr(explained_toys, "red_function", lambda: made.append("red_function") or real())
+    return made
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The pages that `serve` builds."""
+    made: list[Any] = []
+    monkeypatch.setattr(
+        server, "build_app", lambda *given, **named: made.append(build_app(*given, **named)) or made[-1]
+    )
+    return made
 
 
 def test_a_run_is_served_from_its_directory(tmp_path: Path) -> None:
-    seen: list[str] = []
+    address = opened(small_run(tmp_path), root=tmp_path, trust=True)
+    assert re.fullmatch(r"http://127\.0\.0\.1:[1-9]\d*/", address)
 
-    def ready(address: str) -> None:
-        seen.append(address)
-        raise Stop
 
+# -- trust ----------------------------------------------------------------------------------------------------
+
+
+def test_opening_a_run_never_runs_the_function_that_it_names(
+    tmp_path: Path, calls: list[str], pages: list[Any], ask: Any
+) -> None:
     path = small_run(tmp_path)
-    with pytest.raises(Stop):
-        serve(path, port=0, root=tmp_path, ready=ready)
-    assert seen[0].startswith("http://127.0.0.1:")
+    calls.clear()
+    opened(path)
+    assert calls == []
+    note = told(pages[0])
+    assert "report.explained_toys:red_function" in note
+    assert "what-if needs --trust" in note
+    values = {"shown.data": {"key": "3", "method": "random"}, "removed.data": []}
+    shown = ask(pages[0], "removed.data", "without.n_clicks", values).get_json()["response"]
+    assert shown["removed"]["data"] == []
+    assert shown["answer"]["children"][0]["props"]["children"] == "The model said busy (0.88)."
+    assert all(box["disabled"] for box in shown["units"]["options"])
+    assert calls == []
 
 
-def test_listening_beyond_this_machine_is_warned_of(tmp_path: Path) -> None:
-    def ready(address: str) -> None:
-        raise Stop
-
+def test_a_run_that_is_trusted_can_be_asked(tmp_path: Path, calls: list[str], pages: list[Any], ask: Any) -> None:
     path = small_run(tmp_path)
-    with pytest.raises(Stop), pytest.warns(UserWarning, match="everyone who can reach this machine"):
-        serve(path, host="0.0.0.0", port=0, ready=ready)
+    calls.clear()
+    opened(path, trust=True)
+    assert calls == ["red_function"]
+    assert told(pages[0]) == ""
+    values = {"shown.data": {"key": "3", "method": "random"}, "removed.data": []}
+    shown = ask(pages[0], "removed.data", "without.n_clicks", values).get_json()["response"]
+    assert len(shown["removed"]["data"]) == 1
+
+
+def test_a_run_of_a_data_set_needs_no_trust(tmp_path: Path, pages: list[Any]) -> None:
+    source = from_dataset("ba-shapes")
+    run = create_run(tmp_path / "run", source, Spec(method="random", settings={"k": 1}, seed=0), keys=[300])
+    with Session(run.request(run.jobs()[0])) as session:
+        run.write(run.jobs()[0], 0, session.explain([300]))
+    opened(run.path)
+    assert told(pages[0]) == ""
+
+
+def test_a_page_without_a_model_refuses_what_needs_one(found: dict[str, Explanations], ask: Any) -> None:
+    app = build_app(None, found)
+    shown = {"shown.data": {"key": "3", "method": "cf2"}, "removed.data": [], "json.n_clicks": 1, "alpha.value": 0.5}
+    response = ask(app, "download.data", "json.n_clicks", shown)
+    assert (response.status_code, b"only shows what was stored" in response.data) == (400, True)
+    response = ask(app, "again-note.children", "again.n_clicks", shown | {"visitor.data": "me"})
+    assert "only shows what was stored" in response.get_json()["response"]["again-note"]["children"]
+    for output in ("cytoscape.elements", "comparison.children", "list.children"):
+        values = {"key.data": "3", "method.value": "cf2", "show.value": "all", "sort.value": "run", "place.data": 0}
+        assert ask(app, output, "key.data", values).status_code == 200
+
+
+# -- how much is there ----------------------------------------------------------------------------------------
+
+
+def told(app: Any) -> str:
+    """The note at the top of a page."""
+    header = app.layout().children[1]
+    (note,) = (part for part in header.children if getattr(part, "className", "") == "notice")
+    assert note.hidden is (note.children == "")
+    return str(note.children)
+
+
+def test_a_run_that_is_not_finished_says_how_much_is_there(tmp_path: Path, pages: list[Any]) -> None:
+    opened(small_run(tmp_path, done=8), trust=True)
+    assert told(pages[0]) == "8 of 12 explained."
+
+
+def test_of_several_methods_the_unfinished_are_named(tmp_path: Path, pages: list[Any]) -> None:
+    run = open_run(small_run(tmp_path))
+    run.add(replace(run.jobs()[0], seed=1))
+    opened(run.path, trust=True)
+    assert told(pages[0]) == "random, seed 1: 0 of 12 explained."
+
+
+def test_a_run_without_any_explanation_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CF2Error, match=r"finished explanations in .* none yet"):
+        serve(small_run(tmp_path, done=0), port=0)
+
+
+# -- where to listen ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "0"])
+def test_listening_beyond_this_machine_is_warned_of(tmp_path: Path, host: str) -> None:
+    with pytest.warns(UserWarning, match="everyone who can reach this machine"):
+        opened(small_run(tmp_path), host=host)
+
+
+def test_an_empty_host_and_a_bad_port_are_refused(tmp_path: Path) -> None:
+    path = small_run(tmp_path)
+    with pytest.raises(CF2Error, match="Leave it out"):
+        serve(path, host="", port=0)
+    with pytest.raises(CF2Error, match="Expected `port`"):
+        serve(path, port=70_000)
+
+
+def test_a_port_in_use_is_said_before_the_model_is_loaded(tmp_path: Path, calls: list[str]) -> None:
+    path = small_run(tmp_path)
+    calls.clear()
+
+    def second(address: str) -> None:
+        port = int(address.rstrip("/").rpartition(":")[2])
+        calls.clear()
+        with pytest.raises(CF2Error, match=f"port {port} of 127"):
+            serve(path, port=port, trust=True)
+
+    opened(path, second, trust=True)
+    assert calls == []
+
+
+def test_the_page_answers_to_the_name_that_it_was_given(tmp_path: Path, pages: list[Any]) -> None:
+    opened(small_run(tmp_path), host="127.0.0.2", trust=True)
+    client = pages[0].server.test_client()
+    assert client.get("/", headers={"Host": "127.0.0.2:8050"}).status_code == 200
+    assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
+
+
+def test_after_the_page_nothing_is_left(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    port = int(opened(small_run(tmp_path), trust=True).rstrip("/").rpartition(":")[2])
+    assert set(threading.enumerate()) <= before
+    listening_socket("127.0.0.1", port).close()
 
 
 def test_every_job_of_a_run_has_its_name_and_its_request(tmp_path: Path) -> None:
     run = open_run(small_run(tmp_path))
     again = run.add(replace(run.jobs()[0], seed=1))
-    run.write(again, 0, explained(first_edge, "random", KEYS, seed=1).items)
+    run.write(again, 0, explained(first_edge, "random", KEYS[:4], seed=1).items)
     found = explanations(run)
     assert list(found) == ["random", "random, seed 1"]
     assert [{e.seed for e in given} for given in found.values()] == [{0}, {1}]

@@ -50,11 +50,14 @@ def test_a_whole_graph_can_be_asked_about(molecule_source: ModelAndData) -> None
 def test_a_class_that_the_model_did_not_predict_is_judged_as_it_was_asked(red_source: ModelAndData) -> None:
     given = explained(red_edges, "cf2", [3])
     e = given[0]
-    other = replace(e, prediction=0, sufficient=False, necessary=False)
+    other = replace(e, target=0, status="not predicted", sufficient=False, necessary=False)
     context = given.context | {"spec": Spec(target=0).to_json()}
     asked = WhatIf(red_source, {"cf2": Explanations((other,), context)})
     # Of node 3 the model says 1. Without the set it says 0, the class that is explained.
-    assert asked.ask(other, other.selected).removed_verdict == (False, False)
+    answer = asked.ask(other, other.selected)
+    assert (answer.removed_verdict, answer.left_verdict, answer.changed) == ((False, False), (False, False), True)
+    answer = asked.ask(other, np.zeros(e.num_units, dtype=bool))
+    assert (answer.removed_verdict, answer.left_verdict, answer.changed) == ((False, False), (False, False), False)
     assert WhatIf(red_source, {"cf2": given}).ask(e, e.selected).removed_verdict == (True, True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,9 +10,11 @@ import typer
 
 from cf2 import __version__
 from cf2.cli import options as o
+from cf2.cli.check import check
+from cf2.cli.endings import Commands, Debug, go_on, if_stopped, kept_in, show_tracebacks
 from cf2.cli.terminal import COMPARED, bar, cell, compared, named_bar, out, percent, print_json, refusal, table, tell
 
-app = typer.Typer(
+app = Commands(
     name="cf2",
     no_args_is_help=True,
     add_completion=False,
@@ -33,11 +36,13 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    debug: Debug = False,
 ) -> None:
     """Explain predictions of graph neural networks: sufficient, necessary, and as small as can be found.
 
     Example: cf2 demo
     """
+    show_tracebacks(debug)
 
 
 @app.command()
@@ -50,7 +55,7 @@ def demo(
     """
     from cf2.cli import demo as show
 
-    directory.mkdir(parents=True, exist_ok=True)
+    if_stopped("The report is written at the end, so there is none of this: start again.")
     with bar("training", None) as step:
         source = show.find_source(retrain, directory, step)
     results, rows = [], []
@@ -124,12 +129,16 @@ def train(
 
     Example: cf2 train tree-cycles --seed 1 --out models/tree-cycles
     """
+    from cf2.core.whole_files import check_place
     from cf2.paper import datasets as sets
     from cf2.paper import training
     from cf2.paper.models import ARCHITECTURES
 
     o.one_of("`--arch`", arch, ARCHITECTURES)
+    place = path or Path(f"{dataset.replace(':', '-')}-{arch}-{seed}")
+    check_place(place.with_name(f"{place.name}.json"))
     data = sets.load(dataset, root=data_root)
+    if_stopped("Nothing is saved: a model is written when its training is finished.")
     with named_bar("training") as step:
         model, about = training.train(
             data,
@@ -140,7 +149,7 @@ def train(
                 f"loss {loss:.4f}, training accuracy {100 * accuracy:.1f} %", epoch, most
             ),
         )
-    saved = training.save(path or Path(f"{dataset.replace(':', '-')}-{arch}-{seed}"), model, about)
+    saved = training.save(place, model, about)
     facts = {"dataset": dataset, "arch": arch, "seed": seed, "path": str(saved)}
     facts |= {"train_accuracy": about.train_accuracy, "test_accuracy": about.test_accuracy, "seconds": about.seconds}
     if as_json:
@@ -189,6 +198,7 @@ def explain(
     )
     keys = None if nodes is None else o.parse_ids(nodes)
     source = runs.find_source(dataset, data, checkpoint, data_root)
+    if_stopped(partial(kept_in, path))
     with bar("explaining", None if keys is None else len(keys) * len(specs)) as step:
         run = runs.explain(
             path,
@@ -227,7 +237,9 @@ def evaluate(run: o.RunPath, method: o.EvaluateMethod = None, as_json: o.Json = 
     if as_json:
         print_json(rows[0] | ({"methods": rows} if len(rows) > 1 else {}))
         return
-    out.print(table(f"{run}, percent", COMPARED, [compared(row) for row in rows]))
+    out.print(table(f"{run}, percent", COMPARED, [compared(row) for row in rows if row["n"]]))
+    if said := runs.unfinished(rows):
+        out.print(said, soft_wrap=True, highlight=False)
 
 
 @app.command()
@@ -236,23 +248,35 @@ def report(run: o.RunPath, path: o.ReportPath = REPORT, pictures: o.Pictures = 6
 
     Example: cf2 report runs/first -o report.html
     """
-    from cf2.report.html import write_report
-    from cf2.runs.directory import open_run
+    from cf2.cli import runs
 
-    opened = open_run(run)
-    written = write_report([opened.explanations(name) for name in opened.methods()], path, pictures=pictures)
+    written, said = runs.report(run, path, pictures)
     out.print(f"The report is at {written.resolve()}", soft_wrap=True, highlight=False)
+    if said:
+        tell(said)
 
 
 @app.command()
-def serve(run: o.RunPath, port: o.Port = 8050, host: o.Host = "127.0.0.1") -> None:
+def serve(
+    run: o.RunPath, port: o.Port = 8050, host: o.Host = "127.0.0.1", trust: o.Trust = False, data: o.SameData = None
+) -> None:
     """Open the what-if page for a run on this machine: cut edges and watch the prediction change.
 
     Example: cf2 serve runs/first --port 8050
     """
+    from cf2.paper.sources import trusted
+    from cf2.runs.directory import open_run, partial_sentence
     from cf2.web import serve as start
 
-    start(run, host=host, port=port, ready=lambda address: tell(f"The page is at {address} (Ctrl-C ends it)"))
+    opened = open_run(run)
+    agreed = trusted(opened.manifest.get("source"), trust=trust, data=data)
+    if said := partial_sentence(opened.finished()):
+        tell(said)
+    ready = "The page is at {} (Ctrl-C ends it)"
+    start(opened, host=host, port=port, trust=agreed, ready=lambda address: tell(ready.format(address)))
+
+
+app.command()(check)
 
 
 @app.command()
@@ -277,6 +301,7 @@ def reproduce(
     from cf2.paper.experiments.reproduce import reproduce as fill
     from cf2.report.tables import terminal
 
+    if_stopped(f"What is finished is kept in {path}. {go_on()}")
     with named_bar("reproducing") as step:
         result = fill(
             path,
@@ -310,6 +335,7 @@ def bench(full: o.Full = False, data_root: o.Root = None, as_json: o.Json = Fals
     """
     from cf2.cli import benchmarks
 
+    if_stopped("Nothing is kept: measure again from the start.")
     measure = benchmarks.find().run
     with named_bar("measuring") as step:
         found = measure(full=full, root=data_root, progress=step)

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cf2.core.whole_files import check_place
 from cf2.methods import registry
 from cf2.paper import datasets, training
 from cf2.paper.experiments.reproduction import draw_seed, paper_settings
@@ -18,7 +19,7 @@ from cf2.runs.model_and_data import ModelAndData
 from cf2.runs.session import Session
 from cf2.spec import Spec
 
-DATASET = "ba-shapes"
+DATASET, REPORT = "ba-shapes", "report.html"
 
 
 def methods() -> list[str]:
@@ -28,6 +29,7 @@ def methods() -> list[str]:
 
 def find_source(retrain: bool, out: Path, progress: Callable[[int], None]) -> ModelAndData:
     """BA-Shapes with the shipped model, or with one that is trained now and saved beside the report."""
+    check_place(out / REPORT)
     if not retrain:
         return from_dataset(DATASET)
     model, about = training.train(datasets.load(DATASET), progress=lambda epoch, epochs, loss, accuracy: progress(1))
@@ -54,4 +56,4 @@ def row(found: Explanations) -> dict[str, Any]:
 
 def finish(results: list[Explanations], out: Path) -> Path:
     """Write the report about all methods."""
-    return write_report(results, out / "report.html", title="cf2 demo: BA-Shapes")
+    return write_report(results, out / REPORT, title="cf2 demo: BA-Shapes")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
+import re
 from collections.abc import Callable
 from dataclasses import Field
 from pathlib import Path
@@ -14,9 +16,33 @@ import typer
 
 from cf2 import spec
 
+
+def _at_home(path: Path | None) -> Path | None:
+    """A path whose `~NAME` is somebody's home."""
+    try:
+        return None if path is None else path.expanduser()
+    except RuntimeError as error:
+        raise typer.BadParameter(f"Expected a home that there is, but got {str(path)!r}.") from error
+
+
+def _named(path: Path | None) -> Path | None:
+    """A path to which an ending can be added."""
+    if path is not None and not path.name:
+        raise typer.BadParameter(f"Expected a name for the model, such as models/first, but got {str(path)!r}.")
+    return _at_home(path)
+
+
+def _plain_file(path: Path) -> Path:
+    """A path that a file may be written to: a device would be replaced by it, and a pipe would never take it."""
+    if os.path.lexists(path) and not path.is_file():
+        raise typer.BadParameter(f"Expected the path of a file, but got {str(path)!r}, which is something else.")
+    return path
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 Root = Annotated[
-    Path | None, typer.Option("--data-root", help="Where the raw data sets are; else CF2_DATA, else the cache.")
+    Path | None,
+    typer.Option("--data-root", callback=_at_home, help="Where the raw data sets are; else CF2_DATA, else the cache."),
 ]
 Engine = Annotated[str, typer.Option(help="Where the work runs: local, processes or ray.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="How many workers; all cores if not given.")]
@@ -28,30 +54,33 @@ Nodes = Annotated[int, typer.Option(min=1, help="How many nodes to explain.")]
 Retrain = Annotated[bool, typer.Option("--retrain", help="Train the base model instead of loading it.")]
 Dataset = Annotated[str, typer.Argument(help="The name of a data set; see `cf2 datasets`.")]
 Arch = Annotated[str, typer.Option(help="gcn, gin, gat or sage.")]
-Seed = Annotated[int, typer.Option(min=0, help="Decides the split and the first weights.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides the split and the first weights.")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="As the data set's recipe says, if not given.")]
-TrainPath = Annotated[Path | None, typer.Option("--out", help="Where to save; without ending.")]
+TrainPath = Annotated[Path | None, typer.Option("--out", callback=_named, help="Where to save; without ending.")]
 ExplainDataset = Annotated[str | None, typer.Argument(help="A data set with its shipped or given model.")]
 Data = Annotated[str | None, typer.Option(help="MODULE:FUNCTION that returns (model, data). This runs your code.")]
 ExplainNodes = Annotated[str | None, typer.Option(help="Ids of nodes or graphs, such as 3,17,40-44.")]
 ExplainPath = Annotated[Path | None, typer.Option("--out", help="The directory of the run.")]
-Checkpoint = Annotated[Path | None, typer.Option(help="A model saved by `cf2 train`.")]
+Checkpoint = Annotated[Path | None, typer.Option(callback=_named, help="A model saved by `cf2 train`.")]
 Setting = Annotated[list[str] | None, typer.Option("--set", help="A setting, such as epochs=100.")]
-Seeds = Annotated[int | None, typer.Option(min=1, help="Explain under so many seeds.")]
+Seeds = Annotated[int | None, typer.Option(min=1, max=1000, help="Explain under so many seeds.")]
 EvaluateMethod = Annotated[str | None, typer.Option(help="One method of the run; all if not given.")]
-ReportPath = Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")]
+ReportPath = Annotated[Path, typer.Option("--out", "-o", callback=_plain_file, help="The HTML file to write.")]
 Pictures = Annotated[int, typer.Option(min=0, help="How many instances to draw.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Run the function of the run's model and data. Read it first.")]
+SameData = Annotated[str | None, typer.Option("--data", help="As --trust, by naming the MODULE:FUNCTION of the run.")]
 Host = Annotated[str, typer.Option(help="Only this machine, unless told otherwise.")]
 ReproducePath = Annotated[Path, typer.Option("--out", help="Where tables, figures and runs go.")]
 TableName = Annotated[list[str] | None, typer.Option("--table", help="truth, causal, accuracy, …")]
 Figure = Annotated[list[str] | None, typer.Option(help="alpha or cases.")]
 Datasets = Annotated[str | None, typer.Option(help="Names, separated by commas.")]
 Methods = Annotated[str | None, typer.Option(help="Names, separated by commas.")]
-ReproduceSeeds = Annotated[int, typer.Option(min=1, help="Retrain the base models so many times.")]
+ReproduceSeeds = Annotated[int, typer.Option(min=1, max=1000, help="Retrain the base models so many times.")]
 Full = Annotated[bool, typer.Option("--full", help="Measure the curves of the documentation, too.")]
 
 
+MOST_IDS = 10_000_000
 CHOSEN_ELSEWHERE = ("settings",)  # `--set NAME=VALUE` gives these
 
 
@@ -88,11 +117,11 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
 def parse_setting(text: str) -> tuple[str, Any]:
     """`epochs=100` -> ("epochs", 100); what is not JSON is a string."""
     name, equals, value = text.partition("=")
-    if not equals or not name:
+    if not equals or not name.isidentifier():
         raise typer.BadParameter(f"Expected a setting as NAME=VALUE, but got {text!r}.")
     try:
         return name, json.loads(value)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return name, value
 
 
@@ -100,10 +129,16 @@ def parse_ids(text: str) -> list[int]:
     """`3,17,40-44` -> the seven ids it names."""
     found: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise typer.BadParameter(f"Expected ids such as 3,17,40-44, but got {text!r}.")
-        found += range(int(first), int(last if dash else first) + 1)
+        numbers = re.fullmatch(r"\s*([0-9]{1,18})\s*(?:-\s*([0-9]{1,18})\s*)?", part)
+        if numbers is None:
+            words = " Without --nodes, the test nodes or graphs are explained." if re.search("[a-z]", text) else ""
+            raise typer.BadParameter(f"Expected ids such as 3,17,40-44, but got {text!r:.80}.{words}")
+        first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+        if last < first:
+            raise typer.BadParameter(f"Expected a range from small to large, such as {last}-{first}, but got {part!r}.")
+        if last - first >= MOST_IDS - len(found):
+            raise typer.BadParameter(f"Expected at most {MOST_IDS:,} ids, but got more in {text!r:.80}.")
+        found += range(first, last + 1)
     return found
 
 

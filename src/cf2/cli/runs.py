@@ -7,12 +7,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from cf2.core.whole_files import check_place
 from cf2.errors import CF2Error
 from cf2.methods import registry
 from cf2.paper.sources import from_dataset, from_function
+from cf2.report.html import write_report
 from cf2.results import metrics
 from cf2.runs import engines
-from cf2.runs.directory import Run, create_run
+from cf2.runs.directory import Finished, Run, create_run, open_run, partial_sentence
 from cf2.runs.model_and_data import ModelAndData
 from cf2.spec import Key, Spec
 from cf2.verify.search import Search
@@ -58,10 +60,18 @@ def explain(
     address: str | None,
     progress: Callable[[int], None],
 ) -> Run:
-    """Do what is asked for, or what is left of it; every finished chunk is on the disk."""
+    """Do what is asked for, or what is left of it; what is finished is on the disk within seconds.
+
+    What can be checked of all methods is checked before the first of them starts.
+    """
+    engines.check(engine, workers)
+    explained = source.keys(specs[0]) if keys is None else source.targets(specs[0]).check(keys)
+    for spec in specs:
+        source.request(explained, spec)
+        source.check_needs(spec, explained)
     run = None
     for spec in specs:
-        run = create_run(path, source, spec, keys=keys, resume=resume or run is not None)
+        run = create_run(path, source, spec, keys=explained, resume=resume or run is not None)
         job = run.job(spec.method, spec.seed)
         engines.explain_run(run, job, engine=engine, workers=workers, address=address, progress=progress)
     assert run is not None
@@ -69,23 +79,39 @@ def explain(
 
 
 def summaries(run: Run, method: str | None = None) -> list[dict[str, Any]]:
-    """One row per method: the metrics over its instances, and the stability where it ran under several seeds."""
+    """One row per method: how much is finished, the metrics over that, and the stability under several seeds."""
     rows = []
     for name in run.methods() if method is None else [_known(run, method)]:
         found = run.explanations(name)
+        counts = {"finished": found.context["finished"], "asked": found.context["asked"]}
         if not len(found):
-            raise CF2Error(
-                f"Expected finished explanations by {name!r} in {run.path}", got="none", do="Run it with --resume."
-            )
+            rows.append({"method": name, "n": 0, **counts})
+            continue
         # Truth is known of edges, so a run that explains features alone has none to compare with.
         masks = found.context.get("truth") if "edges" in found.context["spec"]["units"] else None
-        row = {"method": name, **metrics.evaluate(found, masks)}
+        row = {"method": name, **metrics.evaluate(found, masks), **counts}
         if len({e.seed for e in found}) > 1:
             row["stability"] = found.stability()
         if large := [e.key for e in found if e.status == "refused"]:
             row["refused"] = large
         rows.append(row)
+    if not any(row["n"] for row in rows):
+        wanted = f"Expected finished explanations by {rows[0]['method']!r} in {run.path}"
+        raise CF2Error(wanted, got="none", do="Run it with --resume.")
     return rows
+
+
+def unfinished(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What to say of rows that are not about all that was asked for."""
+    return partial_sentence([Finished(row["method"], row["finished"], row["asked"]) for row in rows])
+
+
+def report(path: Path, out: Path, pictures: int) -> tuple[Path, str]:
+    """Write the page about a run; where it is, and what to say of a run that is not finished."""
+    check_place(out)
+    run = open_run(path)
+    found = [run.explanations(name) for name in run.methods()]
+    return write_report(found, out, pictures=pictures), unfinished([given.context for given in found])
 
 
 def _known(run: Run, method: str) -> str:

@@ -1,48 +1,19 @@
-"""What every command shares: errors as one sentence, progress on stderr, JSON alone on stdout."""
+"""What every command shares: progress and hints on stderr, tables or JSON alone on stdout."""
 
 from __future__ import annotations
 
 import json
-import logging
 import math
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from cf2.errors import CF2Error
-
-INTERRUPTED = 130
-
 out = Console()
 err = Console(stderr=True)
-
-
-def guarded(command: Callable[[], Any]) -> None:
-    """Run a command: 0 if it worked, 1 if it failed, 2 for bad usage, never a traceback for bad input."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(message)s", handlers=[RichHandler(console=err, show_path=False, show_time=False)]
-    )
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread a process; more cores mean more workers
-    try:
-        command()
-    except CF2Error as error:
-        err.print(f"[bold red]Error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
-        raise SystemExit(1) from None
-    except (KeyboardInterrupt, SystemExit) as end:
-        if isinstance(end, SystemExit) and end.code != INTERRUPTED:  # which typer makes of Ctrl-C
-            raise
-        tell("Stopped. What is finished is kept: the same command with --resume goes on from there.")
-        raise SystemExit(INTERRUPTED) from None
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
 
 
 def _escape(text: str) -> str:
@@ -50,9 +21,9 @@ def _escape(text: str) -> str:
     return text.replace("[", r"\[")
 
 
-def tell(text: str) -> None:
+def tell(text: str, *, error: bool = False) -> None:
     """A line for the reader, on stderr, so that stdout stays what was asked for."""
-    err.print(_escape(text), highlight=False, soft_wrap=True)
+    err.print(f"{'[bold red]Error:[/] ' if error else ''}{_escape(text)}", highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from cf2.core.modules import module_of
 from cf2.errors import CF2Error, require
 
 
@@ -30,6 +31,10 @@ class Inputs:
 class Adapter(Protocol):
     """How one model is called."""
 
+    @property
+    def weighs(self) -> bool:
+        """Whether it takes edge weights of ours."""
+
     def takes(self, name: str) -> bool:
         """Whether the model can be handed an argument of that name."""
 
@@ -42,6 +47,7 @@ class TensorAdapter:
 
     def __init__(self, model: torch.nn.Module, names: tuple[str, ...]) -> None:
         self.model, self.names = model, names
+        self.weighs = "edge_weight" in names
 
     def takes(self, name: str) -> bool:
         return name in self.names
@@ -54,11 +60,13 @@ class TensorAdapter:
 class DataAdapter:
     """`model(data)`, where it finds whatever it asks for; an `edge_weight` of ours it might not read."""
 
+    weighs = False
+
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
 
     def takes(self, name: str) -> bool:
-        return name != "edge_weight"
+        return True
 
     def call(self, inputs: Inputs) -> Any:
         return self.model(Data(x=inputs.x, edge_index=inputs.edge_index, **inputs.arguments))
@@ -66,7 +74,7 @@ class DataAdapter:
 
 def adapter_for(model: torch.nn.Module, level: str) -> Adapter:
     """The way in which a model is called, by the signature of its forward."""
-    require(isinstance(model, torch.nn.Module), "Expected `model` to be a torch.nn.Module", got=type(model).__name__)
+    model = module_of(model)
     names = _parameters(model)
     adapter: Adapter = DataAdapter(model) if names is None else TensorAdapter(model, names)
     require(
@@ -81,7 +89,9 @@ def run(adapter: Adapter, inputs: Inputs, level: str, instances: int) -> Tensor:
     """Call the model and read one row per target, [B, width]."""
     try:
         out = adapter.call(inputs)
-    except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+    except CF2Error:
+        raise
+    except Exception as error:  # whatever the user's own forward raises
         nodes, edges = inputs.x.size(0), inputs.edge_index.size(1)
         raise CF2Error(
             f"Expected the model to run on a graph of {nodes} nodes and {edges} edges",
@@ -90,9 +100,15 @@ def run(adapter: Adapter, inputs: Inputs, level: str, instances: int) -> Tensor:
         ) from error
     if not isinstance(out, Tensor):
         raise CF2Error("Expected the model to return a tensor", got=type(out).__name__)
+    if not out.is_floating_point() or out.layout != torch.strided or out.is_meta:
+        raise CF2Error(
+            "Expected the model to return real numbers in a dense tensor",
+            got=f"{out.dtype} in {out.layout} on {out.device}",
+            do="Return logits or probabilities, not their argmax.",
+        )
     rows = inputs.x.size(0) if inputs.targets.size(1) else instances
     shaped = out.unsqueeze(1) if out.dim() == 1 else out
-    if shaped.dim() != 2 or shaped.size(0) != rows:
+    if shaped.dim() != 2 or shaped.size(0) != rows or not shaped.size(1):
         raise CF2Error(
             f"Expected the model to return one row per {level}, [{rows}, classes]", got=f"shape {tuple(out.shape)}"
         )

@@ -8,12 +8,15 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import HeteroData
 
+from cf2.core.data import with_edge_index
 from cf2.errors import CF2Error, require
 from cf2.spec import Key
 
 Direction = Literal["in", "out", "both"]
-Extras = dict[str, tuple[Literal["node", "edge", "graph"], Tensor]]
+Kind = Literal["node", "edge", "graph", "misfit"]
+Extras = dict[str, tuple[Kind, Tensor]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +40,11 @@ class Graph:
 
     def __init__(self, data: Any, *, directed: bool | None = None, position: int | None = None) -> None:
         where = "the graph" if position is None else f"graph {position}"
+        data = with_edge_index(data, where)
         self.x, self.edge_index = check_tensors(data, where)
         self.num_nodes = int(self.x.size(0))
         self.directed = _is_directed(self.edge_index, self.num_nodes) if directed is None else directed
-        self.extras = _extras(data, self.num_nodes, int(self.edge_index.size(1)))
+        self.extras = extras_of(data, self.num_nodes, int(self.edge_index.size(1)))
         self._index: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def index(self, direction: Direction) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -72,8 +76,12 @@ class Graph:
 
 def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
     """`x` and `edge_index` of a Data object on the CPU, or an error that says what is wrong with them."""
-    if hasattr(data, "node_types"):
-        raise CF2Error(f"Expected {where} to be homogeneous", got=type(data).__name__)
+    if isinstance(data, HeteroData):
+        raise CF2Error(
+            f"Expected {where} to be homogeneous",
+            got="a HeteroData",
+            do="Turn it into one graph with data.to_homogeneous(), for a model that reads that.",
+        )
     x, edge_index = getattr(data, "x", None), getattr(data, "edge_index", None)
     require(
         isinstance(x, Tensor) and x.dim() == 2,
@@ -87,6 +95,13 @@ def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
     )
     assert isinstance(x, Tensor)
     assert isinstance(edge_index, Tensor)
+    for name, value in (("x", x), ("edge_index", edge_index)):
+        require(
+            value.layout == torch.strided and not value.is_meta,
+            f"Expected `{name}` of {where} to be a dense tensor with values",
+            got=f"one in {value.layout} on {value.device}",
+            do=f"Use {name}.to_dense().",
+        )
     require(x.size(0) > 0, f"Expected {where} to have at least one node", got="an empty graph")
     require(
         edge_index.dtype == torch.int64,
@@ -101,7 +116,7 @@ def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
             f"Expected `edge_index` of {where} to hold node ids from 0 to {x.size(0) - 1}",
             got=f"ids from {low} to {high}",
         )
-    x = x if x.is_floating_point() else x.float()
+    require(not x.is_complex(), f"Expected the features of {where} to be real numbers", got=x.dtype)
     bad = ~torch.isfinite(x)
     if bool(bad.any()):
         row, column = bad.nonzero()[0].tolist()
@@ -129,32 +144,45 @@ def _distinct(values: np.ndarray) -> np.ndarray:
     return distinct
 
 
-_KNOWN = frozenset(
-    {"x", "edge_index", "y", "batch", "ptr", "train_mask", "val_mask", "test_mask", "truth", "motif", "bond"}
-)
+_KNOWN = {"x", "edge_index", "adj_t", "y", "batch", "ptr", "num_nodes", "truth", "motif", "bond"}
+_KNOWN |= {"train_mask", "val_mask", "test_mask"}
 
 
-def _extras(data: Any, num_nodes: int, num_edges: int) -> Extras:
-    """Further tensors of the Data object, which a model's forward may ask for by name."""
+def extras_of(data: Any, num_nodes: int, num_edges: int) -> Extras:
+    """Further tensors and numbers of the Data object, which a model's forward may ask for by name.
+
+    Each belongs to the nodes, the edges or the graph: by its name, where that says so, or else by its size. What fits
+    none of them is left out, or kept as a misfit where its name leaves no doubt.
+    """
     extras: Extras = {}
     for name in data.keys() if callable(getattr(data, "keys", None)) else ():
         value = data[name]
-        if name in _KNOWN or not isinstance(value, Tensor):
+        if isinstance(value, int | float) and abs(value) < 2**63:
+            value = torch.tensor([value])
+        if name in _KNOWN or not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta:
             continue
-        rows = value.size(0) if value.dim() else -1
-        if name.startswith("edge_") or (rows == num_edges and rows != num_nodes):
-            if rows == num_edges:
-                extras[name] = ("edge", value.detach().cpu())
-        elif rows == num_nodes:
-            extras[name] = ("node", value.detach().cpu())
-        elif rows == 1:
-            extras[name] = ("graph", value.detach().cpu())
+        value = value.detach().cpu()
+        value = value.reshape(1) if value.dim() == 0 else value
+        kinds = kinds_that_fit(name, value.size(0), num_nodes, num_edges)
+        if kinds or name.startswith(("edge_attr", "edge_weight", "edge_type", "node_type")):
+            extras[name] = (kinds[0] if kinds else "misfit", value)
     return extras
+
+
+def kinds_that_fit(name: str, rows: int, num_nodes: int, num_edges: int) -> list[Kind]:
+    """What an attribute of that many rows may belong to, the likeliest first.
+
+    >>> kinds_that_fit("edge_attr", 5, 5, 5), kinds_that_fit("pos", 5, 5, 5), kinds_that_fit("edge_attr", 4, 4, 6)
+    (['edge'], ['node', 'edge'], [])
+    """
+    fits: list[tuple[Kind, int]] = [("node", num_nodes), ("edge", num_edges), ("graph", 1)]
+    said = next((kind for kind, _ in fits if name == kind or name.startswith(f"{kind}_")), None)
+    return [kind for kind, count in fits if rows == count and said in (None, kind)]
 
 
 def _take_extras(extras: Extras, nodes: Tensor, edges: Tensor) -> Extras:
     rows = {"node": nodes, "edge": edges}
-    return {name: (kind, value if kind == "graph" else value[rows[kind]]) for name, (kind, value) in extras.items()}
+    return {n: (kind, value[rows[kind]] if kind in rows else value) for n, (kind, value) in extras.items()}
 
 
 def _compress(ends: np.ndarray, num_nodes: int, direction: Direction) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import Linear, MessagePassing
 
+from cf2.errors import require
+
 
 def message_layers(model: torch.nn.Module) -> list[MessagePassing]:
     """The layers that pass messages, in the order in which the model lists them."""
@@ -40,6 +42,27 @@ def borrowed(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def restored_buffers(model: torch.nn.Module) -> Iterator[None]:
+    """Put buffers (running statistics) back if running the model changes them, and refuse a model that does so."""
+    dense = [(name, buffer) for name, buffer in model.named_buffers() if buffer.layout == torch.strided]
+    before = [(name, buffer, buffer.clone()) for name, buffer in dense]
+    changed: list[str] = []
+    try:
+        yield
+    finally:
+        for name, buffer, copy in before:
+            if bool(((buffer != copy) & (buffer == buffer)).any()):
+                buffer.copy_(copy)
+                changed.append(name)
+    require(
+        not changed,
+        "Expected a model that stays as it is when it is run in evaluation mode",
+        got=f"one that changes its buffer `{'`, `'.join(changed[:1])}`",
+        do="Does it ignore model.eval()? Running statistics must not be updated then.",
+    )
+
+
+@contextmanager
 def masked_messages(
     layers: list[MessagePassing], edge_index: Tensor, weight: Callable[[], Tensor | None], num_nodes: int
 ) -> Iterator[None]:
@@ -59,7 +82,7 @@ def masked_messages(
         soft = weight()
         if soft is None:
             return out
-        mask = lookup(seen[layer], soft)
+        mask = lookup(seen[layer], soft).to(out.dtype)
         return out * mask.view([-1 if size == mask.numel() else 1 for size in _broadcast(out, mask, layer)])
 
     with ExitStack() as stack:

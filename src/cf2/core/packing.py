@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cf2.core.graph import Extras, Instance
+from cf2.core.graph import Extras, Instance, Kind, kinds_that_fit
 from cf2.core.units import FLAGS, Governors, InstanceUnits, UnitKind, Units, unit_kinds, units_of
-from cf2.errors import CF2Error
+from cf2.errors import CF2Error, require
 from cf2.spec import Key
 
 WIDE, SPARSE = 512, 0.1  # features at least this wide and at most this full are kept as their non-zero entries
@@ -172,6 +172,8 @@ def pack(
     """
     if not instances:
         raise CF2Error("Expected at least one instance to pack", got="none")
+    kinds_of_x = sorted({f"{i.x.dtype} in {i.x.size(1)} columns" for i in instances})
+    require(len(kinds_of_x) == 1, "Expected all graphs to have features of one kind", got=" and ".join(kinds_of_x[:2]))
     tables = [units_of(instance, kinds) for instance in instances] if tables is None else tables
     count = torch.tensor
     node_ptr = pointer(count([i.x.size(0) for i in instances]))
@@ -220,7 +222,7 @@ def _shape(x: Tensor, rows: int) -> Tensor:
 
 
 def _sparse(instances: Sequence[Instance]) -> SparseFeatures | None:
-    if instances[0].x.size(1) < WIDE:
+    if instances[0].x.size(1) < WIDE or instances[0].x.dtype not in (torch.float32, torch.float64):
         return None
     places = [i.x.nonzero() for i in instances]
     if sum(map(len, places)) > SPARSE * sum(i.x.numel() for i in instances):
@@ -236,8 +238,39 @@ def sparse_features(parts: Sequence[Tensor], places: Sequence[Tensor]) -> Sparse
 
 
 def _pack_extras(instances: Sequence[Instance], takes: Callable[[str], bool]) -> Extras:
-    names = [name for name in instances[0].extras if takes(name) and all(name in i.extras for i in instances)]
-    return {name: (instances[0].extras[name][0], torch.cat([i.extras[name][1] for i in instances])) for name in names}
+    """The extras that the model takes; each belongs to the same kind of thing in all instances."""
+    packed: Extras = {}
+    for name in dict.fromkeys(name for instance in instances for name in instance.extras if takes(name)):
+        missing = [instance.key for instance in instances if name not in instance.extras]
+        require(
+            not missing,
+            f"Expected all graphs to have `{name}`, with a row per node, per edge or per graph",
+            got="none that fits in graph " + ", ".join(map(str, missing[:1])),
+            do="Give it to all of them, or remove it.",
+        )
+        values = [instance.extras[name][1] for instance in instances]
+        for instance, value in zip(instances, values):
+            require(
+                instance.extras[name][0] != "misfit",
+                f"Expected `{name}` to have a row for each of the edges, or of the nodes",
+                got=f"shape {tuple(value.shape)}",
+            )
+        require(
+            len({(value.dtype, value.shape[1:]) for value in values}) == 1,
+            f"Expected `{name}` to have one dtype and one width in all graphs",
+            got=" and ".join(sorted({f"{value.dtype} {tuple(value.shape[1:])}" for value in values})[:2]),
+        )
+        packed[name] = (_common_kind(name, instances), torch.cat(values))
+    return packed
+
+
+def _common_kind(name: str, instances: Sequence[Instance]) -> Kind:
+    """Whether an extra belongs to nodes, edges or graphs; a size that could be either is settled by the others."""
+    fits = [kinds_that_fit(name, i.extras[name][1].size(0), i.x.size(0), i.edge_index.size(1)) for i in instances]
+    common = [kind for kind in fits[0] if all(kind in others for others in fits)]
+    if not common:
+        raise CF2Error(f"Expected `{name}` to have a row per node, per edge or per graph, the same in all graphs")
+    return common[0]
 
 
 def chunks(costs: Sequence[int], budget: int) -> Iterator[slice]:

@@ -13,8 +13,10 @@ from torch.nn.functional import embedding_bag
 
 from cf2.core import outputs
 from cf2.core.adapter import Inputs, adapter_for, run
-from cf2.core.hooks import borrowed, masked_messages, message_layers, read_sparse, single_thread
+from cf2.core.hooks import borrowed, masked_messages, message_layers, read_sparse, restored_buffers, single_thread
+from cf2.core.modules import module_of
 from cf2.core.packing import WIDE, Pack, SparseFeatures, sparse_features
+from cf2.core.soundness import Unchanged, check_independence, check_repeats
 from cf2.errors import CF2Error, require
 from cf2.spec import Masking, Output
 
@@ -24,6 +26,7 @@ class Findings:
     """What is found out about a model by running it once; every worker of a request uses the same."""
 
     output: Output  # never "auto"
+    columns: int  # how many numbers it returns per target
     reads_weights: bool  # soft masks can be edge weights
     reads_sparse: bool  # wide features can be read by their non-zero entries
 
@@ -46,6 +49,7 @@ class Predictor:
         masking: Masking = "auto",
         findings: Findings | None = None,
     ) -> None:
+        model = module_of(model)
         self.adapter = adapter_for(model, level)
         self.model, self.level, self.output, self.findings = model, level, output, findings
         self.layers = message_layers(model)
@@ -53,7 +57,7 @@ class Predictor:
         self.device = here if device is None else _device(device)
         self._origin = here
         drops = not getattr(model, "supports_edge_weight", True)  # torch_geometric's GIN takes and drops them
-        self._may_weigh = masking == "auto" and self.adapter.takes("edge_weight") and not drops
+        self._may_weigh = masking == "auto" and self.adapter.weighs and not drops
         self._removing = False
         self._borrowed: list[Any] = []
         sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]
@@ -77,36 +81,62 @@ class Predictor:
     # -- the graph as it is ---------------------------------------------------------------------------------
 
     def predict(self, pack: Pack) -> Tensor:
-        """Probabilities on the graphs as they are; the first time, it is found out what the model is."""
+        """Probabilities on the graphs as they are."""
+        return self.probabilities(self.rows(pack))
+
+    def probabilities(self, rows: Tensor) -> Tensor:
+        """The class probabilities that rows of the model stand for."""
+        return outputs.probabilities(rows, self._known.output)
+
+    def rows(self, pack: Pack) -> Tensor:
+        """What the model returns for the graphs as they are; the first time, it is found out what the model is."""
         pack = pack.to(self.device)
-        with torch.no_grad():
-            rows = self._call(pack, pack.dense(), pack.edge_index, None, None)
         if self.findings is None:
-            self.findings = Findings(
-                outputs.settle(rows, self.output), self._reads_weights(pack), self._reads_sparse(pack, rows)
-            )
-        return outputs.probabilities(rows, self.findings.output)
+            self.findings = self._find_out(pack)
+        with torch.no_grad():
+            return self._call(pack, pack.dense(), pack.edge_index, None, None)
+
+    def _find_out(self, pack: Pack) -> Findings:
+        """Run the model a few times: is it a function of the graph, and what does it read and return?"""
+        with restored_buffers(self.model), torch.no_grad():
+            rows = self._call(pack, pack.dense(), pack.edge_index, None, None)
+            again = self._call(pack, pack.dense(), pack.edge_index, None, None)
+            check_repeats(rows, again, self.precision)
+            check_independence(pack, self._hard_rows, self.precision)
+        output = outputs.settle(rows, self.output)
+        return Findings(output, rows.size(1), self._reads_weights(pack), self._reads_sparse(pack, rows))
+
+    @property
+    def precision(self) -> float:
+        """The spacing of the coarsest numbers that the model computes with."""
+        kinds = {p.dtype for p in self.model.parameters() if p.is_floating_point()} or {torch.float32}
+        return max(torch.finfo(kind).eps for kind in kinds)
+
+    def unsaturated(self, rows: Tensor) -> Tensor:
+        """Rows of the model on a scale on which a sure model can still be told from a surer one."""
+        return outputs.unsaturated(rows, self._known.output)
 
     def _reads_weights(self, pack: Pack) -> bool:
         """Whether the output depends on `edge_weight`: some models take one and drop it."""
         if not self._may_weigh or not self.layers:
             return self._may_weigh
-        weight = torch.ones(pack.edge_index.size(1), device=self.device, requires_grad=True)
+        kind = pack.x.dtype if pack.x.is_floating_point() else torch.float32
+        weight = torch.ones(pack.edge_index.size(1), dtype=kind, device=self.device, requires_grad=True)
         rows = self._call(pack, pack.dense(), pack.edge_index, weight, None)
         return rows.requires_grad and torch.autograd.grad(rows.sum(), weight, allow_unused=True)[0] is not None
 
     def _reads_sparse(self, pack: Pack, rows: Tensor) -> bool:
         """Whether the output is the same when wide features are read by their non-zero entries."""
-        if pack.x.size(1) < WIDE:
+        if pack.x.size(1) < WIDE or pack.x.dtype not in (torch.float32, torch.float64):
             return False
         sparse = pack.sparse or sparse_features([pack.x], [pack.x.nonzero()])
         with torch.no_grad():
             quick = self._call(replace(pack, sparse=sparse), sparse.value, pack.edge_index, None, None)
         return torch.allclose(quick, rows, atol=1e-4)
 
-    def predict_nodes(self, whole: Pack, nodes: Tensor) -> Tensor:
-        """Probabilities of many nodes of one graph in one pass."""
-        return self.predict(replace(whole, targets=nodes[:, None], keys=nodes[:, None]))
+    def rows_of_nodes(self, whole: Pack, nodes: Tensor) -> Tensor:
+        """What the model returns for many nodes of one graph in one pass."""
+        return self.rows(replace(whole, targets=nodes[:, None], keys=nodes[:, None]))
 
     def propagations(self, pack: Pack) -> int:
         """How often messages are passed in one run of the model; a layer may do so several times."""
@@ -140,6 +170,9 @@ class Predictor:
         An edge that is not there is not in `edge_index`, so degrees and attention are computed anew; a feature
         entry that is not there is 0.
         """
+        return self.probabilities(self._hard_rows(pack, states))
+
+    def _hard_rows(self, pack: Pack, states: Tensor) -> Tensor:
         states = pack.units.with_fixed(states)
         with torch.no_grad():
             x = self._features(pack, pack.units.entries.present(states))
@@ -148,7 +181,7 @@ class Predictor:
             edge_index = pack.edge_index if stay is None else pack.edge_index[:, stay]
             self._removing = True  # a removal inside `soft` must not see the soft masks
             try:
-                return outputs.probabilities(self._call(pack, x, edge_index, None, stay), self._known.output)
+                return self._call(pack, x, edge_index, None, stay)
             finally:
                 self._removing = False
 
@@ -168,7 +201,14 @@ class Predictor:
             x = self._features(pack, entries(states))
             weight[:] = [edges(states)]
             soft = weight[0] if by_weight else None
-            return outputs.probabilities(self._call(pack, x, pack.edge_index, soft, None), self._known.output)
+            rows = self._call(pack, x, pack.edge_index, soft, None)
+            require(
+                rows.requires_grad or not states.requires_grad or not pack.units.count,
+                "Expected a model whose output has a gradient",
+                got="one without",
+                do="Remove detach(), torch.no_grad() and argmax from its forward.",
+            )
+            return self.probabilities(rows)
 
         if by_weight or not pack.units.edges.some:
             yield probabilities
@@ -188,7 +228,7 @@ class Predictor:
         """The features with entries scaled [N, d], or only the values of their non-zero entries [F]."""
         if pack.sparse is not None:
             value = pack.sparse.value if there is None else pack.sparse.value * there
-            return value if self._known.reads_sparse else pack.dense(value)
+            return value if self.findings is not None and self.findings.reads_sparse else pack.dense(value)
         if there is None:
             return pack.x
         scale = torch.ones_like(pack.x).index_put((pack.entry_row, pack.entry_column), there.to(pack.x.dtype))
@@ -201,7 +241,8 @@ class Predictor:
         }
         if soft is not None:
             known = arguments.get("edge_weight")
-            arguments["edge_weight"] = soft if known is None else known * soft
+            kind = x.dtype if x.is_floating_point() else soft.dtype
+            arguments["edge_weight"] = soft.to(kind) if known is None else known * soft.to(known.dtype)
         if not pack.targets.size(1):
             arguments |= {"batch": pack.batch, "batch_size": pack.num_instances}
         hooks: AbstractContextManager[None] = nullcontext()
@@ -209,8 +250,11 @@ class Predictor:
             values, sparse, x = x, pack.sparse, pack.x
             assert sparse is not None
             hooks = read_sparse(self.model, x, lambda weight: _product(sparse, values, weight))
+        given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
+        watched = Unchanged({"x": x, "edge_index": edge_index} | given)
         with hooks:
             rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level, pack.num_instances)
+        watched.check()
         if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":
             bad = int((~torch.isfinite(rows)).any(1).nonzero()[0])
             raise CF2Error("Expected finite model outputs", got=f"NaN or infinity for {self.level} {pack.key(bad)}")
@@ -240,8 +284,11 @@ def _device(name: torch.device | str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
+        if device.type == "meta":
+            raise ValueError("it holds no numbers")
     except (RuntimeError, AssertionError, ValueError, NotImplementedError) as error:
-        raise CF2Error("Expected a device that torch has here", got=f"{str(name)!r} ({error})") from error
+        reason = str(error).split(". ")[0].splitlines()[0]
+        raise CF2Error("Expected a device that torch has here", got=f"{str(name)!r} ({reason})") from error
     return device
 
 

@@ -1,18 +1,20 @@
 """The smallest graph that gives the very same output, for every target; each one is checked.
 
 How far a model looks is counted from its layers and then measured: a cut is right when the model says the same
-on it as on the whole graph. Degree normalisation needs one hop more than there are layers.
+on it as on the whole graph, both as they are and with a part of their edges gone. A layer that normalises by degree
+needs one hop more than there are layers; so does every layer that is not known to do without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+import torch_geometric.nn as pyg
 from torch import Tensor
-from torch_geometric.nn import GCNConv
 
+from cf2.core import outputs
 from cf2.core.graph import Direction, Graph, Instance
 from cf2.core.packing import Pack, chunks, pack
 from cf2.core.predictor import Predictor
@@ -20,7 +22,39 @@ from cf2.core.targets import Targets
 from cf2.errors import CF2Error
 from cf2.spec import Key
 
-SAME = 1e-4  # outputs closer than this are one output, summed in another order
+# Layers whose message along an edge is made from its ends' states alone: no degree of the node it comes from.
+STATES_ONLY: frozenset[type] = frozenset(
+    {
+        pyg.AGNNConv,
+        pyg.CGConv,
+        pyg.EdgeConv,
+        pyg.FiLMConv,
+        pyg.FeaStConv,
+        pyg.GATConv,
+        pyg.GATv2Conv,
+        pyg.GENConv,
+        pyg.GINConv,
+        pyg.GINEConv,
+        pyg.GMMConv,
+        pyg.GatedGraphConv,
+        pyg.GraphConv,
+        pyg.MFConv,
+        pyg.NNConv,
+        pyg.PNAConv,
+        pyg.RGATConv,
+        pyg.RGCNConv,
+        pyg.ResGatedGraphConv,
+        pyg.SAGEConv,
+        pyg.SplineConv,
+        pyg.TransformerConv,
+        pyg.SimpleConv,
+        pyg.LEConv,
+        pyg.SignedConv,
+        pyg.SuperGATConv,
+        pyg.PointNetConv,
+        pyg.GeneralConv,
+    }
+)
 FULL_CHECK_EDGES = 2_000_000  # up to this many edges, every cut is compared with the whole graph
 PROBES = 4
 CHUNK = 8_000_000  # floats kept by one packed pass; about what two levels of cache and a little memory hold
@@ -33,7 +67,8 @@ class Reach:
     """How far a model looks, and its outputs on the whole graph; measured once for all workers of a request."""
 
     hops: int = 0
-    full: Tensor | None = None  # [keys, classes], None where the graph is too large or each target has its own
+    direction: Direction = "in"
+    full: Tensor | None = None  # [keys, width], None where the graph is too large or each target has its own
 
 
 class ReceptiveField:
@@ -41,20 +76,22 @@ class ReceptiveField:
 
     def __init__(self, predictor: Predictor, targets: Targets, reach: Reach | None = None) -> None:
         self.predictor, self.targets = predictor, targets
-        self.direction = direction(predictor)
         self._reach = reach
 
     @property
     def reach(self) -> Reach:
-        """What is measured at the first use: on a few keys spread over the graph, then on the whole of it."""
+        """What is measured at the first use, on a few keys spread over the graph."""
         if self._reach is None:
             graph = self.targets.graph
-            self._reach = Reach() if graph is None else Reach(self._measure(graph), self._full(graph))
+            self._reach = Reach() if graph is None else self._measure(graph)
         return self._reach
 
     def instances(self, keys: Sequence[Key]) -> list[Instance]:
         """The receptive fields of the keys, as far as the model was measured to look."""
-        return [self.targets.instance(key, self.reach.hops, self.direction) for key in keys]
+        return [self._cut(key) for key in keys]
+
+    def _cut(self, key: Key, wider: int = 0) -> Instance:
+        return self.targets.instance(key, self.reach.hops + wider, self.reach.direction)
 
     def packed(self, instances: Sequence[Instance], make: Callable[[Sequence[Instance]], Pack]) -> Iterator[Packed]:
         """Instances in packs of a bounded size, each with the prediction that the whole graph gives as well."""
@@ -65,53 +102,87 @@ class ReceptiveField:
         """The pack and its probabilities; an instance on which the model says something else is cut wider."""
         for wider in (1, 2, 3):
             made = make(part)
-            P = self.predictor.predict(made)
+            rows = self.predictor.rows(made)
             if self.reach.full is None:
-                return part, made, P
-            gap = (P.cpu() - self.reach.full[torch.tensor([i.key for i in part])]).abs().amax(1)
-            off = (gap > SAME).nonzero().flatten().tolist()
+                return part, made, self.predictor.probabilities(rows)
+            near, far = self._comparable(rows), self.reach.full[torch.tensor([i.key for i in part])]
+            off = outputs.differ(near, far, self.predictor.precision).nonzero().flatten().tolist()
             if not off:
-                return part, made, P
+                return part, made, self.predictor.probabilities(rows)
             for place in off:
-                part[place] = self.targets.instance(part[place].key, self.reach.hops + wider, self.direction)
+                part[place] = self._cut(part[place].key, wider)
         raise CF2Error(
             f"Expected {self.targets.level} {part[off[0]].key} to get the same prediction on its receptive field as on "
             "the whole graph",
-            got=f"probabilities that differ by {float(gap[off[0]]):.2g}",
+            got=f"outputs that differ by {float((near - far)[off[0]].abs().max()):.2g}",
             do="Does the model mix all nodes (a global pooling or normalisation)? Such a model has no smaller graph.",
         )
 
-    def _measure(self, graph: Graph) -> int:
-        pointer = graph.index(self.direction)[0]
-        busy = torch.from_numpy(pointer).diff().nonzero().flatten()
-        layers = self.predictor.layers
-        if not len(busy):
-            return len(layers) + 1
-        probes = sorted(set(busy[torch.linspace(0, len(busy) - 1, PROBES).long()].tolist()))
-        first = pack([self.targets.instance(probes[0], 1, self.direction)], takes=self.predictor.adapter.takes)
-        count = self.predictor.propagations(first) or 1
-        start = count + any(isinstance(layer, GCNConv) and layer.normalize for layer in layers)
-        for hops in range(start, start + 3):
-            near, far = (self._outputs(probes, h) for h in (hops, hops + 1))
-            if torch.allclose(near, far, atol=SAME):
-                return hops
+    def _comparable(self, rows: Tensor) -> Tensor:
+        return self.predictor.unsaturated(rows).cpu()
+
+    def _measure(self, graph: Graph) -> Reach:
+        """How many hops around a node its output depends on: counted from the layers, then tried.
+
+        Of a layer that reads degrees it is not known which: on a directed graph the edges out of a node may count too.
+        """
+        own = direction(self.predictor)
+        degrees = not all(map(_reads_no_degree, self.predictor.layers))
+        directions: list[Direction] = [own, "both"] if degrees and graph.directed and own != "both" else [own]
+        probes = self._probes(graph, own)
+        if not probes:
+            return Reach(len(self.predictor.layers) + 1, own)
+        first = pack([self.targets.instance(probes[0], 1, own)], takes=self.predictor.adapter.takes)
+        start = (self.predictor.propagations(first) or 1) + degrees
+        small = graph.edge_index.size(1) <= FULL_CHECK_EDGES
+        whole = [graph.whole(0), _thinned(graph.whole(0))] if small else []
+        full: list[Tensor] = []
+        for way in directions:
+            for hops in range(start, start + 3):
+                near = self._outputs(probes, hops, way)
+                full = full or [self._whole_outputs(one) for one in whole]
+                far = (
+                    torch.cat([rows[probes] for rows in full])
+                    if small
+                    else self._outputs(probes, hops + 1, directions[-1])
+                )
+                if not bool(outputs.differ(near, far, self.predictor.precision).any()):
+                    return Reach(hops, way, full[0] if small else None)
         raise CF2Error(
             f"Expected the model's prediction to depend on the {start + 2} hops around a node",
             got="a model that looks further than its message passing layers",
             do="Explain it as a graph classifier, or remove layers that mix all nodes.",
         )
 
-    def _outputs(self, keys: Sequence[Key], hops: int) -> Tensor:
-        instances = [self.targets.instance(key, hops, self.direction) for key in keys]
-        parts = instance_chunks(self.predictor, instances)
-        takes = self.predictor.adapter.takes
-        return torch.cat([self.predictor.predict(pack(part, takes=takes)).cpu() for part in parts])
+    def _probes(self, graph: Graph, way: Direction) -> list[int]:
+        """A few nodes with edges, spread over the graph."""
+        busy = torch.from_numpy(graph.index(way)[0]).diff().nonzero().flatten()
+        return sorted(set(busy[torch.linspace(0, len(busy) - 1, PROBES).long()].tolist())) if len(busy) else []
 
-    def _full(self, graph: Graph) -> Tensor | None:
-        if graph.edge_index.size(1) > FULL_CHECK_EDGES:
-            return None  # `hops` was measured; a pass over a graph of this size would dwarf the explanation
-        whole = pack([graph.whole(0)], takes=self.predictor.adapter.takes)
-        return self.predictor.predict_nodes(whole, torch.arange(graph.num_nodes)).cpu()
+    def _outputs(self, keys: Sequence[Key], hops: int, way: Direction) -> Tensor:
+        """What the model says on cuts of some keys, as they are and then with a part of their edges gone."""
+        cuts = [self.targets.instance(key, hops, way) for key in keys]
+        takes = self.predictor.adapter.takes
+        parts = instance_chunks(self.predictor, [*cuts, *map(_thinned, cuts)])
+        return self._comparable(torch.cat([self.predictor.rows(pack(part, takes=takes)) for part in parts]))
+
+    def _whole_outputs(self, whole: Instance) -> Tensor:
+        """What the model says of every node on the whole graph."""
+        packed = pack([whole], takes=self.predictor.adapter.takes)
+        return self._comparable(self.predictor.rows_of_nodes(packed, torch.arange(whole.x.size(0))))
+
+
+def _reads_no_degree(layer: torch.nn.Module) -> bool:
+    """By its type, or because it says so: `normalize=False` is how torch_geometric's layers do."""
+    return type(layer) in STATES_ONLY or getattr(layer, "normalize", True) is False
+
+
+def _thinned(instance: Instance) -> Instance:
+    """The instance without about a third of its edges, the same ones whatever else was cut out with them."""
+    low, high = instance.node_ids[instance.edge_index].sort(0).values
+    stay = ((low * 2_654_435_761 + high * 40_503) % 1_000_003 % 3 > 0).nonzero().flatten()
+    extras = {name: (kind, value[stay] if kind == "edge" else value) for name, (kind, value) in instance.extras.items()}
+    return replace(instance, edge_index=instance.edge_index[:, stay], extras=extras)
 
 
 def direction(predictor: Predictor) -> Direction:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cf2.core.graph import Instance
-from cf2.errors import CF2Error, unknown_name
+from cf2.errors import CF2Error, require, unknown_name
 
 
 class Rows(NamedTuple):
@@ -121,7 +121,9 @@ class Governors(NamedTuple):
         governed = None if self.every else self.first >= 0
         element, unit = self.further
 
-        def read(states: Tensor) -> Tensor:
+        def read(states: Tensor) -> Tensor | None:
+            if not len(states):  # taken from a pack in which others have units
+                return None
             hard = states.dtype == torch.bool
             there = states[place]
             if governed is not None:
@@ -180,7 +182,14 @@ class InstanceUnits:
 
 def units_of(instance: Instance, kinds: Sequence[UnitKind]) -> InstanceUnits:
     """The units of an instance and what each of them governs."""
-    entries = instance.x.nonzero() if any(kind.features for kind in kinds) else _NO_PAIRS.t()
+    by_feature = [kind.name for kind in kinds if kind.features]
+    require(
+        not by_feature or instance.x.is_floating_point(),
+        f"Expected features that are numbers for units={by_feature[0] if by_feature else None!r}",
+        got=f"{instance.x.dtype}, where 0 is a category like any other",
+        do="Pass x.float() if they are numbers, or explain edges.",
+    )
+    entries = instance.x.nonzero() if by_feature else _NO_PAIRS.t()
     rows = [kind.rows(instance, entries) for kind in kinds]
     starts = np.cumsum([0, *(len(row.ids) for row in rows)]).tolist()
     shift = [torch.tensor([[0], [start]]) for start in starts[:-1]]

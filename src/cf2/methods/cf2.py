@@ -38,7 +38,7 @@ class Relaxed:
         require_number("gamma", self.gamma, 0, 1)
         require_number("threshold", self.threshold, 0, 1)
         if self.lam is not None:
-            require_number("lam", self.lam, 0)
+            require_number("lam", self.lam, 0, 1e30)
         if self.patience is not None:
             require_number("patience", self.patience, 1, integer=True)
 
@@ -48,7 +48,7 @@ def scale(units: Tensor, lam: float | None) -> Tensor:
 
     The size starts at about the number of units and each hinge at about γ, so λ = 2 · units puts them level.
     """
-    return 2.0 * units.clamp(min=1) if lam is None else torch.full_like(units, lam, dtype=torch.float32)
+    return 2.0 * units.clamp(min=1) if lam is None else torch.full_like(units, float(lam), dtype=torch.float32)
 
 
 def relax(problem: Problem, settings: Relaxed) -> Descent:

@@ -17,6 +17,7 @@ from cf2.errors import CF2Error, require, require_number, unknown_name
 from cf2.verify.criterion import Criterion
 from cf2.verify.question import QUESTIONS, Test
 from cf2.verify.search import Choice, Search, search
+from cf2.verify.trials import in_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +134,7 @@ def check_choice(k: int | None, threshold: float | None) -> None:
         got=f"k={k}, threshold={threshold}",
     )
     if k is not None:
-        require_number("k", k, 1, integer=True)
+        require_number("k", k, 1, 2**31 - 1, integer=True)
     if threshold is not None:
         require_number("threshold", threshold, 0, 1)
 
@@ -148,12 +149,11 @@ def choose(scores: Tensor, pack: Pack, *, k: int | None = None, threshold: float
 
 def rank_within(scores: Tensor, pack: Pack) -> Tensor:
     """The place of every unit in the ranking of its own instance, 0 for the best."""
-    owner = pack.units.owner
-    by_score = scores.argsort(descending=True, stable=True)
-    order = by_score[owner[by_score].argsort(stable=True)]
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(order), device=order.device) - pack.units.ptr[:-1][owner]
-    return rank
+    counts = pack.units.counts
+    valid = torch.arange(int(counts.max()) if len(counts) else 0, device=scores.device)[None] < counts[:, None]
+    table = torch.full(valid.shape, float("-inf"), dtype=scores.dtype, device=scores.device)
+    table[valid] = scores
+    return in_order(table)[valid]
 
 
 def search_from(problem: Problem, ranking: Ranking, settings: Search) -> Ranking:

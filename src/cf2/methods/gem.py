@@ -110,7 +110,7 @@ def contributions(problem: Problem, candidates: int) -> Tensor:
         one = torch.zeros(copied.units.count, dtype=torch.bool, device=part.device)
         one[copied.units.ptr[:-1] + part - pack.units.ptr[rows]] = True
         after = criterion.take(rows).precise_loss(WITHOUT.outputs(problem.predictor, copied, one))
-        growth[part] = after - before[rows]
+        growth[part] = (after - before[rows]).to(growth.dtype)
     return growth
 
 

@@ -55,8 +55,8 @@ def sum_of_gradients(problem: Problem, places: list[float]) -> Tensor:
         for place in places:
             states = torch.full_like(total, place, requires_grad=True)
             odds = problem.criterion.odds(run(states))
-            if odds.requires_grad:
-                total += torch.autograd.grad(odds.sum(), states, allow_unused=True)[0]
+            slope = torch.autograd.grad(odds.sum(), states, allow_unused=True)[0] if odds.requires_grad else None
+            total += 0.0 if slope is None else slope
     return total
 
 

@@ -148,7 +148,7 @@ class _Stretch:
 
 def _first_bad(loss: Tensor, pack: Pack) -> str:
     row = int((~torch.isfinite(loss)).nonzero()[0])
-    return f"{float(loss[row])} for instance {pack.key(row)}"
+    return f"{float(loss[row].detach())} for instance {pack.key(row)}"
 
 
 class _Adam:

@@ -96,7 +96,8 @@ def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
         for epoch in range(settings.epochs):
             for number in torch.randperm(len(made)).tolist():
                 adam.zero_grad()
-                torch.autograd.backward(loss(scorer, made[number], settings, settings.temperature(epoch)))
+                cost = loss(scorer, made[number], settings, settings.temperature(epoch))
+                torch.autograd.backward(cost, inputs=list(scorer.parameters()))  # and not those of the model
                 nn.utils.clip_grad_norm_(scorer.parameters(), 1.0)  # a degree near 0 makes gradients explode
                 adam.step()
     count = sum(batch.pack.num_instances for batch in made)

@@ -5,6 +5,7 @@ The file is a safetensors file whose header holds the rest as JSON; reading it r
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +17,13 @@ from torch import Tensor, nn
 
 from cf2.core.packing import Pack
 from cf2.core.predictor import Predictor
-from cf2.errors import CF2Error, require
+from cf2.core.whole_files import write_bytes
+from cf2.errors import CF2Error, require, require_file
 from cf2.methods.contract import Problem
 from cf2.verify.criterion import Criterion
 
 FORMAT = 1
+MOST_BYTES = 4 << 30  # of a file of weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,13 +37,13 @@ class Trained:
 
     def save(self, path: str | Path) -> Path:
         """Write a `.safetensors` file that `cf2.load_trained` reads."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save as to_bytes
 
         path = Path(path)
         require(path.suffix == ".safetensors", "Expected a path that ends in .safetensors", got=repr(str(path)))
         plain = {"format": FORMAT, "method": self.method, "settings": self.settings, "facts": self.facts}
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors.items()}
-        save_file(tensors, path, metadata={"cf2": json.dumps(plain)})
+        write_bytes(path, to_bytes(tensors, {"cf2": json.dumps(plain), "digest": digest(tensors, plain)}))
         return path
 
     def merge(self, method: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,21 +64,36 @@ class Trained:
 
 
 def load_trained(path: str | Path) -> Trained:
-    """Read what `Trained.save` wrote."""
+    """Read what `Trained.save` wrote; this runs no code, and what is not as it was written is refused."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
-    require(path.is_file(), "Expected a file of a trained explainer", got=f"{str(path)!r}, which is not there")
+    require_file(path, "a file of a trained explainer", most=MOST_BYTES)
     try:
         with safe_open(path, framework="pt") as stored:
-            plain = json.loads((stored.metadata() or {})["cf2"])
+            about = stored.metadata() or {}
+            plain = json.loads(about["cf2"])
             require(plain["format"] == FORMAT, f"Expected {str(path)!r} to have format {FORMAT}", got=plain["format"])
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        return Trained(plain["method"], plain["settings"], tensors, plain["facts"])
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        method, settings, facts = plain["method"], plain["settings"], plain["facts"]
+        good = isinstance(method, str) and isinstance(settings, dict) and isinstance(facts, dict)
+        good = good and about.get("digest") in (None, digest(tensors, plain))
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, OSError) as error:
         raise CF2Error(
             f"Expected {str(path)!r} to hold a trained explainer", got=f"{type(error).__name__}: {error}"
         ) from error
+    require(good, f"Expected {str(path)!r} to hold what was written to it", got="other contents", do="Get it again.")
+    return Trained(method, settings, tensors, facts)
+
+
+def digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any] = {}) -> str:
+    """A SHA-256 of the names, types, shapes and values of tensors, and of what is written beside them."""
+    made = hashlib.sha256(json.dumps(about).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        made.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        made.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    return made.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

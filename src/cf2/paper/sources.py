@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,12 +22,16 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from cf2.errors import CF2Error, require
+from cf2.errors import CF2Error, own_line, require
 from cf2.paper import datasets, training
+from cf2.paper.datasets.storage import data_root
 from cf2.runs.model_and_data import ModelAndData
 from cf2.spec import Key
 
+log = logging.getLogger("cf2")
+
 SHIPPED = "shipped"
+WHOLE = "Add --debug (CF2_DEBUG=1) to see the whole traceback."
 RETURNS = "(model, data), (model, graphs) or a dict with `model`, `data`, and perhaps `nodes` and `class_names`"
 
 
@@ -44,8 +49,8 @@ def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str |
     description = {
         "kind": "dataset",
         "dataset": name,
-        "checkpoint": SHIPPED if checkpoint is None else str(Path(checkpoint).expanduser().resolve()),
-        "root": None if root is None else str(Path(root).expanduser().resolve()),
+        "checkpoint": SHIPPED if checkpoint is None else os.path.realpath(Path(checkpoint).expanduser()),
+        "root": None if root is None else os.path.realpath(data_root(root)),
         "data": about.fingerprint,
         "weights": fingerprint(model.state_dict().values()),
     }
@@ -82,11 +87,11 @@ def from_function(spec: str) -> ModelAndData:
     model, data = given["model"], given["data"]
     single = isinstance(data, Data)
     graphs: Sequence[Data] = [data] if single else data
-    tensors = [value for graph in graphs for value in (graph.x, graph.edge_index) if isinstance(value, Tensor)]
+    parts = [value for graph in graphs for _, value in sorted(graph.to_dict().items())]
     description = {
         "kind": "function",
         "function": spec,
-        "data": fingerprint(tensors),
+        "data": fingerprint(parts),
         "weights": fingerprint(model.state_dict().values()),
     }
 
@@ -110,23 +115,37 @@ def from_function(spec: str) -> ModelAndData:
     return replace(source, keys_to_explain=lambda: keys)
 
 
-def restore(description: Mapping[str, Any], *, root: str | Path | None = None) -> ModelAndData:
+def restore(description: Mapping[str, Any], *, root: str | Path | None = None, trust: bool = False) -> ModelAndData:
     """The model and data that a description was made of, or an error that says what has changed since.
 
-    Raw data is looked for under `root`, else where it was when the description was made.
+    A description may come from a stranger. Of a data set of ours, weights, JSON and raw files are read, and none of
+    that runs code. A function is only run if it is trusted.
+
+    Parameters
+    ----------
+    description : mapping
+        The `description` of a `ModelAndData`, as a manifest keeps it.
+    root : str or Path, optional
+        Where raw data is looked for; else where it was when the description was made.
+    trust : bool
+        Whether a function that the description names may be run.
+
+    Returns
+    -------
+    ModelAndData
     """
-    kind = description.get("kind")
-    if kind == "dataset":
-        place = description["checkpoint"]
-        checkpoint = None if place == SHIPPED else place
-        source = from_dataset(description["dataset"], checkpoint=checkpoint, root=root or description.get("root"))
-    elif kind == "function":
-        source = from_function(description["function"])
-    else:
-        raise CF2Error("Expected the description of a data set or of a function", got=repr(kind))
-    for name, what in (("weights", "weights of the model"), ("data", "data")):
+    kind, name = _kind_and_name(description)
+    if kind == "function":
         require(
-            description.get(name) == source.description.get(name),
+            trust,
+            f"Expected leave to run {name}, the code that the run names",
+            got="none",
+            do=f"Read it first; if you trust it, add --trust or --data {name} (in Python: trust=True).",
+        )
+    source = from_function(name) if kind == "function" else _from_files(name, description, root)
+    for part, what in (("weights", "weights of the model"), ("data", "data")):
+        require(
+            description.get(part) == source.description.get(part),
             f"Expected the same {what} as when the run was made",
             got=f"other {what}",
             do="Restore the old ones, or start a new run.",
@@ -134,23 +153,59 @@ def restore(description: Mapping[str, Any], *, root: str | Path | None = None) -
     return source
 
 
-def fingerprint(tensors: Iterable[Tensor]) -> str:
-    """A short SHA-256 over the shapes and bytes of tensors."""
+def _from_files(name: str, description: Mapping[str, Any], root: str | Path | None) -> ModelAndData:
+    """A data set of ours, with the files that a description names; which those are is said in the log."""
+    place, stored = description.get("checkpoint"), description.get("root")
+    for path in (place, stored):
+        require(path is None or isinstance(path, str), "Expected a path in the description", got=repr(path))
+    checkpoint = None if place == SHIPPED else place
+    outside = [path for path in (checkpoint, stored if root is None else None) if path]
+    if outside:
+        log.info("The run names files outside of its directory, which are read: %s", ", ".join(outside))
+    return from_dataset(name, checkpoint=checkpoint, root=root or stored)
+
+
+def trusted(description: Any, *, trust: bool = False, data: str | None = None) -> bool:
+    """Whether a user agrees to run the function of a description: by saying so, or by naming the same one again."""
+    if data is None:
+        return trust
+    kind, name = _kind_and_name(description)
+    require(
+        kind == "function" and name == data,
+        f"Expected --data to name what the run was made of, the {kind.replace('dataset', 'data set')} {name}",
+        got=repr(data),
+    )
+    return True
+
+
+def _kind_and_name(description: Any) -> tuple[str, str]:
+    kind = description.get("kind") if isinstance(description, Mapping) else None
+    require(kind in ("dataset", "function"), "Expected the description of a data set or of a function", got=repr(kind))
+    name = description.get(kind)
+    require(isinstance(name, str), f"Expected the name of the {kind} in the description", got=repr(name))
+    return str(kind), str(name)
+
+
+def fingerprint(values: Iterable[Any]) -> str:
+    """A short SHA-256 over the shapes and bytes of those values that are tensors."""
     digest = hashlib.sha256()
-    for tensor in tensors:
-        plain = tensor.detach().cpu().contiguous()
-        digest.update(f"{tuple(plain.shape)} {plain.dtype}".encode())
-        digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b"")
+    for value in values:
+        if nn.parameter.is_lazy(value):
+            raise CF2Error(
+                "Expected a model whose weights have their shapes",
+                got="lazy layers that have not seen an input yet",
+                do="Run the model once on your data before you return it.",
+            )
+        if isinstance(value, Tensor):
+            plain = value.detach().cpu()
+            plain = (plain if plain.layout == torch.strided else plain.to_dense()).contiguous()
+            digest.update(f"{tuple(plain.shape)} {plain.dtype}".encode())
+            digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b"")
     return digest.hexdigest()[:32]
 
 
 def _call(spec: str) -> dict[str, Any]:
-    module_name, colon, function_name = spec.partition(":")
-    require(
-        bool(colon and module_name and function_name),
-        "Expected a function as MODULE:FUNCTION, for example mymodel:load",
-        got=repr(spec),
-    )
+    module_name, function_name = _parts(spec)
     with _current_directory_first():
         try:
             module = importlib.import_module(module_name)
@@ -160,8 +215,8 @@ def _call(spec: str) -> dict[str, Any]:
             raise CF2Error(
                 f"Expected to import {module_name!r} from {os.getcwd()} or from what is installed", got=what
             ) from error
-        except Exception as error:
-            raise CF2Error(f"Expected to import {module_name!r}", got=f"{type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise CF2Error(f"Expected to import {module_name!r}", got=_said(error), do=WHOLE) from error
         function = getattr(module, function_name, None)
         require(
             callable(function),
@@ -171,11 +226,29 @@ def _call(spec: str) -> dict[str, Any]:
         assert function is not None
         try:
             returned = function()
-        except Exception as error:
-            raise CF2Error(
-                f"Expected {spec} to return without an error", got=f"{type(error).__name__}: {error}"
-            ) from error
+        except (Exception, SystemExit) as error:
+            raise CF2Error(f"Expected {spec} to return without an error", got=_said(error), do=WHOLE) from error
     return _unfold(spec, returned)
+
+
+def _parts(spec: str) -> tuple[str, str]:
+    """The names of a module and of a function in it."""
+    module, _, function = spec.partition(":")
+    named = all(part.isidentifier() for part in (*module.split("."), function))
+    a_file = module.endswith(".py") or "/" in module or os.sep in module
+    require(
+        named and not module.endswith(".py"),
+        "Expected a function as MODULE:FUNCTION, for example mymodel:load",
+        got=repr(spec),
+        do="Name the module, not its file: run this in the directory of mymodel.py." if a_file else "",
+    )
+    return module, function
+
+
+def _said(error: BaseException) -> str:
+    """An error of the user's code, with the place where it happened."""
+    line = own_line(error)
+    return f"{type(error).__name__}: {error}".rstrip(".: ") + (f" ({line})" if line else "")
 
 
 def _unfold(spec: str, returned: Any) -> dict[str, Any]:

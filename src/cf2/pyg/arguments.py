@@ -12,6 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from cf2.core.graph import Direction, Graph, Instance, check_tensors
+from cf2.core.modules import module_of
 from cf2.core.targets import GraphTargets, NodeTargets, Targets
 from cf2.errors import CF2Error, require
 from cf2.spec import Key
@@ -59,7 +60,7 @@ def arrange(
     directed: bool | None,
 ) -> tuple[torch.nn.Module, Targets]:
     """The model with its further arguments in place, and its targets: nodes, or the graphs of a batch."""
-    data = Data(x=x, edge_index=edge_index)
+    model, data = module_of(model), Data(x=x, edge_index=edge_index)
     x, edge_index = check_tensors(data, "the graph")
     batch = _batch(kwargs.get("batch"), x, edge_index) if level == "graph" else None
     constants: dict[str, Any] = {}
@@ -92,17 +93,25 @@ def _kind(name: str, value: object, nodes: int, edges: int, graphs: int | None) 
     return "graph" if rows == graphs else "constant"
 
 
-def _batch(batch: Tensor | None, x: Tensor, edge_index: Tensor) -> Tensor:
+def _batch(batch: Any, x: Tensor, edge_index: Tensor) -> Tensor:
     """The graph of every node; without a batch there is one."""
-    batch = torch.zeros(x.size(0), dtype=torch.long) if batch is None else batch.detach().cpu()
+    if batch is None:
+        return torch.zeros(x.size(0), dtype=torch.long)
+    expected = f"Expected `batch` to give each of the {x.size(0)} nodes its graph"
+    if not isinstance(batch, Tensor) or batch.layout != torch.strided or batch.is_meta:
+        raise CF2Error(expected, got=f"an object of type {type(batch).__name__}")
+    batch = batch.detach().cpu()
+    whole = not batch.is_floating_point() and not batch.is_complex() and batch.dtype != torch.bool
     require(
-        batch.shape == (x.size(0),),
-        f"Expected `batch` to give each of the {x.size(0)} nodes its graph",
-        got=f"shape {tuple(batch.shape)}",
+        batch.shape == (x.size(0),) and whole and bool((batch >= 0).all()),
+        expected,
+        got=f"shape {tuple(batch.shape)} and dtype {batch.dtype}" if whole else f"dtype {batch.dtype}",
+        do="Graphs are counted from 0.",
     )
     tail, head = batch[edge_index]
     require(bool((tail == head).all()), "Expected every edge to lie inside one graph of `batch`", got="one between two")
-    return batch
+    graphs: Tensor = batch.long()
+    return graphs
 
 
 class ModelWithArguments(torch.nn.Module):
@@ -135,29 +144,32 @@ def _first(batch: Tensor) -> Tensor:
     return torch.searchsorted(batch, torch.arange(int(batch[-1]) + 1, device=batch.device))
 
 
-def keys_of(index: int | Tensor | None, outputs: int) -> list[Key]:
+def keys_of(index: Any, outputs: int) -> list[Key]:
     """The rows of the model's output to explain, as torch would index them: ids, a mask, or all."""
     if index is None:
         return list(range(outputs))
+    expected, got = f"Expected `index` to choose among the model's {outputs} outputs", repr(index)[:80]
+    require(not isinstance(index, bool), expected, got=got)
     try:
-        keys: list[Key] = torch.arange(outputs)[index.cpu() if isinstance(index, Tensor) else index].view(-1).tolist()
-    except (IndexError, TypeError) as error:
-        got = index.tolist() if isinstance(index, Tensor) else index
-        raise CF2Error(
-            f"Expected `index` to choose among the model's {outputs} outputs", got=f"{got!r} ({error})"
-        ) from error
+        index = index if isinstance(index, int | slice) else torch.as_tensor(index).detach().cpu()
+        if isinstance(index, Tensor) and index.dtype == torch.uint8:
+            index = index.bool()  # as torch reads it, with a warning
+        keys: list[Key] = torch.arange(outputs)[index].view(-1).tolist()
+    except Exception as error:  # torch has several for what is no index
+        raise CF2Error(expected, got=f"{got} ({error})") from error
     require(len(keys) > 0, "Expected `index` to choose at least one output of the model", got="none")
     return keys
 
 
-def classes_of(target: Tensor, keys: Sequence[Key], outputs: int) -> tuple[tuple[Key, int], ...]:
+def classes_of(target: Any, keys: Sequence[Key], outputs: int) -> tuple[tuple[Key, int], ...]:
     """The class to explain of each key; `target` has one for every output of the model."""
-    flat = torch.as_tensor(target).detach().cpu().reshape(-1)
-    require(
-        flat.numel() == outputs,
-        f"Expected `target` to hold one class for each of the model's {outputs} outputs",
-        got=f"shape {tuple(torch.as_tensor(target).shape)}",
-    )
+    expected = f"Expected `target` to hold one class for each of the model's {outputs} outputs"
+    try:
+        given = torch.as_tensor(target).detach().cpu()
+        flat = given.reshape(-1).double()
+    except Exception as error:  # of what is no number, or a tensor without values
+        raise CF2Error(expected, got=f"an object of type {type(target).__name__}") from error
+    require(flat.numel() == outputs, expected, got=f"shape {tuple(given.shape)}")
     chosen = flat[torch.tensor(keys)]
     require(
         bool((chosen == chosen.long()).all()) and bool((chosen >= 0).all()),

@@ -8,7 +8,7 @@ itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,14 +18,15 @@ from torch import Tensor
 from torch_geometric.explain import ExplainerAlgorithm
 from torch_geometric.explain.config import ExplanationType, ModelMode, ModelReturnType, ModelTaskLevel
 
-from cf2.errors import CF2Error
+from cf2.errors import CF2Error, require
 from cf2.methods import registry
+from cf2.methods.needs import check_needs
 from cf2.pyg.arguments import arrange, classes_of, keys_of
 from cf2.pyg.masks import Layout, VerifiedExplanation, fill, units_for
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.session import GROUP, Request, Session, check_names, complete
-from cf2.spec import Masking, Output, Spec
+from cf2.spec import Key, Masking, Output, Spec
 from cf2.verify.criterion import PredictedClass
 
 _OUTPUTS: dict[ModelReturnType, Output] = {
@@ -83,8 +84,10 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         **settings: Any,
     ) -> None:
         super().__init__()
-        self.method, self.soft, self.trained = registry.get(method), soft, trained
+        require(isinstance(soft, bool), "Expected `soft` to be True or False", got=repr(soft)[:80])
         self.spec = Spec(method=method, seed=seed, directed=directed, masking=masking, search=search, settings=settings)
+        self.method, self.soft = registry.get(method), soft
+        self.trained = check_needs(self.method, trained)
         check_names(self.spec, ["soft", "seed", "directed", "masking", "trained", "search"])
         complete(replace(self.spec, units=self.method.units or self.spec.units))  # so that bad values are refused now
 
@@ -118,16 +121,26 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         **kwargs: Any,
     ) -> VerifiedExplanation:
         """Explain the outputs `index` of the model (all, if None), each on its own."""
-        if isinstance(x, dict) or isinstance(edge_index, dict):
-            raise CF2Error("Expected a homogeneous graph", got="a heterogeneous one, a dictionary of tensors")
+        require(
+            not isinstance(x, dict) and not isinstance(edge_index, dict),
+            "Expected a homogeneous graph",
+            got="a heterogeneous one, a dictionary of tensors",
+        )
+        require(
+            hasattr(self, "_model_config"),
+            "Expected an algorithm that an Explainer uses",
+            got="one by itself",
+            do=f"Make an Explainer(model, algorithm={type(self).__name__}(…), …) and call that.",
+        )
         level, own = self.model_config.task_level.value, self.explainer_config.explanation_type == ExplanationType.model
         bound, targets = arrange(model, x, edge_index, kwargs, level=level, directed=self.spec.directed)
         keys = keys_of(index, len(targets))
+        classes = classes_of(target, keys, len(targets))
         spec = replace(
             self.spec,
             units=units_for(self.explainer_config),
             output=_OUTPUTS[self.model_config.return_type],
-            target=classes_of(target, keys, len(targets)),
+            target=None if own else classes,
         )
         found: list[Explanation] = []
         request = Request(bound, targets, spec, self.trained)
@@ -135,22 +148,22 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
             for start in range(0, len(keys), GROUP):
                 part = session.explain(keys[start : start + GROUP])
                 if own:
-                    _check_own(part)
+                    _check_own(part, dict(classes))
                 found += part
         layout = Layout(spec.units, edge_index.size(1), self.soft)
         made = Explanations(tuple(found), request.context())
         return fill(VerifiedExplanation(x=x, edge_index=edge_index), made, layout)
 
 
-def _check_own(found: Sequence[Explanation]) -> None:
+def _check_own(found: Sequence[Explanation], classes: Mapping[Key, int]) -> None:
     """Refuse predictions of the whole batch that the model does not give for a node or graph by itself."""
-    criterion = PredictedClass(torch.tensor([e.prediction for e in found]))
+    criterion = PredictedClass(torch.tensor([classes[e.key] for e in found]))
     margin = criterion.margin(torch.from_numpy(np.stack([e.probabilities for e in found])))
     for e, by in zip(found, margin.tolist()):
         if by < -_SAME:
             raise CF2Error(
-                f"Expected the model to predict class {e.prediction} for {e.task} {e.key} by itself as well",
-                got=f"class {int(e.probabilities.argmax())}",
+                f"Expected the model to predict class {classes[e.key]} for {e.task} {e.key} by itself as well",
+                got=f"class {e.prediction}",
                 do="Is `return_type` right? Does the output of one graph depend on the others in the batch?",
             )
 

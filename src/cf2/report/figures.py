@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from cf2.errors import require
+from cf2.errors import CF2Error, require
 from cf2.report.charts import shorten
 from cf2.report.scene import EXPLANATION, OKABE_ITO, TARGET, TRUTH, Scene, is_molecule, scene
 from cf2.report.sentences import class_name, class_names, describe_prediction, round_probability, verdict_sentences
 from cf2.results.explanation import Explanation
 
+LARGEST = 200  # inches; a picture of more than 2¹⁶ points is not drawn
 GREY, NODE = "#b3b8c0", "#9aa1ac"
 
 
@@ -32,7 +33,7 @@ def plot(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    require(len(size) == 2 and min(size) > 0, "Expected `size` to be a width and a height in inches", got=repr(size))
+    _check(context, size)
     context = context or {}
     figure = Figure(figsize=size, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
@@ -41,7 +42,7 @@ def plot(
         _probabilities(right, e, context)
     else:
         left = figure.subplots()
-    shown = scene(e, context)
+    shown = _scene(e, context)
     if not (is_molecule(context) and _molecule(left, shown)):
         draw(left, shown)
     _legend(left, shown)
@@ -53,6 +54,32 @@ def plot(
         text = "\n".join(part for line in lines for part in textwrap.wrap(line, wide))
         figure.supxlabel(_escape(text), fontsize=9, x=0.01, ha="left")
     return figure
+
+
+def _check(context: Any, size: Any) -> None:
+    numbers = isinstance(size, list | tuple) and len(size) == 2 and all(isinstance(s, int | float) for s in size)
+    require(
+        numbers and all(1 <= side <= LARGEST for side in size),
+        f"Expected `size` to be a width and a height in inches, from 1 to {LARGEST}",
+        got=repr(size)[:80],
+    )
+    require(context is None or isinstance(context, Mapping), "Expected `context` to be a mapping", got=_kind(context))
+    names = (context or {}).get("class_names") or ()
+    good = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    require(good, "Expected `class_names` in `context` to be a list of names", got=repr(names)[:80])
+
+
+def _kind(value: object) -> str:
+    return f"an object of type {type(value).__name__}"
+
+
+def _scene(e: Explanation, context: Mapping[str, Any]) -> Scene:
+    try:
+        return scene(e, context)
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        got = f"{type(error).__name__}: {error}"
+        expected = "Expected `context` to hold the true edges as pairs by key in `truth`, and graphs by key in `graphs`"
+        raise CF2Error(expected, got=got) from error
 
 
 def draw(axes: Any, shown: Scene) -> None:

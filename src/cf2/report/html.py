@@ -9,7 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from cf2.errors import CF2Error, require, require_number
+from cf2.core.whole_files import check_place, write_bytes
+from cf2.errors import require, require_number
 from cf2.report import charts, svg
 from cf2.report.scene import OKABE_ITO, is_molecule, scene
 from cf2.report.sentences import (
@@ -47,11 +48,10 @@ def write_report(
     groups = _groups(found)
     require(bool(groups), "Expected at least one explanation to report", got="none")
     path = Path(path)
-    if path.is_dir():
-        raise CF2Error("Expected the path of a file to write", got=f"{str(path)!r}, a directory")
-    page = _environment().get_template("report.html").render(**_page(groups, pictures, rows, title))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    check_place(path)
+    partial = [given.context["partial"] for given in found if "partial" in given.context]
+    page = _environment().get_template("report.html").render(**_page(groups, pictures, rows, title), partial=partial)
+    write_bytes(path, page.encode())
     return path
 
 

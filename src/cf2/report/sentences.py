@@ -17,6 +17,7 @@ STATUS = {
     "impossible": "impossible",
     "not found": "not found",
     "unverified": "not searched",
+    "not predicted": "not predicted",
     "empty": "nothing to mask",
     "refused": "too large",
 }
@@ -143,6 +144,8 @@ def verdict_sentences(e: Explanation, names: Sequence[str] | None = None) -> lis
         return [Sentence("bad", "Refused", e.note)]
     if e.status == "empty":
         return [Sentence("plain", "Nothing to mask", e.note or "there is nothing to remove.")]
+    if e.status == "not predicted":
+        return [Sentence("plain", "Nothing to explain", e.note)]
     found = [_sufficient(e, names), _necessary(e, names), *_smallest(e)]
     status = _status(e)
     return [*found, status] if status else found
@@ -163,7 +166,7 @@ def _sufficient(e: Explanation, names: Sequence[str] | None) -> Sentence:
     said = describe_output(e.probabilities_only, names)
     if e.sufficient:
         return Sentence("good", "Sufficient", f"with {alone} the model still says {said}.")
-    expected = class_name(e.prediction, names)
+    expected = class_name(e.prediction if e.question == "counterfactual" else e.explained, names)
     tone: Tone = "plain" if e.question == "counterfactual" else "bad"
     return Sentence(tone, "Not sufficient", f"with {alone} the model says {said} instead of {expected}.")
 
@@ -174,6 +177,8 @@ def _necessary(e: Explanation, names: Sequence[str] | None) -> Sentence:
     if e.necessary:
         return Sentence("good", "Necessary", f"{start} the model says {said}.")
     tone: Tone = "plain" if e.question == "factual" else "bad"
+    if e.question == "counterfactual" and e.target is not None:
+        return Sentence(tone, "Not enough", f"{start} the model says {said}, and not {class_name(e.target, names)}.")
     return Sentence(tone, "Not necessary", f"{start} the model still says {said}.")
 
 

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cf2.errors import require
+from cf2.core.units import KINDS
+from cf2.errors import CF2Error, require, unknown_name
 from cf2.spec import Key
 
 if TYPE_CHECKING:
     import networkx
+
+
+# The verdicts that a set must have to be called found, by question.
+VERDICTS = {"why": ("sufficient", "necessary"), "factual": ("sufficient",), "counterfactual": ("necessary",)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +75,7 @@ class Explanation:
     task : str
         What was explained: ``"node"`` or ``"graph"``.
     prediction : int
-        The class that is explained.
+        The class that the model gives.
     units, scores, selected : UnitTable, ndarray [units], ndarray of bool [units]
         What there was to choose from, how important the method holds each unit, and what it chose.
     probabilities, probabilities_only, probabilities_without : ndarray, shape [classes]
@@ -82,8 +87,9 @@ class Explanation:
     status : str
         ``found``: the set passes every test of the question; ``impossible``: proved that none does; ``not found``:
         none within the budget, the best known set is given; ``unverified``: the method does not look for a
-        passing set, the verdicts are still true; ``empty``: there is nothing to choose from; ``refused``: there
-        are more units than `max_units`, and none are kept here.
+        passing set, the verdicts are still true; ``not predicted``: the model does not give the `target`, so that
+        there is nothing to explain; ``empty``: there is nothing to choose from; ``refused``: there are more units
+        than `max_units`, and none are kept here.
     note : str
         What a reader should know beside the status.
     question : str
@@ -96,6 +102,8 @@ class Explanation:
         Whether an edge and its reverse are two units.
     label : int or None
         The true class, where it is known.
+    target : int or None
+        The class that was asked about, where one was.
     """
 
     key: Key
@@ -121,6 +129,7 @@ class Explanation:
     seconds: float = 0.0
     directed: bool = False
     label: int | None = None
+    target: int | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -128,6 +137,15 @@ class Explanation:
             f"Expected {len(self.units)} scores and selections, one per unit",
             got=f"{len(self.scores)} and {len(self.selected)}",
         )
+        if self.status == "found":
+            failed = [name for name in VERDICTS.get(self.question, ()) if not getattr(self, name)]
+            got = f"one that is not {' or '.join(failed)}"
+            require(not failed, "Expected `found` only of a set that passes its tests", got=got)
+
+    @property
+    def explained(self) -> int:
+        """The class that is explained: the `target` where one was asked about, or the prediction."""
+        return self.prediction if self.target is None else self.target
 
     @property
     def size(self) -> int:
@@ -140,7 +158,9 @@ class Explanation:
         return len(self.units)
 
     def chosen(self, kind: str) -> np.ndarray:
-        """The ids [n, 2] of the chosen units of a kind, such as ``"edges"``."""
+        """The ids [n, 2] of the chosen units of a kind, such as ``"edges"``; none if it has no units of that kind."""
+        if not isinstance(kind, str) or kind not in {*self.units.names, *KINDS}:
+            raise unknown_name("a kind of unit", kind, {*KINDS, *self.units.names})
         rows = self.units.where(kind)
         ids: np.ndarray = self.units.ids[rows[self.selected[rows]]]
         return ids
@@ -181,8 +201,8 @@ class Explanation:
         """
         rows = self.units.where("edges")
         values, units = (self.scores if soft else self.selected.astype(np.float32))[rows], self.units.ids[rows]
-        tail, head = np.asarray(edge_index)
-        if not len(values):
+        tail, head = _ends(edge_index)
+        if not len(values) or not len(tail):
             return np.zeros(len(tail), dtype=np.float32)
         high = max(int(units.max()), int(tail.max()), int(head.max())) + 1
         low_end, high_end = (tail, head) if self.directed else (np.minimum(tail, head), np.maximum(tail, head))
@@ -246,6 +266,19 @@ class Explanation:
         from cf2.report.html import explanation_html
 
         return explanation_html(self)
+
+
+def _ends(edge_index: Any) -> np.ndarray:
+    """The user's `edge_index` as an array of whole numbers [2, edges]."""
+    expected = "Expected `edge_index` to hold whole numbers of shape [2, edges]"
+    try:
+        ends = np.asarray(edge_index.detach().cpu() if hasattr(edge_index, "detach") else edge_index)
+    except Exception as error:  # of a ragged list, or a tensor that is sparse or has no values
+        raise CF2Error(expected, got=f"an object of type {type(edge_index).__name__}") from error
+    ends = ends.astype(np.int64) if not ends.size else ends
+    good = ends.ndim == 2 and len(ends) == 2 and ends.dtype.kind in "iu"
+    require(good, expected, got=f"shape {ends.shape} and dtype {ends.dtype}")
+    return ends.astype(np.int64)
 
 
 def same_results(one: Sequence[Explanation], other: Sequence[Explanation]) -> bool:

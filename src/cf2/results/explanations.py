@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -13,6 +15,10 @@ from cf2.spec import Key
 
 if TYPE_CHECKING:
     import pandas
+
+
+class _NoSuchIndex(CF2Error, IndexError):
+    """Also an IndexError, as loops and other code expect it of a sequence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +43,28 @@ class Explanations(Sequence[Explanation]):
     @overload
     def __getitem__(self, index: slice) -> Explanations: ...
     def __getitem__(self, index: int | slice) -> Explanation | Explanations:
-        if isinstance(index, slice):
+        if not isinstance(index, slice):
+            return self.items[self._place(index)]
+        try:
             return replace(self, items=self.items[index])
-        return self.items[index]
+        except (TypeError, ValueError) as error:
+            raise CF2Error("Expected a slice of whole numbers", got=repr(index)) from error
+
+    def _place(self, index: Any) -> int:
+        try:
+            place = operator.index(index)
+        except (TypeError, RuntimeError) as error:
+            cure = "at(key) finds the explanation of a node or graph, only(test) those that pass a test."
+            raise CF2Error("Expected an index or a slice", got=repr(index)[:80], do=cure) from error
+        if not -len(self) <= place < len(self):
+            raise _NoSuchIndex(f"Expected an index below {len(self)}", got=place)
+        return place
 
     def __iter__(self) -> Iterator[Explanation]:
         return iter(self.items)
 
     def __add__(self, other: Explanations) -> Explanations:
+        require(isinstance(other, Explanations), "Expected Explanations to add", got=type(other).__name__)
         return replace(self, items=self.items + other.items)
 
     def __repr__(self) -> str:
@@ -55,13 +75,19 @@ class Explanations(Sequence[Explanation]):
 
     def at(self, key: Key) -> Explanation:
         """The explanation of a key: a node's id, or a graph's position."""
+        try:
+            wanted = tuple(key) if isinstance(key, list | tuple) else operator.index(key)
+        except Exception:  # of what is no key
+            wanted = None
         for e in self.items:
-            if e.key == key:
+            if e.key == wanted:
                 return e
-        raise CF2Error(f"Expected the key of one of {len(self)} explanations", got=repr(key))
+        some = ", ".join(str(e.key) for e in self.items[:8]) + (", …" if len(self) > 8 else "")
+        raise CF2Error(f"Expected the key of one of {len(self)} explanations ({some})", got=repr(key)[:80])
 
     def only(self, test: Callable[[Explanation], bool]) -> Explanations:
         """Those that pass a test, with the same context."""
+        require(callable(test), "Expected a function that is given each explanation", got=repr(test)[:80])
         return replace(self, items=tuple(e for e in self.items if test(e)))
 
     def summary(self) -> dict[str, Any]:
@@ -96,14 +122,15 @@ class Explanations(Sequence[Explanation]):
         """Write a `.parquet` or `.json` file that `cf2.load` reads back exactly."""
         from cf2.results import files
 
-        return files.save(self, path)
+        return files.save(self, _path(path))
 
     def plot(
         self, index: int = 0, *, words: bool = True, probabilities: bool = True, size: tuple[float, float] = (9.0, 4.8)
     ) -> Any:
         """Draw one of them; the other parameters are those of `Explanation.plot`."""
-        require(-len(self) <= index < len(self), f"Expected an index below {len(self)}", got=index)
-        return self.items[index].plot(context=self.context, words=words, probabilities=probabilities, size=size)
+        return self.items[self._place(index)].plot(
+            context=self.context, words=words, probabilities=probabilities, size=size
+        )
 
     def report(self, path: str | Path, *, pictures: int = 60, rows: int = 20_000, title: str = "") -> Path:
         """Write one self-contained HTML page about all of them.
@@ -124,9 +151,15 @@ class Explanations(Sequence[Explanation]):
         """
         from cf2.report.html import write_report
 
-        return write_report([self], path, pictures=pictures, rows=rows, title=title)
+        require(isinstance(title, str), "Expected `title` to be text", got=repr(title)[:80])
+        return write_report([self], _path(path), pictures=pictures, rows=rows, title=title)
 
     def _repr_html_(self) -> str:
         from cf2.report.html import explanations_html
 
         return explanations_html(self)
+
+
+def _path(given: Any) -> Path:
+    require(isinstance(given, str | PathLike), "Expected the path of a file to write", got=repr(given)[:80])
+    return Path(given)

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from cf2.errors import CF2Error, require
+from cf2.core.whole_files import write_with
+from cf2.errors import CF2Error, require, require_file
 from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.explanations import Explanations
+from cf2.results.limits import MOST_FILE, MOST_JSON, check_columns, check_digest, check_size, checked, digest
 from cf2.spec import Key
 
 FORMAT = 2
@@ -35,12 +37,17 @@ def save(found: Explanations, path: str | Path) -> Path:
     path = Path(path)
     require(path.parent.is_dir(), "Expected a directory to save in", got=f"{str(path.parent)!r}, which is not there")
     require(path.suffix in (".parquet", ".json"), "Expected a path that ends in .parquet or .json", got=repr(str(path)))
+    write_with(path, lambda partial: write(found, partial), make=False)
+    return path
+
+
+def write(found: Explanations, path: Path) -> None:
+    """Write the file itself, at once under its name."""
     if path.suffix == ".parquet":
         _write_parquet(found, path)
     else:
-        text = json.dumps({"format": FORMAT, "context": found.context, "explanations": [to_dict(e) for e in found]})
-        path.write_text(text, encoding="utf-8")
-    return path
+        body = {"format": FORMAT, "context": found.context, "explanations": [to_dict(e) for e in found]}
+        path.write_text(json.dumps({**body, "digest": digest(body, {})}), encoding="utf-8")
 
 
 def load(path: str | Path) -> Explanations:
@@ -49,16 +56,17 @@ def load(path: str | Path) -> Explanations:
     Parameters
     ----------
     path : str or Path
-        A `.parquet` or `.json` file. Reading it runs no code.
+        A `.parquet` or `.json` file. Reading it runs no code, and one that claims absurd sizes is refused.
 
     Returns
     -------
     Explanations
     """
     path = Path(path)
-    require(path.is_file(), "Expected a file of explanations", got=f"{str(path)!r}, which is not there")
+    as_json = path.suffix == ".json"
+    require_file(path, "a file of explanations", most=MOST_JSON if as_json else MOST_FILE)
     try:
-        return _read_json(path) if path.suffix == ".json" else _read_parquet(path)
+        return _read_json(path) if as_json else _read_parquet(path)
     except CF2Error:
         raise
     except Exception as error:
@@ -91,7 +99,7 @@ def _explanation(row: dict[str, Any]) -> Explanation:
     """The inverse of `_row`."""
     names, kind, ids = (row.pop(name) for name in COLUMNS)
     key = row.pop("key")
-    return Explanation(key=as_key(key), units=UnitTable(tuple(names), kind, ids), **row)
+    return checked(Explanation(key=as_key(key), units=UnitTable(tuple(names), kind, ids), **row))
 
 
 def as_key(value: Any) -> Key:
@@ -115,6 +123,7 @@ def from_dict(row: dict[str, Any]) -> Explanation:
 def _read_json(path: Path) -> Explanations:
     stored = json.loads(path.read_text(encoding="utf-8"))
     _check_format(stored, path)
+    check_digest(stored.pop("digest", None), digest(stored, {}), str(path))
     return Explanations(tuple(from_dict(row) for row in stored["explanations"]), stored["context"])
 
 
@@ -127,15 +136,15 @@ def _write_parquet(found: Explanations, path: Path) -> None:
 
     rows = [_row(e) for e in found]
     types = _types(any(isinstance(e.key, tuple) for e in found))
-    columns = []
-    for name, kind in types.items():
-        values = [row[name] for row in rows]
-        if name in ARRAYS:
-            columns.append(_lists(values, *ARRAYS[name], kind))
-        else:
-            plain = [json.dumps(value) for value in values] if name == "settings" else values
-            columns.append(pa.array(plain, type=kind))
-    meta = {b"cf2": json.dumps({"format": FORMAT, "context": found.context}).encode()}
+    values: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in types}
+    values |= {name: [value.astype(kind) for value in values[name]] for name, (kind, _) in ARRAYS.items()}
+    values["settings"] = [json.dumps(value) for value in values["settings"]]
+    columns = [
+        _lists(values[name], *ARRAYS[name], kind) if name in ARRAYS else pa.array(values[name], type=kind)
+        for name, kind in types.items()
+    ]
+    about = {"format": FORMAT, "context": found.context}
+    meta = {b"cf2": json.dumps({**about, "digest": digest(about, values)}).encode()}
     schema = pa.schema(list(types.items()), metadata=meta)
     pq.write_table(pa.Table.from_arrays(columns, schema=schema), path, compression="zstd")
 
@@ -143,13 +152,17 @@ def _write_parquet(found: Explanations, path: Path) -> None:
 def _read_parquet(path: Path) -> Explanations:
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path)
-    stored = json.loads((table.schema.metadata or {})[b"cf2"])
-    _check_format(stored, path)
+    check_size(path)
+    with pq.ParquetFile(path) as file:
+        stored = json.loads((file.schema_arrow.metadata or {})[b"cf2"])
+        _check_format(stored, path)
+        check_columns(file.schema_arrow, [_types(tuples) for tuples in (False, True)], path)
+        table = file.read()
     columns: dict[str, Any] = {}
     for name in _types(False):
         column = table.column(name).combine_chunks()
         columns[name] = _arrays(column, *ARRAYS[name]) if name in ARRAYS else column.to_pylist()
+    check_digest(stored.pop("digest", None), digest(stored, columns), str(path))
     columns["settings"] = [json.loads(value) for value in columns["settings"]]
     rows = (dict(zip(columns, row)) for row in zip(*columns.values()))
     return Explanations(tuple(_explanation(row) for row in rows), stored["context"])
@@ -173,9 +186,12 @@ def _lists(values: list[np.ndarray], dtype: type, shape: tuple[int, ...], kind: 
 def _arrays(column: Any, dtype: type, shape: tuple[int, ...]) -> list[np.ndarray]:
     pointer = column.offsets.to_numpy()
     inner = column.values
+    whole = not column.null_count and not inner.null_count
     if shape == PAIRS:
+        whole = whole and bool((np.diff(inner.offsets.to_numpy()) == 2).all())
         inner = inner.values
         pointer = pointer * 2
+    require(whole and not inner.null_count, "Expected lists of numbers", got="some without a value")
     flat = inner.to_numpy(zero_copy_only=False).astype(dtype)
     return [flat[start:end].reshape(shape).copy() for start, end in pairwise(pointer)]
 
@@ -184,7 +200,7 @@ def _types(tuples: bool) -> dict[str, Any]:
     """The type of every column, in the order of the fields."""
     import pyarrow as pa
 
-    known = dict.fromkeys(("prediction", "label", "seed", "evaluations"), pa.int64())
+    known = dict.fromkeys(("prediction", "label", "target", "seed", "evaluations"), pa.int64())
     known |= dict.fromkeys(("task", "status", "note", "question", "method", "settings"), pa.string())
     known |= dict.fromkeys(("sufficient", "necessary", "minimal", "optimal", "directed"), pa.bool_())
     known |= {"seconds": pa.float64(), "key": pa.list_(pa.int64()) if tuples else pa.int64()}

@@ -91,7 +91,7 @@ class Fidelity(NamedTuple):
 def fidelity(found: Sequence[Explanation]) -> Fidelity:
     """fid₊ = mean P(ŷ|G) - P(ŷ|G without E), high is good; fid₋ = mean P(ŷ|G) - P(ŷ|E alone), low is good."""
     whole, only, without = (
-        np.array([getattr(e, name)[e.prediction] for e in _some(found)], dtype=float)
+        np.array([getattr(e, name)[e.explained] for e in _some(found)], dtype=float)
         for name in ("probabilities", "probabilities_only", "probabilities_without")
     )
     return Fidelity(float((whole - without).mean()), float((whole - only).mean()))

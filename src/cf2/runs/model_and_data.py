@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +43,7 @@ class ModelAndData:
     keys_to_explain: Callable[[], list[Key]] | None = None
     keys_to_train_on: Callable[[], list[Key]] | None = None
     _targets: dict[tuple[str, bool | None], Targets] = field(default_factory=dict, repr=False)
+    _fingerprints: dict[str, str] = field(default_factory=dict, init=False, repr=False)
 
     def targets(self, spec: Spec = Spec()) -> Targets:
         """What can be explained; checked and indexed once."""
@@ -52,6 +55,14 @@ class ModelAndData:
                 made = NodeTargets(Graph(self.graphs[0], directed=spec.directed), getattr(self.graphs[0], "y", None))
             self._targets[level, spec.directed] = made
         return self._targets[level, spec.directed]
+
+    def fingerprints(self) -> dict[str, str]:
+        """Digests of the data, and of the model: its layers as it prints them, and its weights; made once."""
+        if not self._fingerprints:
+            layers = re.sub(r" at 0x[0-9a-f]+", "", f"{type(self.model).__qualname__} {self.model!r}")
+            self._fingerprints["data"] = _fingerprint(self.level, (graph.to_dict() for graph in self.graphs))
+            self._fingerprints["model"] = _fingerprint(layers, [self.model.state_dict()])
+        return dict(self._fingerprints)
 
     def __len__(self) -> int:
         """How many keys there are: nodes, or graphs."""
@@ -83,18 +94,27 @@ class ModelAndData:
             return self.true_edges(keys)
         return train(self.request([], spec), self._training_keys(spec, keys)) if needs == "training" else None
 
+    def check_needs(self, spec: Spec, keys: Sequence[Key]) -> None:
+        """Refuse a method that could not be given what it needs, without making that."""
+        needs = registry.get(spec.method).needs
+        if needs == "truth":
+            self.true_edges(keys)
+        elif needs == "training":
+            self._training_keys(spec, keys)
+
     def _training_keys(self, spec: Spec, keys: Sequence[Key]) -> list[Key]:
         own = spec.level in ("auto", self.level)
         if own and self.keys_to_train_on is not None:
-            return self.keys_to_train_on()[:FITTED_ON]
-        explained, masked = set(keys), self._masked("train_mask") if own else []
-        others = [key for key in masked or range(len(self.targets(spec))) if key not in explained]
-        if not others:
-            raise CF2Error(
-                "Expected instances to train the method on beside those that are explained",
-                got="none",
-                do="Explain fewer, so that some are left.",
-            )
+            others = self.keys_to_train_on()
+        else:
+            explained, masked = set(keys), self._masked("train_mask") if own else []
+            others = [key for key in masked or range(len(self.targets(spec))) if key not in explained]
+        require(
+            len(others) > 0,
+            "Expected instances to train the method on beside those that are explained",
+            got="none",
+            do="Explain fewer, so that some are left.",
+        )
         return others[:FITTED_ON]
 
     def true_edges(self, keys: Sequence[Key]) -> dict[Key, np.ndarray]:
@@ -132,3 +152,19 @@ class ModelAndData:
         mask = self.truth(key)
         pairs: list[list[int]] | None = None if mask is None else self._graph(key).edge_index[:, mask].t().tolist()
         return pairs
+
+
+def _fingerprint(name: str, parts: Iterable[Mapping[str, Any]]) -> str:
+    """A short SHA-256 over values by name: tensors by their type, shape and bytes, plain values as they print."""
+    made = hashlib.sha256(name.encode())
+    for part in parts:
+        for key in sorted(part):
+            value = part[key]
+            if isinstance(value, Tensor) and not nn.parameter.is_lazy(value):
+                plain = value.detach().cpu()
+                plain = (plain if plain.layout == torch.strided else plain.to_dense()).contiguous()
+                made.update(f"\0{key} {plain.dtype} {tuple(plain.shape)} ".encode())
+                made.update(plain.reshape(-1).view(torch.uint8).numpy().data if plain.numel() else b"")
+            elif value is None or isinstance(value, bool | int | float | str):
+                made.update(f"\0{key} {value!r}".encode())
+    return made.hexdigest()[:32]

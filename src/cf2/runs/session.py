@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -9,39 +10,42 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from cf2.core.graph import Instance
-from cf2.core.packing import pack
+from cf2.core.outputs import check_labels
+from cf2.core.packing import chunks, pack
 from cf2.core.predictor import Findings, Predictor
-from cf2.core.receptive_field import Reach, ReceptiveField
+from cf2.core.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.core.targets import Targets
 from cf2.core.units import InstanceUnits, unit_kinds, units_of
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.methods import registry
 from cf2.methods.contract import Method, Problem, Ranking, search_from, settings_dict
-from cf2.methods.reduction import NOTE, REFUSAL, reduced
+from cf2.methods.reduction import reduced
 from cf2.methods.trained import Trained
-from cf2.results.explanation import Explanation, UnitTable
+from cf2.results.explanation import Explanation
+from cf2.runs.verified import explanations
 from cf2.spec import Key, Spec
 from cf2.verify.criterion import criterion_for
 from cf2.verify.question import QUESTIONS
 from cf2.verify.search import Choice, Search
-from cf2.verify.verdict import RUNS, Verdict, judge
+from cf2.verify.verdict import judge
 
 Progress = Callable[[int], None]
 
 
 class Chunk(NamedTuple):
-    """Keys that are explained by one call, whatever runs them, and their number in the run."""
+    """Keys that are packed together, whatever runs them, and their number in the run; some may be done already."""
 
     number: int
     keys: list[Key]
+    done: frozenset[Key] = frozenset()
 
 
 GROUP = 256  # keys that are cut at once, so that memory is bounded and the packs are the same on every engine
 FIRST = 64  # keys by which a model is measured
-NOTHING = "The receptive field has no unit that can be removed: the prediction rests on the rest of the input."
-UNCONFIRMED = "The search ended with a set that the final check does not confirm."
+PART = 8_000  # units of one part: some seconds of work
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +121,7 @@ class Session:
         self.settings, self.search = request.settings()
         self.kinds = unit_kinds(self.spec.units)
         known = request.measured
+        self._labels_checked = known is not None
         self.predictor = Predictor(
             request.model,
             request.targets.level,
@@ -162,13 +167,25 @@ class Session:
     def _known(self, keys: Sequence[Key]) -> list[tuple[Instance, InstanceUnits]]:
         return [(instance, units_of(instance, self.kinds)) for instance in self.field.instances(keys)]
 
-    def _all_problems(self, keys: Sequence[Key]) -> Iterator[Problem]:
-        """The same with what is too large, each a problem of its own, after the others."""
+    def _all_problems(
+        self, keys: Sequence[Key], done: frozenset[Key] = frozenset(), most: int | None = None
+    ) -> Iterator[Problem]:
+        """The same with what is too large, each a problem of its own, after the others.
+
+        The packs are those of all keys, of at most `most` units each; a pack of which everything is `done` is left out.
+        """
         known = self._known(keys)
-        large = [self._is_too_large(table) for _, table in known]
-        yield from self._packed([one for one, out in zip(known, large) if not out])
-        for one, out in zip(known, large):
-            if out:
+        large = [one for one in known if self._is_too_large(one[1])]
+        small = [one for one in known if not self._is_too_large(one[1])]
+        at = 0
+        for instances in instance_chunks(self.predictor, [instance for instance, _ in small]):
+            fitting, at = small[at : at + len(instances)], at + len(instances)
+            parts = [fitting[part] for part in chunks([table.count for _, table in fitting], most or sys.maxsize)]
+            for part in parts:
+                if not done.issuperset(instance.key for instance, _ in part):
+                    yield from self._packed(part)
+        for one in large:
+            if one[0].key not in done:
                 yield from self._packed([one])
 
     def _packed(self, known: Sequence[tuple[Instance, InstanceUnits]]) -> Iterator[Problem]:
@@ -182,19 +199,33 @@ class Session:
             return pack(part, tables=[table_of(instance) for instance in part], takes=takes)
 
         for instances, packed, P in self.field.packed([instance for instance, _ in known], make):
+            self._check_labels(instances)
             problem = Problem(
                 self.predictor,
                 instances,
                 [table_of(instance) for instance in instances],
                 packed.to(self.predictor.device),
                 P,
-                criterion_for(P, [instance.key for instance in instances], self.spec.target),
+                criterion_for(
+                    P,
+                    [instance.key for instance in instances],
+                    self.spec.target,
+                    wanted=self.spec.question == "counterfactual",
+                ),
                 QUESTIONS[self.spec.question],
                 self.spec.seed,
                 self.request.trained,
             )
             limit = self.spec.max_units
             yield problem if limit is None or self.spec.reduce is None else reduced(problem, limit)
+
+    def _check_labels(self, instances: Sequence[Instance]) -> None:
+        """Once per request: are the model's outputs classes, by what the data says is true?"""
+        findings = self.predictor.findings
+        if self._labels_checked or self.spec.output != "auto" or findings is None:
+            return
+        check_labels(self.request.targets.truth([instance.key for instance in instances]), findings.columns)
+        self._labels_checked = True
 
     def _is_too_large(self, table: InstanceUnits) -> bool:
         return self.spec.max_units is not None and self.spec.reduce is None and table.count > self.spec.max_units
@@ -207,84 +238,54 @@ class Session:
         for start in range(0, len(keys), GROUP):
             group = keys[start : start + GROUP]
             made: list[Explanation] = []
-            started = time.perf_counter()
-            for problem in self._all_problems(group):
-                made += self._explain(problem, started)
-                started = time.perf_counter()
+            for part in self._explained(self._all_problems(group)):
+                made += part
                 if progress is not None:
-                    progress(problem.num_instances)
+                    progress(len(part))
             if [e.key for e in made] != list(group):  # those that are too large came last
                 by_key = {e.key: e for e in made}
                 made = [by_key[key] for key in group]
             found += made
         return found
 
+    def parts(self, chunk: Chunk) -> Iterator[list[Explanation]]:
+        """Explanations of a chunk as they are made, some seconds of work at a time, in any order.
+
+        How the keys are packed does not depend on what is done already, so the results do not either.
+        """
+        for start in range(0, len(chunk.keys), GROUP):
+            yield from self._explained(self._all_problems(chunk.keys[start : start + GROUP], chunk.done, PART))
+
+    def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
+        started = time.perf_counter()
+        for problem in problems:
+            yield self._explain(problem, started)
+            started = time.perf_counter()
+
     def _explain(self, problem: Problem, started: float) -> list[Explanation]:
+        asked = problem.criterion.holds(problem.outputs)
+        if self._searches and bool(asked.any()) and not bool(asked.all()):
+            return self._explain_apart(problem, asked, started)
         refused = self._is_too_large(problem.tables[0])
-        skipped = refused or not problem.pack.units.count
+        skipped = refused or not problem.pack.units.count or (self._searches and not bool(asked.any()))
         ranking = _nothing(problem) if skipped else self.method.rank(problem, self.settings)
         if self.search is not None and not skipped:
             ranking = search_from(problem, ranking, self.search)
         selected = problem.pack.units.admissible(ranking.choice.selected)
-        verdict = judge(problem.predictor, problem.pack, problem.criterion, selected)
+        verdict = judge(problem.predictor, problem.pack, problem.criterion, selected, problem.outputs)
         ranking = replace(ranking, choice=replace(ranking.choice, selected=selected))
         seconds = (time.perf_counter() - started) / max(problem.num_instances, 1)
-        return list(self._explanations(problem, ranking, verdict, refused, seconds))
+        return list(explanations(self.request, self.settings, problem, ranking, verdict, refused, seconds))
 
-    def _explanations(
-        self, problem: Problem, ranking: Ranking, verdict: Verdict, refused: bool, seconds: float
-    ) -> Iterator[Explanation]:
-        """What was said and verified, as one frozen value per instance."""
-        choice, labels, settings = ranking.choice, self.request.labels or {}, settings_dict(self.settings)
-        scores = [part.cpu().float().numpy() for part in problem.pack.split(ranking.scores)]
-        selected = [part.cpu().numpy() for part in problem.pack.split(choice.selected)]
-        P, only, without = (part.cpu().numpy() for part in (problem.outputs, verdict.only, verdict.without))
-        confirmed = verdict.passes(problem.tests).tolist()
-        for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
-            status, note = self._status(choice, row, confirmed[row], table.count, refused)
-            units = UnitTable(table.names, table.kind.numpy().astype("int8"), table.ids.numpy())
-            kept = 0 if refused else len(scores[row])
-            found = status == "found"
-            yield Explanation(
-                key=instance.key,
-                task=self.request.targets.level,
-                prediction=int(problem.criterion.answers[row]),
-                units=UnitTable.none() if refused else units,
-                scores=scores[row][:kept],
-                selected=selected[row][:kept],
-                probabilities=P[row],
-                probabilities_only=only[row],
-                probabilities_without=without[row],
-                sufficient=bool(verdict.sufficient[row]),
-                necessary=bool(verdict.necessary[row]),
-                minimal=choice.minimal[row] if found and choice.minimal else None,
-                optimal=choice.optimal[row] if found and choice.optimal else None,
-                status=status,
-                note=note,
-                question=self.spec.question,
-                method=self.method.name,
-                settings=settings,
-                seed=self.spec.seed,
-                evaluations=int(choice.evaluations[row]) + RUNS,
-                seconds=seconds,
-                directed=instance.directed,
-                label=labels.get(instance.key),
-            )
+    @property
+    def _searches(self) -> bool:
+        return self.method.searches or self.search is not None
 
-    def _status(self, choice: Choice, row: int, confirmed: bool, units: int, refused: bool) -> tuple[str, str]:
-        """The status of an explanation, which comes from the final check, and what a reader should know beside it."""
-        limit = self.spec.max_units or 0
-        if refused:
-            return "refused", REFUSAL.format(units=units, limit=limit)
-        if not units:
-            return "empty", NOTHING
-        status = "unverified" if choice.status is None else choice.status[row]
-        notes = [choice.notes[row]] if choice.notes else []
-        if status == "found" and not confirmed:
-            status, notes = "not found", [UNCONFIRMED]
-        if self.spec.reduce is not None and limit and units > limit:
-            notes.insert(0, NOTE.format(limit=limit, units=units))
-        return status, " ".join(notes).strip()
+    def _explain_apart(self, problem: Problem, asked: Tensor, started: float) -> list[Explanation]:
+        """Search only where the model gives the answer that is asked about."""
+        parts = [rows.nonzero().flatten() for rows in (asked, ~asked)]
+        made = [e for rows in parts for e in self._explain(problem.take(rows), started)]
+        return [made[place] for place in torch.cat(parts).argsort().tolist()]
 
 
 def _nothing(problem: Problem) -> Ranking:

@@ -25,7 +25,10 @@ class Criterion(Protocol):
 
     @property
     def answers(self) -> Tensor:
-        """The answer of every instance [B], as a number to report."""
+        """The answer of every instance that is asked about [B], as a number to report."""
+
+    def said(self, outputs: Tensor) -> Tensor:
+        """What outputs say, as a number to report [R]."""
 
     def take(self, rows: Tensor) -> Criterion:
         """The criterion of some instances, which may repeat."""
@@ -58,8 +61,13 @@ def passes(criterion: Criterion, outputs: Tensor, same: bool, confidence: float 
     return good & ((margin if same else -margin) > confidence)
 
 
-def criterion_for(outputs: Tensor, keys: Sequence[Key], target: int | tuple[tuple[Key, int], ...] | None) -> Criterion:
-    """The criterion of instances, from what the model says of them [B, classes] and the classes that are asked for."""
+def criterion_for(
+    outputs: Tensor, keys: Sequence[Key], target: int | tuple[tuple[Key, int], ...] | None, *, wanted: bool = False
+) -> Criterion:
+    """The criterion of instances, from what the model says of them [B, classes] and the classes that are asked for.
+
+    The answer in question is the class itself, or, where the class is `wanted`, that the model does not give it yet.
+    """
     if target is None:
         return PredictedClass(outputs.argmax(1))
     by_key = dict.fromkeys(keys, target) if isinstance(target, int) else dict(target)
@@ -71,7 +79,7 @@ def criterion_for(outputs: Tensor, keys: Sequence[Key], target: int | tuple[tupl
         f"Expected `target` to hold classes from 0 to {outputs.size(1) - 1}",
         got=y.tolist(),
     )
-    return PredictedClass(y)
+    return NotYet(PredictedClass(y)) if wanted else PredictedClass(y)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +91,9 @@ class PredictedClass:
     @property
     def answers(self) -> Tensor:
         return self.y
+
+    def said(self, outputs: Tensor) -> Tensor:
+        return outputs.argmax(1)
 
     def take(self, rows: Tensor) -> PredictedClass:
         return PredictedClass(self.y[rows])
@@ -119,3 +130,39 @@ class PredictedClass:
 
     def _others(self, outputs: Tensor) -> Tensor:
         return outputs.scatter(1, self.y[:, None], 0.0).sum(1)
+
+
+@dataclass(frozen=True, eq=False)
+class NotYet:
+    """The model does not give the class that is wanted: what a counterfactual with a target has to change."""
+
+    wanted: PredictedClass
+
+    @property
+    def answers(self) -> Tensor:
+        return self.wanted.answers
+
+    def said(self, outputs: Tensor) -> Tensor:
+        return self.wanted.said(outputs)
+
+    def take(self, rows: Tensor) -> NotYet:
+        return NotYet(self.wanted.take(rows))
+
+    def holds(self, outputs: Tensor) -> Tensor:
+        return ~self.wanted.holds(outputs)
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        return -self.wanted.margin(outputs)
+
+    def slack(self, outputs: Tensor) -> Tensor:
+        return -self.wanted.slack(outputs)
+
+    def loss(self, outputs: Tensor) -> Tensor:
+        """-log (1 - P(c))."""
+        return -self.wanted._others(outputs).clamp(min=SMALLEST).log()
+
+    def odds(self, outputs: Tensor) -> Tensor:
+        return -self.wanted.odds(outputs)
+
+    def precise_loss(self, outputs: Tensor) -> Tensor:
+        return self.loss(outputs)

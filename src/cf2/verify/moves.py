@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cf2.verify.trials import Outcome, Trials, best_of, score
+from cf2.verify.trials import ALIKE, EQUAL, Outcome, Trials, best_of, score, top
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def repair(trials: Trials, sets: Tensor, start: Outcome, budget: Budget) -> tupl
         picked, outcome, unit = _move(trials, rows, current[rows], held, budget.drops, budget.adds)
         current[rows], passed[rows] = picked, outcome.passes
         tabu[rows, unit] = move + 5
-        nearer = (outcome.score > best[rows]) | outcome.passes
+        nearer = (outcome.score > best[rows] + EQUAL) | outcome.passes
         best[rows] = torch.where(nearer, outcome.score, best[rows])
         nearest[rows] = torch.where(nearer[:, None], picked, nearest[rows])
     return nearest, passed
@@ -220,7 +220,8 @@ def _move(
     """
     slack, slope = trials.slopes(rows, sets)
     sign = torch.where(sets, -1.0, 1.0)
-    guess = score(slack[:, None] + sign[..., None] * slope)
+    guess = score(slack[:, None].double() + sign[..., None] * slope)  # so precise that only slopes tell units apart
+    equal = ALIKE * slope.abs().sum(2).amax(1)
     allowed = trials.selectable[rows] & torch.where(sets, drops > 0, adds > 0)
     if trials.required is not None:
         allowed &= ~trials.required[rows]
@@ -229,7 +230,7 @@ def _move(
     chosen = []
     for kind, count in ((sets, drops), (~sets, adds)):
         if count:
-            chosen.append(guess.masked_fill(~kind, float("-inf")).topk(min(count, guess.size(1)), 1))
+            chosen.append(top(guess.masked_fill(~kind, float("-inf")), count, equal))
     value, unit = (torch.cat(column, 1) for column in zip(*chosen))
     owner, place = value.isfinite().nonzero(as_tuple=True)
     unit = unit[owner, place]

@@ -100,7 +100,8 @@ def twins(trials: Trials, row: int, count: int) -> Tensor:
         if node in targets or len(own) != 1 or -1 in own or len(ends) != 1 or governed[min(own)] != len(seen):
             continue
         unit = own.pop() - int(pack.units.ptr[row])
-        look = (ends.pop(), tuple(sorted(way for _, _, way in seen)), pack.x[node].cpu().numpy().tobytes())
+        features = pack.x[node].cpu().contiguous().view(torch.uint8).numpy().tobytes()
+        look = (ends.pop(), tuple(sorted(way for _, _, way in seen)), features)
         if look in leaves:
             pairs.append((leaves[look], unit))
         leaves[look] = unit

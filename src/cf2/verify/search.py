@@ -27,7 +27,7 @@ from cf2.verify.criterion import Criterion
 from cf2.verify.moves import Budget, exchange, grow, prefixes, prune, prune_single, repair
 from cf2.verify.proof import Proof, prove
 from cf2.verify.question import Test
-from cf2.verify.trials import Trials
+from cf2.verify.trials import Trials, in_order
 
 Effort = Literal["quick", "standard", "thorough"]
 LARGE = 14  # a set of more units is worth a second way to start
@@ -81,7 +81,7 @@ def search(
     """The smallest set per instance that passes the tests and that the budget of `settings.effort` finds."""
     budget = _BUDGETS[settings.effort]
     trials = Trials(predictor, pack, criterion, tests, settings.confidence)
-    ranking = trials.dense(scores, float("-inf"))
+    ranking = -in_order(trials.dense(scores, float("-inf"))).float()
     sets, outcome = prefixes(trials, ranking)
     sets, passed = repair(trials, sets, outcome, budget)
     sets = prune(trials, torch.arange(pack.num_instances, device=sets.device), sets, ranking, passed)

@@ -104,7 +104,7 @@ class Trials:
     def test(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """Whether sets pass one test, and by how much."""
         passed = [rows.new_zeros(0, dtype=torch.bool)]
-        slack = [rows.new_zeros(0, dtype=torch.float32)]
+        slack = [rows.new_zeros(0, dtype=torch.float32)]  # whatever the model computes with
         for part in self._parts(rows):
             chosen = sets[part][self.valid[rows[part]]]
             criterion = self.criterion.take(rows[part])
@@ -136,17 +136,50 @@ class Trials:
 
     @staticmethod
     def _slack(test: Test, criterion: Criterion, outputs: Tensor) -> Tensor:
-        slack = criterion.slack(outputs)
+        slack = criterion.slack(outputs).float()
         return slack if test.same else -slack
 
     def _parts(self, rows: Tensor, factor: int = 1) -> Iterator[slice]:
         return chunks((self.costs[rows.cpu()] * factor).tolist(), CHUNK)
 
 
+EQUAL = 1e-5  # outcomes closer than this are equal: they may be the same number, summed in another order
+ALIKE = 2e-6  # the same for the scores of a method, as a share of the larger one
+
+
 def best_of(rows: Tensor, scores: Tensor, instances: int) -> Tensor:
     """The position of the best-scoring candidate of every instance (the first of equals); -1 where none."""
-    top = torch.full((instances,), float("-inf"), device=scores.device).scatter_reduce(0, rows, scores, "amax")
-    winner = (scores == top[rows]).nonzero().flatten()
+    top = torch.full((instances,), float("-inf"), dtype=scores.dtype, device=scores.device)
+    top = top.scatter_reduce(0, rows, scores, "amax")
+    winner = (scores >= top[rows] - EQUAL).nonzero().flatten()
     place = torch.full((instances,), len(scores), device=rows.device)
     place = place.scatter_reduce(0, rows[winner], winner, "amin")
     return torch.where(place < len(scores), place, -1)
+
+
+def top(scores: Tensor, count: int, equal: Tensor) -> tuple[Tensor, Tensor]:
+    """The `count` highest scores of every row [R, U] and their columns; of equals, the first column comes first.
+
+    Scores of a row are equal if they are no further apart than its number in `equal` [R].
+    """
+    left, columns = scores.clone(), []
+    for _ in range(min(count, scores.size(1))):
+        best = left.amax(1, keepdim=True)
+        column = (left >= best - equal[:, None]).int().argmax(1, keepdim=True)
+        columns.append(column)
+        left.scatter_(1, column, float("-inf"))
+    chosen = torch.cat(columns, 1)
+    return scores.gather(1, chosen), chosen
+
+
+def in_order(scores: Tensor) -> Tensor:
+    """The place of every column of [B, U] when sorted by score, the highest first; equals by column.
+
+    Scores are equal if they differ by no more than sums in another order would.
+    """
+    value, order = scores.sort(dim=1, descending=True, stable=True)
+    high, low = value[:, :-1], value[:, 1:]
+    gap = (high - low > ALIKE * torch.maximum(high.abs(), low.abs())) | (high.isfinite() & ~low.isfinite())
+    level = torch.cat([torch.zeros_like(order[:, :1]), gap.long().cumsum(1)], 1)
+    level = torch.zeros_like(order).scatter(1, order, level)
+    return level.argsort(dim=1, stable=True).argsort(1)

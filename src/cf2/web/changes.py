@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,8 @@ import numpy as np
 from cf2.errors import require
 from cf2.results.explanation import Explanation
 from cf2.web.whatif import WhatIf
+
+LARGEST = 1e9  # of any number that is typed into the page
 
 
 def removed_now(e: Explanation, cause: Any, tap: Any, checked: Any, before: Any, listed: np.ndarray) -> np.ndarray:
@@ -84,9 +85,10 @@ def checked_units(values: Any, count: int) -> np.ndarray:
 
 
 def checked_number(name: str, value: Any) -> float:
-    """A finite number from the browser."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    require(good, f"Expected {name} to be a number", got="nothing" if value is None else repr(value))
+    """A number from the browser that a float can hold."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+    got = "nothing" if value is None else repr(value)[:40]
+    require(good, f"Expected {name} to be a number of at most {LARGEST:,.0f}", got=got)
     return float(value)
 
 

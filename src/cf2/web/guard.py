@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from cf2.errors import CF2Error
 
 LIMIT = 2_000_000  # bytes of a request
+DEPTH = 32  # values inside of values; what the page sends has less than ten
+SAID = 300  # characters of an answer to a request that is refused
 UPDATE = "/_dash-update-component"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+# Dash and cytoscape put their styles into <style> elements of their own, so inline styles stay allowed, and
+# nothing else inline: scripts come from files of this server, and the one that starts Dash is known by its hash.
 POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; font-src 'self' data:; object-src 'none'; base-uri 'none'; "
-    "frame-ancestors 'none'"
+    "default-src 'none'; connect-src 'self'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
+    "style-src-attr 'none'; img-src 'self' data: blob:; font-src 'self'; object-src 'none'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
 )
 
 log = logging.getLogger("cf2.web")
@@ -27,10 +32,11 @@ def protect(app: Any, hosts: frozenset[str] | None = LOOPBACK) -> None:
     server.config["MAX_CONTENT_LENGTH"] = LIMIT
     server.before_request(lambda: _refusal(app, hosts))
     server.register_error_handler(Exception, _answer)
+    policy = POLICY.format(scripts=" ".join(app.csp_hashes()))
 
     @server.after_request  # type: ignore[untyped-decorator]
     def headers(response: Any) -> Any:
-        response.headers["Content-Security-Policy"] = POLICY
+        response.headers["Content-Security-Policy"] = policy
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["Referrer-Policy"] = "no-referrer"
         return response
@@ -43,13 +49,19 @@ def _refusal(app: Any, hosts: frozenset[str] | None) -> Any:
     if hosts is not None and _host(request.host) not in hosts:
         return _plain("This page answers to its own address only.", 403)
     origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc != request.host:
+    if origin is not None and _netloc(origin) != request.host:
         return _plain("This page answers to itself only.", 403)
-    if request.path != UPDATE or request.method != "POST":
+    if "\0" in request.path:
+        return _plain("Expected the path of a file or of this page.", 404)
+    if request.path != UPDATE:
         return None
+    if request.method != "POST":
+        return _plain("Expected a question to be posted.", 405)
+    if request.mimetype != "application/json":
+        return _plain("Expected JSON.", 415)
     raw = request.get_data(cache=True)  # over the limit, this raises the 413
     try:
-        body = json.loads(raw)
+        body = json.loads(raw, parse_constant=_no_number)
     except (ValueError, RecursionError):
         return _plain("Expected JSON.", 400)
     problem = _problem(app, body)
@@ -58,7 +70,7 @@ def _refusal(app: Any, hosts: frozenset[str] | None) -> Any:
 
 def _problem(app: Any, body: object) -> str:
     """What is wrong with the question that a page asks, if anything."""
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) or _is_deep(body):
         return "Expected a JSON object."
     output = body.get("output")
     if not isinstance(output, str) or output not in app.callback_map:
@@ -72,27 +84,66 @@ def _problem(app: Any, body: object) -> str:
     wanted = [{"id": name, "property": part} for name, _, part in names]
     if body.get("outputs") != (wanted if output.startswith("..") else wanted[0]):
         return "Expected the outputs by name."
-    causes = body.get("changedPropIds", [])
-    if not isinstance(causes, list) or not all(isinstance(cause, str) and "." in cause for cause in causes):
+    causes, inputs = body.get("changedPropIds", []), _names(body["inputs"])
+    if not isinstance(causes, list) or not all(isinstance(cause, str) and cause in inputs for cause in causes):
         return "Expected a list of changed properties."
     return ""
 
 
 def _same(known: dict[str, Any], given: object) -> bool:
     """Whether a value is for the input that is expected; one that matches many ids has a list of them."""
-    part = known["property"]
     if known["id"].startswith("{"):
-        return isinstance(given, list) and all(
-            isinstance(one, dict) and isinstance(one.get("id"), dict) and one.get("property") == known["property"]
-            for one in given
-        )
-    return isinstance(given, dict) and given.get("id") == known["id"] and given.get("property") == part
+        pattern = json.loads(known["id"])
+        return isinstance(given, list) and all(_is_input(one, known) and _matches(one["id"], pattern) for one in given)
+    return _is_input(given, known) and given["id"] == known["id"]  # type: ignore[index]
+
+
+def _is_input(given: object, known: dict[str, Any]) -> bool:
+    return isinstance(given, dict) and "id" in given and given.get("property") == known["property"]
+
+
+def _matches(name: object, pattern: dict[str, Any]) -> bool:
+    """Whether an id has the parts of a pattern; a part that may be anything is a text."""
+    if not isinstance(name, dict) or name.keys() != pattern.keys():
+        return False
+    return all(isinstance(name[part], str) and value in (["ALL"], name[part]) for part, value in pattern.items())
+
+
+def _names(inputs: list[Any]) -> set[str]:
+    """The inputs of a question as Dash names them."""
+    found = set()
+    for one in (one for given in inputs for one in (given if isinstance(given, list) else [given])):
+        name = one["id"]
+        text = json.dumps(name, sort_keys=True, separators=(",", ":")) if isinstance(name, Mapping) else name
+        found.add(f"{text}.{one['property']}")
+    return found
+
+
+def _is_deep(body: object) -> bool:
+    """Whether values lie inside of more others than the page ever sends: code that recurses would fail."""
+    level = [body]
+    for _ in range(DEPTH):
+        level = [part for value in level if isinstance(value, dict | list) for part in _parts(value)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
 
 
 def _answer(error: Exception) -> Any:
     from dash.exceptions import DashException
     from werkzeug.exceptions import HTTPException
+    from werkzeug.routing import RequestRedirect
 
+    if isinstance(error, RequestRedirect):
+        return error
     if isinstance(error, HTTPException):
         return _plain(error.description or error.name, error.code or 500)
     if isinstance(error, CF2Error):
@@ -106,9 +157,20 @@ def _answer(error: Exception) -> Any:
 def _plain(text: str, code: int) -> Any:
     from flask import Response
 
-    return Response(text, code, mimetype="text/plain")
+    said = text if len(text) <= SAID else f"{text[:SAID]} …"
+    return Response(said.encode("utf-8", "backslashreplace"), code, mimetype="text/plain")
 
 
 def _host(netloc: str) -> str:
     """The host without its port; brackets of IPv6 gone."""
-    return (urlsplit(f"//{netloc}").hostname or "").lower()
+    try:
+        return (urlsplit(f"//{netloc}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _netloc(url: str) -> str:
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Sequence
 from typing import Any
 
+from cf2.web.labels import visible
 from cf2.web.view import FILTER_CHOICES, SORT_CHOICES, STYLESHEET
 from cf2.web.whatif import WhatIf
 
 
-def layout(asked: WhatIf) -> Any:
-    """All that is there before the first callback."""
+def layout(asked: WhatIf, notes: Sequence[str] = ()) -> Any:
+    """All that is there before the first callback; the `notes` stand at the top."""
     from dash import dcc, html
 
     first = next(iter(asked.keys))
@@ -23,23 +26,28 @@ def layout(asked: WhatIf) -> Any:
                     html.H1(f"Explanations of {title}"),
                     html.Span(str(model) if model else "", className="model"),
                     html.Div(_methods(asked, first), className="methods"),
+                    html.P(visible(" ".join(notes)), className="notice", role="status", hidden=not notes),
                 ]
             ),
             html.Main(
                 [
                     html.Nav(_list(), **{"aria-label": "Instances"}),
                     html.Section(_graph(asked), id="graph", **{"aria-label": "Graph"}),
-                    html.Section(_panel(), className="panel", **{"aria-label": "What if"}),
+                    html.Section(_panel(asked.read_only), className="panel", **{"aria-label": "What if"}),
                 ]
             ),
             html.Section([html.H2("Methods side by side"), html.Div(id="comparison")], className="comparison"),
+            # Every page that is opened has a name, by which it can cancel what it has asked for.
+            dcc.Store(id="visitor", data=secrets.token_hex(8)),
+            dcc.Store(id="made"),
+            dcc.Store(id="cancelled"),
             dcc.Store(id="key", data=first),
             dcc.Store(id="place", data=0),
             dcc.Store(id="shown"),
             dcc.Store(id="removed", data=[]),
             dcc.Download(id="download"),
         ],
-        className="page",
+        className="page noticed" if notes else "page",
     )
 
 
@@ -112,23 +120,26 @@ def _legend(asked: WhatIf) -> list[tuple[str, str]]:
     return [*known, ("gone", "removed")]
 
 
-def _panel() -> list[Any]:
+def _panel(read_only: bool) -> list[Any]:
     from dash import html
 
     return [
         html.Div(
             [
-                html.Button("Show only the explanation", id="only"),
-                html.Button("Remove the explanation", id="without"),
-                html.Button("Restore all", id="restore"),
+                html.Button("Show only the explanation", id="only", disabled=read_only),
+                html.Button("Remove the explanation", id="without", disabled=read_only),
+                html.Button("Restore all", id="restore", disabled=read_only),
             ],
             className="buttons",
         ),
         html.Div(id="answer", role="status", **{"aria-live": "polite"}),
         html.Details(_units(), open=True),
-        html.Fieldset(_again(), className="again"),
+        html.Fieldset(_again(), className="again", disabled=read_only),
         html.Div(
-            [html.Button("Save picture (PNG)", id="png"), html.Button("Save state (JSON)", id="json")],
+            [
+                html.Button("Save picture (PNG)", id="png"),
+                html.Button("Save state (JSON)", id="json", disabled=read_only),
+            ],
             className="buttons",
         ),
     ]
@@ -167,5 +178,7 @@ def _again() -> list[Any]:
         html.Label("λ", htmlFor="lambda", title="weight of the two tests against size; empty: set by size"),
         dcc.Input(id="lambda", type="number", min=0, step="any", placeholder="auto"),
         html.Button("Explain", id="again"),
+        html.Button("Cancel", id="cancel", disabled=True),
+        html.Span(id="again-busy", className="note", role="status"),
         html.Span(id="again-note", className="note", role="status"),
     ]

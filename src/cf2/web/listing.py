@@ -42,19 +42,23 @@ class Page:
 
 def page(known: list[Explanation], number: object, show: object, sort: object, search: object) -> Page:
     """Page `number` (from 0) of what passes the filter; a number beyond the ends gives the nearest page."""
-    if show not in FILTERS:
-        raise unknown_name("the filter", show, FILTERS)
-    if sort not in SORTS:
-        raise unknown_name("the order", sort, SORTS)
+    test, order = _chosen("the filter", show, FILTERS), _chosen("the order", sort, SORTS)
     if not isinstance(number, int) or isinstance(number, bool):
         raise CF2Error("Expected the number of a page", got=repr(number))
-    test, wanted = FILTERS[str(show)][1], search_ids(search)
+    wanted = search_ids(search)
     chosen = [e for e in known if (not wanted or _ids(e.key) == wanted) and test(e)]
     if sort != "run":
-        chosen.sort(key=SORTS[str(sort)][1])
+        chosen.sort(key=order)
     pages = max(1, -(-len(chosen) // PAGE))
     number = min(max(number, 0), pages - 1)
     return Page(chosen[number * PAGE : (number + 1) * PAGE], number, pages, len(chosen))
+
+
+def _chosen(kind: str, name: object, table: dict[str, tuple[str, Callable[[Explanation], Any]]]) -> Any:
+    """What a registry has under a name that the browser sends."""
+    if not isinstance(name, str) or name not in table:
+        raise unknown_name(kind, str(name)[:40], table)
+    return table[name][1]
 
 
 def search_ids(text: object) -> tuple[int, ...]:

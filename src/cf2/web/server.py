@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
-from cf2.errors import CF2Error, require, require_number
+from cf2.core.hooks import single_thread
+from cf2.errors import CF2Error, require
 from cf2.paper.sources import restore
 from cf2.results.explanations import Explanations
 from cf2.runs.directory import Run, open_run
+from cf2.runs.model_and_data import ModelAndData
+from cf2.web.again import SECONDS
 from cf2.web.app import build_app
 from cf2.web.guard import LOOPBACK
+
+UNTRUSTED = (
+    "Read-only: the model of this run comes from the function {function}, which is not run unless you trust it; "
+    "what-if needs --trust (trust=True)."
+)
 
 log = logging.getLogger("cf2.web")
 
@@ -23,6 +32,8 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8050,
     root: str | Path | None = None,
+    trust: bool = False,
+    seconds: float = SECONDS,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve the page for one run until interrupted.
@@ -35,41 +46,58 @@ def serve(
         Where to listen; port 0 takes a free one.
     root : str or Path, optional
         A run outside of this directory is refused, also one that a link leads to.
+    trust : bool
+        Whether a function of yours that the run names may be run. Without, the page of such a run is read-only.
+    seconds : float
+        How long "explain again" may take.
     ready : callable, optional
         Called with the address when the page can be opened.
     """
-    require_number("port", port, 0, 65535, integer=True)
-    opened = run if isinstance(run, Run) else open_run(inside(run, root))
-    found = explanations(opened)
-    loopback = _loopback(host)
-    app = build_app(opened.source or restore(opened.manifest["source"]), found, hosts=LOOPBACK if loopback else None)
-    from werkzeug.serving import make_server
-
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    try:  # werkzeug exits where a port is taken
-        server = make_server(host, port, app.server, threaded=True)
-    except (OSError, SystemExit) as error:
-        raise CF2Error(f"Expected to listen on {host}:{port}", got=f"{error}", do="Choose another port.") from error
-    address = f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/"
-    log.info("Serving %s", address)
     try:
-        if ready is not None:
-            ready(address)
-        server.serve_forever()
-    except KeyboardInterrupt:
-        log.info("Stopped")
-    finally:
-        server.server_close()
+        from cf2.web.listen import Server, is_loopback, listening_socket
+    except ImportError as error:
+        raise CF2Error(
+            "Expected waitress to be installed", got="no such package", do="pip install 'cf2[web]'"
+        ) from error
+    opened = run if isinstance(run, Run) else open_run(inside(run, root))
+    with closing(listening_socket(host, port)) as listening:  # before anything that takes time
+        hosts = LOOPBACK | {host.lower()} if is_loopback(listening) else None
+        if hosts is None:
+            _warn_of_visitors(host)
+        found, source = explanations(opened), opened.source or _restored(opened, trust)
+        app = build_app(source, found, hosts=hosts, notes=notes(opened, found, source), seconds=seconds)
+        with single_thread(), Server(app.server, listening) as server, closing(app.server.extensions["cf2"]):
+            address = f"http://{f'[{host}]' if ':' in host else host}:{server.port}/"
+            log.debug("Serving %s", address)
+            try:
+                if ready is not None:
+                    ready(address)
+                server.serve_forever()
+            except KeyboardInterrupt:
+                log.info("Stopped")
 
 
-def _loopback(host: str) -> bool:
-    """Whether only this machine can reach the host; warns if others can."""
-    if host in LOOPBACK:
-        return True
+def _warn_of_visitors(host: str) -> None:
+    """Warn that others can reach the page."""
     warnings.warn(
         f"Listening on {host}: everyone who can reach this machine can use the page and run the model.", stacklevel=3
     )
-    return False
+
+
+def _restored(run: Run, trust: bool) -> ModelAndData | None:
+    """The model and data of a run; None where that would run a function that nobody has said to trust."""
+    described = run.manifest.get("source")
+    names_code = isinstance(described, Mapping) and described.get("kind") == "function"
+    return None if names_code and not trust else restore(described or {}, trust=trust)
+
+
+def notes(run: Run, found: Mapping[str, Explanations], source: ModelAndData | None) -> list[str]:
+    """What stands at the top of the page: how much is finished, if not all, and whether a model can be asked."""
+    total = len(run.keys)
+    partial = {name: f"{len(given):,} of {total:,} explained" for name, given in found.items() if len(given) < total}
+    said = [f"{name}: {text}" if len(found) > 1 else text for name, text in partial.items()]
+    untrusted = [] if source is not None else [UNTRUSTED.format(function=run.manifest["source"].get("function"))]
+    return [*([f"{'; '.join(said)}."] if said else []), *untrusted]
 
 
 def inside(path: str | Path, root: str | Path | None) -> Path:
@@ -88,9 +116,7 @@ def explanations(run: Run) -> dict[str, Explanations]:
     found: dict[str, Explanations] = {}
     for job in run.jobs():
         every = run.explanations(job.method, job.seed)
-        given = Explanations(tuple(e for e in every if e.seed == job.seed), every.context)
         name = job.method if job.method not in found else f"{job.method}, seed {job.seed}"
-        if len(given):
-            found[name] = given
-    require(bool(found), f"Expected finished explanations in {str(run.path)!r}", got="none yet")
+        found[name] = Explanations(tuple(e for e in every if e.seed == job.seed), every.context)
+    require(any(map(len, found.values())), f"Expected finished explanations in {str(run.path)!r}", got="none yet")
     return found

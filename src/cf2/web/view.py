@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -97,7 +96,8 @@ def elements(e: Explanation, shown: Scene) -> list[dict[str, Any]]:
 
 def stylesheet(e: Explanation, removed: np.ndarray) -> list[dict[str, Any]]:
     """The styles with the removed edges and nodes faded."""
-    key, lost = key_id(e.key), replace(e, selected=removed).chosen("nodes")[:, 0]
+    key, nodes = key_id(e.key), e.units.where("nodes")
+    lost = e.units.ids[nodes[removed[nodes]], 0].tolist()
     ids = [f"#k{key}u{unit}" for unit in np.flatnonzero(removed).tolist()] + [f"#k{key}n{node}" for node in lost]
     gone = ", ".join(ids)
     return [*STYLESHEET, {"selector": gone, "style": GONE}] if gone else STYLESHEET
@@ -118,10 +118,13 @@ def listed(e: Explanation, near: tuple[int, ...] = ()) -> np.ndarray:
     return order[np.isin(order, np.concatenate([order[:0], *kinds]))]
 
 
-def options(e: Explanation, units: np.ndarray) -> list[dict[str, Any]]:
+def options(e: Explanation, units: np.ndarray, *, disabled: bool = False) -> list[dict[str, Any]]:
     """One checkbox per unit."""
     marks = {True: " ●", False: ""}
-    return [{"label": describe_unit(e, u) + marks[bool(e.selected[u])], "value": u} for u in units.tolist()]
+    return [
+        {"label": describe_unit(e, u) + marks[bool(e.selected[u])], "value": u, "disabled": disabled}
+        for u in units.tolist()
+    ]
 
 
 def image(markup: Markup, style: str, label: str) -> Any:
@@ -135,20 +138,33 @@ def image(markup: Markup, style: str, label: str) -> Any:
     return html.Img(src=f"data:image/svg+xml;base64,{data}", alt=label, className="picture")
 
 
-def answer(e: Explanation, found: Answer, removed: np.ndarray, names: Sequence[str] | None) -> Any:
+def answer(e: Explanation, found: Answer, removed: np.ndarray, names: Sequence[str] | None) -> list[Any]:
     """What the model says now, in words, bars and a small table."""
-    from dash import html
-
-    said = [class_name(number, names) for number in range(len(e.probabilities))]
-    rows = (("whole graph", e.probabilities), ("what is left", found.left), ("removed part", found.removed))
-    picture = charts.bars([(title, values.tolist()) for title, values in rows], said, start=88, span=104)
     count = int(removed.sum())
     change = "changed" if found.changed else "unchanged"
     now = f"The model now says {describe_output(found.left, names)}: {change}."
-    head = ("", "units", "sufficient", "necessary")
+    rows = (("whole graph", e.probabilities), ("what is left", found.left), ("removed part", found.removed))
     body = (("left", len(removed) - count, *found.left_verdict), ("removed", count, *found.removed_verdict))
+    return _said(e, now, change, rows, body, names)
+
+
+def stored(e: Explanation, names: Sequence[str] | None) -> list[Any]:
+    """What the model said when the explanation was made, in the same form."""
+    now = f"The model said {describe_output(e.probabilities, names)}."
+    only, without = ("only this", e.probabilities_only), ("all but this", e.probabilities_without)
+    body = (("explanation", e.size, e.sufficient, e.necessary),)
+    return _said(e, now, "unchanged", (("whole graph", e.probabilities), only, without), body, names)
+
+
+def _said(e: Explanation, now: str, change: str, rows: Any, body: Any, names: Sequence[str] | None) -> list[Any]:
+    """A sentence, the probabilities in `rows` as bars, and the verdicts in `body` as a table."""
+    from dash import html
+
+    said = [class_name(number, names) for number in range(len(e.probabilities))]
+    picture = charts.bars([(title, values.tolist()) for title, values in rows], said, start=88, span=104)
+    head = ("", "units", "sufficient", "necessary")
     return [
-        html.P(now, id="now", className=f"now {change}", **_facts(e, found)),
+        html.P(now, id="now", className=f"now {change}", **_facts(e, rows[1][1])),
         image(picture, charts.STYLE, f"Probabilities. {now}"),
         html.Table(
             [
@@ -160,9 +176,9 @@ def answer(e: Explanation, found: Answer, removed: np.ndarray, names: Sequence[s
     ]
 
 
-def _facts(e: Explanation, found: Answer) -> dict[str, str]:
+def _facts(e: Explanation, left: np.ndarray) -> dict[str, str]:
     """What a script that watches the page may want to know of the sentence."""
-    numbers = ",".join(f"{value:.6f}" for value in found.left.tolist())
+    numbers = ",".join(f"{value:.6f}" for value in left.tolist())
     return {"data-probabilities": numbers, "data-instance": f"{key_id(e.key)} {e.method}"}
 
 

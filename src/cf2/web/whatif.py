@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 from collections import OrderedDict
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from cf2.core.units import unit_kinds, units_of
 from cf2.errors import CF2Error, require
@@ -21,7 +23,10 @@ from cf2.results.explanations import Explanations
 from cf2.runs.model_and_data import ModelAndData
 from cf2.runs.session import Session
 from cf2.spec import Key, Spec
+from cf2.verify.criterion import criterion_for
 from cf2.verify.verdict import judge
+from cf2.web.again import GoOn
+from cf2.web.labels import visible, visible_context
 
 KEPT = 64  # instances and new explanations that stay in memory
 ANSWER = ("units", "question", "target", "output", "level", "directed")  # the options that an answer depends on
@@ -30,43 +35,40 @@ SAME = 1e-3  # probabilities closer than this are those of the run
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What the model says of what is left and of what was removed, by itself; and the verdicts on the removed part.
+    """What the model says of what is left and of what was removed, each by itself; and the verdicts on them.
 
     Attributes
     ----------
     left, removed : ndarray, shape [classes]
         Probabilities.
-    removed_verdict : (bool, bool)
-        Whether what was removed is (sufficient, necessary).
+    left_verdict, removed_verdict : (bool, bool)
+        Whether what is left, and what was removed, is (sufficient, necessary).
+    changed : bool
+        Whether the model gives another answer now.
     """
 
     left: np.ndarray
     removed: np.ndarray
+    left_verdict: tuple[bool, bool]
     removed_verdict: tuple[bool, bool]
-
-    @property
-    def changed(self) -> bool:
-        """Whether the model gives another answer now: what was removed is necessary."""
-        return self.removed_verdict[1]
-
-    @property
-    def left_verdict(self) -> tuple[bool, bool]:
-        """Whether what is left is (sufficient, necessary): it is what the removed part is not."""
-        sufficient, necessary = self.removed_verdict
-        return not necessary, not sufficient
+    changed: bool
 
 
 class WhatIf:
-    """A model with its data and their explanations by method; safe to ask from several threads."""
+    """A model with its data and their explanations by method; safe to ask from several threads.
 
-    def __init__(self, source: ModelAndData, found: Mapping[str, Explanations]) -> None:
-        found = {name: given for name, given in found.items() if len(given)}
+    Without a `source`, only what was stored can be shown.
+    """
+
+    def __init__(self, source: ModelAndData | None, found: Mapping[str, Explanations]) -> None:
+        found = {visible(name): given for name, given in found.items() if len(given)}
         require(bool(found), "Expected at least one explanation to show", got="none")
-        self.source = source
-        self.methods = {name: {e.key: e for e in given} for name, given in found.items()}
-        self.context: dict[str, Any] = next((dict(f.context) for f in found.values() if f.context), {})
-        if source.class_names and not self.context.get("class_names"):
-            self.context["class_names"] = list(source.class_names)
+        self._source = source
+        self.methods = {name: {e.key: _shown(e) for e in given} for name, given in found.items()}
+        context: dict[str, Any] = next((dict(f.context) for f in found.values() if f.context), {})
+        if source is not None and source.class_names and not context.get("class_names"):
+            context["class_names"] = list(source.class_names)
+        self.context = visible_context(context)
         # The browser knows instances by these texts.
         self.keys = {key_id(e.key): e.key for given in found.values() for e in given}
         self._specs = {name: given.context.get("spec") for name, given in found.items()}
@@ -74,7 +76,20 @@ class WhatIf:
         self._again: dict[tuple[Key, str], tuple[Explanation, Spec]] = {}
         self._sessions: dict[str, Session] = {}
         self._problems: OrderedDict[tuple[str, Key], Problem] = OrderedDict()
+        self._copy: nn.Module | None = None
         self._lock = threading.RLock()
+
+    @property
+    def read_only(self) -> bool:
+        """Whether there is no model to ask."""
+        return self._source is None
+
+    @property
+    def source(self) -> ModelAndData:
+        """The model and its data, or an error where there is only what was stored."""
+        if self._source is None:
+            raise CF2Error("Expected a page with a model", got="one that only shows what was stored")
+        return self._source
 
     def key(self, text: object) -> Key:
         """The key that the browser means, or an error for one that is not there."""
@@ -96,7 +111,7 @@ class WhatIf:
 
     def context_of(self, e: Explanation) -> dict[str, Any]:
         """What the pictures need to know; where edges are no units, also the edges."""
-        if len(e.units.where("edges")) or not len(e.units):
+        if len(e.units.where("edges")) or not len(e.units) or self.read_only:
             return self.context
         with self._lock:
             instance = self._problem(e).instances[0]
@@ -121,21 +136,52 @@ class WhatIf:
             chosen = torch.zeros(problem.pack.units.count, dtype=torch.bool, device=problem.outputs.device)
             chosen[: e.num_units] = torch.from_numpy(np.ascontiguousarray(removed, dtype=bool))
             with self._session(e):
-                found = judge(problem.predictor, problem.pack, problem.criterion, chosen)
-        verdict = bool(found.sufficient[0]), bool(found.necessary[0])
-        return Answer(found.without[0].cpu().numpy(), found.only[0].cpu().numpy(), verdict)
+                found = judge(problem.predictor, problem.pack, problem.criterion, chosen, problem.outputs)
+        sufficient, necessary = bool(found.sufficient[0]), bool(found.necessary[0])
+        # Where the whole graph does not get the answer in question, nothing is the reason for it.
+        given = bool(problem.criterion.holds(problem.outputs)[0])
+        said = criterion_for(problem.outputs, [e.key], None)
+        return Answer(
+            left=found.without[0].cpu().numpy(),
+            removed=found.only[0].cpu().numpy(),
+            left_verdict=(given and not necessary, given and not sufficient),
+            removed_verdict=(sufficient, necessary),
+            changed=not bool(said.holds(found.without)[0]),
+        )
 
-    def again(self, e: Explanation, alpha: float, lam: float | None) -> str:
-        """Explain the same prediction by cf2 with other settings; returns the name it is now known by."""
+    def again(self, e: Explanation, alpha: float, lam: float | None, go_on: GoOn = lambda: None) -> str:
+        """Explain the same prediction by cf2 with other settings; returns the name it is now known by.
+
+        It is done with a copy of the model, so that others can ask the model meanwhile. `go_on` is called before
+        every run of the copy; what it raises ends the explanation.
+        """
         spec = self._spec(e)
         asked = replace(spec, method=Spec().method, settings={"alpha": alpha, "lam": lam})
         name = f"cf2 (α = {alpha:g}, λ = {'auto' if lam is None else f'{lam:g}'})"
-        with self._lock:
-            with Session(self.source.request([e.key], asked)) as session:
+        model = self._copied()
+        hook = model.register_forward_pre_hook(lambda *_: go_on())
+        try:
+            with Session(replace(self.source, model=model).request([e.key], asked)) as session:
                 (made,) = session.explain([e.key])
+        finally:
+            hook.remove()
+        with self._lock:
             kept = {**self._again, (e.key, name): (replace(made, label=e.label), spec)}
             self._again = dict(list(kept.items())[-KEPT:])
         return name
+
+    def _copied(self) -> nn.Module:
+        """A copy of the model; while it is made, nobody has the model borrowed."""
+        with self._lock:
+            if self._copy is None:
+                try:
+                    self._copy = copy.deepcopy(self.source.model)
+                except Exception as error:
+                    raise CF2Error(
+                        "Expected a model that copy.deepcopy can copy, to explain with while others ask it",
+                        got=f"{type(error).__name__}: {error}",
+                    ) from error
+            return self._copy
 
     def _spec(self, e: Explanation) -> Spec:
         """What was asked when the explanation was made, as far as an answer depends on it."""
@@ -165,6 +211,12 @@ class WhatIf:
         self._problems.move_to_end(which)
         _check(e, self._problems[which])
         return self._problems[which]
+
+
+def _shown(e: Explanation) -> Explanation:
+    """The explanation, with texts that can be displayed."""
+    texts: dict[str, Any] = {"task": visible(e.task), "method": visible(e.method), "note": visible(e.note)}
+    return e if texts == {name: getattr(e, name) for name in texts} else replace(e, **texts)
 
 
 def _check(e: Explanation, problem: Problem) -> None:

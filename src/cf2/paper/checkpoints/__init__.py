@@ -11,17 +11,18 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from cf2.core.whole_files import write_together
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.paper import datasets
 from cf2.paper.datasets import Dataset
 from cf2.paper.recipes import Recipe
-from cf2.runs.whole_files import write_bytes
 
 DIRECTORY = Path(__file__).parent
+WEIGHTS = "weights_sha256"  # beside the fields of a description
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def digest(ids: Tensor) -> str:
 
 
 def save(path: str | Path, model: nn.Module, description: Description) -> Path:
-    """Write the weights of a model and, beside them, its description.
+    """Write the weights of a model and, beside them, its description, which holds a digest of the weights.
 
     Parameters
     ----------
@@ -121,8 +122,14 @@ def save(path: str | Path, model: nn.Module, description: Description) -> Path:
     """
     path = _weights_path(path)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    write_bytes(path, to_bytes(state))  # safetensors' own writer makes files that only their owner can read
-    write_bytes(path.with_suffix(".json"), (json.dumps(asdict(description), indent=2) + "\n").encode())
+    weights = to_bytes(state)
+    about = json.dumps({**asdict(description), WEIGHTS: hashlib.sha256(weights).hexdigest()}, indent=2) + "\n"
+    write_together(
+        {
+            path: lambda partial: partial.write_bytes(weights),
+            path.with_suffix(".json"): lambda partial: partial.write_text(about, encoding="utf-8"),
+        }
+    )
     return path
 
 
@@ -152,11 +159,18 @@ def load(path_or_name: str | Path, dataset: Dataset | None = None) -> tuple[nn.M
             f"Expected the file {file} of a trained model, and it is missing",
             do=f"`cf2 train` writes it; the shipped models are {', '.join(shipped_names())}.",
         )
-    description = _read_description(path.with_suffix(".json"))
+    description, expected = _read_description(path.with_suffix(".json"))
+    weights = path.read_bytes()
+    require(
+        expected == hashlib.sha256(weights).hexdigest(),
+        f"Expected {path} to hold the weights that {path.with_suffix('.json').name} describes",
+        got="others, or damaged ones",
+        do="Train it again with `cf2 train`.",
+    )
     with torch.random.fork_rng(devices=[]):  # the start values that are about to be overwritten
         model = description.build()
     try:
-        model.load_state_dict(load_file(path))
+        model.load_state_dict(from_bytes(weights))
     except (SafetensorError, RuntimeError) as error:
         raise CF2Error(
             f"Expected {path} to hold the weights that {path.with_suffix('.json').name} describes",
@@ -199,11 +213,13 @@ def _weights_path(path: str | Path) -> Path:
     return path if path.suffix == ".safetensors" else path.with_name(path.name + ".safetensors")
 
 
-def _read_description(path: Path) -> Description:
+def _read_description(path: Path) -> tuple[Description, str]:
+    """The description, and the digest of the weights that it is of."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return Description(**{**content, "recipe": Recipe(**content["recipe"])})
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
+        expected = content.pop(WEIGHTS)
+        return Description(**{**content, "recipe": Recipe(**content["recipe"])}), expected
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CF2Error(
             f"Expected {path} to be the description of a trained model",
             got=error,

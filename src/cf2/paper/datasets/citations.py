@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.utils import subgraph
+from torch_geometric.utils import coalesce, remove_self_loops, subgraph
 
-from cf2.errors import CF2Error
 from cf2.paper.datasets import storage
 from cf2.paper.datasets.dataset import Dataset
+from cf2.paper.datasets.pickled import read_matrix, read_neighbours
 
 CITESEER_CLASSES = ("AI", "ML", "IR", "DB", "Agents", "HCI")  # told by the classes' sizes
 
@@ -57,48 +56,56 @@ def planetoid(name: str, root: str | Path | None = None) -> Dataset:
 def _read(name: str, root: str | Path | None) -> Data:
     files = [f"ind.{name.lower()}.{part}" for part in _PARTS]
     directory = storage.raw_directory(root, "Planetoid", name, files, DIGESTS.get(name, {}), lambda: _urls(files))
-    tensors = storage.processed(f"planetoid-{name}", directory, files, lambda: _parse(name, directory, files))
+    tensors = storage.processed(f"planetoid-{name}", directory, files, lambda: _parse(name, directory))
     return storage.unpack(tensors)[0]
 
 
-def _parse(name: str, directory: Path, files: list[str]) -> dict[str, Tensor]:
-    from torch_geometric.io import read_planetoid_data
-
-    for file in files[:-1]:
-        _refuse_code(directory / file)
-    data = read_planetoid_data(str(directory), name.lower())
-    x = data.x.to_dense() if data.x.layout != torch.strided else data.x
-    return storage.pack([Data(x=x, edge_index=data.edge_index, y=data.y)])
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """Reads pickled arrays, sparse matrices and dictionaries, and refuses everything else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        arrays = module.split(".")[0] in ("numpy", "scipy") and name in (
-            "_reconstruct", "ndarray", "dtype", "csr_matrix", "scalar", "_frombuffer",
-        )  # fmt: skip
-        if arrays or (module, name) == ("collections", "defaultdict"):
-            return super().find_class(module, name)
-        if (module, name) in (("__builtin__", "list"), ("builtins", "list")):
-            return list
-        raise pickle.UnpicklingError(f"it would run {module}.{name}")
+def _parse(name: str, directory: Path) -> dict[str, Tensor]:
+    """The papers of the training part, then those of the test part, each where the list of test papers says."""
+    paths = dict(zip(_PARTS, (directory / f"ind.{name.lower()}.{part}" for part in _PARTS)))
+    read = {part: torch.from_numpy(read_matrix(paths[part])) for part in _PARTS[:6]}
+    order = torch.from_numpy(_test_papers(paths["test.index"], len(read["allx"]), len(read["tx"])))
+    x, y = (_in_order(read, letter, order, paths) for letter in "xy")
+    _same(len(x), len(y), "papers with words and with a class", paths["ally"])
+    edge_index = _edges(read_neighbours(paths["graph"]), len(x), paths["graph"])
+    return storage.pack([Data(x=x, edge_index=edge_index, y=y.max(dim=1).indices)])
 
 
-def _refuse_code(path: Path) -> None:
-    """Planetoid's files are pickles: make sure that this one holds only arrays before anything trusts it."""
-    import warnings
+def _test_papers(path: Path, first: int, count: int) -> np.ndarray:
+    """The numbers of the test papers in the order of the files: different ones from `first` on, perhaps with gaps."""
+    found = storage.read_numbers(path, np.int64)
+    if found.shape != (count, 1) or len(np.unique(found)) != count or found.min() != first:
+        raise storage.damaged(path, f"{count} different numbers from {first} on", f"{found.size} others")
+    return found[:, 0]
 
-    try:
-        with path.open("rb") as stream, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old names of scipy's modules
-            _ArraysOnly(stream, encoding="latin1").load()
-    except (pickle.UnpicklingError, EOFError, ValueError, AttributeError, ImportError) as error:
-        raise CF2Error(
-            f"Expected {path} to be an intact file of Planetoid that holds only arrays",
-            got=error,
-            do="Delete it and get it again.",
-        ) from error
+
+def _in_order(read: Mapping[str, Tensor], letter: str, order: Tensor, paths: Mapping[str, Path]) -> Tensor:
+    """Words or classes of all papers; a number that no test paper has stands for one of which nothing is known."""
+    begin, tests = read[f"all{letter}"], read[f"t{letter}"]
+    _same(begin.shape[1], tests.shape[1], "columns", paths[f"t{letter}"])
+    _same(len(tests), len(order), "test papers", paths[f"t{letter}"])
+    count = int(order.max()) + 1
+    storage.require_size(count, begin.shape[1])
+    whole = begin.new_zeros(count, begin.shape[1])
+    whole[: len(begin)] = begin
+    whole[order] = tests
+    return whole
+
+
+def _edges(neighbours: Mapping[int, list[int]], count: int, path: Path) -> Tensor:
+    tails = [node for node, others in neighbours.items() for _ in others]
+    heads = [other for others in neighbours.values() for other in others]
+    ends = [*tails, *heads]
+    if ends and not 0 <= min(ends) <= max(ends) < count:
+        raise storage.damaged(path, f"citations among the papers 0 to {count - 1}", f"{min(ends)} to {max(ends)}")
+    edge_index, _ = remove_self_loops(torch.tensor([tails, heads], dtype=torch.long))
+    found: Tensor = coalesce(edge_index, num_nodes=count, sort_by_row=False)
+    return found
+
+
+def _same(one: int, other: int, what: str, path: Path) -> None:
+    if one != other:
+        raise storage.damaged(path, f"as many {what} as the other files", f"{other} and {one}")
 
 
 def _urls(files: list[str]) -> list[str]:

@@ -59,7 +59,7 @@ class Dataset:
         require(
             len(self.graphs) == 1 if self.task == "node" else len(self.graphs) > 0,
             f"Expected data set {self.name!r} to have {'one graph' if self.task == 'node' else 'graphs'}",
-            got=len(self.graphs),
+            got=f"{len(self.graphs)} of them",
         )
 
     @property

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from cf2.errors import CF2Error, require
 from cf2.paper.datasets import storage
 from cf2.paper.datasets.dataset import Dataset
+from cf2.paper.datasets.tu_files import read_graphs
 
 MUTAGEN = 0  # in these files label 0 is the mutagen
 ATOMS = ("C", "O", "Cl", "H", "N", "F", "Br", "S", "P", "I", "Na", "K", "Li", "Ca")
@@ -65,9 +65,7 @@ def nci1(root: str | Path | None = None) -> Dataset:
 def tu(name: str, root: str | Path | None = None) -> Dataset:
     """Any classification set of TUDataset; a graph without node features gets a constant one."""
     graphs = _read(name, root)
-    labels = torch.cat([graph.y for graph in graphs])
-    require(not labels.is_floating_point(), f"Expected tu:{name} to have classes, and it is a regression set")
-    classes = int(labels.max()) + 1
+    classes = int(torch.cat([graph.y for graph in graphs]).max()) + 1
     width = int(graphs[0].x.shape[1])
     numbers = tuple(range(classes))
     return Dataset(f"tu:{name}", "graph", graphs, classes, width, tuple(str(i) for i in numbers), numbers)
@@ -141,22 +139,11 @@ def _read(name: str, root: str | Path | None) -> list[Data]:
 
 
 def _parse(name: str, directory: Path) -> dict[str, Tensor]:
-    from torch_geometric.io import read_tu_data
-
-    try:
-        data, slices, _ = read_tu_data(str(directory), name)
-    except (ValueError, IndexError, RuntimeError) as error:
-        raise CF2Error(f"Expected the raw files of {name} in {directory} to be readable", got=error) from error
-    ends = slices["edge_index"]
-    if data.x is None:
-        data.x = torch.ones(int(data.num_nodes or 0), 1)
-    nodes = slices["x"].diff() if "x" in slices else torch.tensor(data._num_nodes)
-    graphs = []
-    for i, part in enumerate(data.x.split(nodes.tolist())):
-        edge_index = data.edge_index[:, int(ends[i]) : int(ends[i + 1])]
-        graphs.append(Data(x=part.float(), edge_index=edge_index.contiguous(), y=data.y[i : i + 1]))
-        if name == "Mutagenicity" and data.edge_attr is not None:  # its edge labels 0, 1, 2 are valences 1, 2, 3
-            graphs[-1].bond = data.edge_attr[int(ends[i]) : int(ends[i + 1])].argmax(1) + 1
+    graphs = read_graphs(name, directory)
+    if name == "Mutagenicity":  # its edge labels 0, 1, 2 are valences 1, 2, 3
+        for graph in graphs:
+            if graph.edge_attr is not None:
+                graph.bond = graph.edge_attr.argmax(1) + 1
     return storage.pack(graphs)
 
 

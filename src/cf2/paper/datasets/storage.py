@@ -7,6 +7,7 @@ the cache directory. A processed file is named after the contents of the raw fil
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import tempfile
 import zipfile
@@ -15,18 +16,23 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import platformdirs
 import pooch
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 from torch_geometric.data import Data
 
-from cf2.errors import CF2Error, require
-from cf2.runs.whole_files import write_bytes
+from cf2.core.whole_files import write_bytes
+from cf2.errors import CF2Error, os_reason, require, require_file
+from cf2.methods.trained import digest
 
-FORMAT = 2  # part of the name of each processed file; raise it when their contents change meaning
+FORMAT = 3  # part of the name of each processed file; raise it when their contents change meaning
+MOST_BYTES = 2 << 30  # of a raw file, and of what an archive holds
+MOST_ENTRIES = 10**9  # of the dense features of a data set
+DIGEST = "sha256"  # its name in the header of a processed file
 PER_EDGE = ("truth", "bond")  # what a graph may hold for each of its edges
 
 
@@ -39,7 +45,10 @@ def data_root(root: str | Path | None) -> Path:
     """The directory of the raw files: the argument, else `CF2_DATA`, else the cache directory."""
     if root is None:
         root = os.environ.get("CF2_DATA") or cache_directory()
-    return Path(root).expanduser()
+    try:
+        return Path(root).expanduser()
+    except RuntimeError as error:
+        raise CF2Error("Expected a directory for the raw files", got=f"{str(root)!r} ({error})") from error
 
 
 def raw_directory(
@@ -75,7 +84,7 @@ def raw_directory(
     places = [data_root(root) / family / name / "raw", data_root(root) / name / "raw"]
     cached = cache_directory() / family / name / "raw"
     for place in [*places, cached]:
-        missing = [file for file in files if not (place / file).is_file()]
+        missing = [file for file in files if not _there(place / file)]
         if not missing:
             _verify(place, digests)
             return place
@@ -107,7 +116,7 @@ def _download(urls: Sequence[str], cached: Path, name: str, files: Sequence[str]
             for url in urls:
                 file = url.rpartition("/")[2]
                 if file.endswith(".zip"):
-                    pooch.retrieve(url, None, fname=file, path=folder, processor=pooch.Unzip(extract_dir="."))
+                    pooch.retrieve(url, None, fname=file, path=folder, processor=_unzip)
                 else:
                     pooch.retrieve(url, digests.get(file), fname=f"{name}/{file}", path=folder)
             raw = Path(folder) / name
@@ -118,6 +127,58 @@ def _download(urls: Sequence[str], cached: Path, name: str, files: Sequence[str]
             os.rename(raw, cached)
     finally:
         log.setLevel(level)
+
+
+def _unzip(path: str, action: str, pool: object) -> None:
+    """Unpack an archive beside itself, unless it holds far more than a data set does."""
+    with zipfile.ZipFile(path) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+        if size > MOST_BYTES:
+            raise ValueError(f"{Path(path).name} would take {size:,} bytes")
+        archive.extractall(Path(path).parent)
+
+
+def _there(path: Path) -> bool:
+    """Whether anything has this name, be it a pipe: what it is, is checked when it is read."""
+    try:
+        return os.path.lexists(path)
+    except ValueError:  # a name that no file can have
+        return False
+
+
+def read_raw(path: Path) -> bytes:
+    """The bytes of a raw file, refused before it is opened if it is no regular file or beyond all sizes."""
+    require_file(path, f"{path} to be a raw file", most=MOST_BYTES, do="Delete it and get it again.")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CF2Error(f"Expected to read {path}", got=os_reason(error)) from error
+
+
+def read_numbers(path: Path, kind: type, separator: str | None = None) -> np.ndarray:
+    """The numbers of a text file [lines, numbers on each]."""
+    try:
+        text = read_raw(path).decode()
+        if not text.strip():
+            raise ValueError("an empty file")
+        found: np.ndarray = np.loadtxt(io.StringIO(text), kind, delimiter=separator, ndmin=2, comments=None)
+    except (ValueError, OverflowError) as error:
+        raise damaged(path, "numbers, as many on each line", str(error).rstrip(".")) from error
+    return found
+
+
+def damaged(path: Path, expected: str, got: str) -> CF2Error:
+    """The error for a raw file that holds something else than it must."""
+    return CF2Error(f"Expected {path} to hold {expected}", got=got, do="Delete it and get it again.")
+
+
+def require_size(rows: int, columns: int) -> None:
+    """Refuse features that would not fit into the memory."""
+    require(
+        rows * columns <= MOST_ENTRIES,
+        f"Expected a data set of at most {MOST_ENTRIES:,} features in all nodes",
+        got=f"{rows:,} nodes with {columns:,} features each",
+    )
 
 
 def _verify(directory: Path, digests: Mapping[str, str]) -> None:
@@ -141,16 +202,25 @@ def processed(
     """The tensors that `make` gives, kept in the cache from the first time on."""
     key = hashlib.sha256("".join(_digest(directory / file) for file in files).encode()).hexdigest()[:16]
     path = cache_directory() / "processed" / f"{name}-{FORMAT}-{key}.safetensors"
-    if path.is_file():
-        try:
-            stored: dict[str, Tensor] = load_file(path)
-            return stored
-        except SafetensorError:
-            path.unlink()  # ours, and broken: make it again
+    stored = _stored(path)
+    if stored is not None:
+        return stored
     tensors = make()
     with suppress(CF2Error):  # no place to keep them: the next load is slow, but this one is right
-        write_bytes(path, save(tensors))
+        write_bytes(path, save(tensors, {DIGEST: digest(tensors)}))
     return tensors
+
+
+def _stored(path: Path) -> dict[str, Tensor] | None:
+    """What is kept at a path; none if it is not there, or not what was written: then it is made again."""
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return stored if (file.metadata() or {}).get(DIGEST) == digest(stored) else None
+    except (SafetensorError, OSError):
+        return None
 
 
 def pack(graphs: Sequence[Data]) -> dict[str, Tensor]:
@@ -188,7 +258,4 @@ def unpack(tensors: Mapping[str, Tensor]) -> list[Data]:
 
 
 def _digest(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise CF2Error(f"Expected to read {path}", got=error.strerror or error) from error
+    return hashlib.sha256(read_raw(path)).hexdigest()

@@ -1,14 +1,15 @@
 """Where the work runs: this process, local processes, Ray; identical results.
 
-A request and a list of keys become chunks of fixed size, and one call of `Session.explain` per chunk. Which worker
-does a chunk, and when, changes nothing: the boundaries are the same everywhere, and what a session would find out
-from its first chunk is measured here, once.
+A request and a list of keys become chunks of fixed size, and one call of `Session.parts` per chunk, whose parts come
+back as they are made. Which worker does a chunk, and when, changes nothing: the boundaries are the same everywhere, and
+what a session would find out from its first chunk is measured here, once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
@@ -50,6 +51,16 @@ def explain_many(
     if not first:
         return []
     found: dict[int, list[Explanation]] = {}
+    made: dict[int, dict[Key, Explanation]] = {}
+    take = on_chunk or found.__setitem__
+
+    def keep(outcome: Outcome) -> None:
+        number, keys, _ = outcome.chunk
+        made.setdefault(number, {}).update((e.key, e) for e in outcome.found)
+        if outcome.ended:
+            by_key = made.pop(number)
+            take(number, [by_key[key] for key in keys])
+
     explain_chunks(
         request,
         _chunks(chain(request.targets.check(first), source), chunk_size, request),
@@ -57,7 +68,7 @@ def explain_many(
         engine=engine,
         workers=workers,
         address=address,
-        on_chunk=on_chunk or found.__setitem__,
+        keep=keep,
         progress=progress,
         retries=retries,
     )
@@ -74,27 +85,32 @@ def explain_run(
     progress: Progress | None = None,
     retries: int = 2,
 ) -> None:
-    """Do what is still to do of one job of a run (the first, if none is given).
+    """Do what is still to do of one job of a run (the first, if none is given), as its only writer.
 
-    Every chunk is on the disk as soon as it is done. What the method needs beside the model is made once; the run
-    keeps what was trained.
+    What is done is on the disk within seconds. What the method needs beside the model is made once; the run keeps what
+    was trained. If nothing at all can be done, what this start has made is taken back.
     """
     spec = run.jobs()[0] if spec is None else spec
-    pending = run.pending(spec)
-    if progress is not None:
-        progress(len(run.keys) - sum(len(chunk.keys) for chunk in pending))
-    if pending:
-        explain_chunks(
-            run.request(spec),
-            pending,
-            run.keys[:FIRST],
-            engine=engine,
-            workers=workers,
-            address=address,
-            on_chunk=lambda number, found: run.write(spec, number, found),
-            progress=progress,
-            retries=retries,
-        )
+    with run.started(spec):
+        check(engine, workers, retries)
+        pending = run.pending(spec)
+        if progress is not None:
+            progress(len(run.keys) - sum(len(chunk.keys) - len(chunk.done) for chunk in pending))
+        if not pending:
+            return
+        request = run.request(spec)
+        with run.writer(spec) as writer:
+            explain_chunks(
+                request,
+                pending,
+                run.keys[:FIRST],
+                engine=engine,
+                workers=workers,
+                address=address,
+                keep=lambda outcome: writer.add(outcome.found),
+                progress=progress,
+                retries=retries,
+            )
 
 
 def explain_chunks(
@@ -105,36 +121,45 @@ def explain_chunks(
     engine: str = "local",
     workers: int | None = None,
     address: str | None = None,
-    on_chunk: OnChunk,
+    keep: Callable[[Outcome], Any],
     progress: Progress | None = None,
     retries: int = 2,
 ) -> None:
     """Explain numbered chunks; `first` are the keys by which the model is measured, the same for every resume.
 
-    A chunk that fails does not stop the others, unless more fail than succeed; the error at the end says all.
+    `keep` gets the parts of the chunks as they come, in any order, and the end of each chunk. A chunk that fails does
+    not stop the others, unless more fail than succeed; the error at the end says all.
     """
-    if engine not in ENGINES:
-        raise unknown_name("`engine`", engine, ENGINES)
-    if workers is not None:
-        require_number("workers", workers, 1, integer=True)
-    require_number("retries", retries, 0, integer=True)
+    check(engine, workers, retries)
     with Session(request) as session:
         request = session.measure(first)
     failed: list[Outcome] = []
     finished, stopped = 0, False
     for outcome in _outcomes(request, chunks, engine, workers, retries, address):
-        if outcome.found is None:
+        if outcome.reason:
             failed.append(outcome)
             stopped = len(failed) > finished + 2
             if stopped:
                 break
             continue
-        on_chunk(outcome.chunk.number, outcome.found)
-        finished += 1
-        if progress is not None:
-            progress(len(outcome.chunk.keys))
+        new = [e for e in outcome.found if e.key not in outcome.chunk.done]
+        keep(replace(outcome, found=new))
+        finished += outcome.ended
+        if progress is not None and new:
+            progress(len(new))
     if failed:
         raise ChunksFailed(failed, finished, stopped)
+
+
+def check(engine: str, workers: int | None = None, retries: int = 0) -> None:
+    """Refuse an engine that does not exist or is not installed, before anything is made for it."""
+    if engine not in ENGINES:
+        raise unknown_name("`engine`", engine, ENGINES)
+    if workers is not None:
+        require_number("workers", workers, 1, integer=True)
+    require_number("retries", retries, 0, integer=True)
+    if engine == "ray":
+        cluster.imported()
 
 
 def ready(
@@ -166,4 +191,4 @@ def _chunks(keys: Iterator[Key], size: int, request: Request) -> Iterator[Chunk]
         number += 1
 
 
-__all__ = ["ENGINES", "ChunksFailed", "cores", "explain_chunks", "explain_many", "explain_run", "ready"]
+__all__ = ["ENGINES", "ChunksFailed", "check", "cores", "explain_chunks", "explain_many", "explain_run", "ready"]

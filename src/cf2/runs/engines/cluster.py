@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import socket
 import sys
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from cf2.errors import CF2Error
-from cf2.results.explanation import Explanation
-from cf2.runs.engines.local import cores
+from cf2.errors import CF2Error, os_reason
+from cf2.runs.engines.local import attempt, cores
 from cf2.runs.engines.outcome import Outcome, reason_of
 from cf2.runs.engines.transfer import deserialise, serialise
 from cf2.runs.session import Chunk, Request, Session
-from cf2.spec import Key
 
 AHEAD = 2  # chunks per CPU of the cluster that are with Ray at any time
+LOOK = 1.0  # seconds after which one looks whether the cluster is still there
+ESSENTIAL = ("raylet", "gcs_server")
 ROOM = 256 << 20  # bytes of a local object store beside the graph
+STARTING = "CF2_RAY_SECONDS"  # the environment variable for how long a start on this machine may take
+PATIENCE = 3600.0  # what it is by default: on a machine whose cores are all busy, everything takes its time
+WAITS = {  # Ray's own limits for the parts of a start here, which a busy machine exceeds; in how many parts of a second
+    "RAY_gcs_server_port_wait_time_s": 1,
+    "RAY_gcs_server_request_timeout_seconds": 1,
+    "RAY_worker_register_timeout_seconds": 1,
+    "RAY_agent_register_timeout_ms": 1000,
+}
+KNOCK = 30.0  # seconds for a cluster elsewhere to answer at all
+
+log = logging.getLogger("cf2")
 
 
 def run(
@@ -32,35 +46,68 @@ def run(
     """
     message, arrays = serialise(request)
     with connected(address, workers, sum(array.nbytes for array in arrays)) as ray:
-        cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        most = workers if workers is not None and workers < cpus else AHEAD * cpus
-        token = uuid.uuid4().hex
-        parts = [ray.put(message), *(ray.put(array) for array in arrays)]
-        explain = ray.remote(num_cpus=1, max_retries=retries)(_explain)
-        waiting: dict[Any, Chunk] = {}
-        source = iter(chunks)
-        while True:
-            while len(waiting) < most and (chunk := next(source, None)) is not None:
-                waiting[explain.remote(token, parts, chunk.keys, os.getcwd())] = chunk
-            if not waiting:
-                return
-            for done in ray.wait(list(waiting), num_returns=1)[0]:
-                yield _outcome(ray, done, waiting.pop(done), retries)
+        try:
+            yield from _outcomes(ray, message, arrays, chunks, workers, retries)
+        except (ray.exceptions.RayError, ConnectionError, RuntimeError) as error:
+            raise CF2Error(
+                "Expected the Ray cluster to stay",
+                got=_first_line(error),
+                do="What is finished is kept; --resume goes on with it.",
+            ) from error
 
 
-def _outcome(ray: Any, done: Any, chunk: Chunk, retries: int) -> Outcome:
+def _outcomes(
+    ray: Any, message: bytes, arrays: list[np.ndarray], chunks: Iterable[Chunk], workers: int | None, retries: int
+) -> Iterator[Outcome]:
+    cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    most = workers if workers is not None and workers < cpus else AHEAD * cpus
+    token = uuid.uuid4().hex
+    parts = [ray.put(message), *(ray.put(array) for array in arrays)]
+    explain = ray.remote(num_cpus=1, max_retries=retries)(_explain).options(num_returns="streaming")
+    waiting: dict[Any, Chunk] = {}
+    source = iter(chunks)
+    while True:
+        while len(waiting) < most and (chunk := next(source, None)) is not None:
+            waiting[explain.remote(token, parts, chunk, os.getcwd())] = chunk
+        if not waiting:
+            return
+        done, _ = ray.wait(list(waiting), num_returns=1, timeout=LOOK)
+        if not done:
+            _refuse_ended(ray)
+        for stream in done:
+            outcome = _next(ray, stream, waiting[stream], retries)
+            if outcome.ended:
+                del waiting[stream]
+            yield outcome
+
+
+def _refuse_ended(ray: Any) -> None:
+    """Say that a part of a cluster of ours has ended: Ray would end this process some seconds later, without a word."""
+    node = getattr(ray._private.worker, "_global_node", None)
+    dead = [kind for kind, _ in node.dead_processes() if kind in ESSENTIAL] if node is not None else []
+    if dead:
+        raise ConnectionError(f"a {dead[0]} that has ended")
+
+
+def _next(ray: Any, stream: Any, chunk: Chunk, retries: int) -> Outcome:
+    """What comes next of a chunk; its worker may have died for good."""
     try:
-        found, reason = ray.get(done)
-    except ray.exceptions.RayError as error:
-        first = str(error).strip().splitlines()[0]
-        return Outcome(chunk, reason=f"its Ray worker failed {retries + 1} times: {first}")
-    return Outcome(chunk, found, reason)
+        found, reason, ended = ray.get(next(stream))
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+        why = f"its Ray worker failed {retries + 1} times: {_first_line(error)}"
+        return Outcome(chunk, reason=why, ended=True)
+    return Outcome(chunk, found, reason, ended)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 _SESSIONS: dict[str, Session] = {}  # in a Ray worker: the model is loaded once for all of its chunks
 
 
-def _explain(token: str, parts: list[Any], keys: list[Key], directory: str) -> tuple[list[Explanation] | None, str]:
+def _explain(token: str, parts: list[Any], chunk: Chunk, directory: str) -> Iterator[tuple[Any, str, bool]]:
+    """The outcomes of a chunk, in a worker."""
     import ray
     import torch
 
@@ -73,9 +120,11 @@ def _explain(token: str, parts: list[Any], keys: list[Key], directory: str) -> t
             message, *arrays = ray.get(parts)  # arrays are views of the object store
             session = Session(deserialise(message, [np.asarray(array) for array in arrays]))
             _SESSIONS[token] = session.__enter__()
-        return _SESSIONS[token].explain(keys), ""
     except Exception as error:
-        return None, reason_of(error)
+        yield [], reason_of(error), True
+        return
+    for outcome in attempt(_SESSIONS[token], chunk):
+        yield outcome.found, outcome.reason, outcome.ended
 
 
 def _close_sessions() -> None:
@@ -84,32 +133,81 @@ def _close_sessions() -> None:
     _SESSIONS.clear()
 
 
-@contextlib.contextmanager
-def connected(address: str | None = None, workers: int | None = None, size: int = 0) -> Iterator[Any]:
-    """Ray, as it is where it runs already; else connected or started here for graphs of `size` bytes, and ended."""
+def imported() -> Any:
+    """Ray, or an error that says how to install it."""
     try:
         import ray
     except ImportError as error:
         raise CF2Error(
             'Expected Ray for engine="ray"', got="no such package", do="Install it with: pip install 'cf2[ray]'"
         ) from error
+    return ray
+
+
+@contextlib.contextmanager
+def connected(address: str | None = None, workers: int | None = None, size: int = 0) -> Iterator[Any]:
+    """Ray, as it is where it runs already; else connected or started here for graphs of `size` bytes, and ended."""
+    ray = imported()
     ours = not ray.is_initialized()
-    if ours:
-        options: dict[str, Any] = {"address": address or "local", "log_to_driver": False, "logging_level": "ERROR"}
-        if address is None:
-            # room for the graph and what goes back and forth; Ray would take a third of the machine
-            options |= {"num_cpus": workers or cores(), "include_dashboard": False}
-            options |= {"object_store_memory": 2 * size + ROOM}
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                ray.init(**options)
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            raise CF2Error(
-                f"Expected a Ray cluster at {address!r}" if address else "Expected to start Ray on this machine",
-                got=str(error).strip().splitlines()[0],
-            ) from error
+    if ours and address is None:
+        # room for the graph and what goes back and forth; Ray would take a third of the machine
+        room = {"num_cpus": workers or cores(), "include_dashboard": False, "object_store_memory": 2 * size + ROOM}
+        with _waits():
+            _start(ray, {"address": "local", **room}, _patience())
+    elif ours:
+        _knock(str(address))
+        _start(ray, {"address": address})
     try:
         yield ray
     finally:
         if ours:
             ray.shutdown()
+
+
+@contextlib.contextmanager
+def _waits() -> Iterator[None]:
+    """Within this, Ray waits for its own parts as long as we do."""
+    waits = {name: str(int(_patience() * parts)) for name, parts in WAITS.items() if name not in os.environ}
+    os.environ.update(waits)
+    try:
+        yield
+    finally:
+        for name in waits:
+            os.environ.pop(name, None)
+
+
+def _knock(address: str) -> None:
+    """Refuse an address at which nothing answers; Ray would try for many minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        return  # a name that only Ray understands
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), KNOCK).close()
+    except (OSError, OverflowError) as error:
+        raise CF2Error(f"Expected a Ray cluster at {address!r}", got=os_reason(error)) from error
+
+
+def _start(ray: Any, options: dict[str, Any], patience: float = 0.0) -> None:
+    """Start Ray or connect to it; where it gives up because the machine is busy, try again for `patience` seconds."""
+    started = time.monotonic()
+    while True:
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                ray.init(**options, log_to_driver=False, logging_level="ERROR")
+            return
+        except Exception as error:  # Ray raises bare ones, too
+            ray.shutdown()
+            slow = isinstance(error, TimeoutError) or "timed out" in str(error).lower()
+            if slow and time.monotonic() - started < patience:
+                log.warning("Ray did not start in its own time (%s); trying again.", _first_line(error))
+                continue
+            here = options["address"] == "local"
+            what = "to start Ray on this machine" if here else f"a Ray cluster at {options['address']!r}"
+            raise CF2Error(f"Expected {what}", got=_first_line(error)) from error
+
+
+def _patience() -> float:
+    try:
+        return float(os.environ.get(STARTING, PATIENCE))
+    except ValueError:
+        raise CF2Error(f"Expected {STARTING} to be a number of seconds", got=repr(os.environ[STARTING])) from None

@@ -13,15 +13,18 @@ def run(request: Request, chunks: Iterable[Chunk]) -> Iterator[Outcome]:
     """Explain one chunk after the other."""
     with Session(request) as session:
         for chunk in chunks:
-            yield attempt(session, chunk)
+            yield from attempt(session, chunk)
 
 
-def attempt(session: Session, chunk: Chunk) -> Outcome:
-    """The explanations of a chunk, or what went wrong. Trying again would go wrong in the same way."""
+def attempt(session: Session, chunk: Chunk) -> Iterator[Outcome]:
+    """The parts of a chunk and its end, or what went wrong. Trying again would go wrong in the same way."""
     try:
-        return Outcome(chunk, session.explain(chunk.keys))
+        for found in session.parts(chunk):
+            yield Outcome(chunk, found)
     except Exception as error:
-        return Outcome(chunk, reason=reason_of(error))
+        yield Outcome(chunk, reason=reason_of(error), ended=True)
+    else:
+        yield Outcome(chunk, ended=True)
 
 
 def cores() -> int:

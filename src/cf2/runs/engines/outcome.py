@@ -1,9 +1,9 @@
-"""What became of one chunk, and what a run of many chunks says when some of them failed."""
+"""What becomes of a chunk, part by part, and what a run of many chunks says when some of them failed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cf2.errors import CF2Error
 from cf2.results.explanation import Explanation
@@ -13,11 +13,12 @@ from cf2.spec import Key
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The explanations of a chunk, or the reason why there are none."""
+    """Some explanations of a chunk, or its end, with the reason where it ended too early."""
 
     chunk: Chunk
-    found: list[Explanation] | None = None
+    found: list[Explanation] = field(default_factory=list)
     reason: str = ""
+    ended: bool = False
 
 
 def reason_of(error: Exception) -> str:

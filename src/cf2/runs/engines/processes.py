@@ -20,6 +20,7 @@ from cf2.runs.engines.transfer import deserialise, serialise
 from cf2.runs.session import Chunk, Request
 
 AHEAD = 2  # chunks at a worker: the one it does, and the next, so that it never waits for this process
+PATIENCE = 60  # seconds for a worker that has hung up to end, so that one can say what it died of
 
 
 def run(request: Request, chunks: Iterable[Chunk], *, workers: int, retries: int) -> Iterator[Outcome]:
@@ -113,13 +114,16 @@ class _Pool:
         if kind == "ready":
             worker.ready = True
             return None
-        chunk = worker.chunks.popleft()
-        found, reason = value
-        return Outcome(chunk, found, reason)
+        chunk, (found, reason, ended) = worker.chunks[0], value
+        if ended:
+            worker.chunks.popleft()
+        else:  # whoever takes the chunk over if this worker dies need not do this part again
+            worker.chunks[0] = chunk._replace(done=chunk.done | {e.key for e in found})
+        return Outcome(chunk, found, reason, ended)
 
     def _died(self, worker: _Worker) -> Outcome | None:
         """Replace a dead worker; its first chunk has one try less, the others did not cause it."""
-        worker.process.join(5)
+        worker.process.join(PATIENCE)
         if not worker.ready and worker.process.exitcode == 1:
             raise _unguarded()  # Python could not even start it
         worker.connection.close()
@@ -130,7 +134,8 @@ class _Pool:
         if count <= self.retries:
             self.again.appendleft(first)
             return None
-        return Outcome(first, reason=f"its worker process died {count} times, {_death(worker.process.exitcode)}")
+        why = f"its worker process died {count} times, {_death(worker.process.exitcode)}"
+        return Outcome(first, reason=why, ended=True)
 
 
 def _death(code: int | None) -> str:
@@ -193,5 +198,5 @@ def _serve(connection: Connection, message: bytes, layout: Layout, directory: st
     with session, suppress(EOFError, OSError):
         connection.send(("ready", None))
         while True:
-            outcome = attempt(session, connection.recv())
-            connection.send(("done", (outcome.found, outcome.reason)))
+            for outcome in attempt(session, connection.recv()):
+                connection.send(("outcome", (outcome.found, outcome.reason, outcome.ended)))

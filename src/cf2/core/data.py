@@ -1,0 +1,185 @@
+"""What people pass as data, as one Data object or a sequence of them; and every graph with an `edge_index`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch_geometric.data import Batch, Data, HeteroData, TemporalData
+
+from cf2.errors import CF2Error, require
+
+EXPECTED = "Expected `data` to be a Data object, or a list or data set of them"
+FLATTEN = "Heterogeneous graphs are not explained; data.to_homogeneous() makes one graph of all types."
+TENSORS = "Put the tensors together: Data(x=x, edge_index=edge_index)."
+_CURES: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (HeteroData, FLATTEN),
+    (TemporalData, "Graphs that change over time are not explained."),
+    ((str, bytes, Path), "Load the file first, for example with torch.load."),
+    ((Tensor, np.ndarray), TENSORS),
+    (Mapping, "Make Data objects of it, for example with Data.from_dict, and pass a list of them."),
+    (type, "Make an instance of it."),
+)
+
+
+def graphs_of(data: Any, level: str = "auto", *, positions: bool = False) -> Data | Sequence[Data]:
+    """One graph as it is; a Batch, a loader or a generator as the graphs that it stands for, in their order.
+
+    `positions` says whether the user names some of what is explained: nodes of a batch, or graphs of it?
+    """
+    if isinstance(data, Batch):
+        return _batched(data, level, positions)
+    if isinstance(data, DataLoader):
+        data = data.dataset
+        graphs = _is_sequence(data) and not isinstance(data, range | Tensor)  # these are ids of nodes or links
+        require(graphs, EXPECTED, got="a loader of parts of a graph", do="Pass the Data object itself.")
+    if isinstance(data, Data):
+        return data
+    if not (isinstance(data, np.ndarray) and data.dtype == object):
+        _refuse(data, EXPECTED)
+    if not _is_sequence(data):
+        data = _listed(data)
+    require(len(data) > 0, "Expected at least one graph to explain", got="an empty list")
+    if isinstance(data, list | tuple):
+        for position, graph in enumerate(data):
+            check_graph(graph, position)
+    if level == "node":
+        require(len(data) == 1, 'Expected one graph for level="node"', got=f"{len(data)} graphs")
+        return check_graph(data[0], 0)
+    return data
+
+
+def _refuse(value: Any, expected: str) -> None:
+    """Say what to do about objects that are known, and are no graphs of ours."""
+    for kinds, cure in _CURES:
+        require(not isinstance(value, kinds), expected, got=_kind(value), do=cure)
+    foreign = type(value).__module__.partition(".")[0] == "networkx"
+    require(not foreign, expected, got="a networkx graph", do="Use torch_geometric.utils.from_networkx, and add `x`.")
+
+
+def check_graph(graph: Any, position: Any) -> Data:
+    """The graph at a position of the user's list, if it is one Data object."""
+    expected = f"Expected graph {position} of `data` to be a Data object"
+    _refuse(graph, expected)
+    require(isinstance(graph, Data), expected, got=_kind(graph))
+    batch = getattr(graph, "batch", None)
+    several = isinstance(batch, Tensor) and batch.numel() > 0 and bool((batch != batch.flatten()[0]).any())
+    require(
+        not several,
+        f"Expected graph {position} of `data` to be one graph",
+        got="one with a `batch` of several",
+        do="Pass the graphs in a list, or the Batch that Batch.from_data_list made of them.",
+    )
+    return graph
+
+
+def _batched(data: Any, level: str, positions: bool) -> Data | Sequence[Data]:
+    require(not isinstance(data, HeteroData), EXPECTED, got="a batch of HeteroData", do=FLATTEN)
+    if level == "node":
+        return data
+    require(
+        level == "graph" or not positions,
+        "Expected to know what `nodes` of a Batch are",
+        got='level="auto"',
+        do='Pass level="graph" for positions of its graphs, or level="node" for nodes of the batch as one graph.',
+    )
+    try:
+        graphs: list[Data] = data.to_data_list()
+    except Exception as error:  # torch_geometric raises several
+        cure = "Pass a list of its graphs."
+        raise CF2Error("Expected a Batch that Batch.from_data_list made", got="another one", do=cure) from error
+    require(len(graphs) > 0, "Expected at least one graph to explain", got="an empty Batch")
+    return graphs
+
+
+def _is_sequence(data: object) -> bool:
+    return hasattr(data, "__len__") and hasattr(data, "__getitem__")
+
+
+def _listed(data: Any) -> list[Any]:
+    require(isinstance(data, Iterable) and not isinstance(data, set | frozenset), EXPECTED, got=_kind(data))
+    try:
+        return list(data)
+    except Exception as error:
+        raise CF2Error(EXPECTED, got=f"{_kind(data)} that fails ({type(error).__name__}: {error})") from error
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__} itself"
+    return "None" if value is None else f"an object of type {type(value).__name__}"
+
+
+# -- edges as a sparse matrix -------------------------------------------------------------------------------
+
+
+def with_edge_index(data: Any, where: str = "the graph") -> Any:
+    """The graph with the edges of `adj_t`, which ToSparseTensor makes, in `edge_index`; as it is without an `adj_t`."""
+    adjacency = data.get("adj_t") if isinstance(data, Data) else None
+    if adjacency is None:
+        return data
+    edge_index, known = _edges_of(adjacency, where), data.get("edge_index")
+    if known is not None:
+        require(
+            not _is_plain(known) or _same_edges(edge_index, known),
+            f"Expected `adj_t` and `edge_index` of {where} to hold the same edges",
+            got="others in one than in the other",
+            do="Delete the one that is wrong, for example with del data.adj_t.",
+        )
+        edge_index = known  # what is wrong with it is said where it is checked
+    plain = copy.copy(data)
+    plain.edge_index = edge_index
+    del plain.adj_t
+    return plain
+
+
+def _is_plain(edge_index: Any) -> bool:
+    dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and not edge_index.is_meta
+    return dense and edge_index.dim() == 2 and edge_index.size(0) == 2 and not edge_index.is_complex()
+
+
+def _edges_of(adjacency: Any, where: str) -> Tensor:
+    """The `edge_index` of a transposed adjacency matrix of ones."""
+    cure = "Give the graph an `edge_index`, and what the matrix holds as `edge_weight`."
+    expected = f"Expected `adj_t` of {where} to be a sparse torch matrix of ones"
+    if not isinstance(adjacency, Tensor) or adjacency.layout not in _LAYOUTS or adjacency.dim() != 2:
+        raise CF2Error(expected, got=_kind(adjacency), do=cure)
+    values, heads, tails = _LAYOUTS[adjacency.layout](adjacency.detach().cpu())
+    require(values.dim() == 1 and bool((values == 1).all()), expected, got="other values", do=cure)
+    return torch.stack([tails, heads]).long()
+
+
+def _spread(pointer: Tensor, entries: int) -> Tensor:
+    """The row of every entry; torch itself would read what is not there if the pointer is wrong."""
+    steps = pointer.diff()
+    whole = bool((steps >= 0).all()) and int(pointer[0]) == 0 and int(pointer[-1]) == entries
+    require(whole, "Expected `adj_t` to be a matrix whose rows are counted right", got="another one")
+    return torch.repeat_interleave(steps)
+
+
+# Values, rows and columns of the entries. Ids that are out of range are found where `edge_index` is checked.
+_LAYOUTS: dict[torch.layout, Callable[[Any], tuple[Tensor, Tensor, Tensor]]] = {
+    torch.sparse_coo: lambda matrix: (matrix._values(), *matrix._indices()),
+    torch.sparse_csr: lambda matrix: (
+        matrix.values(),
+        _spread(matrix.crow_indices(), len(matrix.col_indices())),
+        matrix.col_indices(),
+    ),
+    torch.sparse_csc: lambda matrix: (
+        matrix.values(),
+        matrix.row_indices(),
+        _spread(matrix.ccol_indices(), len(matrix.row_indices())),
+    ),
+}
+
+
+def _same_edges(one: Tensor, other: Tensor) -> bool:
+    high = max([int(edges.max()) for edges in (one, other) if edges.numel()], default=0) + 1
+    first, second = (np.unique(tail * high + head) for tail, head in (edges.cpu().numpy() for edges in (one, other)))
+    return np.array_equal(first, second)

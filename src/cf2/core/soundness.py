@@ -1,0 +1,83 @@
+"""Is the model a function of the graph alone? Asked once, before anything is believed of it.
+
+A verdict is a run of the model on another graph. It means nothing if the model gives another output for the same
+graph (dropout, noise, a memory of earlier calls), or one that depends on what else is packed beside it (statistics
+or a softmax over everything in the batch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from cf2.core import outputs
+from cf2.core.packing import Pack
+from cf2.errors import CF2Error, require
+
+Run = Callable[[Pack, Tensor], Tensor]  # the model's rows on graphs in which only some units are there
+MOST = 3  # instances that are compared, alone and together
+
+
+def check_repeats(rows: Tensor, again: Tensor, precision: float) -> None:
+    """Refuse a model whose rows for the same graphs are others the second time."""
+    off = outputs.differ(rows.double(), again.double(), precision).nonzero().flatten()
+    if not len(off):
+        return
+    gap = float((rows - again).abs().max())
+    raise CF2Error(
+        "Expected a model that gives the same output for the same graph",
+        got=f"two runs in evaluation mode that differ by {gap:.2g}",
+        do="Is dropout left on (F.dropout without training=self.training), noise added, or something kept between "
+        "calls? Switch it off in evaluation mode.",
+    )
+
+
+def check_independence(pack: Pack, run: Run, precision: float) -> None:
+    """Refuse a model whose output for a graph depends on the graphs beside it in the batch.
+
+    Some instances, as they are, with half of their units and with none, run side by side and one at a time.
+    """
+    some = torch.linspace(0, pack.num_instances - 1, min(MOST, pack.num_instances)).long().to(pack.node_ptr.device)
+    many = some.repeat(3)
+    packed = pack.take(many)
+    states = _states(packed)
+    together = run(packed, states)
+    ends = packed.units.ptr.tolist()
+    alone = [run(packed.take(many.new_tensor([at])), states[ends[at] : ends[at + 1]]) for at in range(len(many))]
+    off = outputs.differ(together.double(), torch.cat(alone).double(), precision).nonzero().flatten()
+    require(
+        not len(off),
+        "Expected the model's output for a graph not to depend on what else is in the batch",
+        got=f"another output for {pack.key(int(some[int(off[0]) % len(some)]))} alone than beside others"
+        if len(off)
+        else "",
+        do="Does it normalise, pool or take a softmax over all nodes? Give BatchNorm its running statistics, and pass "
+        "`batch` to every pooling and norm.",
+    )
+
+
+def _states(packed: Pack) -> Tensor:
+    """Every unit in the first third of the instances, every other one in the second, none in the last."""
+    units = packed.units
+    third = packed.num_instances // 3
+    place = torch.arange(units.count, device=units.ptr.device) - units.ptr[:-1][units.owner]
+    half = ((place + 1) * 0.6180339887498949) % 1.0 < 0.5
+    return torch.where(units.owner < third, True, torch.where(units.owner < 2 * third, half, False))
+
+
+class Unchanged:
+    """Watches tensors over a call: refuses a model that changes its inputs in place, or itself."""
+
+    def __init__(self, named: dict[str, Tensor]) -> None:
+        self.named = [(name, value, value._version) for name, value in named.items() if not value.is_inference()]
+
+    def check(self) -> None:
+        for name, value, version in self.named:
+            if value._version != version:
+                raise CF2Error(
+                    "Expected the model to leave its input as it is",
+                    got=f"a forward that changes `{name}` in place",
+                    do=f"Work on a copy: {name} = {name}.clone() at the start of forward.",
+                )

@@ -1,0 +1,251 @@
+"""`cf2 check` finds what is wrong with a run, and every command says how much of a run is finished."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands_here import cf2
+
+from cf2.runs import shards
+from cf2.runs.directory import open_run
+from cf2.runs.shards import identity, write_shard
+
+WORDS = ["explain", "tree-cycles", "--nodes", "511-514", "--method", "cf2", "--out"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("check") / "run"
+    assert cf2(*WORDS, path).returncode == 0
+    return path
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def rewrite(run: Path, change: Any, count: int = 4) -> None:
+    """Have the only shard hold other explanations, with all its digests right."""
+    opened = open_run(run)
+    (job,) = opened.jobs()
+    found = opened.explanations().items
+    shutil.rmtree(run / "shards")
+    (run / "shards").mkdir()
+    write_shard(run, 0, identity(opened.manifest, job), [change(e) for e in found[:count]])
+
+
+@pytest.fixture
+def partial(run: Path) -> Path:
+    """Three of four are finished; of another method, none."""
+    rewrite(run, lambda e: e, 3)
+    opened = open_run(run)
+    opened.add(replace(opened.jobs()[0], method="gradient", settings={}))
+    return run
+
+
+# -- how much is finished -------------------------------------------------------------------------------------
+
+
+def test_evaluate_says_how_much_is_finished(partial: Path, finished: Path) -> None:
+    done = cf2("evaluate", partial)
+    assert "3 of 4 by cf2, 0 of 4 by gradient" in " ".join(done.stdout.split())
+    rows = cf2("evaluate", partial, "--json").json["methods"]
+    assert [(row["method"], row["n"], row["finished"], row["asked"]) for row in rows] == [
+        ("cf2", 3, 3, 4),
+        ("gradient", 0, 0, 4),
+    ]
+    assert "finished" not in cf2("evaluate", finished).stdout
+    row = cf2("evaluate", finished, "--json").json
+    assert (row["finished"], row["asked"]) == (4, 4)
+    none = cf2("evaluate", partial, "--method", "gradient")
+    assert none.returncode == 1
+    assert "finished explanations by 'gradient'" in none.said
+
+
+def test_a_report_says_how_much_is_finished(partial: Path, finished: Path, tmp_path: Path) -> None:
+    done = cf2("report", partial, "-o", tmp_path / "r.html")
+    assert "3 of 4 by cf2, 0 of 4 by gradient" in done.said
+    header = (tmp_path / "r.html").read_text().partition("</header>")[0]
+    assert "3 of 4 by cf2" in header
+    assert "0 of 4 by gradient" in header
+    assert cf2("report", finished, "-o", tmp_path / "r.html").stderr == ""
+    assert "of 4 by" not in (tmp_path / "r.html").read_text()
+
+
+def test_serve_says_how_much_is_finished(partial: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cf2.web.serve", lambda run, **_: None)
+    assert "3 of 4 by cf2, 0 of 4 by gradient" in cf2("serve", partial).said
+    assert cf2("serve", finished).said == ""
+
+
+# -- what is wrong --------------------------------------------------------------------------------------------
+
+
+def test_a_good_run_has_nothing_wrong(finished: Path) -> None:
+    done = cf2("check", finished)
+    assert done.returncode == 0
+    assert "cf2: 4 of 4 finished" in done.stdout
+    assert "4 verdicts computed again" in done.stdout
+    assert "Nothing is wrong." in done.stdout
+    shown = cf2("check", finished, "--json", "--sample", 2).json
+    assert (shown["good"], shown["problems"], shown["verdicts"]) == (True, [], 2)
+    assert shown["methods"] == [{"method": "cf2", "finished": 4, "asked": 4}]
+    assert cf2("check", finished, "--json", "--sample", 0).json["verdicts"] == 0
+
+
+def test_missing_keys_and_refused_shards_are_named(run: Path) -> None:
+    (shard,) = (run / "shards").iterdir()
+    copy = shard.with_name(shard.name.replace("000000", "000005"))
+    shutil.copy(shard, copy)
+    done = cf2("check", run)
+    assert done.returncode == 1
+    assert f"{copy.name} holds keys that {shard.name} holds as well" in done.stdout.replace("\n", "")
+    rewrite(run, lambda e: e, 3)
+    done = cf2("check", run, "--json")
+    assert done.returncode == 1
+    assert '"cf2: 1 of 4 keys are missing; --resume explains them."' in done.stdout
+    assert '"good": false' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda e: replace(e, sufficient=False, status="not found", minimal=None, optimal=None), "sufficient"),
+        (lambda e: replace(e, necessary=False, status="not found", minimal=None, optimal=None), "necessary"),
+        (lambda e: replace(e, prediction=1 - e.prediction), "prediction"),
+        (lambda e: replace(e, probabilities=e.probabilities[::-1].copy()), "probabilities"),
+        (lambda e: replace(e, selected=~e.selected), "another result"),
+        (
+            lambda e: replace(
+                e,
+                scores=e.scores[1:],
+                selected=e.selected[1:],
+                units=replace(e.units, kind=e.units.kind[1:], ids=e.units.ids[1:]),
+            ),
+            "other units",
+        ),
+    ],
+)
+def test_a_verdict_that_the_model_does_not_give_is_found(run: Path, change: Any, says: str) -> None:
+    rewrite(run, change)
+    done = cf2("check", run, "--json")
+    assert done.returncode == 1
+    assert says in done.stdout
+    assert "key 511" in done.stdout
+    assert cf2("check", run, "--sample", 0).returncode == 0  # only the model can tell
+
+
+def test_a_changed_context_and_a_changed_manifest_are_found(run: Path) -> None:
+    context = run / "context.json"
+    context.write_text(context.read_text().replace("511", "512"))
+    done = cf2("check", run)
+    assert done.returncode == 1
+    assert "context.json as the run wrote it" in done.stdout
+    (run / "manifest.json").write_text((run / "manifest.json").read_text().replace("511", "510"))
+    done = cf2("check", run)
+    assert done.returncode == 1
+    assert "changed or damaged" in done.said
+
+
+def test_a_model_that_has_changed_since_is_found(tmp_path: Path) -> None:
+    train = ["train", "tree-cycles", "--epochs", 2, "--set", "hidden=4", "--seed"]
+    assert cf2(*train, 0, "--out", tmp_path / "model").returncode == 0
+    words = ["explain", "tree-cycles", "--checkpoint", tmp_path / "model", "--nodes", "511", "--method", "gradient"]
+    assert cf2(*words, "--out", tmp_path / "run").returncode == 0
+    assert cf2("check", tmp_path / "run").returncode == 0
+    for name in ("model.json", "model.safetensors"):
+        (tmp_path / name).rename(tmp_path / f"moved-{name}")
+    moved = cf2("check", tmp_path / "run")
+    assert moved.returncode == 1
+    assert "model.safetensors" in moved.stdout.replace("\n", "")
+    assert cf2("check", tmp_path / "run", "--checkpoint", tmp_path / "moved-model").returncode == 0
+    assert cf2(*train, 1, "--out", tmp_path / "model").returncode == 0
+    other = cf2("check", tmp_path / "run")
+    assert other.returncode == 1
+    assert "other weights" in other.stdout
+
+
+MINE = """
+import torch
+from torch_geometric.data import Data
+from torch_geometric.nn import GCN
+print("the user's code runs")
+
+def make():
+    torch.manual_seed(0)
+    at = torch.arange(12)
+    ahead = torch.stack([at, (at + 1) % 12])
+    return GCN(3, 8, 2, 2), Data(x=torch.randn(12, 3), edge_index=torch.cat([ahead, ahead.flip(0)], 1))
+"""
+
+
+def test_a_users_function_is_only_run_if_it_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    name = f"mine_check_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    words = ["explain", "--data", f"{name}:make", "--nodes", "0,3", "--method", "gradient", "--out", "run"]
+    assert cf2(*words).returncode == 0
+    sys.modules.pop(name)
+    done = cf2("check", "run")
+    assert done.returncode == 0
+    assert "0 verdicts computed again" in done.stdout
+    assert "Add --trust" in done.said
+    assert name not in sys.modules
+    for agreed in (["--trust"], ["--data", f"{name}:make"]):
+        assert "2 verdicts computed again" in cf2("check", "run", *agreed).stdout
+    assert cf2("check", "run", "--data", "other:make").returncode == 1
+
+
+# -- starts that fail, and places that cannot be written ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["--set", "epoch=3"], ["--engine", "ray"], ["--method", "gem"], ["--device", "abacus"], ["--nodes", "99999"]],
+)
+def test_a_command_that_fails_leaves_nothing_in_the_way_of_the_corrected_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: list[str]
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr("cf2.paper.datasets.instances_to_explain", lambda *_: [])  # nothing to train on
+    words = ["explain", "tree-cycles", "--nodes", "511", "--method", "gradient", "--out", tmp_path / "run"]
+    assert cf2(*words, *wrong).returncode == 1
+    assert not list(tmp_path.iterdir())
+    assert cf2(*words).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["train", "report", "demo", "explain"])
+def test_a_file_in_the_place_of_a_directory_is_one_sentence(
+    finished: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("precious")
+    place = tmp_path / "file" / "deep" / "out"
+    words: dict[str, list[Any]] = {
+        "train": ["train", "tree-cycles", "--out", place],
+        "report": ["report", finished, "-o", place],
+        "demo": ["demo", "--out", place],
+        "explain": [*WORDS, place],
+    }
+    monkeypatch.setattr("cf2.paper.training._fit", None)  # nothing is trained for a place that cannot be written
+    done = cf2(*words[command])
+    assert done.returncode == 1
+    assert done.said.count("Error: ") == 1
+    assert str(tmp_path / "file") in done.said
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_shards_of_a_run_by_command_are_written_by_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shards, "EVERY", 0.0)
+    monkeypatch.setattr("cf2.runs.session.PART", 20)
+    assert cf2(*WORDS, tmp_path / "run").returncode == 0
+    assert len(list((tmp_path / "run" / "shards").iterdir())) > 1

@@ -1,0 +1,134 @@
+"""Runs damaged at random: no command uses what is not its own, hangs, or shows a traceback."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands_here import Done, cf2
+from damages import DAMAGES, HARMLESS, file_for_shards, pipe_for_lock
+
+from cf2.errors import CF2Error
+from cf2.results.explanation import Explanation, same_results
+from cf2.runs import session, shards
+from cf2.runs.directory import open_run
+
+METHODS = ["--method", "gradient", "--method", "random", "--seed", "0"]
+WORDS = ["explain", "tree-cycles", "--nodes", "511-519", *METHODS]
+HANG = 900  # seconds; what takes longer than that waits for something that does not come
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """A run of many small shards, and another of the same keys and one more, with another setting."""
+    base = tmp_path_factory.mktemp("damaged")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "EVERY", 0.0)
+        patch.setattr(session, "PART", 60)
+        other = ["explain", "tree-cycles", "--nodes", "511-520", *METHODS]
+        assert cf2(*WORDS, "--set", "k=6", "--out", base / "run").returncode == 0
+        assert cf2(*other, "--set", "k=3", "--out", base / "other").returncode == 0
+        assert len(list((base / "run" / "shards").iterdir())) > 4
+        yield base / "run", base / "other"
+
+
+@contextmanager
+def no_hang() -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(HANG)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def command(*words: object) -> Done:
+    with no_hang():
+        done = cf2(*words)
+    assert done.returncode in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr
+    assert "fault in cf2" not in done.stderr
+    if done.returncode == 1 and words[0] != "check":
+        assert done.said.count("Error: ") == 1
+    return done
+
+
+def true_results(run: Path) -> dict[str, dict[Any, Explanation]]:
+    opened = open_run(run)
+    return {method: {e.key: e for e in opened.explanations(method)} for method in opened.methods()}
+
+
+def check_evaluate(path: Path, true: dict[str, dict[Any, Explanation]], figures: dict[str, Any]) -> None:
+    """What is evaluated is true, and says how much of the run it is about."""
+    done = command("evaluate", path, "--json")
+    if done.returncode:
+        return
+    rows = json.loads(done.stdout)
+    for row in rows.get("methods", [rows]):
+        stored = open_run(path).explanations(row["method"])
+        assert row["finished"] == row["n"] == len(stored)
+        assert row["asked"] == 9
+        assert same_results(stored, [true[row["method"]][e.key] for e in stored])
+        if row["n"] == 9:
+            assert {**row, "seconds": 0} == {**figures[row["method"]], "seconds": 0}
+
+
+def check_damage(runs: tuple[Path, Path], place: Path, seed: int) -> None:
+    run, other = runs
+    path, rng = place / "run", random.Random(seed)
+    shutil.copytree(run, path)
+    true = true_results(run)
+    figures = {row["method"]: row for row in json.loads(cf2("evaluate", run, "--json").stdout)["methods"]}
+    chosen = rng.sample(DAMAGES, rng.choice([1, 1, 1, 2, 3]))
+    for damage in chosen:
+        with suppress(OSError):  # what one of them needs, another may have taken away
+            damage(path, other, rng)
+    check_evaluate(path, true, figures)
+    checked = command("check", path, "--json", "--sample", rng.choice([0, 3]))
+    assert checked.returncode == int(any(damage not in HARMLESS for damage in chosen)), chosen
+    command("report", path, "-o", place / "report.html")
+    resumed = command(*WORDS, "--set", "k=6", "--out", path, "--resume")
+    check_evaluate(path, true, figures)
+    if resumed.returncode == 0:
+        found = true_results(path)
+        assert all(same_results(list(found[m].values()), list(true[m].values())) for m in true)
+        assert command("check", path, "--json").returncode == 0
+
+
+@pytest.mark.parametrize("damage", range(10))
+def test_a_damaged_run_is_never_silently_wrong(runs: tuple[Path, Path], tmp_path: Path, damage: int) -> None:
+    check_damage(runs, tmp_path, damage)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", range(100, 250))
+def test_many_damaged_runs_are_never_silently_wrong(runs: tuple[Path, Path], tmp_path: Path, damage: int) -> None:
+    check_damage(runs, tmp_path, damage)
+
+
+@pytest.mark.parametrize("damage", [d for d in DAMAGES if d not in (pipe_for_lock, file_for_shards)])
+def test_what_can_be_mended_is_mended_by_resuming(
+    runs: tuple[Path, Path], tmp_path: Path, damage: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(runs[0], path)
+    damage(path, runs[1], random.Random(1))
+    with caplog.at_level(logging.WARNING, logger="cf2"):
+        resumed = command(*WORDS, "--set", "k=6", "--out", path, "--resume")
+    assert resumed.returncode == int("manifest" in damage.__name__)
+    if resumed.returncode:
+        assert "manifest.json" in resumed.said or "keys was 10 keys" in resumed.said
+        with suppress(CF2Error):
+            assert len(open_run(path).explanations()) == 0

@@ -1,0 +1,175 @@
+"""A model that is no function of the graph alone is noticed and refused, with the reason and the cure."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv, SAGEConv, global_add_pool, global_mean_pool
+from torch_geometric.nn.norm import PairNorm
+
+import cf2
+from cf2.errors import CF2Error
+
+
+def graph(nodes: int = 7, seed: int = 0) -> Data:
+    made = torch.Generator().manual_seed(seed)
+    pairs = torch.randint(nodes, (2, 2 * nodes), generator=made)
+    pairs = pairs[:, pairs[0] != pairs[1]]
+    return Data(x=torch.randn(nodes, 4, generator=made), edge_index=torch.cat([pairs, pairs.flip(0)], 1))
+
+
+GRAPHS = [graph(6 + seed, seed) for seed in range(4)]
+
+
+class Plain(nn.Module):
+    """A graph classifier with a place to go wrong between its layer and its pooling, and one after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.conv, self.out = SAGEConv(4, 8), nn.Linear(8, 3)
+        self.calls = 0
+
+    def states(self, x: Tensor) -> Tensor:
+        return x
+
+    def pool(self, x: Tensor, batch: Tensor) -> Tensor:
+        return global_mean_pool(x, batch)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = self.states(self.conv(x, edge_index).relu())
+        return self.out(self.pool(x, batch))
+
+
+class Dropout(Plain):
+    def states(self, x: Tensor) -> Tensor:
+        return F.dropout(x, 0.5)
+
+
+class Noise(Plain):
+    def states(self, x: Tensor) -> Tensor:
+        return x + 0.01 * torch.randn_like(x)
+
+
+class Memory(Plain):
+    def states(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x + 0.1 * self.calls
+
+
+class BatchStatistics(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8, track_running_stats=False)
+
+    def states(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+
+class SoftmaxOverAll(Plain):
+    def states(self, x: Tensor) -> Tensor:
+        return x * x.sum(1, keepdim=True).softmax(0)
+
+
+class MeanOverAll(Plain):
+    def states(self, x: Tensor) -> Tensor:
+        return x - x.mean(0)
+
+
+class NormOverAll(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = PairNorm()
+
+    def states(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+
+class InPlaceFeatures(Plain):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x -= x.mean()
+        return super().forward(x, edge_index, batch)
+
+
+class InPlaceEdges(Plain):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        out = super().forward(x, edge_index, batch)
+        edge_index.zero_()
+        return out
+
+
+class UpdatesStatistics(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8)
+
+    def states(self, x: Tensor) -> Tensor:
+        self.norm.training = True
+        return self.norm(x)
+
+
+@pytest.mark.parametrize("units", ["edges", "features"])
+@pytest.mark.parametrize("model", [Dropout, Noise, Memory])
+def test_another_output_for_the_same_graph(model: type[nn.Module], units: str) -> None:
+    with pytest.raises(CF2Error, match=r"same output for the same graph.*dropout left on"):
+        cf2.explain(model(), GRAPHS, units=units)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("model", [BatchStatistics, SoftmaxOverAll, MeanOverAll, NormOverAll])
+def test_an_output_that_depends_on_the_batch(model: type[nn.Module], count: int) -> None:
+    with pytest.raises(CF2Error, match=r"what else is in the batch.*running statistics"):
+        cf2.explain(model(), GRAPHS[:count])
+
+
+@pytest.mark.parametrize(("model", "name"), [(InPlaceFeatures, "x"), (InPlaceEdges, "edge_index")])
+def test_inputs_changed_in_place(model: type[nn.Module], name: str) -> None:
+    before = [(g.x.clone(), g.edge_index.clone()) for g in GRAPHS]
+    with pytest.raises(CF2Error, match=rf"changes `{name}` in place.*{name}\.clone"):
+        cf2.explain(model(), GRAPHS)
+    assert all(torch.equal(x, g.x) and torch.equal(e, g.edge_index) for (x, e), g in zip(before, GRAPHS))
+
+
+def test_a_model_that_changes_itself_is_refused_and_put_back() -> None:
+    model = UpdatesStatistics()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(CF2Error):
+        cf2.explain(model, GRAPHS)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+class OverAllNodes(nn.Module):
+    """A node classifier that looks at the whole graph beside its layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.conv = GCNConv(4, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        states = self.conv(x, edge_index)
+        return states - states.mean(0) * states.abs()
+
+
+@pytest.mark.parametrize("nodes", [5, 60])
+def test_a_node_classifier_that_mixes_all_nodes(nodes: int) -> None:
+    with pytest.raises(CF2Error, match=r"what else is in the batch|whole graph|looks further"):
+        cf2.explain(OverAllNodes(), graph(nodes), nodes=range(4))
+
+
+class Sums(Plain):
+    def pool(self, x: Tensor, batch: Tensor) -> Tensor:
+        return global_add_pool(x, batch)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+@pytest.mark.parametrize("model", [Plain, Sums])
+def test_a_function_of_the_graph_is_let_through(model: type[nn.Module], scale: float) -> None:
+    made = model()
+    with torch.no_grad():
+        made.out.weight.mul_(scale)  # type: ignore[operator, union-attr]
+    big = [Data(x=g.x * scale, edge_index=g.edge_index) for g in GRAPHS]
+    assert len(cf2.explain(made, big)) == 4

@@ -1,0 +1,152 @@
+"""A start that fails leaves nothing behind: the corrected command needs no --resume."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ring import KEYS, make, ring_source, spec_of
+
+import cf2
+from cf2.errors import CF2Error
+from cf2.methods import registry
+from cf2.runs import engines
+from cf2.runs.directory import Run, open_run
+from cf2.spec import Spec
+
+
+def contents(path: Path) -> dict[str, bytes | None]:
+    """Everything below a directory."""
+    if not path.exists():
+        return {"": None}
+    return {str(p.relative_to(path)): p.read_bytes() if p.is_file() else None for p in path.rglob("*")}
+
+
+def start(path: Path, engine: str = "local", **changes: Any) -> None:
+    run = make(path, **changes)
+    engines.explain_run(run, run.job(run.jobs()[-1].method, run.jobs()[-1].seed), engine=engine)
+
+
+def _fail(problem: Any, settings: Any) -> Any:
+    raise ZeroDivisionError("as it always does")
+
+
+@pytest.fixture
+def failing() -> Any:
+    yield Spec(cf2.register(replace(registry.get("gradient"), name="failing", rank=_fail)).name)
+    del registry._METHODS["failing"]
+
+
+def broken() -> Any:
+    """The ring with a model that says nothing but NaN."""
+    source = ring_source()
+    for weight in source.model.parameters():
+        weight.data.fill_(float("nan"))
+    return source
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "setting": {"spec": spec_of(settings={"epoch": 3})},
+    "method": {"spec": Spec("gradiant")},
+    "keys": {"keys": [99]},
+    "twice": {"keys": [1, 1]},
+    "nothing to train on": {"spec": Spec("gem", seed=0), "keys": list(range(40))},
+    "no truth": {"spec": Spec("truth")},
+    "model": {"source": broken()},
+    "engine": {"engine": "rey"},
+    "ray": {"engine": "ray"},
+    "device": {"spec": spec_of(device="abacus")},
+    "class": {"spec": spec_of(target=9)},
+}
+
+
+@pytest.mark.parametrize("there", ["new", "deep", "empty"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_start_that_fails_leaves_the_place_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, there: str
+) -> None:
+    path = tmp_path / "a" / "b" if there == "deep" else tmp_path / "run"
+    if there == "empty":
+        path.mkdir()
+    if wrong == "ray":
+        monkeypatch.setitem(sys.modules, "ray", None)
+    before = contents(tmp_path)
+    with pytest.raises(CF2Error):
+        start(path, **WRONG[wrong])
+    assert contents(tmp_path) == before
+    start(path)
+    assert len(open_run(path).explanations()) == len(KEYS)
+
+
+def test_a_method_that_explains_nothing_leaves_nothing(tmp_path: Path, failing: Spec) -> None:
+    with pytest.raises(CF2Error, match="as it always does"):
+        start(tmp_path / "run", spec=failing)
+    assert contents(tmp_path) == {}
+
+
+def test_a_second_method_that_fails_leaves_the_run_with_the_first(
+    tmp_path: Path, undisturbed: Run, failing: Spec
+) -> None:
+    start(tmp_path / "run")
+    before = contents(tmp_path)
+    for spec in (failing, Spec("truth"), spec_of(seed=2, device="abacus")):
+        with pytest.raises(CF2Error):
+            start(tmp_path / "run", spec=spec, resume=True)
+        assert contents(tmp_path) == before
+    run = make(tmp_path / "run", spec=Spec("gem", seed=0, settings={"epochs": 1, "k": 2}), resume=True)
+    assert [job.name for job in run.jobs()] == ["cf2-relaxed", "gem-seed0"]
+
+
+def test_what_a_failed_training_had_is_taken_back_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise CF2Error("Expected more luck")
+
+    monkeypatch.setattr(engines, "explain_chunks", fail)
+    with pytest.raises(CF2Error, match="luck"):
+        start(tmp_path / "run", spec=Spec("gem", seed=0, settings={"epochs": 1, "k": 2}))
+    assert contents(tmp_path) == {}
+
+
+def test_what_is_not_ours_stays(tmp_path: Path) -> None:
+    (tmp_path / "run" / "shards").mkdir(parents=True)
+    (tmp_path / "run" / "partial-0-mine").write_text("precious")
+    with pytest.raises(CF2Error):
+        start(tmp_path / "run", source=broken())
+    assert (tmp_path / "run" / "partial-0-mine").read_text() == "precious"
+
+
+def test_something_finished_is_kept_whatever_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+
+    def fail(steps: int) -> None:
+        told.append(steps)
+        if len(told) == 3:
+            raise CF2Error("Expected more luck")
+
+    run = make(tmp_path / "run")
+    with pytest.raises(CF2Error, match="luck"):
+        engines.explain_run(run, progress=fail)
+    assert len(open_run(tmp_path / "run").explanations()) == 6
+
+
+def test_a_stop_by_hand_is_not_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    run = make(tmp_path / "run")
+    monkeypatch.setattr(engines, "explain_chunks", stop)
+    with pytest.raises(KeyboardInterrupt):
+        engines.explain_run(run)
+    assert open_run(tmp_path / "run").finished()[0].finished == 0
+
+
+@pytest.mark.parametrize("place", ["file", "below a file"])
+def test_a_file_in_the_place_of_the_directory_is_said(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("precious")
+    path = tmp_path / "file" if place == "file" else tmp_path / "file" / "run"
+    with pytest.raises(CF2Error, match=r"the file|Expected to write"):
+        make(path)
+    assert (tmp_path / "file").read_text() == "precious"
