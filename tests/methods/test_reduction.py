@@ -19,11 +19,11 @@ STAR = star(*[0.01] * 20, *[1.0] * 3, *[0.01] * 7)  # 3.27 light in all, and 2.9
 def test_the_steepest_units_may_be_chosen_and_no_others(problem_of: Callable[..., Problem]) -> None:
     problem = problem_of(Lights(2.9), STAR, [0, 5])
     limited = reduced(problem, 4)
-    selectable, leaf = problem.pack.split(limited.pack.units.selectable)  # type: ignore[arg-type]
-    ids = problem.tables[0].ids[selectable].tolist()
+    left_out, leaf = problem.pack.split(limited.pack.units.left_out)  # type: ignore[arg-type]
+    ids = problem.tables[0].ids[~left_out].tolist()
     assert len(ids) == 4
     assert [pair for pair in ids if pair[1] in (21, 22, 23)] == [[0, 21], [0, 22], [0, 23]]
-    assert leaf.all()  # an instance that is not too large is as before
+    assert not leaf.any()  # an instance that is not too large is as before
     assert limited.pack.units.edges is problem.pack.units.edges
     assert all(getattr(limited, f.name) is getattr(problem, f.name) for f in fields(problem) if f.name not in ("pack",))
 

@@ -85,8 +85,9 @@ def test_only_selectable_units_can_be_chosen_by_any_method() -> None:
     with Session(request) as session:
         (problem,) = session.problems(keys)
         (found,) = session.explain(keys)
-    selectable = problem.pack.units.selectable
-    assert selectable is not None
+    left_out = problem.pack.units.left_out
+    assert left_out is not None
+    selectable = ~left_out
     assert int(selectable.sum()) == 8
     assert found.size == 8
     assert not (found.selected & ~selectable.numpy()).any()

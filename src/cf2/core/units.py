@@ -213,7 +213,7 @@ def _governed(pairs: Tensor, elements: int) -> tuple[Tensor, Tensor]:
     return first, pairs[:, again]
 
 
-FLAGS = ("selectable", "required", "fixed")
+FLAGS = ("selectable", "required", "fixed", "left_out", "absent", "price")
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +221,9 @@ class Units:
     """The units of all instances of a pack; those of instance b are `ptr[b]` to `ptr[b + 1]`.
 
     Flags are None where they hold for no unit (`selectable`: for all). A unit that is not `selectable` is never
-    chosen; a `required` one always is; one that is `fixed` is left alone: it is there under every intervention.
+    chosen; a `required` one always is; one that is `fixed` is left alone: the graph has it as it was under every
+    intervention. One that is `left_out` could be chosen and is not looked at, so nothing is proved of its instance.
+    What an `absent` unit governs is not in the graph at first, and is once the unit is edited.
     """
 
     ptr: Tensor  # [B + 1]
@@ -230,6 +232,9 @@ class Units:
     selectable: Tensor | None = None  # [units] bool
     required: Tensor | None = None  # [units] bool
     fixed: Tensor | None = None  # [units] bool
+    left_out: Tensor | None = None  # [units] bool
+    absent: Tensor | None = None  # [units] bool
+    price: Tensor | None = None  # [units], what each unit adds to the size of a set; None: 1
 
     @property
     def count(self) -> int:
@@ -248,15 +253,19 @@ class Units:
 
     def admissible(self, chosen: Tensor) -> Tensor:
         """A choice [units, bool] with what must not be chosen left out, and what must be put in."""
-        for forbidden in (None if self.selectable is None else ~self.selectable, self.fixed):
-            chosen = chosen if forbidden is None else chosen & ~forbidden
+        for forbidden in self._forbidden():
+            chosen = chosen & ~forbidden
         return chosen if self.required is None else chosen | self.required
 
     def admissible_mask(self, mask: Tensor) -> Tensor:
         """The same for soft masks in [0, 1]; a unit without a choice gets no gradient."""
-        for forbidden in (None if self.selectable is None else ~self.selectable, self.fixed):
-            mask = mask if forbidden is None else torch.where(forbidden, 0.0, mask)
+        for forbidden in self._forbidden():
+            mask = torch.where(forbidden, 0.0, mask)
         return mask if self.required is None else torch.where(self.required, 1.0, mask)
+
+    def _forbidden(self) -> list[Tensor]:
+        flags = (None if self.selectable is None else ~self.selectable, self.fixed, self.left_out)
+        return [flag for flag in flags if flag is not None]
 
     def with_fixed(self, states: Tensor) -> Tensor:
         """States of units [units], bool or soft, with those that are left alone there."""

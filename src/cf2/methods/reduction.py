@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from cf2.methods.contract import Problem, rank_within
 from cf2.methods.gradient import sum_of_gradients
 
@@ -28,5 +30,6 @@ def reduced(problem: Problem, limit: int) -> Problem:
     if int(pack.units.counts.max()) <= limit:
         return problem
     steep = sum_of_gradients(problem, PLACES).abs()
-    units = replace(pack.units, selectable=pack.units.admissible(rank_within(steep, pack) < limit))
+    kept = rank_within(steep, pack) < limit
+    units = replace(pack.units, left_out=pack.units.admissible(torch.ones_like(kept)) & ~kept)
     return replace(problem, pack=replace(pack, units=units))

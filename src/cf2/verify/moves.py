@@ -41,7 +41,7 @@ def prefixes(trials: Trials, ranking: Tensor) -> tuple[Tensor, Outcome]:
         sets.append(trials.admissible(fits, place[fits] < length))
     row, candidates = torch.cat(rows), torch.cat(sets)
     outcome = trials.run(row, candidates)
-    size = candidates.sum(1)
+    size = trials.size(row, candidates)
     value = torch.where(outcome.passes, 1e6 - size, outcome.score.clamp(min=-1e5))
     winner = best_of(row, value, trials.pack.num_instances)  # the longest prefix is a candidate of every instance
     return candidates[winner], outcome.take(winner)
@@ -201,7 +201,7 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
         picked, outcome, unit = _move(trials, rows[live], current[live], held[live] > move, budget.drops, 0)
         current[live] = picked
         held[live, unit] = move + 4
-        hit = live[outcome.passes & (picked.sum(1) < best[live].sum(1))]
+        hit = live[outcome.passes & (trials.size(rows[live], picked) < trials.size(rows[live], best[live]))]
         best[hit], left[hit], held[hit] = current[hit], budget.exchanges + 1, 0
         short = live[current[live].sum(1) == best[live].sum(1) - 1]
         if len(short):

@@ -14,6 +14,7 @@ from itertools import combinations, islice
 import torch
 from torch import Tensor
 
+from cf2.core.units import FLAGS
 from cf2.verify.trials import Trials
 
 BATCH = 2048
@@ -33,20 +34,35 @@ def prove(trials: Trials, sets: Tensor, passed: Tensor, budget: int) -> Proof:
     """Try every smaller set (every set, where none passes) of the instances for which `budget` sets are enough."""
     sets, passed = sets.clone(), passed.clone()
     optimal, impossible = torch.zeros_like(passed), torch.zeros_like(passed)
-    units, sizes = trials.counts.tolist(), sets.sum(1).tolist()
-    for row, (count, size) in enumerate(zip(units, sizes)):
-        top = size - 1 if passed[row] else count
-        free = bool(trials.selectable[row, :count].all()) and (
-            trials.required is None or not trials.required[row].any()
-        )
-        if not count or not free or not _affordable(count, top, budget):
-            continue  # every set is tried, so every set must be allowed
-        smaller = _smallest(trials, row, count, top)
+    for row, count in enumerate(trials.counts.tolist()):
+        free = _free(trials, row)
+        top = _most(trials, row, sets[row], free) if passed[row] else len(free)
+        if not count or trials.some_left_out[row] or not _affordable(len(free), top, budget):
+            continue
+        smaller = _smallest(trials, row, free, top, sets[row] if passed[row] else None)
         if smaller is not None:
             sets[row], passed[row] = smaller, True
         optimal[row] = bool(passed[row])
         impossible[row] = not passed[row]
     return Proof(sets, passed, optimal, impossible)
+
+
+def _free(trials: Trials, row: int) -> Tensor:
+    """The units of one instance that may be chosen or not."""
+    may = trials.selectable[row] if trials.required is None else trials.selectable[row] & ~trials.required[row]
+    return may.nonzero().flatten()
+
+
+def _size(trials: Trials, row: int, sets: Tensor) -> Tensor:
+    return trials.size(torch.full((len(sets),), row, device=sets.device), sets)
+
+
+def _most(trials: Trials, row: int, known: Tensor, free: Tensor) -> int:
+    """The most free units that a set smaller than the known one can have."""
+    must = torch.zeros_like(known) if trials.required is None else trials.required[row]
+    room = float(_size(trials, row, known[None])[0] - _size(trials, row, must[None])[0])
+    prices = torch.ones(len(free)) if trials.price is None else trials.price[row, free].double().sort().values
+    return int((prices.cumsum(0) < room - 1e-9).sum()) if room > 0 else -1
 
 
 def _affordable(count: int, top: int, budget: int) -> bool:
@@ -59,22 +75,29 @@ def _affordable(count: int, top: int, budget: int) -> bool:
     return True
 
 
-def _smallest(trials: Trials, row: int, count: int, top: int) -> Tensor | None:
-    """The first passing set of at most `top` of the `count` units of one instance, by size."""
-    before = twins(trials, row, count)
-    for size in range(top + 1):
-        every = combinations(range(count), size)
+def _smallest(trials: Trials, row: int, free: Tensor, top: int, known: Tensor | None) -> Tensor | None:
+    """The smallest passing set of at most `top` free units of one instance that is smaller than the known one."""
+    before = twins(trials, row, int(trials.counts[row]))
+    must = torch.zeros_like(trials.valid[row]) if trials.required is None else trials.required[row]
+    best = known
+    for number in range(top + 1):
+        every = combinations(free.tolist(), number)
         while block := list(islice(every, BATCH)):
-            sets = torch.zeros(len(block), trials.width, dtype=torch.bool, device=trials.valid.device)
-            if size:
+            sets = must.expand(len(block), -1).clone()
+            if number:
                 sets.scatter_(1, torch.tensor(block, device=sets.device), True)
             if len(before):
                 sets = sets[(sets[:, before[:, 0]] | ~sets[:, before[:, 1]]).all(1)]
-            rows = torch.full((len(sets),), row, device=sets.device)
-            good = trials.passes(rows, sets).nonzero().flatten()
+            if best is not None:
+                sets = sets[_size(trials, row, sets) < _size(trials, row, best[None])]
+            if not len(sets):
+                continue
+            good = sets[trials.passes(torch.full((len(sets),), row, device=sets.device), sets)]
             if len(good):
-                return sets[good[0]]
-    return None
+                best = good[int(_size(trials, row, good).argmin())]
+                if trials.price is None:  # all that follow are larger
+                    return best
+    return None if best is known else best
 
 
 def twins(trials: Trials, row: int, count: int) -> Tensor:
@@ -82,6 +105,9 @@ def twins(trials: Trials, row: int, count: int) -> Tensor:
     pack = trials.pack
     none = torch.zeros((0, 2), dtype=torch.long, device=trials.valid.device)
     entries = int(pack.entry_ptr[row + 1] - pack.entry_ptr[row])
+    flags = (getattr(pack.units, name) for name in FLAGS)
+    if any(flag is not None for flag in flags) or trials.rules is not None:
+        return none  # interchangeable to the model is not interchangeable to what is asked
     if entries or pack.extras or pack.sparse is not None or pack.units.edges.further.numel():
         return none  # only plain edges between nodes whose features are at hand are compared
     edges = slice(int(pack.edge_ptr[row]), int(pack.edge_ptr[row + 1]))

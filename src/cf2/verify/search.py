@@ -27,7 +27,7 @@ from cf2.verify.criterion import Criterion
 from cf2.verify.moves import Budget, exchange, grow, prefixes, prune, prune_single, repair
 from cf2.verify.proof import Proof, prove
 from cf2.verify.question import Test
-from cf2.verify.trials import Trials, in_order
+from cf2.verify.trials import Rules, Trials, in_order
 
 Effort = Literal["quick", "standard", "thorough"]
 LARGE = 14  # a set of more units is worth a second way to start
@@ -76,11 +76,17 @@ class Choice:
 
 
 def search(
-    predictor: Predictor, pack: Pack, criterion: Criterion, tests: tuple[Test, ...], scores: Tensor, settings: Search
+    predictor: Predictor,
+    pack: Pack,
+    criterion: Criterion,
+    tests: tuple[Test, ...],
+    scores: Tensor,
+    settings: Search,
+    rules: Rules | None = None,
 ) -> Choice:
-    """The smallest set per instance that passes the tests and that the budget of `settings.effort` finds."""
+    """The smallest set per instance that passes the tests, keeps to the rules, and that the effort finds."""
     budget = _BUDGETS[settings.effort]
-    trials = Trials(predictor, pack, criterion, tests, settings.confidence)
+    trials = Trials(predictor, pack, criterion, tests, settings.confidence, rules)
     ranking = -in_order(trials.dense(scores, float("-inf"))).float()
     sets, outcome = prefixes(trials, ranking)
     sets, passed = repair(trials, sets, outcome, budget)
@@ -101,7 +107,7 @@ def _regrow(trials: Trials, sets: Tensor, passed: Tensor, budget: Budget) -> tup
     most = torch.where(~passed | (crowded & (size > LARGE)), LARGE, few)
     rows = (most > 0).nonzero().flatten()
     grown, good = grow(trials, rows, most[rows], 2 * budget.adds)
-    better = rows[good & (~passed[rows] | (grown.sum(1) < size[rows]))]
+    better = rows[good & (~passed[rows] | (trials.size(rows, grown) < trials.size(rows, sets[rows])))]
     sets, passed = sets.clone(), passed.clone()
     sets[better] = grown[torch.isin(rows, better)]
     passed[better] = True
@@ -119,7 +125,7 @@ def _improve(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, budget
         order = _shuffled(trials, rows, number)
         other = prune(trials, rows, torch.where(passes[:, None], whole, sets), order, torch.ones_like(passes))
         other = prune_single(trials, rows, exchange(trials, rows, other, budget), order)
-        best = torch.where((other.sum(1) < best.sum(1))[:, None], other, best)
+        best = torch.where((trials.size(rows, other) < trials.size(rows, best))[:, None], other, best)
     if budget.restarts:
         todo = (passes & (trials.counts[rows] > CROWDED) & (best.sum(1) > 1)).nonzero().flatten()
         best[todo] = _restart(trials, rows[todo], best[todo], budget)
@@ -133,9 +139,9 @@ def _restart(trials: Trials, rows: Tensor, best: Tensor, budget: Budget) -> Tens
     order = torch.cat([_shuffled(trials, rows, budget.rounds + number) for number in range(times)])
     below = budget.slack * best.sum(1).clamp(max=SMALL).repeat(times)
     other = prune(trials, many, trials.selectable[many], order, torch.ones_like(many, dtype=torch.bool), below)
-    first = other.sum(1).view(times, count).argmin(0) * count + torch.arange(count, device=rows.device)
+    first = trials.size(many, other).view(times, count).argmin(0) * count + torch.arange(count, device=rows.device)
     other, order = other[first], order[first]
-    hit = (other.sum(1) < best.sum(1)).nonzero().flatten()
+    hit = (trials.size(rows, other) < trials.size(rows, best)).nonzero().flatten()
     best[hit] = prune_single(trials, rows[hit], exchange(trials, rows[hit], other[hit], budget), order[hit])
     return best
 

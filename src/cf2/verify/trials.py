@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -52,23 +53,40 @@ def score(slack: Tensor) -> Tensor:
     return slack.clamp(max=0).sum(-1) + 1e-3 * spare
 
 
+class Rules(Protocol):
+    """What a set must keep to beside the tests, whatever the model says of it."""
+
+    def allow(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Whether candidate sets [R, U] of instances `rows` [R] keep to the rules, bool [R]."""
+
+
 class Trials:
     """Runs candidate sets of one pack; counts what each instance cost."""
 
     def __init__(
-        self, predictor: Predictor, pack: Pack, criterion: Criterion, tests: tuple[Test, ...], confidence: float = 0.0
+        self,
+        predictor: Predictor,
+        pack: Pack,
+        criterion: Criterion,
+        tests: tuple[Test, ...],
+        confidence: float = 0.0,
+        rules: Rules | None = None,
     ) -> None:
         self.predictor, self.pack, self.criterion, self.tests = predictor, pack, criterion, tests
-        self.confidence = confidence
+        self.confidence, self.rules = confidence, rules
         self.counts = pack.units.counts
         self.width = int(self.counts.max()) if pack.num_instances else 0
         device = self.counts.device
         self.valid = torch.arange(self.width, device=device)[None] < self.counts[:, None]
         flags = pack.units
         self.selectable = self.dense(flags.admissible(torch.ones_like(flags.owner, dtype=torch.bool)), False)
+        none = torch.zeros_like(flags.owner, dtype=torch.bool)
+        left_out = none if flags.left_out is None else flags.left_out
+        self.some_left_out = self.dense(left_out, False).any(1).tolist()
         self.required = None if flags.required is None else self.dense(flags.required, False)
+        self.price = None if flags.price is None else self.dense(flags.price, 0)
         self.evaluations = torch.zeros(pack.num_instances, dtype=torch.long, device=device)
-        self.costs = predictor.cost(pack.node_ptr.diff(), pack.edge_ptr.diff()).cpu()
+        self.footprint = predictor.cost(pack.node_ptr.diff(), pack.edge_ptr.diff()).cpu()
 
     def dense(self, values: Tensor, fill: float) -> Tensor:
         """A value per unit [units] -> [B, U]."""
@@ -85,17 +103,28 @@ class Trials:
         sets = sets & self.selectable[rows]
         return sets if self.required is None else sets | self.required[rows]
 
+    def size(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """The size of sets [R]: how many units they hold, or what these add up to where some count for more."""
+        return sets.sum(1) if self.price is None else (sets * self.price[rows]).sum(1)
+
+    def allowed(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Whether sets keep to the rules [R]; asked before the model is."""
+        return torch.ones_like(rows, dtype=torch.bool) if self.rules is None else self.rules.allow(rows, sets)
+
     def run(self, rows: Tensor, sets: Tensor) -> Outcome:
-        """Every test of every candidate set."""
+        """Every test of every candidate set; one that breaks a rule passes none."""
         columns = [self.test(test, rows, sets) for test in self.tests]
-        return Outcome(*(torch.stack(part, 1) for part in zip(*columns)))
+        outcome = Outcome(*(torch.stack(part, 1) for part in zip(*columns)))
+        if self.rules is None:
+            return outcome
+        return Outcome(outcome.passed & self.allowed(rows, sets)[:, None], outcome.slack)
 
     def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None) -> Tensor:
         """Whether sets pass every test, or those that they `need` to [R, tests].
 
         The last test comes first, and the others are run only where it is passed.
         """
-        good = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        good = self.allowed(rows, sets)
         for column in reversed(range(len(self.tests))):
             run = (good if need is None else good & need[:, column]).nonzero().flatten()
             good[run], _ = self.test(self.tests[column], rows[run], sets[run])
@@ -140,7 +169,7 @@ class Trials:
         return slack if test.same else -slack
 
     def _parts(self, rows: Tensor, factor: int = 1) -> Iterator[slice]:
-        return chunks((self.costs[rows.cpu()] * factor).tolist(), CHUNK)
+        return chunks((self.footprint[rows.cpu()] * factor).tolist(), CHUNK)
 
 
 EQUAL = 1e-5  # outcomes closer than this are equal: they may be the same number, summed in another order
