@@ -209,7 +209,7 @@ def test_the_recipe_for_a_method(recipe: Callable[[str], dict[str, Any]]) -> Non
 
 def test_the_recipe_for_a_unit_kind(recipe: Callable[[str], dict[str, Any]]) -> None:
     recipe("add-a-unit-kind.md")
-    assert "nodes" in units.KINDS
+    assert "stars" in units.KINDS
 
 
 def test_the_recipe_for_a_criterion(recipe: Callable[[str], dict[str, Any]]) -> None:

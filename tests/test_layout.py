@@ -22,7 +22,21 @@ FREE = {"__init__.py", "__main__.py", "api.py"}  # these may import everything, 
 
 # -- imports --------------------------------------------------------------------------------------------------
 
-ORDER = ["errors", "spec", "core", "verify", "methods", "results", "runs", "report", "paper", "web", "pyg", "cli"]
+ORDER = [
+    "errors",
+    "values",
+    "spec",
+    "core",
+    "verify",
+    "methods",
+    "results",
+    "runs",
+    "report",
+    "paper",
+    "web",
+    "pyg",
+    "cli",
+]
 # What an explanation shows of itself is drawn further down; these imports wait inside of functions.
 DOWNWARDS = {("results/explanation.py", "report"), ("results/explanations.py", "report")}
 
@@ -132,6 +146,8 @@ ARGMAX = {
     "verify/criterion.py": "the criterion itself",
     "verify/trials.py": "the first of units that rank alike",
     "core/outputs.py": "the worst row, in an error",
+    "core/edits.py": "the most common row",
+    "core/changes.py": "one-hot features as columns",
     "runs/model_and_data.py": "one-hot features as element symbols",
     "paper/datasets/molecules.py": "one-hot features as elements, one-hot labels as bonds",
     "paper/training.py": "accuracy of the base models",

@@ -5,6 +5,7 @@
 The folders are the way that data takes; a package imports only from those above it.
 
     errors     what was expected, what came, what to do
+    values     how the values of options are read
     spec       every option of a request, as one value
     core/      the user's graph and model, targets, units, packing, the model run
     verify/    interventions, criteria, questions; the search and the proof

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as ProgressBar
 from torch_geometric.data import Data
 
-from cf2.core.data import graphs_of
+from cf2.core.data import graphs_of, groups_of
 from cf2.core.graph import Graph
 from cf2.core.modules import module_of
 from cf2.core.targets import GraphTargets, NodeTargets, Targets
@@ -24,7 +25,7 @@ from cf2.methods.needs import check_needs
 from cf2.methods.trained import Trained
 from cf2.results.explanations import Explanations
 from cf2.runs.session import Progress, Request, Session, check_names, train
-from cf2.spec import Key, Level, Masking, Output, Question, Reduce, Spec
+from cf2.spec import Edit, Key, Level, Masking, Output, Question, Reduce, Spec, Valid
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +40,19 @@ def explain(
     units: str | Sequence[str] = ("edges",),
     question: Question = "why",
     target: int | Sequence[int] | Mapping[Key, int] | Tensor | None = None,
+    edits: str | Sequence[Edit] = ("remove",),
+    candidates: Any = None,
+    keep: Any = None,
+    forbid: Any = None,
+    groups: str | Sequence[int] | Mapping[str, Any] | Tensor | None = None,
+    connected: bool = False,
+    valid: Valid | Callable[[Data], bool] | None = None,
+    alternatives: int = 1,
+    robust: int = 0,
+    costs: Mapping[Edit, float] | Sequence[tuple[Edit, float]] | str = (),
+    one_hot: Sequence[Sequence[int]] | str | None = None,
+    added_attributes: Mapping[str, Any] = MappingProxyType({}),
+    atoms: Sequence[str] | None = None,
     search: bool = False,
     seed: int | None = None,
     output: Output = "auto",
@@ -72,7 +86,35 @@ def explain(
         What is asked. why: a set that is sufficient and necessary. factual: a sufficient one. counterfactual: one
         without which the model gives another answer.
     target : int, sequence of int, or classes by key, optional
-        The class to explain instead of the predicted one, the same for all or one per key.
+        The class to explain instead of the predicted one, the same for all or one per key; of a counterfactual, the
+        class to reach.
+    edits : {"remove", "add", "change"}, or several of them
+        What a counterfactual may do: remove units, add edges, change features; several of them.
+    candidates : pairs of nodes [n, 2], such pairs by key, or "target", optional
+        The pairs of nodes that may be added as edges, such as 3:17,4:9; target: only pairs with the explained node;
+        None: all pairs inside of the receptive field.
+    keep : pairs of nodes [n, 2], or such pairs by key, optional
+        Edges, as pairs such as 3:17,4:9, that must not be removed.
+    forbid : pairs of nodes [n, 2], or such pairs by key, optional
+        Edges, as pairs such as 3:17,4:9, that must not be in the answer.
+    groups : str, a number per column of `edge_index`, or pairs of nodes by name, optional
+        Edges that go or stay together, as one unit: the attribute of the data that holds a number per edge.
+    connected : bool
+        The answer must be one connected piece; for a node, one that the node belongs to.
+    valid : "molecule", or a function (Data) -> bool, optional
+        Accept only edits with a valid result. molecule: one that RDKit can sanitise; needs `atoms`.
+    alternatives : int
+        How many different answers to look for per key, none a part of another.
+    robust : int
+        How many disturbed copies of the graph, with edges added or gone, the answer must pass its tests on as well.
+    costs : numbers by sort of edit
+        What an edit of each sort adds to the size of an answer, such as add=2,change=1.5; 1 if not given.
+    one_hot : sequence of groups of columns, optional
+        Ranges of feature columns of which each node has one, such as 0-13,14-20; None looks at the values.
+    added_attributes : values by name
+        What an added edge has in `edge_attr` and the like, by name; the most common value if not given.
+    atoms : sequence of str, optional
+        The element that each feature column stands for, such as C,N,O, for molecules.
     search : bool
         Search for a set that passes the tests, from the scores of a method that only ranks.
     seed : int, optional
@@ -118,6 +160,19 @@ def explain(
         method=method,
         units=units,
         question=question,
+        edits=edits,
+        candidates=candidates,
+        keep=keep,
+        forbid=forbid,
+        groups=groups_of(groups, data),
+        connected=connected,
+        valid=None if callable(valid) else valid,
+        alternatives=alternatives,
+        robust=robust,
+        costs=costs,
+        one_hot=one_hot,
+        added_attributes=added_attributes,
+        atoms=atoms,
         search=search,
         seed=seed,
         output=output,
@@ -130,6 +185,7 @@ def explain(
         settings=settings,
     )
     request, keys = plan(model, data, nodes, spec, target=target, trained=trained)
+    request = replace(request, valid=valid if callable(valid) else None)
     with _told(progress, len(keys)) as tell, Session(request) as session:
         return Explanations(tuple(session.explain(keys, tell)), request.context())
 

@@ -11,21 +11,22 @@ True
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from cf2.errors import CF2Error, require, require_number, unknown_name
-
-LARGEST = 2**63 - 1  # what a seed, a class or a number of units may be: torch has no larger whole numbers
-Key = int | tuple[int, ...]  # what is explained: a node's id, a graph's position, or several ids
+from cf2 import values
+from cf2.errors import require, require_number, unknown_name
+from cf2.values import LARGEST, Pairs
+from cf2.values import Edit as Edit
+from cf2.values import Key as Key
 
 Level = Literal["auto", "node", "graph"]
 Question = Literal["why", "factual", "counterfactual"]
 Output = Literal["auto", "logits", "log_probabilities", "probabilities"]
 Masking = Literal["auto", "messages"]
 Reduce = Literal["gradient"]
+Valid = Literal["molecule"]
 
 
 def _option(default: Any, meaning: str) -> Any:
@@ -49,7 +50,45 @@ class Spec:
         "counterfactual: one without which the model gives another answer.",
     )
     target: int | tuple[tuple[Key, int], ...] | None = _option(
-        None, "The class to explain instead of the predicted one, the same for all or one per key."
+        None,
+        "The class to explain instead of the predicted one, the same for all or one per key; "
+        "of a counterfactual, the class to reach.",
+    )
+    edits: tuple[Edit, ...] = _option(
+        ("remove",), "What a counterfactual may do: remove units, add edges, change features; several of them."
+    )
+    candidates: Pairs | Literal["target"] | None = _option(
+        None,
+        "The pairs of nodes that may be added as edges, such as 3:17,4:9; target: only pairs with the explained node; "
+        "None: all pairs inside of the receptive field.",
+    )
+    keep: Pairs | None = _option(None, "Edges, as pairs such as 3:17,4:9, that must not be removed.")
+    forbid: Pairs | None = _option(None, "Edges, as pairs such as 3:17,4:9, that must not be in the answer.")
+    groups: str | tuple[tuple[str, tuple[tuple[int, int], ...]], ...] | None = _option(
+        None, "Edges that go or stay together, as one unit: the attribute of the data that holds a number per edge."
+    )
+    connected: bool = _option(
+        False, "The answer must be one connected piece; for a node, one that the node belongs to."
+    )
+    valid: Valid | None = _option(
+        None, "Accept only edits with a valid result. molecule: one that RDKit can sanitise; needs `atoms`."
+    )
+    alternatives: int = _option(1, "How many different answers to look for per key, none a part of another.")
+    robust: int = _option(
+        0,
+        "How many disturbed copies of the graph, with edges added or gone, the answer must pass its tests on as well.",
+    )
+    costs: tuple[tuple[Edit, float], ...] = _option(
+        (), "What an edit of each sort adds to the size of an answer, such as add=2,change=1.5; 1 if not given."
+    )
+    one_hot: tuple[tuple[int, ...], ...] | None = _option(
+        None, "Ranges of feature columns of which each node has one, such as 0-13,14-20; None looks at the values."
+    )
+    added_attributes: dict[str, Any] = _option(
+        {}, "What an added edge has in `edge_attr` and the like, by name; the most common value if not given."
+    )
+    atoms: tuple[str, ...] | None = _option(
+        None, "The element that each feature column stands for, such as C,N,O, for molecules."
     )
     search: bool = _option(
         False, "Search for a set that passes the tests, from the scores of a method that only ranks."
@@ -73,28 +112,35 @@ class Spec:
     settings: dict[str, Any] = _option({}, "Settings of the method, by name.")
 
     def __post_init__(self) -> None:
-        self._become("units", _names(self.units))
-        self._become("target", _target(self.target))
+        self._become("units", values.names("units", self.units))
+        self._become("edits", values.names("edits", self.edits))
+        self._become_edits()
+        self._become("target", values.classes(self.target))
         require(
             isinstance(self.settings, Mapping) and all(isinstance(name, str) for name in self.settings),
             "Expected `settings` to be values by name",
             got=repr(self.settings),
         )
-        self._become("settings", {name: _number(value) for name, value in self.settings.items()})
+        self._become("settings", {name: values.plain_number(value) for name, value in self.settings.items()})
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
-            if not (isinstance(value, str) and value in choices) and not (value is None and name == "reduce"):
+            none = value is None and name in ("reduce", "valid")
+            if not none and not (isinstance(value, str) and value in choices):
                 raise unknown_name(f"`{name}`", value, choices)
         require(isinstance(self.method, str), "Expected `method` to be a name", got=repr(self.method))
-        for name, allowed in (("search", (True, False)), ("directed", (True, False, None))):
-            self._become(name, _number(getattr(self, name)))
+        for name, allowed in (
+            ("search", (True, False)),
+            ("connected", (True, False)),
+            ("directed", (True, False, None)),
+        ):
+            self._become(name, values.plain_number(getattr(self, name)))
             require(
                 any(getattr(self, name) is value for value in allowed),
                 f"Expected `{name}` to be {' or '.join(map(str, allowed))}",
                 got=repr(getattr(self, name)),
             )
-        for name, low in (("seed", 0), ("max_units", 1)):
-            self._become(name, _number(getattr(self, name)))
+        for name, low in (("seed", 0), ("max_units", 1), ("alternatives", 1), ("robust", 0)):
+            self._become(name, values.plain_number(getattr(self, name)))
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), low, integer=True)
                 require(getattr(self, name) <= LARGEST, f"Expected `{name}` to be below 2⁶³", got=getattr(self, name))
@@ -102,6 +148,28 @@ class Spec:
             named = isinstance(self.device, str) or type(self.device).__name__ == "device"  # no torch to name options
             require(named, "Expected `device` to be the name of a torch device", got=repr(self.device))
             self._become("device", str(self.device))
+
+    def _become_edits(self) -> None:
+        """Check what may be edited, and under which rules."""
+        for edit in self.edits:
+            if edit not in get_args(Edit):
+                raise unknown_name("`edits`", edit, get_args(Edit))
+        require(
+            self.edits == ("remove",) or self.question == "counterfactual",
+            f"Expected question='counterfactual' for edits={', '.join(self.edits)}",
+            got=f"question={self.question!r}",
+            do="Only a counterfactual adds or changes something.",
+        )
+        for name in ("candidates", "keep", "forbid"):
+            given = getattr(self, name)
+            if given is not None and not (name == "candidates" and given == "target"):
+                self._become(name, values.pairs(name, given))
+        self._become("groups", values.groups(self.groups))
+        self._become("costs", values.costs(self.costs))
+        self._become("one_hot", values.ranges(self.one_hot))
+        if self.atoms is not None:
+            self._become("atoms", values.names("atoms", self.atoms, once=False))
+        self._become("added_attributes", values.attributes(self.added_attributes))
 
     def _become(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -113,7 +181,7 @@ class Spec:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` makes the same Spec of them."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        return {f.name: values.as_json(getattr(self, f.name)) for f in fields(self)}
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> Spec:
@@ -146,51 +214,5 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "level": get_args(Level),
     "masking": get_args(Masking),
     "reduce": get_args(Reduce),
+    "valid": get_args(Valid),
 }
-
-
-def _names(given: Any) -> tuple[str, ...]:
-    listed = given.split(",") if isinstance(given, str) else given
-    good = isinstance(listed, list | tuple) and len(listed) > 0 and all(isinstance(name, str) for name in listed)
-    require(good, "Expected `units` to be the name of a kind of unit, or several", got=repr(given))
-    names = tuple(name.strip() for name in listed)
-    require(len(set(names)) == len(names), "Expected every kind of unit once in `units`", got=repr(given))
-    return names
-
-
-def _number(value: Any) -> Any:
-    """A number or bool of numpy or torch as the one of Python; anything else as it is."""
-    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
-
-
-def _target(given: Any) -> int | tuple[tuple[Key, int], ...] | None:
-    given = _number(given)
-    if given is None or (isinstance(given, int) and not isinstance(given, bool)):
-        return None if given is None else _class(given)
-    try:
-        pairs = given.items() if isinstance(given, Mapping) else given
-        found = tuple((_key(key), _class(value)) for key, value in pairs)
-    except (TypeError, ValueError) as error:
-        raise CF2Error("Expected `target` to be a class, or a class for each key", got=repr(given)[:200]) from error
-    by_key = dict(found)
-    twice = next((key for key, value in found if by_key[key] != value), None)
-    require(twice is None, "Expected one class in `target` for each key", got=f"several for {twice}")
-    return found
-
-
-def _class(value: Any) -> int:
-    if isinstance(_number(value), bool):
-        raise TypeError("a class is a number")
-    number = operator.index(value)
-    require(0 <= number <= LARGEST, "Expected `target` to hold classes, whole numbers from 0", got=number)
-    return number
-
-
-def _key(value: Any) -> Key:
-    return tuple(operator.index(part) for part in value) if isinstance(value, list | tuple) else operator.index(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from cf2.core.graph import Graph, Instance
+from cf2.core.packed_units import Governors
 from cf2.core.packing import Pack, chunks, pack
 from cf2.core.targets import GraphTargets, stream
-from cf2.core.units import Governors, UnitKind, unit_kinds
+from cf2.core.units import UnitKind, unit_kinds
 from cf2.errors import CF2Error
 from toys import WHOLE_NODES, random_graph
 

@@ -14,9 +14,10 @@ from torch_geometric.data import Data
 
 import cf2
 from cf2.core import units as cf2_units
+from cf2.core.packed_units import Governors, Units
 from cf2.core.packing import pack
 from cf2.core.targets import GraphTargets
-from cf2.core.units import Governors, InstanceUnits, Rows, UnitKind, Units, register_unit_kind, unit_kinds, units_of
+from cf2.core.units import InstanceUnits, Rows, UnitKind, register_unit_kind, unit_kinds, units_of
 from cf2.errors import CF2Error
 from cf2.methods.contract import Problem
 from cf2.verify.intervention import ONLY, WITHOUT
@@ -206,7 +207,7 @@ def test_a_fixed_unit_is_there_under_every_intervention(
     units = replace(_units_of_pairs(*shape), fixed=fixed)
     rest = _units_of_pairs(elements, count, [pair for pair in pairs if not fixed[pair[1]]])
     for given_states in (states, states.float() * 0.5):
-        one, other = units.edges.present(units.with_fixed(given_states)), rest.edges.present(given_states)
+        one, other = units.edges.present(units.there(given_states)), rest.edges.present(given_states)
         full = torch.ones(elements, dtype=given_states.dtype)
         assert torch.equal(full if one is None else one, full if other is None else other)
     assert not (units.admissible(states) & fixed).any()

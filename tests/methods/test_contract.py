@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import cf2
 from cf2.core.packing import pack
 from cf2.core.targets import GraphTargets
+from cf2.core.units import KINDS, unit_kinds
 from cf2.methods import registry
 from cf2.methods.contract import Method, Problem, Ranking, choose, rank_within
 from cf2.methods.trained import Trained
@@ -149,9 +150,11 @@ def test_every_method_says_what_it_needs(name: str) -> None:
 
 
 def test_a_method_says_which_units_it_scores() -> None:
-    registry.get("cf2").check_units(("edges", "features", "anything"))
+    registry.get("cf2").check_units(tuple(KINDS.values()))
     with pytest.raises(cf2.CF2Error, match="scores, edges, but got features"):
-        registry.get("gem").check_units(("edges", "features"))
+        registry.get("gem").check_units(unit_kinds(("edges", "features")))
+    with pytest.raises(cf2.CF2Error, match="scores only what is there"):
+        registry.get("gnnexplainer").check_units((KINDS["added_edges"],))
 
 
 def test_an_unknown_method_gets_the_nearest_name() -> None:

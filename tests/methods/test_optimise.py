@@ -14,7 +14,7 @@ import cf2
 from cf2.errors import CF2Error
 from cf2.methods.cf2 import Relaxed, relax
 from cf2.methods.contract import Problem
-from cf2.methods.objectives import cf2_loss, size
+from cf2.methods.objectives import cf2_loss, counterfactual_loss, factual_loss, size
 from cf2.verify.intervention import ONLY, WITHOUT, soft_outputs
 from toys import GraphNet, NodeNet, WeightedNet, random_graph
 
@@ -47,7 +47,10 @@ def test_loss_and_gradient_are_the_papers(problem_of: Callable[..., Problem]) ->
     with problem.predictor.soft(pack.take(torch.tensor([0, 1, 2, 0, 1, 2]))) as run:
         only, without = soft_outputs(run, (ONLY, WITHOUT), [mask, mask])
     sizes = size(mask, pack.units.owner, 3)
-    loss = cf2_loss(sizes, criterion.margin(only), criterion.margin(without), alpha=0.6, gamma=0.5, lam=20.0)
+    strength = 0.6 * factual_loss(criterion.margin(only), 0.5) + 0.4 * counterfactual_loss(
+        criterion.margin(without), 0.5
+    )
+    loss = cf2_loss(sizes, strength, lam=20.0)
     (gradient,) = torch.autograd.grad(loss.sum(), mask)
     for row in range(3):
         units = slice(*pack.units.ptr[row : row + 2].tolist())

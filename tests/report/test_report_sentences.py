@@ -13,7 +13,8 @@ from cf2.report.sentences import (
     verdict,
     verdict_sentences,
 )
-from cf2.results.explanation import Explanation, UnitTable
+from cf2.results.explanation import Explanation
+from cf2.results.unit_table import UnitTable
 from report.explained_toys import explained, first_edge
 
 NAMES = ("quiet", "busy")

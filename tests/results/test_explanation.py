@@ -10,7 +10,8 @@ import torch
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.results.explanation import UnitTable, same_results
+from cf2.results.explanation import same_results
+from cf2.results.unit_table import UnitTable
 from toys import NodeNet, random_graph
 
 DATA = random_graph(30, 45, seed=6)

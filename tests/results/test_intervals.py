@@ -14,7 +14,8 @@ from scipy import stats
 
 from cf2.errors import CF2Error
 from cf2.results import intervals, metrics
-from cf2.results.explanation import Explanation, UnitTable
+from cf2.results.explanation import Explanation
+from cf2.results.unit_table import UnitTable
 
 
 def explained(n: int, seed: int = 0) -> list[Explanation]:

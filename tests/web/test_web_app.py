@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cf2.results.explanation import UnitTable
 from cf2.results.explanations import Explanations
+from cf2.results.unit_table import UnitTable
 from cf2.runs.model_and_data import ModelAndData
 from cf2.web import build_app, view
 from cf2.web.listing import PAGE

@@ -99,14 +99,17 @@ def with_spec_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-_KINDS: dict[str, Any] = {"search": bool, "directed": bool | None, "method": list[str] | None, "units": str}
+_KINDS: dict[str, Any] = {"search": bool, "connected": bool, "directed": bool | None, "method": list[str] | None}
+_KINDS |= {"units": str, "edits": str, "alternatives": int, "robust": int}
 _NUMBERS = ("seed", "target", "max_units")
+_DEFAULTS = {"method": None, "units": ",".join(spec.Spec().units), "edits": ",".join(spec.Spec().edits)}
+_DEFAULTS |= {"costs": None, "added_attributes": None}
 
 
 def _parameter(option: Field[Any]) -> inspect.Parameter:
     """An option of a Spec as an option of a command: a flag, a number, or a word."""
     kind: Any = int | None if option.name in _NUMBERS else _KINDS.get(option.name, str | None)
-    default = {"method": None, "units": ",".join(spec.Spec().units)}.get(option.name, option.default)
+    default = _DEFAULTS.get(option.name, option.default)
     name = option.name.replace("_", "-")
     flag = f"--{name}/--no-{name}" if bool in (kind, *get_args(kind)) else f"--{name}"
     more = " May be given several times." if option.name == "method" else ""

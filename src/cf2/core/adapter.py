@@ -66,7 +66,7 @@ class DataAdapter:
         self.model = model
 
     def takes(self, name: str) -> bool:
-        return True
+        return name != "bond"  # what a bond is, is for drawings and for chemistry
 
     def call(self, inputs: Inputs) -> Any:
         return self.model(Data(x=inputs.x, edge_index=inputs.edge_index, **inputs.arguments))

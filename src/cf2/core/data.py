@@ -116,6 +116,23 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"an object of type {type(value).__name__}"
 
 
+def groups_of(given: Any, data: Any) -> Any:
+    """Groups of edges as a Spec keeps them: numbers, one per column of `edge_index`, become pairs of nodes by name."""
+    if given is None or isinstance(given, str | Mapping):
+        return given
+    edge_index: Any = getattr(data, "edge_index", None)
+    expected = "Expected `groups` to be the name of an attribute, a number per edge of one graph, or pairs by name"
+    require(_is_plain(edge_index), expected, got=_kind(given), do="For many graphs, name an attribute that each has.")
+    try:
+        numbers = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given)
+    except Exception as error:  # of a ragged list, or a tensor without values
+        raise CF2Error(expected, got=_kind(given)) from error
+    good = numbers.dtype.kind in "iu" and numbers.shape == (edge_index.size(1),)
+    require(good, expected, got=f"shape {numbers.shape} and dtype {numbers.dtype} for {edge_index.size(1)} edges")
+    ends = edge_index.detach().cpu().t().numpy()
+    return {str(number): ends[numbers == number].tolist() for number in np.unique(numbers[numbers >= 0]).tolist()}
+
+
 # -- edges as a sparse matrix -------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,23 @@ from cf2.spec import Key
 Direction = Literal["in", "out", "both"]
 Kind = Literal["node", "edge", "graph", "misfit"]
 Extras = dict[str, tuple[Kind, Tensor]]
+
+
+class Role:
+    """What an edge column is to an edit."""
+
+    THERE, CANDIDATE, BEYOND = 0, 1, 2  # in the graph; not yet in it; too far away to be edited
+
+
+class Changes(NamedTuple):
+    """New values of feature entries, in changes that are made or not: those of `unit` u are made together."""
+
+    place: Tensor  # [c, 2], local row and column of each entry
+    value: Tensor  # [c], its new value
+    unit: Tensor  # [c], which change it belongs to, ascending
+    ids: Tensor  # [u, 2], the user's node and the column that each change is named by
+    source: Tensor  # [u], the column that a one-hot feature moves away from, -1 where there is none
+    choice: Tensor  # [u], changes of the same choice exclude each other
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +50,10 @@ class Instance:
     node_ids: Tensor  # [n]
     directed: bool
     extras: Extras = field(default_factory=dict)
+    role: Tensor | None = None  # [e], what each edge column is to an edit: see `Role`; None: all of them THERE
+    changes: Changes | None = None  # what may be changed of the features
+    groups: Tensor | None = None  # [e], edges of the same number from 0 on are one unit; None: each by itself
+    narrowed: int = 0  # how many additions and changes there were before some were left out; 0: none were
 
 
 class Graph:
@@ -144,7 +165,7 @@ def _distinct(values: np.ndarray) -> np.ndarray:
     return distinct
 
 
-_KNOWN = {"x", "edge_index", "adj_t", "y", "batch", "ptr", "num_nodes", "truth", "motif", "bond"}
+_KNOWN = {"x", "edge_index", "adj_t", "y", "batch", "ptr", "num_nodes", "truth", "motif"}
 _KNOWN |= {"train_mask", "val_mask", "test_mask"}
 
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from cf2.core.graph import Extras, Instance, Kind, kinds_that_fit
-from cf2.core.units import FLAGS, Governors, InstanceUnits, UnitKind, Units, unit_kinds, units_of
+from cf2.core.packed_units import FLAGS, Governors, NewValues, Units
+from cf2.core.units import InstanceUnits, UnitKind, unit_kinds, units_of
 from cf2.errors import CF2Error, require
 from cf2.spec import Key
 
@@ -102,7 +103,9 @@ class Pack:
             edge_index=self.edge_index[:, edges] + node_shift[of_edge],
             entry_row=self.entry_row[entries] + node_shift[of_entry],
             entry_column=self.entry_column[entries],
-            units=_take_units(self.units, index, (edges, of_edge, edge_shift), (entries, of_entry, entry_shift)),
+            units=_take_units(
+                self.units, index, (edges, of_edge, edge_shift), (entries, of_entry, entry_shift), node_shift
+            ),
             targets=self.targets[index] + node_shift[:, None],
             node_ptr=node_ptr,
             edge_ptr=edge_ptr,
@@ -119,7 +122,7 @@ class Pack:
 Spans = tuple[Tensor, Tensor, Tensor]
 
 
-def _take_units(units: Units, index: Tensor, edges: Spans, entries: Spans) -> Units:
+def _take_units(units: Units, index: Tensor, edges: Spans, entries: Spans, node_shift: Tensor) -> Units:
     ptr = pointer(units.counts[index])
     shift = ptr[:-1] - units.ptr[index]
     governed = []
@@ -130,7 +133,16 @@ def _take_units(units: Units, index: Tensor, edges: Spans, entries: Spans) -> Un
     if flags:
         mine = spans(units.ptr, index)[0]
         flags = {name: value[mine] for name, value in flags.items()}
-    return Units(ptr, governed[0], governed[1], **flags)
+    changes = None if units.changes is None else _take_changes(units.changes, index, node_shift, shift)
+    narrowed = None if units.narrowed is None else units.narrowed[index]
+    return Units(ptr, governed[0], governed[1], changes, narrowed=narrowed, **flags)
+
+
+def _take_changes(changes: NewValues, index: Tensor, node_shift: Tensor, unit_shift: Tensor) -> NewValues:
+    places, ptr, _ = spans(changes.ptr, index)
+    owner = owners(ptr)
+    row, unit = changes.row[places] + node_shift[owner], changes.unit[places] + unit_shift[owner]
+    return NewValues(row, changes.column[places], changes.value[places], unit, ptr)
 
 
 def pointer(counts: Tensor) -> Tensor:
@@ -193,6 +205,9 @@ def pack(
             unit_ptr,
             _governors([t.edges for t in tables], edge_ptr, unit_ptr),
             _governors([t.features for t in tables], entry_ptr, unit_ptr),
+            _changes(tables, node_ptr, unit_ptr),
+            absent=_absent(tables),
+            narrowed=torch.tensor([i.narrowed > 0 for i in instances]) if any(i.narrowed for i in instances) else None,
         ),
         targets=count([i.targets for i in instances], dtype=torch.long) + node_ptr[:-1, None],
         node_ptr=node_ptr,
@@ -216,12 +231,33 @@ def _governors(parts: Sequence[tuple[Tensor, Tensor]], ptr: Tensor, unit_ptr: Te
     )
 
 
+def _changes(tables: Sequence[InstanceUnits], node_ptr: Tensor, unit_ptr: Tensor) -> NewValues | None:
+    if all(table.changes is None for table in tables):
+        return None
+    places = [torch.zeros((0, 2), dtype=torch.long) if t.changes is None else t.changes.place for t in tables]
+    values = [t.changes.value for t in tables if t.changes is not None]
+    units = [torch.zeros(0, dtype=torch.long) if t.changes is None else t.changes.unit for t in tables]
+    ptr = pointer(torch.tensor([len(part) for part in places]))
+    place, owner = torch.cat(places), owners(ptr)
+    return NewValues(
+        place[:, 0] + node_ptr[owner], place[:, 1], torch.cat(values), torch.cat(units) + unit_ptr[owner], ptr
+    )
+
+
+def _absent(tables: Sequence[InstanceUnits]) -> Tensor | None:
+    if all(table.absent is None for table in tables):
+        return None
+    return torch.cat([torch.zeros_like(t.kind, dtype=torch.bool) if t.absent is None else t.absent for t in tables])
+
+
 def _shape(x: Tensor, rows: int) -> Tensor:
     """A matrix of that many rows which takes no memory."""
     return x.new_zeros(1, 1).expand(rows, x.size(1))
 
 
 def _sparse(instances: Sequence[Instance]) -> SparseFeatures | None:
+    if any(i.changes is not None for i in instances):
+        return None  # a changed entry may be one that is 0 at first
     if instances[0].x.size(1) < WIDE or instances[0].x.dtype not in (torch.float32, torch.float64):
         return None
     places = [i.x.nonzero() for i in instances]

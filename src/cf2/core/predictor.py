@@ -94,17 +94,22 @@ class Predictor:
         if self.findings is None:
             self.findings = self._find_out(pack)
         with torch.no_grad():
+            return self._rows(pack)
+
+    def _rows(self, pack: Pack) -> Tensor:
+        """What the model returns for the graphs as they are, without the edges that could be added."""
+        if pack.units.absent is None:
             return self._call(pack, pack.dense(), pack.edge_index, None, None)
+        return self._hard_rows(pack, torch.ones_like(pack.units.absent))
 
     def _find_out(self, pack: Pack) -> Findings:
         """Run the model a few times: is it a function of the graph, and what does it read and return?"""
         with restored_buffers(self.model), torch.no_grad():
-            rows = self._call(pack, pack.dense(), pack.edge_index, None, None)
-            again = self._call(pack, pack.dense(), pack.edge_index, None, None)
+            rows, again = self._rows(pack), self._rows(pack)
             check_repeats(rows, again, self.precision)
             check_independence(pack, self._hard_rows, self.precision)
         output = outputs.settle(rows, self.output)
-        return Findings(output, rows.size(1), self._reads_weights(pack), self._reads_sparse(pack, rows))
+        return Findings(output, rows.size(1), self._reads_weights(pack), self._reads_sparse(pack))
 
     @property
     def precision(self) -> float:
@@ -125,13 +130,14 @@ class Predictor:
         rows = self._call(pack, pack.dense(), pack.edge_index, weight, None)
         return rows.requires_grad and torch.autograd.grad(rows.sum(), weight, allow_unused=True)[0] is not None
 
-    def _reads_sparse(self, pack: Pack, rows: Tensor) -> bool:
+    def _reads_sparse(self, pack: Pack) -> bool:
         """Whether the output is the same when wide features are read by their non-zero entries."""
         if pack.x.size(1) < WIDE or pack.x.dtype not in (torch.float32, torch.float64):
             return False
         sparse = pack.sparse or sparse_features([pack.x], [pack.x.nonzero()])
         with torch.no_grad():
             quick = self._call(replace(pack, sparse=sparse), sparse.value, pack.edge_index, None, None)
+            rows = self._call(pack, pack.dense(), pack.edge_index, None, None)
         return torch.allclose(quick, rows, atol=1e-4)
 
     def rows_of_nodes(self, whole: Pack, nodes: Tensor) -> Tensor:
@@ -173,9 +179,9 @@ class Predictor:
         return self.probabilities(self._hard_rows(pack, states))
 
     def _hard_rows(self, pack: Pack, states: Tensor) -> Tensor:
-        states = pack.units.with_fixed(states)
+        states = pack.units.there(states)
         with torch.no_grad():
-            x = self._features(pack, pack.units.entries.present(states))
+            x = self._features(pack, pack.units.entries.present(states), states)
             there = pack.units.edges.present(states)
             stay = None if there is None else there.nonzero().flatten()
             edge_index = pack.edge_index if stay is None else pack.edge_index[:, stay]
@@ -192,14 +198,15 @@ class Predictor:
         States are edge weights, A ⊙ M, where the model takes them; `messages=True` scales messages all the same,
         because a layer that normalises by weighted degree does not see a common factor and has no slope at 0.
         """
-        by_weight = self._known.reads_weights and not (messages and self.layers)
+        absent = pack.units.absent is not None  # a message of weight 0 still counts in a degree; a weight of 0 does not
+        by_weight = self._known.reads_weights and not (messages and self.layers and not absent)
         edges, entries = pack.units.edges.reader(), pack.units.entries.reader()
         weight: list[Tensor | None] = []
 
         def probabilities(states: Tensor) -> Tensor:
-            states = pack.units.with_fixed(states)
-            x = self._features(pack, entries(states))
-            weight[:] = [edges(states)]
+            there = pack.units.there(states)
+            x = self._features(pack, entries(there), there)
+            weight[:] = [edges(there)]
             soft = weight[0] if by_weight else None
             rows = self._call(pack, x, pack.edge_index, soft, None)
             require(
@@ -224,8 +231,12 @@ class Predictor:
         assert self.findings is not None, "predict comes first"
         return self.findings
 
-    def _features(self, pack: Pack, there: Tensor | None) -> Tensor:
-        """The features with entries scaled [N, d], or only the values of their non-zero entries [F]."""
+    def _features(self, pack: Pack, there: Tensor | None, units: Tensor) -> Tensor:
+        """The features with entries scaled and changed [N, d], or only the values of their non-zero entries [F]."""
+        x = self._scaled(pack, there)
+        return x if pack.units.changes is None else pack.units.changes.apply(x, units)
+
+    def _scaled(self, pack: Pack, there: Tensor | None) -> Tensor:
         if pack.sparse is not None:
             value = pack.sparse.value if there is None else pack.sparse.value * there
             return value if self.findings is not None and self.findings.reads_sparse else pack.dense(value)

@@ -15,6 +15,7 @@ import torch_geometric.nn as pyg
 from torch import Tensor
 
 from cf2.core import outputs
+from cf2.core.edits import Editing
 from cf2.core.graph import Direction, Graph, Instance
 from cf2.core.packing import Pack, chunks, pack
 from cf2.core.predictor import Predictor
@@ -74,8 +75,10 @@ class Reach:
 class ReceptiveField:
     """Cuts and checks the receptive fields of the targets of one model."""
 
-    def __init__(self, predictor: Predictor, targets: Targets, reach: Reach | None = None) -> None:
-        self.predictor, self.targets = predictor, targets
+    def __init__(
+        self, predictor: Predictor, targets: Targets, reach: Reach | None = None, editing: Editing | None = None
+    ) -> None:
+        self.predictor, self.targets, self.editing = predictor, targets, editing
         self._reach = reach
 
     @property
@@ -91,7 +94,11 @@ class ReceptiveField:
         return [self._cut(key) for key in keys]
 
     def _cut(self, key: Key, wider: int = 0) -> Instance:
-        return self.targets.instance(key, self.reach.hops + wider, self.reach.direction)
+        hops, way = self.reach.hops + wider, self.reach.direction
+        near = self.targets.instance(key, hops, way)
+        if self.editing is None:
+            return near
+        return self.editing.prepared(near, lambda nodes: self.targets.around(key, nodes, max(hops - 1, 1), way))
 
     def packed(self, instances: Sequence[Instance], make: Callable[[Sequence[Instance]], Pack]) -> Iterator[Packed]:
         """Instances in packs of a bounded size, each with the prediction that the whole graph gives as well."""

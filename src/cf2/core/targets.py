@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
@@ -19,6 +20,8 @@ from cf2.core.data import check_graph
 from cf2.core.graph import Direction, Graph, Instance
 from cf2.errors import CF2Error, require
 from cf2.spec import Key
+
+SAMPLE = 500  # graphs by which it is known what values features take
 
 
 class Targets(Protocol):
@@ -42,6 +45,12 @@ class Targets(Protocol):
 
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
         """The key's graph; where all keys share one, the part of it that is `hops` around the key."""
+
+    def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
+        """The key's graph with what is `hops` around further nodes of it as well."""
+
+    def features(self) -> Tensor:
+        """The features of the nodes [n, d], or of many of them, by which it is known what values they take."""
 
     def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
         """The true classes of the keys, where the data has them as whole numbers."""
@@ -70,6 +79,14 @@ class NodeTargets:
         assert isinstance(key, int)
         return self.graph.cut((key,), hops, direction, key)
 
+    def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
+        assert isinstance(key, int)
+        wide = self.graph.cut((key, *nodes.tolist()), hops, direction, key)
+        return replace(wide, targets=wide.targets[:1])
+
+    def features(self) -> Tensor:
+        return self.graph.x
+
     def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
         return None if self.y is None else {key: int(self.y[key]) for key in keys}
 
@@ -95,6 +112,13 @@ class GraphTargets:
 
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
         return Graph(self._graph(key), directed=self.directed, position=key).whole(key)  # type: ignore[arg-type]
+
+    def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
+        return self.instance(key)
+
+    def features(self) -> Tensor:
+        some = range(0, len(self), max(1, len(self) // SAMPLE))
+        return torch.cat([self._graph(key).x.detach().cpu() for key in some])
 
     def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
         values = {key: getattr(self._graph(key), "y", None) for key in keys}

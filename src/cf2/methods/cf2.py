@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from cf2.errors import require_number
+from cf2.methods.candidates import first_gains, one_of_each_choice
 from cf2.methods.contract import Method, Problem, Ranking, search_from
-from cf2.methods.objectives import cf2_loss, size
+from cf2.methods.objectives import cf2_loss, hinge, size
 from cf2.methods.optimise import Descent, Step, descend, start
 from cf2.verify.search import Choice, Effort, Search
 
@@ -54,17 +55,14 @@ def scale(units: Tensor, lam: float | None) -> Tensor:
 def relax(problem: Problem, settings: Relaxed) -> Descent:
     """Soft masks of all instances of a problem."""
     lam = scale(problem.pack.units.counts, settings.lam)
+    tests = problem.tests
 
     def objective(step: Step) -> Tensor:
-        only, without = (step.criterion.margin(outputs) for outputs in step.outputs)
-        return cf2_loss(
-            size(step.mask, step.owner, step.num_instances),
-            only,
-            without,
-            alpha=settings.alpha,
-            gamma=settings.gamma,
-            lam=lam[step.rows],
-        )
+        margins = [step.criterion.margin(outputs) for outputs in step.outputs]
+        losses = [hinge(margin, settings.gamma, same=test.same) for test, margin in zip(tests, margins)]
+        weights = [settings.alpha if test.same else 1 - settings.alpha for test in tests] if len(tests) > 1 else [1.0]
+        strength = torch.stack([weight * loss for weight, loss in zip(weights, losses)]).sum(0)
+        return cf2_loss(size(step.mask, step.owner, step.num_instances), strength, lam=lam[step.rows])
 
     return descend(
         problem,
@@ -72,6 +70,7 @@ def relax(problem: Problem, settings: Relaxed) -> Descent:
         start(problem.pack, problem.seed),
         epochs=settings.epochs,
         lr=settings.lr,
+        interventions=tuple(test.intervention for test in tests),
         patience=settings.patience,
         threshold=settings.threshold,
         messages=settings.messages,
@@ -81,7 +80,8 @@ def relax(problem: Problem, settings: Relaxed) -> Descent:
 def rank_relaxed(problem: Problem, settings: Relaxed) -> Ranking:
     """The paper's procedure: relax, then threshold."""
     soft = relax(problem, settings)
-    return Ranking(soft.mask, Choice(soft.mask > settings.threshold, 6 * soft.epochs))
+    passes = 3 * len(problem.tests)
+    return Ranking(soft.mask, Choice(soft.mask > settings.threshold, passes * soft.epochs))
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,21 @@ class Verified(Relaxed):
 
 
 def rank_verified(problem: Problem, settings: Verified) -> Ranking:
-    """Relax for a few epochs, then search for the smallest set that passes the tests."""
-    ranking = rank_relaxed(problem, settings)
+    """Relax for a few epochs, then search for the smallest set that passes the tests.
+
+    Edits that add or change are ranked by their slopes on the graph as it is: half of each of a thousand additions is
+    no graph to learn from.
+    """
+    ranking = rank_relaxed(problem, settings) if problem.pack.units.absent is None else rank_edits(problem)
     return search_from(problem, ranking, Search(settings.effort, settings.confidence, settings.proof))
+
+
+def rank_edits(problem: Problem) -> Ranking:
+    """Edits by how much making each of them helps, on the graph as it is."""
+    gains, price = first_gains(problem), problem.pack.units.price
+    scores = one_of_each_choice(problem, gains if price is None else gains / price)
+    cost = torch.full((problem.num_instances,), 3 * len(problem.tests), device=scores.device)
+    return Ranking(scores, Choice(torch.zeros_like(scores, dtype=torch.bool), cost))
 
 
 VERIFIED = Method(
@@ -112,6 +124,7 @@ VERIFIED = Method(
     summary="relaxed optimisation as a guide, then a search for the smallest verified set",
     settings=Verified,
     rank=rank_verified,
+    edits=True,
     searches=True,
 )
 

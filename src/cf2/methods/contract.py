@@ -12,12 +12,12 @@ from torch import Tensor
 from cf2.core.graph import Instance
 from cf2.core.packing import Pack
 from cf2.core.predictor import Predictor
-from cf2.core.units import InstanceUnits
+from cf2.core.units import InstanceUnits, UnitKind
 from cf2.errors import CF2Error, require, require_number, unknown_name
 from cf2.verify.criterion import Criterion
 from cf2.verify.question import QUESTIONS, Test
 from cf2.verify.search import Choice, Search, search
-from cf2.verify.trials import in_order
+from cf2.verify.trials import Rules, in_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +31,7 @@ class Problem:
     outputs: Tensor  # [B, classes], probabilities on the graphs as they are
     criterion: Criterion
     tests: tuple[Test, ...] = QUESTIONS["why"]
+    rules: Rules | None = None  # what a set must keep to beside its tests
     seed: int | None = None
     trained: Any = None  # what the method needs beside the model: see `Method.needs`
 
@@ -49,6 +50,7 @@ class Problem:
             pack=self.pack.take(rows),
             outputs=self.outputs[rows],
             criterion=self.criterion.take(rows),
+            rules=None if self.rules is None else self.rules.take(rows),
         )
 
 
@@ -74,6 +76,8 @@ class Method:
         (problem, settings) -> Ranking.
     units : tuple of str or None
         The kinds of unit that it can score; None: all.
+    edits : bool
+        Whether it can score what may be added or changed, and not only what can be removed.
     searches : bool
         Whether it looks for a set that passes the tests by itself.
     draws : bool
@@ -93,6 +97,7 @@ class Method:
     settings: type
     rank: Callable[[Problem, Any], Ranking]
     units: tuple[str, ...] | None = None
+    edits: bool = False
     searches: bool = False
     draws: bool = False
     needs: Literal["nothing", "training", "truth"] = "nothing"
@@ -110,9 +115,17 @@ class Method:
                 raise CF2Error(f"Expected the setting `{name}` of method {self.name!r}", got="none")
         return self.settings(**given)
 
-    def check_units(self, units: Sequence[str]) -> None:
+    def check_units(self, kinds: Sequence[UnitKind]) -> None:
         """Refuse kinds of unit that the method cannot score."""
-        wrong = [] if self.units is None else [name for name in units if name not in self.units]
+        added = [kind.name for kind in kinds if kind.absent]
+        require(
+            self.edits or not added,
+            f"Expected edits='remove' for method {self.name!r}, which scores only what is there",
+            got=" and ".join(added).replace("_", " "),
+            do="Use a method that can: `cf2 methods` lists them.",
+        )
+        names = [kind.name for kind in kinds if not kind.absent]
+        wrong = [] if self.units is None else [name for name in names if name not in self.units]
         require(
             not wrong,
             f"Expected units of the kinds that method {self.name!r} scores, {', '.join(self.units or ())}",
@@ -158,5 +171,6 @@ def rank_within(scores: Tensor, pack: Pack) -> Tensor:
 
 def search_from(problem: Problem, ranking: Ranking, settings: Search) -> Ranking:
     """The smallest set that passes the tests, searched from a method's scores."""
-    found = search(problem.predictor, problem.pack, problem.criterion, problem.tests, ranking.scores, settings)
+    pack, tests = problem.pack, problem.tests
+    found = search(problem.predictor, pack, problem.criterion, tests, ranking.scores, settings, problem.rules)
     return Ranking(ranking.scores, replace(found, evaluations=ranking.choice.evaluations + found.evaluations))

@@ -42,7 +42,8 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     # The middle of each of the steps from 0 to 1; saliency looks at 1 itself.
     places = [1.0] if settings.kind == "saliency" else [(number + 0.5) / steps for number in range(steps)]
     gradient = sum_of_gradients(problem, places) / steps
-    scores = gradient.abs() if settings.kind == "saliency" else gradient
+    signed = settings.kind == "integrated" or problem.pack.units.absent is not None  # an edit must help, not hurt
+    scores = gradient if signed else gradient.abs()
     scores = scores / largest(scores.abs(), problem)[problem.pack.units.owner]
     selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
     return Ranking(scores, Choice(selected, torch.full((problem.num_instances,), 3 * steps)))
@@ -72,5 +73,6 @@ METHOD = Method(
     summary="saliency or integrated gradients of the prediction's log-odds",
     settings=Settings,
     rank=rank,
+    edits=True,
     paper=("k",),
 )

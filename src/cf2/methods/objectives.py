@@ -25,9 +25,13 @@ def counterfactual_loss(without: Tensor, gamma: float) -> Tensor:
     return torch.relu(gamma + without)
 
 
-def cf2_loss(size: Tensor, only: Tensor, without: Tensor, *, alpha: float, gamma: float, lam: Tensor | float) -> Tensor:
-    """‖M‖₁ + ‖F‖₁ + λ(α L_f + (1 - α) L_c), equation (12)."""
-    strength = alpha * factual_loss(only, gamma) + (1 - alpha) * counterfactual_loss(without, gamma)
+def hinge(margin: Tensor, gamma: float, *, same: bool) -> Tensor:
+    """L_f for a test that the answer stays the same, L_c for one that it changes."""
+    return factual_loss(margin, gamma) if same else counterfactual_loss(margin, gamma)
+
+
+def cf2_loss(size: Tensor, strength: Tensor, *, lam: Tensor | float) -> Tensor:
+    """‖M‖₁ + ‖F‖₁ + λ(α L_f + (1 - α) L_c), equation (12), from the explanation strength in brackets."""
     return size + lam * strength
 
 

@@ -39,6 +39,7 @@ METHOD = Method(
     summary="uniform scores, the lower reference of a comparison",
     settings=Settings,
     rank=rank,
+    edits=True,
     draws=True,
     paper=("k",),
 )

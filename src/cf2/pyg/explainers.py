@@ -18,6 +18,7 @@ from torch import Tensor
 from torch_geometric.explain import ExplainerAlgorithm
 from torch_geometric.explain.config import ExplanationType, ModelMode, ModelReturnType, ModelTaskLevel
 
+from cf2.core.units import unit_kinds
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.methods.needs import check_needs
@@ -101,7 +102,7 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         if self.method.needs != "nothing" and self.trained is None:
             return self._refuse(f"needs {self.method.needs} for method {self.method.name!r} (got `trained=None`)")
         try:
-            self.method.check_units(units_for(self.explainer_config))
+            self.method.check_units(unit_kinds(units_for(self.explainer_config)))
         except CF2Error as error:
             return self._refuse(f"cannot fill these masks. {error}")
         return True

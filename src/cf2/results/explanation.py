@@ -10,6 +10,7 @@ import numpy as np
 
 from cf2.core.units import KINDS
 from cf2.errors import CF2Error, require, unknown_name
+from cf2.results.unit_table import UnitTable
 from cf2.spec import Key
 
 if TYPE_CHECKING:
@@ -18,50 +19,6 @@ if TYPE_CHECKING:
 
 # The verdicts that a set must have to be called found, by question.
 VERDICTS = {"why": ("sufficient", "necessary"), "factual": ("sufficient",), "counterfactual": ("necessary",)}
-
-
-@dataclass(frozen=True, eq=False)
-class UnitTable:
-    """What there was to choose from: one row per unit, in the user's own ids.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The kinds of unit that occur, by the names that `units=` has: ``"edges"``, ``"features"``, …
-    kind : ndarray of int8, shape [units]
-        The place of each unit's kind in `names`.
-    ids : ndarray of int64, shape [units, 2]
-        An edge is (tail, head), with the smaller id first if edges are undirected; a feature entry is
-        (node, column); a node, or all features of one, is (node, -1); a column is (-1, column).
-    """
-
-    names: tuple[str, ...]
-    kind: np.ndarray
-    ids: np.ndarray
-
-    def __post_init__(self) -> None:
-        require(
-            self.kind.shape == (len(self.ids),) and self.ids.shape == (len(self.ids), 2),
-            "Expected a kind and two ids per unit",
-            got=f"shapes {self.kind.shape} and {self.ids.shape}",
-        )
-
-    def __len__(self) -> int:
-        return len(self.kind)
-
-    def where(self, name: str) -> np.ndarray:
-        """The rows that hold units of a kind, ascending."""
-        return np.flatnonzero(self.kind == self.names.index(name)) if name in self.names else np.zeros(0, np.int64)
-
-    def of(self, name: str) -> np.ndarray:
-        """The ids [n, 2] of the units of a kind."""
-        rows: np.ndarray = self.ids[self.where(name)]
-        return rows
-
-    @staticmethod
-    def none() -> UnitTable:
-        """A table without a row."""
-        return UnitTable((), np.zeros(0, np.int8), np.zeros((0, 2), np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +41,14 @@ class Explanation:
         The verdicts of the two tests on really reduced graphs.
     minimal, optimal : bool or None
         No single unit can go; proved to be the smallest. None: not checked.
+    lower_bound : float or None
+        Proved that no smaller set passes: the size of the answer where that is `optimal`. None: nothing is proved.
+    rank, complete : int, bool
+        The place of this answer among those of its key, 0 for the best; whether these are all minimal ones.
+    robust : tuple of int or None
+        On how many of how many disturbed copies of the graph the set passes its tests too; None: not tried.
+    default : bool or None
+        Whether the model gives the same answer when everything that can be removed is gone. None: not tried.
     status : str
         ``found``: the set passes every test of the question; ``impossible``: proved that none does; ``not found``:
         none within the budget, the best known set is given; ``unverified``: the method does not look for a
@@ -130,6 +95,11 @@ class Explanation:
     directed: bool = False
     label: int | None = None
     target: int | None = None
+    lower_bound: float | None = None
+    rank: int = 0
+    complete: bool = False
+    robust: tuple[int, int] | None = None
+    default: bool | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -167,8 +137,9 @@ class Explanation:
 
     @property
     def edges(self) -> np.ndarray:
-        """The chosen edges [n, 2] in the user's node ids, both directions if edges are undirected."""
-        pairs = self.chosen("edges")
+        """The chosen edges [n, 2] in the user's node ids, also of groups, both directions if edges are undirected."""
+        grouped = self.units.members[self.selected[self.units.members[:, 0]]][:, 1:]
+        pairs = np.concatenate([self.chosen("edges"), grouped])
         return pairs if self.directed else np.concatenate([pairs, pairs[:, ::-1]])
 
     @property
@@ -177,10 +148,53 @@ class Explanation:
         return self.chosen("features")
 
     @property
+    def edits(self) -> list[tuple[Any, ...]]:
+        """What a counterfactual does to the graph, one after the other; empty for other questions.
+
+        ``("remove", (u, v))`` and ``("add", (u, v))`` are edges, ``("remove", (node,))`` a node with its edges and
+        features, ``("change", (node, column), old, new)`` a feature entry. A one-hot feature that moves is two such
+        changes and counts once.
+        """
+        if self.question != "counterfactual":
+            return []
+        found: list[tuple[Any, ...]] = []
+        grouped = self.units.members[self.selected[self.units.members[:, 0]]][:, 1:].tolist()
+        found += [("remove", tuple(pair)) for pair in [*self.chosen("edges").tolist(), *grouped]]
+        found += [("remove", (node,)) for node, _ in self.chosen("nodes").tolist()]
+        found += [("add", tuple(pair)) for pair in self.chosen("added_edges").tolist()]
+        for name in ("features", "changes"):
+            rows = self.units.where(name)
+            for row in rows[self.selected[rows]]:
+                (node, column), (source, old, new) = self.units.ids[row].tolist(), self.units.values[row].tolist()
+                found.append(("change", (node, column), old, new))
+                if source >= 0:
+                    found.append(("change", (node, int(source)), 1.0, 0.0))
+        return found
+
+    def apply(self, data: Any) -> Any:
+        """The user's graph after the edits of a counterfactual.
+
+        Parameters
+        ----------
+        data : Data
+            The graph that was explained. What an added edge has beside its ends, such as `edge_attr`, is the most
+            common value of the graph.
+
+        Returns
+        -------
+        Data
+            A new one; the given one stays as it is.
+        """
+        from cf2.results.apply import apply_edits
+
+        return apply_edits(self, data)
+
+    @property
     def nodes(self) -> np.ndarray:
         """The nodes [n] that the chosen units touch, ascending."""
-        parts = [self.chosen("edges").reshape(-1)]
-        parts += [self.chosen(name)[:, 0] for name in self.units.names if name != "edges"]
+        parts = [self.edges.reshape(-1), self.chosen("added_edges").reshape(-1)]
+        pairs = ("edges", "added_edges", "groups")
+        parts += [self.chosen(name)[:, 0] for name in self.units.names if name not in pairs]
         found = np.unique(np.concatenate(parts))
         return found[found >= 0]
 

@@ -12,24 +12,27 @@ import numpy as np
 
 from cf2.core.whole_files import write_with
 from cf2.errors import CF2Error, require, require_file
-from cf2.results.explanation import Explanation, UnitTable
+from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.results.limits import MOST_FILE, MOST_JSON, check_columns, check_digest, check_size, checked, digest
+from cf2.results.unit_table import UnitTable
 from cf2.spec import Key
 
 FORMAT = 2
 
-PAIRS, FLAT = (-1, 2), (-1,)
+PAIRS, TRIPLES, FLAT = (-1, 2), (-1, 3), (-1,)
 ARRAYS: dict[str, tuple[type, tuple[int, ...]]] = {
     "unit_kind": (np.int8, FLAT),
     "unit_ids": (np.int64, PAIRS),
+    "unit_values": (np.float64, TRIPLES),
+    "unit_members": (np.int64, TRIPLES),
     "scores": (np.float32, FLAT),
     "selected": (np.bool_, FLAT),
     "probabilities": (np.float32, FLAT),
     "probabilities_only": (np.float32, FLAT),
     "probabilities_without": (np.float32, FLAT),
 }
-COLUMNS = ("unit_names", "unit_kind", "unit_ids")  # what becomes of the table of units
+COLUMNS = ("unit_names", "unit_kind", "unit_ids", "unit_values", "unit_members")  # what becomes of the table of units
 
 
 def save(found: Explanations, path: str | Path) -> Path:
@@ -89,7 +92,8 @@ def _row(e: Explanation) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for f in fields(e):
         if f.name == "units":
-            row |= dict(zip(COLUMNS, (list(e.units.names), e.units.kind, e.units.ids)))
+            units = e.units
+            row |= dict(zip(COLUMNS, (list(units.names), units.kind, units.ids, units.values, units.members)))
         else:
             row[f.name] = getattr(e, f.name)
     return row
@@ -97,9 +101,10 @@ def _row(e: Explanation) -> dict[str, Any]:
 
 def _explanation(row: dict[str, Any]) -> Explanation:
     """The inverse of `_row`."""
-    names, kind, ids = (row.pop(name) for name in COLUMNS)
-    key = row.pop("key")
-    return checked(Explanation(key=as_key(key), units=UnitTable(tuple(names), kind, ids), **row))
+    names, *columns = (row.pop(name) for name in COLUMNS)
+    key, robust = row.pop("key"), row.pop("robust")
+    robust = None if robust is None else tuple(int(part) for part in robust)
+    return checked(Explanation(key=as_key(key), units=UnitTable(tuple(names), *columns), robust=robust, **row))
 
 
 def as_key(value: Any) -> Key:
@@ -169,7 +174,7 @@ def _read_parquet(path: Path) -> Explanations:
 
 
 def _lists(values: list[np.ndarray], dtype: type, shape: tuple[int, ...], kind: Any) -> Any:
-    """One list per row; a pair is a list of two inside it."""
+    """One list per row; a pair is a list of two inside it, a triple one of three."""
     import pyarrow as pa
 
     pointer = np.zeros(len(values) + 1, dtype=np.int32)
@@ -177,8 +182,8 @@ def _lists(values: list[np.ndarray], dtype: type, shape: tuple[int, ...], kind: 
     parts: list[np.ndarray] = [value.astype(dtype, copy=False).reshape(-1) for value in values]
     flat = np.concatenate([np.zeros(0, dtype), *parts])
     inner = pa.array(flat)
-    if shape == PAIRS:
-        ends = np.arange(0, len(flat) + 1, 2, dtype=np.int32)
+    if shape != FLAT:
+        ends = np.arange(0, len(flat) + 1, shape[1], dtype=np.int32)
         inner = pa.ListArray.from_arrays(pa.array(ends), inner)
     return pa.ListArray.from_arrays(pa.array(pointer), inner).cast(kind)
 
@@ -187,10 +192,10 @@ def _arrays(column: Any, dtype: type, shape: tuple[int, ...]) -> list[np.ndarray
     pointer = column.offsets.to_numpy()
     inner = column.values
     whole = not column.null_count and not inner.null_count
-    if shape == PAIRS:
-        whole = whole and bool((np.diff(inner.offsets.to_numpy()) == 2).all())
+    if shape != FLAT:
+        whole = whole and bool((np.diff(inner.offsets.to_numpy()) == shape[1]).all())
         inner = inner.values
-        pointer = pointer * 2
+        pointer = pointer * shape[1]
     require(whole and not inner.null_count, "Expected lists of numbers", got="some without a value")
     flat = inner.to_numpy(zero_copy_only=False).astype(dtype)
     return [flat[start:end].reshape(shape).copy() for start, end in pairwise(pointer)]
@@ -200,14 +205,17 @@ def _types(tuples: bool) -> dict[str, Any]:
     """The type of every column, in the order of the fields."""
     import pyarrow as pa
 
-    known = dict.fromkeys(("prediction", "label", "target", "seed", "evaluations"), pa.int64())
+    known = dict.fromkeys(("prediction", "label", "target", "seed", "evaluations", "rank"), pa.int64())
     known |= dict.fromkeys(("task", "status", "note", "question", "method", "settings"), pa.string())
-    known |= dict.fromkeys(("sufficient", "necessary", "minimal", "optimal", "directed"), pa.bool_())
+    truths = ("sufficient", "necessary", "minimal", "optimal", "directed", "complete", "default")
+    known |= dict.fromkeys(truths, pa.bool_())
+    known |= {"lower_bound": pa.float64(), "robust": pa.list_(pa.int64())}
     known |= {"seconds": pa.float64(), "key": pa.list_(pa.int64()) if tuples else pa.int64()}
     known["unit_names"] = pa.list_(pa.string())
     kinds = {np.int8: pa.int8(), np.int64: pa.int64(), np.float32: pa.float32(), np.bool_: pa.bool_()}
+    kinds |= {np.float64: pa.float64()}
     for name, (dtype, shape) in ARRAYS.items():
-        known[name] = pa.list_(pa.list_(kinds[dtype])) if shape == PAIRS else pa.list_(kinds[dtype])
+        known[name] = pa.list_(pa.list_(kinds[dtype])) if shape != FLAT else pa.list_(kinds[dtype])
     names = [f.name for f in fields(Explanation)]
     place = names.index("units")
     return {name: known[name] for name in [*names[:place], *COLUMNS, *names[place + 1 :]]}

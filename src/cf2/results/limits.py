@@ -69,9 +69,11 @@ def check_digest(stored: str | None, found: str, path: str) -> None:
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("task", "status", "note", "question", "method"), str),
-    **dict.fromkeys(("sufficient", "necessary", "directed"), bool),
-    **dict.fromkeys(("minimal", "optimal"), (bool, type(None))),
-    **dict.fromkeys(("prediction", "evaluations"), int),
+    **dict.fromkeys(("sufficient", "necessary", "directed", "complete"), bool),
+    **dict.fromkeys(("minimal", "optimal", "default"), (bool, type(None))),
+    **dict.fromkeys(("prediction", "evaluations", "rank"), int),
+    "robust": (tuple, type(None)),
+    "lower_bound": (int, float, type(None)),
     **dict.fromkeys(("label", "target", "seed"), (int, type(None))),
     "seconds": (int, float),
     "settings": dict,
@@ -89,5 +91,7 @@ def checked(e: Explanation) -> Explanation:
     require(same and 0 <= e.prediction < classes, "Expected a class among the probabilities", got=e.prediction)
     named = all(isinstance(name, str) for name in e.units.names)
     known = not len(e.units) or 0 <= e.units.kind.min() <= e.units.kind.max() < len(e.units.names)
+    groups = e.units.members[:, 0]
+    known = known and (not len(groups) or 0 <= groups.min() <= groups.max() < len(e.units))
     require(named and bool(known), "Expected units of the kinds that are named", got="others")
     return e

@@ -221,5 +221,6 @@ def evaluate(found: Sequence[Explanation], masks: Any = None, data: Any = None) 
 
 
 def _some(found: Sequence[Explanation]) -> Sequence[Explanation]:
+    """The best answer of every key: alternatives to it are not counted."""
     require(len(found) > 0, "Expected at least one explanation", got="none")
-    return found
+    return [e for e in found if not e.rank]

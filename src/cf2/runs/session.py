@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cf2.core.edits import Editing
 from cf2.core.graph import Instance
 from cf2.core.outputs import check_labels
-from cf2.core.packing import chunks, pack
+from cf2.core.packing import Pack, chunks, pack
 from cf2.core.predictor import Findings, Predictor
 from cf2.core.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.core.targets import Targets
-from cf2.core.units import InstanceUnits, unit_kinds, units_of
+from cf2.core.units import InstanceUnits, kinds_for, units_of
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.methods import registry
+from cf2.methods.candidates import narrowed, too_many
 from cf2.methods.contract import Method, Problem, Ranking, search_from, settings_dict
 from cf2.methods.reduction import reduced
 from cf2.methods.trained import Trained
@@ -29,8 +31,9 @@ from cf2.runs.verified import explanations
 from cf2.spec import Key, Spec
 from cf2.verify.criterion import criterion_for
 from cf2.verify.question import QUESTIONS
+from cf2.verify.rules import Valid, flags, rules_for
 from cf2.verify.search import Choice, Search
-from cf2.verify.verdict import judge
+from cf2.verify.verdict import Verdict, judge
 
 Progress = Callable[[int], None]
 
@@ -66,6 +69,7 @@ class Request:
     trained: Any = None  # what the method needs beside the model: see `Method.needs`
     labels: Mapping[Key, int] | None = None
     measured: Measured | None = None
+    valid: Valid | None = None  # says of an edited graph whether it is accepted
     method: Method = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,8 +110,7 @@ def check_names(spec: Spec, options: Iterable[str]) -> None:
 def complete(spec: Spec) -> Spec:
     """A checked Spec with every setting of its method written out, so that another default does not change it."""
     method = registry.get(spec.method)
-    unit_kinds(spec.units)
-    method.check_units(spec.units)
+    method.check_units(kinds_for(spec))
     own, search = split_settings(spec, method)
     searching = {} if search is None else settings_dict(Search(**search))
     return replace(spec, settings=settings_dict(method.make_settings(own)) | searching)
@@ -119,7 +122,7 @@ class Session:
     def __init__(self, request: Request, *, fitting: bool = False) -> None:
         self.request, self.spec, self.method = request, request.spec, request.method
         self.settings, self.search = request.settings()
-        self.kinds = unit_kinds(self.spec.units)
+        self.kinds = kinds_for(self.spec)
         known = request.measured
         self._labels_checked = known is not None
         self.predictor = Predictor(
@@ -130,7 +133,9 @@ class Session:
             masking=self.spec.masking,
             findings=None if known is None else known.findings,
         )
-        self.field = ReceptiveField(self.predictor, request.targets, None if known is None else known.reach)
+        editing = Editing.of(self.spec, request.targets)
+        self.group = GROUP if editing is None else GROUP // 8  # candidates take room
+        self.field = ReceptiveField(self.predictor, request.targets, None if known is None else known.reach, editing)
         if self.method.needs == "training" and request.trained is None and not fitting:
             name = self.method.name
             raise CF2Error(
@@ -160,8 +165,8 @@ class Session:
 
     def problems(self, keys: Sequence[Key]) -> Iterator[Problem]:
         """The keys as packed problems; what is too large is left out."""
-        for start in range(0, len(keys), GROUP):
-            known = self._known(keys[start : start + GROUP])
+        for start in range(0, len(keys), self.group):
+            known = self._known(keys[start : start + self.group])
             yield from self._packed([one for one in known if not self._is_too_large(one[1])])
 
     def _known(self, keys: Sequence[Key]) -> list[tuple[Instance, InstanceUnits]]:
@@ -200,24 +205,34 @@ class Session:
 
         for instances, packed, P in self.field.packed([instance for instance, _ in known], make):
             self._check_labels(instances)
-            problem = Problem(
-                self.predictor,
-                instances,
-                [table_of(instance) for instance in instances],
-                packed.to(self.predictor.device),
-                P,
-                criterion_for(
-                    P,
-                    [instance.key for instance in instances],
-                    self.spec.target,
-                    wanted=self.spec.question == "counterfactual",
-                ),
-                QUESTIONS[self.spec.question],
-                self.spec.seed,
-                self.request.trained,
-            )
+            problem = self._problem(instances, [table_of(instance) for instance in instances], packed, P)
+            if any(map(too_many, problem.tables)):
+                fewer = narrowed(problem)
+                listed = [units_of(instance, self.kinds) for instance in fewer]
+                problem = self._problem(fewer, listed, pack(fewer, tables=listed, takes=takes), P)
             limit = self.spec.max_units
             yield problem if limit is None or self.spec.reduce is None else reduced(problem, limit)
+
+    def _problem(
+        self, instances: Sequence[Instance], tables: Sequence[InstanceUnits], packed: Pack, P: Tensor
+    ) -> Problem:
+        """Packed instances with what is asked of them, and under which rules."""
+        spec = self.spec
+        units = packed.units.flagged(flags(spec, instances, tables))
+        packed = replace(packed, units=units).to(self.predictor.device)
+        keys = [instance.key for instance in instances]
+        return Problem(
+            self.predictor,
+            instances,
+            tables,
+            packed,
+            P,
+            criterion_for(P, keys, spec.target, wanted=spec.question == "counterfactual"),
+            QUESTIONS[spec.question],
+            rules_for(spec, packed, instances, tables, self.request.valid),
+            spec.seed,
+            self.request.trained,
+        )
 
     def _check_labels(self, instances: Sequence[Instance]) -> None:
         """Once per request: are the model's outputs classes, by what the data says is true?"""
@@ -235,8 +250,8 @@ class Session:
     def explain(self, keys: Sequence[Key], progress: Progress | None = None) -> list[Explanation]:
         """Explanations of the keys, in their order."""
         found: list[Explanation] = []
-        for start in range(0, len(keys), GROUP):
-            group = keys[start : start + GROUP]
+        for start in range(0, len(keys), self.group):
+            group = keys[start : start + self.group]
             made: list[Explanation] = []
             for part in self._explained(self._all_problems(group)):
                 made += part
@@ -253,8 +268,8 @@ class Session:
 
         How the keys are packed does not depend on what is done already, so the results do not either.
         """
-        for start in range(0, len(chunk.keys), GROUP):
-            yield from self._explained(self._all_problems(chunk.keys[start : start + GROUP], chunk.done, PART))
+        for start in range(0, len(chunk.keys), self.group):
+            yield from self._explained(self._all_problems(chunk.keys[start : start + self.group], chunk.done, PART))
 
     def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
         started = time.perf_counter()
@@ -274,8 +289,22 @@ class Session:
         selected = problem.pack.units.admissible(ranking.choice.selected)
         verdict = judge(problem.predictor, problem.pack, problem.criterion, selected, problem.outputs)
         ranking = replace(ranking, choice=replace(ranking.choice, selected=selected))
+        empty = None if skipped or not self._searches else self._default(problem, verdict)
         seconds = (time.perf_counter() - started) / max(problem.num_instances, 1)
-        return list(explanations(self.request, self.settings, problem, ranking, verdict, refused, seconds))
+        return list(explanations(self.request, self.settings, problem, ranking, verdict, refused, seconds, empty))
+
+    @staticmethod
+    def _default(problem: Problem, verdict: Verdict) -> Tensor | None:
+        """Whether the model gives the same answer with everything removed [B], if some set was looked for in vain."""
+        failed = (~verdict.passes(problem.tests)).nonzero().flatten()
+        if not len(failed) or problem.tests == QUESTIONS["factual"]:
+            return None
+        pack = problem.pack.take(failed)
+        everything = pack.units.kept(torch.zeros_like(pack.units.owner, dtype=torch.bool))
+        said = problem.predictor.hard(pack, everything)
+        empty = torch.zeros(problem.num_instances, dtype=torch.bool, device=failed.device)
+        empty[failed] = problem.criterion.take(failed).holds(said)
+        return empty
 
     @property
     def _searches(self) -> bool:

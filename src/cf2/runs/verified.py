@@ -8,10 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from cf2.core.graph import Instance
 from cf2.core.targets import Targets
+from cf2.core.units import CHANGED, InstanceUnits
+from cf2.methods.candidates import MOST
+from cf2.methods.candidates import NOTE as NARROWED
 from cf2.methods.contract import Problem, Ranking, settings_dict
 from cf2.methods.reduction import NOTE, REFUSAL
-from cf2.results.explanation import Explanation, UnitTable
+from cf2.results.explanation import Explanation
+from cf2.results.unit_table import UnitTable
 from cf2.spec import Key, Spec
 from cf2.verify.search import Choice
 from cf2.verify.verdict import RUNS, Verdict
@@ -19,6 +28,10 @@ from cf2.verify.verdict import RUNS, Verdict
 NOTHING = "The receptive field has no unit that can be removed: the prediction rests on the rest of the input."
 UNCONFIRMED = "The search ended with a set that the final check does not confirm."
 ALREADY = "The model says class {asked} already: nothing has to change."
+DEFAULT = (
+    "The model gives the same answer when everything that can be removed is gone, so no removal can change it. "
+    'Ask question="counterfactual", edits=("remove", "add") for what would have to be added.'
+)
 NOT_PREDICTED = (
     "The model says class {said}, not class {asked}: nothing can be the reason for an answer that it does not give. "
     'Ask question="counterfactual", target={asked} for what would have to change.'
@@ -39,9 +52,19 @@ class Asked(Protocol):
 
 
 def explanations(
-    request: Asked, settings: Any, problem: Problem, ranking: Ranking, verdict: Verdict, refused: bool, seconds: float
+    request: Asked,
+    settings: Any,
+    problem: Problem,
+    ranking: Ranking,
+    verdict: Verdict,
+    refused: bool,
+    seconds: float,
+    empty: Tensor | None = None,
 ) -> Iterator[Explanation]:
-    """What was said and verified, as one frozen value per instance."""
+    """What was said and verified, as one frozen value per instance.
+
+    `empty` says of which instances the model gives the same answer with everything removed [B].
+    """
     spec, choice, labels = request.spec, ranking.choice, request.labels or {}
     plain = settings_dict(settings)
     scores = [part.cpu().float().numpy() for part in problem.pack.split(ranking.scores)]
@@ -49,8 +72,14 @@ def explanations(
     P, only, without = (part.float().cpu().numpy() for part in (problem.outputs, verdict.only, verdict.without))
     confirmed, given = verdict.passes(problem.tests).tolist(), problem.criterion.holds(problem.outputs).tolist()
     said, asked = problem.criterion.said(problem.outputs).tolist(), problem.criterion.answers.tolist()
+    default = None if empty is None else empty.tolist()
     for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
         status, note = _status(spec, choice, row, confirmed[row], table.count, refused)
+        tried = status in ("impossible", "not found")
+        if tried and default is not None and default[row] and given[row]:
+            note = f"{DEFAULT} {note}".strip()
+        if instance.narrowed and not refused:
+            note = f"{note} {NARROWED.format(most=MOST, all=instance.narrowed)}".strip()
         if not given[row] and status not in ("refused", "empty"):
             text = ALREADY if spec.question == "counterfactual" else NOT_PREDICTED
             status, note = "not predicted", text.format(said=said[row], asked=asked[row])
@@ -60,7 +89,7 @@ def explanations(
             key=instance.key,
             task=request.targets.level,
             prediction=said[row],
-            units=UnitTable.none() if refused else _unit_table(table),
+            units=UnitTable.none() if refused else _unit_table(instance, table, spec.question),
             scores=scores[row][:kept],
             selected=selected[row][:kept],
             probabilities=P[row],
@@ -81,11 +110,43 @@ def explanations(
             directed=instance.directed,
             label=labels.get(instance.key),
             target=None if spec.target is None else asked[row],
+            lower_bound=choice.lower_bound[row] if choice.lower_bound and status in ("found", "not found") else None,
+            default=default[row] if default is not None and tried else None,
         )
 
 
-def _unit_table(table: Any) -> UnitTable:
-    return UnitTable(table.names, table.kind.numpy().astype("int8"), table.ids.numpy())
+def _unit_table(instance: Instance, table: InstanceUnits, question: str) -> UnitTable:
+    kind, ids = table.kind.numpy().astype("int8"), table.ids.numpy()
+    return UnitTable(table.names, kind, ids, _values(instance, table, question), _members(instance, table))
+
+
+def _values(instance: Instance, table: InstanceUnits, question: str) -> np.ndarray:
+    """What an edit makes of a feature: the column it leaves, the old value and the new one; nothing without edits."""
+    named = [name for name in ("features", CHANGED) if name in table.names]
+    if question != "counterfactual" or not named or not table.count:
+        return np.zeros((0, 3))
+    values = torch.full((table.count, 3), -1.0, dtype=torch.double)
+    for name in named:
+        rows = (table.kind == table.names.index(name)).nonzero().flatten()
+        node = torch.searchsorted(instance.node_ids, table.ids[rows, 0])
+        values[rows, 1] = instance.x[node, table.ids[rows, 1]].double()
+        values[rows, 2] = 0.0
+        if name == CHANGED and table.changes is not None and len(rows):
+            own = table.changes.place[:, 1] == table.ids[table.changes.unit, 1]
+            values[table.changes.unit[own], 2] = table.changes.value[own].double()
+            values[rows, 0] = table.changes.source.double()
+    return values.numpy()
+
+
+def _members(instance: Instance, table: InstanceUnits) -> np.ndarray:
+    """The edges of every group, one way where they have none: its row, and both ends."""
+    if "groups" not in table.names:
+        return np.zeros((0, 3), np.int64)
+    first, _ = table.edges
+    mine = (first >= 0) & (table.kind[first.clamp(min=0)] == table.names.index("groups"))
+    ends = instance.node_ids[instance.edge_index[:, mine]].t()
+    ends = ends if instance.directed else ends.sort(1).values
+    return np.unique(torch.cat([first[mine, None], ends], 1).numpy(), axis=0)
 
 
 def _status(spec: Spec, choice: Choice, row: int, confirmed: bool, units: int, refused: bool) -> tuple[str, str]:

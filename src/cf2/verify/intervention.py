@@ -20,25 +20,32 @@ from cf2.core.predictor import Predictor
 
 @dataclass(frozen=True)
 class Intervention:
-    """From a set of units, hard (bool) or soft (in [0, 1]), to which units are there."""
+    """From a set of units, hard (bool) or soft (in [0, 1]), to which units are as they were at first."""
 
     name: str
     keeps: bool  # whether the units of S are what stays, or what goes
 
     def states(self, chosen: Tensor) -> Tensor:
-        """Which units are there [units], as S is given: bool, or soft and differentiable."""
+        """Which units are as they were [units], as S is given: bool, or soft and differentiable.
+
+        What can be removed is there while it is as it was; what can be added or changed is not yet.
+        """
         if self.keeps:
             return chosen
         return ~chosen if chosen.dtype == torch.bool else 1 - chosen
 
     def outputs(self, predictor: Predictor, pack: Pack, chosen: Tensor) -> Tensor:
-        """What the model says after the intervention, really carried out: [B, classes]."""
-        return predictor.hard(pack, self.states(chosen))
+        """What the model says after the intervention, really carried out: [B, classes].
+
+        Keeping S alone adds and changes nothing.
+        """
+        states = self.states(chosen)
+        return predictor.hard(pack, pack.units.kept(states) if self.keeps else states)
 
 
 ONLY = Intervention("only", keeps=True)
 WITHOUT = Intervention("without", keeps=False)
-EDITED = Intervention("edited", keeps=False)  # every edit of S carried out; so far an edit is a removal
+EDITED = Intervention("edited", keeps=False)  # every edit of S carried out: removed, added or changed
 
 
 def soft_outputs(

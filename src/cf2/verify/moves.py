@@ -220,11 +220,15 @@ def _move(
     """
     slack, slope = trials.slopes(rows, sets)
     sign = torch.where(sets, -1.0, 1.0)
+    if trials.price is not None:
+        slope = slope / trials.price[rows].clamp(min=1e-9)[..., None]  # what a unit wins for what it counts
     guess = score(slack[:, None].double() + sign[..., None] * slope)  # so precise that only slopes tell units apart
     equal = ALIKE * slope.abs().sum(2).amax(1)
     allowed = trials.selectable[rows] & torch.where(sets, drops > 0, adds > 0)
     if trials.required is not None:
         allowed &= ~trials.required[rows]
+    if trials.rules is not None:
+        allowed &= trials.rules.movable(rows, sets)
     guess = guess.masked_fill(~allowed, float("-inf"))
     guess = torch.where(held & allowed, guess - 1e6, guess)  # a held unit is the last resort
     chosen = []
@@ -237,7 +241,10 @@ def _move(
     candidates = sets[owner].clone()
     candidates[torch.arange(len(owner), device=owner.device), unit] ^= True
     outcome = trials.run(rows[owner], candidates)
-    winner = best_of(owner, outcome.score + 1e3 * outcome.passes, len(rows))
+    value = outcome.score + 1e3 * outcome.passes
+    if trials.price is not None:  # of those that pass, the cheapest
+        value = torch.where(outcome.passes, 1e9 - trials.size(rows[owner], candidates).double(), value.double())
+    winner = best_of(owner, value, len(rows))
     if bool((winner >= 0).all()):
         return candidates[winner], outcome.take(winner), unit[winner]
     # One row more at the end, for the instances without a candidate.

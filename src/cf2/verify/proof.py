@@ -14,7 +14,7 @@ from itertools import combinations, islice
 import torch
 from torch import Tensor
 
-from cf2.core.units import FLAGS
+from cf2.core.packed_units import FLAGS
 from cf2.verify.trials import Trials
 
 BATCH = 2048

@@ -24,6 +24,7 @@ from cf2.core.packing import Pack
 from cf2.core.predictor import Predictor
 from cf2.errors import require_number, unknown_name
 from cf2.verify.criterion import Criterion
+from cf2.verify.edit_moves import start_edits
 from cf2.verify.moves import Budget, exchange, grow, prefixes, prune, prune_single, repair
 from cf2.verify.proof import Proof, prove
 from cf2.verify.question import Test
@@ -73,6 +74,7 @@ class Choice:
     minimal: Sequence[bool | None] | None = None  # [B]
     optimal: Sequence[bool | None] | None = None  # [B]
     notes: Sequence[str] | None = None  # [B]
+    lower_bound: Sequence[float | None] | None = None  # [B], proved that no smaller set passes
 
 
 def search(
@@ -88,15 +90,21 @@ def search(
     budget = _BUDGETS[settings.effort]
     trials = Trials(predictor, pack, criterion, tests, settings.confidence, rules)
     ranking = -in_order(trials.dense(scores, float("-inf"))).float()
-    sets, outcome = prefixes(trials, ranking)
-    sets, passed = repair(trials, sets, outcome, budget)
-    sets = prune(trials, torch.arange(pack.num_instances, device=sets.device), sets, ranking, passed)
-    sets, passed = _regrow(trials, sets, passed, budget)
+    start = _start if pack.units.absent is None else start_edits
+    sets, passed = start(trials, ranking, budget)
     alive = passed.nonzero().flatten()
     if len(alive):
         sets[alive] = _improve(trials, alive, sets[alive], ranking[alive], budget)
     proof = prove(trials, sets, passed, budget.proof if settings.proof is None else settings.proof)
     return _choice(trials, proof, passed)
+
+
+def _start(trials: Trials, ranking: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
+    """A first set per instance [B, U], and whether it passes [B]; where none does, the nearest that is known."""
+    sets, outcome = prefixes(trials, ranking)
+    sets, passed = repair(trials, sets, outcome, budget)
+    sets = prune(trials, torch.arange(len(sets), device=sets.device), sets, ranking, passed)
+    return _regrow(trials, sets, passed, budget)
 
 
 def _regrow(trials: Trials, sets: Tensor, passed: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:

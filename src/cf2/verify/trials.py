@@ -57,7 +57,16 @@ class Rules(Protocol):
     """What a set must keep to beside the tests, whatever the model says of it."""
 
     def allow(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """Whether candidate sets [R, U] of instances `rows` [R] keep to the rules, bool [R]."""
+        """Whether candidate sets [R, U] of instances `rows` [R] keep to the rules, bool [R]; asked first."""
+
+    def take(self, rows: Tensor) -> Rules:
+        """The rules of some instances, which may repeat."""
+
+    def movable(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Which units [R, U] may be added to a set, or dropped from it, by themselves."""
+
+    def confirm(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Whether sets that pass everything else are good [R]; asked last, where an answer is dear."""
 
 
 class Trials:
@@ -82,7 +91,8 @@ class Trials:
         self.selectable = self.dense(flags.admissible(torch.ones_like(flags.owner, dtype=torch.bool)), False)
         none = torch.zeros_like(flags.owner, dtype=torch.bool)
         left_out = none if flags.left_out is None else flags.left_out
-        self.some_left_out = self.dense(left_out, False).any(1).tolist()
+        not_listed = torch.zeros_like(self.counts, dtype=torch.bool) if flags.narrowed is None else flags.narrowed
+        self.some_left_out = (self.dense(left_out, False).any(1) | not_listed).tolist()
         self.required = None if flags.required is None else self.dense(flags.required, False)
         self.price = None if flags.price is None else self.dense(flags.price, 0)
         self.evaluations = torch.zeros(pack.num_instances, dtype=torch.long, device=device)
@@ -117,7 +127,10 @@ class Trials:
         outcome = Outcome(*(torch.stack(part, 1) for part in zip(*columns)))
         if self.rules is None:
             return outcome
-        return Outcome(outcome.passed & self.allowed(rows, sets)[:, None], outcome.slack)
+        good = outcome.passes & self.allowed(rows, sets)
+        todo = good.nonzero().flatten()
+        good[todo] = self.rules.confirm(rows[todo], sets[todo])
+        return Outcome(outcome.passed & (good | ~outcome.passes)[:, None], outcome.slack)
 
     def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None) -> Tensor:
         """Whether sets pass every test, or those that they `need` to [R, tests].
@@ -128,6 +141,9 @@ class Trials:
         for column in reversed(range(len(self.tests))):
             run = (good if need is None else good & need[:, column]).nonzero().flatten()
             good[run], _ = self.test(self.tests[column], rows[run], sets[run])
+        if self.rules is not None:
+            todo = good.nonzero().flatten()
+            good[todo] = self.rules.confirm(rows[todo], sets[todo])
         return good
 
     def test(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:

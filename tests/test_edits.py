@@ -1,0 +1,312 @@
+"""Counterfactuals that remove, add and change: every claim compared with brute force that shares nothing with cf2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+import cf2
+from toys import GraphNet, NodeNet, random_graph
+
+Edit = tuple[str, tuple[int, ...]]  # a kind of unit and its ids
+
+
+def one_hot_graph(nodes: int, edges: int, seed: int, *, directed: bool = False) -> Data:
+    """A random simple graph whose nodes are of three colours."""
+    graph = random_graph(nodes, edges, directed=directed, seed=seed)
+    colours = torch.randint(0, 3, (nodes,), generator=torch.Generator().manual_seed(seed))
+    graph.x = torch.eye(4)[colours]
+    graph.x[:, 3] = torch.linspace(-1, 1, nodes)
+    return graph
+
+
+def rebuilt(data: Data, edits: Sequence[Edit], *, directed: bool) -> tuple[Tensor, Tensor]:
+    """Features and edges of the whole graph after edits, one by one."""
+    x = data.x.clone()
+    columns = data.edge_index.t().tolist()
+    for kind, ids in edits:
+        if kind == "edges":
+            gone = {ids[:2]} if directed else {ids[:2], ids[1::-1]}
+            columns = [pair for pair in columns if tuple(pair) not in gone]
+        elif kind == "added_edges":
+            columns += [list(ids[:2])] if directed else [list(ids[:2]), list(ids[1::-1])]
+        elif kind == "nodes":
+            columns = [pair for pair in columns if ids[0] not in pair]
+            x[ids[0]] = 0
+        elif kind == "features":
+            x[ids[0], ids[1]] = 0
+        else:
+            node, column, source, new = ids[0], ids[1], int(ids[2]), ids[3]
+            x[node, column] = new
+            if source >= 0:
+                x[node, source] = 0
+    return x, torch.tensor(columns, dtype=torch.long).reshape(-1, 2).t()
+
+
+def answer(model: nn.Module, x: Tensor, edge_index: Tensor, key: int | None) -> int:
+    with torch.no_grad():
+        if key is None:
+            return int(model(x, edge_index, batch=torch.zeros(len(x), dtype=torch.long)).argmax(1))
+        return int(model(x, edge_index).argmax(1)[key])
+
+
+def units(e: cf2.Explanation) -> list[Edit]:
+    """Every unit of an explanation, with what a change writes."""
+    found: list[Edit] = []
+    for row, (kind, ids) in enumerate(zip(e.units.kind.tolist(), e.units.ids.tolist())):
+        name = e.units.names[kind]
+        more = (e.units.values[row, 0], e.units.values[row, 2]) if name == "changes" else ()
+        found.append((name, (*ids, *more)))
+    return found
+
+
+def contradicts(edits: Sequence[Edit]) -> bool:
+    """Whether two changes are of the same feature: the same column, or colours of one node."""
+    changed = [(ids[0], "colour" if ids[1] < 3 else ids[1]) for kind, ids in edits if kind == "changes"]
+    return len(set(changed)) < len(changed)
+
+
+def reached(model: nn.Module, data: Data, e: cf2.Explanation, edits: Sequence[Edit], target: int | None) -> bool:
+    x, edge_index = rebuilt(data, edits, directed=e.directed)
+    said = answer(model, x, edge_index, e.key if e.task == "node" else None)  # type: ignore[arg-type]
+    return said != e.prediction if target is None else said == target
+
+
+def smaller(every: Sequence[Edit], most: int) -> Iterator[tuple[Edit, ...]]:
+    for count in range(most):
+        yield from combinations(every, count)
+
+
+SORTS = [("add",), ("change",), ("remove", "add"), ("remove", "add", "change")]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_every_claim_about_edits_is_true_on_the_whole_graph(draw: Any) -> None:
+    seed, node_level = draw.draw(st.integers(0, 10**6)), draw.draw(st.booleans())
+    sorts = draw.draw(st.sampled_from(SORTS))
+    kind = draw.draw(st.sampled_from(["sum", "gcn", "gin", "sage", "gat"]))
+    directed = draw.draw(st.booleans())
+    data = one_hot_graph(5, draw.draw(st.integers(2, 6)), seed, directed=directed)
+    assume(data.edge_index.unique().numel() > 1)
+    target = draw.draw(st.sampled_from([None, 0, 1]))
+    options: dict[str, Any] = {"question": "counterfactual", "edits": sorts, "target": target, "directed": directed}
+    options["one_hot"] = [(0, 1, 2)]
+    if node_level:
+        model: nn.Module = NodeNet(kind, classes=3, seed=seed, layers=2)
+        (e,) = cf2.explain(model, data, nodes=[0], **options)
+    else:
+        model = GraphNet(kind, classes=3, seed=seed)
+        (e,) = cf2.explain(model, [data], **options)
+    assert e.prediction == answer(model, data.x, data.edge_index, 0 if node_level else None)
+    if e.status in ("not predicted", "empty"):
+        assert e.status == "empty" or e.prediction == target
+        return
+    every = units(e)
+    chosen = [unit for unit, inside in zip(every, e.selected.tolist()) if inside]
+    assert not contradicts(chosen)
+    assert e.necessary == reached(model, data, e, chosen, target)
+    assert (e.status == "found") == e.necessary
+    if e.status == "found":
+        for number in range(len(chosen)):
+            assert not reached(model, data, e, chosen[:number] + chosen[number + 1 :], target)
+        applied = e.apply(data)
+        assert answer(model, applied.x, applied.edge_index, 0 if node_level else None) == (
+            answer(model, *rebuilt(data, chosen, directed=directed), 0 if node_level else None)
+        )
+    proved = e.size if e.optimal else int(e.lower_bound or 0)
+    for edits in smaller(every, min(proved, 3)):
+        assert contradicts(edits) or not reached(model, data, e, edits, target)
+
+
+def test_an_added_edge_counts_with_all_that_lies_behind_it() -> None:
+    """What an edge brings near is in the instance: the verdict is that of the whole graph, far away as it may be."""
+    ends = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8]])
+    stream = torch.Generator().manual_seed(3)
+    data = Data(x=torch.randn(9, 4, generator=stream), edge_index=torch.cat([ends, ends.flip(0)], 1))
+    for seed in range(6):
+        model = NodeNet("gcn", seed=seed, layers=2)
+        (e,) = cf2.explain(model, data, nodes=[0], question="counterfactual", edits="add", candidates=[(0, 8), (0, 7)])
+        chosen = [unit for unit, inside in zip(units(e), e.selected.tolist()) if inside]
+        assert {ids for _, ids in units(e)} == {(0, 7), (0, 8)}
+        assert e.necessary == reached(model, data, e, chosen, None)
+
+
+def test_the_edits_say_what_was_done_and_nothing_without_a_counterfactual() -> None:
+    data, model = one_hot_graph(6, 6, 1), NodeNet("sum", seed=2, layers=2)
+    (e,) = cf2.explain(model, data, nodes=[0], question="counterfactual", edits=("remove", "add", "change"))
+    (why,) = cf2.explain(model, data, nodes=[0])
+    assert why.edits == []
+    assert e.edits
+    for sort, ends, *values in e.edits:
+        if sort == "change":
+            assert data.x[ends[0], ends[1]] == pytest.approx(values[0], abs=1e-6)
+            assert values[0] != values[1]
+        else:
+            there = [list(ends), list(ends[::-1])] in [[p, p[::-1]] for p in data.edge_index.t().tolist()]
+            assert there == (sort == "remove")
+
+
+def test_an_added_edge_has_the_most_common_attribute_or_the_one_that_is_given() -> None:
+    from cf2.core.edits import Editing
+    from cf2.core.targets import GraphTargets
+
+    ends = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    attribute = torch.tensor([[1.0, 0], [1, 0], [0, 1], [1, 0]])
+    targets = GraphTargets([Data(x=torch.ones(3, 1), edge_index=ends, edge_attr=attribute)])
+    for given_attributes, expected in (({}, [1.0, 0.0]), ({"edge_attr": [0.5, 2]}, [0.5, 2.0])):
+        editing = Editing(add=True, attributes=given_attributes)
+        made = editing.prepared(targets.instance(0), lambda nodes: targets.instance(0))
+        assert made.edge_index[:, 4:].tolist() == [[0, 2], [2, 0]]
+        assert made.extras["edge_attr"][1][4:].tolist() == [expected] * 2
+
+
+# -- rules ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("question", ["why", "factual", "counterfactual"])
+def test_kept_and_forbidden_edges_are_not_in_the_answer_and_kept_ones_stay(question: Any) -> None:
+    data, model = random_graph(10, 14, seed=3), NodeNet("sum", seed=1, layers=2)
+    plain = cf2.explain(model, data, nodes=range(10), question=question)
+    assert any(e.size for e in plain)
+    for e in plain:
+        if not e.size:
+            continue
+        first = e.chosen("edges")[:1].tolist()
+        for rule in ("keep", "forbid"):
+            (ruled,) = cf2.explain(model, data, nodes=[e.key], question=question, **{rule: first})
+            assert first[0] not in ruled.chosen("edges").tolist()
+            kept = first if rule == "keep" else []
+            chosen = [("edges", tuple(pair)) for pair in ruled.chosen("edges").tolist()]
+            others = [unit for unit in units(ruled) if unit not in chosen and list(unit[1]) not in kept]
+            only = rebuilt(data, others, directed=False)
+            without = rebuilt(data, chosen, directed=False)
+            assert ruled.sufficient == (answer(model, *only, e.key) == e.prediction)  # type: ignore[arg-type]
+            assert ruled.necessary == (answer(model, *without, e.key) != e.prediction)  # type: ignore[arg-type]
+
+
+def pieces(pairs: Sequence[Sequence[int]], start: int | None) -> int:
+    """Connected pieces of some edges; with a start, it is a piece too."""
+    left = [set(pair) for pair in pairs] + ([{start}] if start is not None else [])
+    while True:
+        for one, other in combinations(left, 2):
+            if one & other:
+                left.remove(other)
+                one |= other
+                break
+        else:
+            return len(left)
+
+
+def test_a_connected_answer_is_one_piece_with_its_node() -> None:
+    data, model = random_graph(12, 16, seed=5), NodeNet("gin", seed=4, layers=2)
+    free = cf2.explain(model, data, nodes=range(12))
+    joined = cf2.explain(model, data, nodes=range(12), connected=True)
+    assert any(e.status == "found" and pieces(e.chosen("edges").tolist(), e.key) > 1 for e in free)  # type: ignore[arg-type]
+    assert any(e.status == "found" for e in joined)
+    for e, other in zip(joined, free):
+        if e.status == "found":
+            assert pieces(e.chosen("edges").tolist(), e.key) <= 1  # type: ignore[arg-type]
+            assert other.optimal is not True or e.size >= other.size
+        if e.optimal:
+            every = [tuple(ids) for ids in e.units.ids.tolist()]
+            for chosen in smaller([("edges", ids) for ids in every], min(e.size, 3)):
+                rest = [unit for unit in units(e) if unit not in chosen]
+                only, without = (rebuilt(data, part, directed=False) for part in (rest, chosen))
+                good = answer(model, *only, e.key) == e.prediction != answer(model, *without, e.key)  # type: ignore[arg-type]
+                assert not good or pieces([ids for _, ids in chosen], e.key) > 1  # type: ignore[arg-type]
+
+
+def test_edges_of_a_group_go_and_stay_together() -> None:
+    data, model = random_graph(10, 14, seed=3), NodeNet("sum", seed=1, layers=2)
+    low, _ = data.edge_index.sort(0).values
+    data.ring = torch.where(low < 3, low, -1)
+    for given_groups in ("ring", data.ring):
+        found = cf2.explain(model, data, nodes=range(10), groups=given_groups)
+        assert any("groups" in e.units.names and len(e.chosen("groups")) for e in found)
+        for e in found:
+            chosen = {tuple(sorted(pair)) for pair in e.edges.tolist()}
+            members = {tuple(pair) for pair in e.units.members[:, 1:].tolist()}
+            everything = members | {tuple(pair) for pair in e.units.of("edges").tolist()}
+            for pair in members:
+                mates = {other for other in members if other[0] == pair[0]}
+                assert mates <= chosen or not mates & chosen
+            without = rebuilt(data, [("edges", pair) for pair in chosen], directed=False)
+            only = rebuilt(data, [("edges", pair) for pair in everything - chosen], directed=False)
+            assert e.necessary == (answer(model, *without, e.key) != e.prediction)  # type: ignore[arg-type]
+            assert e.sufficient == (answer(model, *only, e.key) == e.prediction)  # type: ignore[arg-type]
+
+
+def test_a_node_goes_with_its_edges_and_features() -> None:
+    data, model = random_graph(10, 14, seed=3), NodeNet("gcn", seed=1, layers=2)
+    for e in cf2.explain(model, data, nodes=range(10), units="nodes"):
+        every = [("nodes", tuple(ids)) for ids in e.units.ids.tolist()]
+        assert e.key not in e.units.ids[:, 0].tolist()
+        chosen = [unit for unit, inside in zip(every, e.selected.tolist()) if inside]
+        without = rebuilt(data, chosen, directed=False)
+        only = rebuilt(data, [unit for unit in every if unit not in chosen], directed=False)
+        assert e.necessary == (answer(model, *without, e.key) != e.prediction)  # type: ignore[arg-type]
+        assert e.sufficient == (answer(model, *only, e.key) == e.prediction)  # type: ignore[arg-type]
+
+
+FLIPS = (one_hot_graph(6, 7, 1), GraphNet("sum", classes=3, seed=6))  # single edits of every sort change its class
+
+
+def test_only_valid_results_are_accepted() -> None:
+    data, model = FLIPS
+    seen: list[Data] = []
+
+    def at_least_as_many_edges(graph: Data) -> bool:
+        seen.append(graph)
+        return graph.edge_index.size(1) >= data.edge_index.size(1)
+
+    options: dict[str, Any] = {"question": "counterfactual", "edits": ("remove", "add")}
+    (e,) = cf2.explain(model, [data], valid=at_least_as_many_edges, **options)
+    assert seen
+    assert e.status == "found"
+    assert e.apply(data).edge_index.size(1) >= data.edge_index.size(1)
+    (none,) = cf2.explain(model, [data], valid=lambda graph: False, **options)
+    assert none.status != "found"
+    with pytest.raises(cf2.CF2Error, match="ZeroDivisionError"):
+        cf2.explain(model, [data], valid=lambda graph: 1 / 0, **options)
+
+
+def test_dear_edits_are_avoided() -> None:
+    data, model = FLIPS
+    options: dict[str, Any] = {"question": "counterfactual", "edits": ("remove", "add", "change")}
+    (plain,) = cf2.explain(model, [data], **options)
+    sort = plain.edits[0][0]
+    (dear,) = cf2.explain(model, [data], costs={sort: 50.0}, **options)
+    assert (plain.status, dear.status) == ("found", "found")
+    assert sort not in {sort for sort, *_ in dear.edits}
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"edits": "add"}, "question='counterfactual'"),
+    ({"question": "counterfactual", "edits": "ad"}, "Did you mean"),
+    ({"units": "added_edges"}, "that are in the graph"),
+    ({"units": "groups"}, "which edges are one unit"),
+    ({"groups": "rings"}, "`rings` of the data"),
+    ({"groups": [0, 1]}, "a number per edge"),
+    ({"question": "counterfactual", "edits": "add", "method": "gnnexplainer"}, "scores only what is there"),
+    ({"connected": True, "units": "features"}, "units that can be connected"),
+    ({"keep": [1, 2, 3]}, "pairs of nodes"),
+    ({"costs": {"add": -1}}, "above 0"),
+    ({"question": "counterfactual", "edits": "change", "one_hot": [(0, 1)]}, "exactly one 1"),
+    ({"question": "counterfactual", "edits": "add", "valid": "molecule"}, "`atoms`"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), MISTAKES)
+def test_mistakes_are_answered_with_a_sentence(options: dict[str, Any], said: str) -> None:
+    data, model = random_graph(10, 14, seed=3), NodeNet("sum", seed=1, layers=2)
+    with pytest.raises(cf2.CF2Error, match=said):
+        cf2.explain(model, data, nodes=[0], **options)
