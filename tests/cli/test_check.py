@@ -130,6 +130,8 @@ def test_missing_keys_and_refused_shards_are_named(run: Path) -> None:
             ),
             "other units",
         ),
+        (lambda e: replace(e, units=replace(e.units, ids=e.units.ids[::-1].copy())), "other units"),
+        (lambda e: replace(e, question="factual"), "question"),
     ],
 )
 def test_a_verdict_that_the_model_does_not_give_is_found(run: Path, change: Any, says: str) -> None:
