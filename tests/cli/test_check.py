@@ -93,6 +93,7 @@ def test_a_good_run_has_nothing_wrong(finished: Path) -> None:
     assert "cf2: 4 of 4 finished" in done.stdout
     assert "4 verdicts computed again" in done.stdout
     assert "Nothing is wrong." in done.stdout
+    assert "Nothing is wrong with its files." in cf2("check", finished, "--sample", 0).stdout
     shown = cf2("check", finished, "--json", "--sample", 2).json
     assert (shown["good"], shown["problems"], shown["verdicts"]) == (True, [], 2)
     assert shown["methods"] == [{"method": "cf2", "finished": 4, "asked": 4}]
