@@ -156,6 +156,9 @@ def test_pages_are_counted_and_not_what_the_footer_says(tmp_path: Path) -> None:
     assert counted(tmp_path, file(page(packed=3))) == (5, 5, 10)
     assert counted(tmp_path, file(page(2**31 - 1, 0, 2**31 - 1) * 3)) == (5, 3 * (2**31 - 1), 3 * (2**31 - 1))
     assert counted(tmp_path, file(b"")) == (5, 5, 0)
+    for kind in (7, 8):  # dictionaries, and pages of the second version
+        other = number(2, 9, INT32) + number(3, 0, INT32) + struct(kind, number(1, 1000, INT32)) + b"\0"
+        assert counted(tmp_path, file(other)) == (5, 1000, 9)
 
 
 BAD = {
