@@ -158,4 +158,4 @@ def test_values_in_values_without_end_are_seen_before_anything_recurses() -> Non
     for _ in range(guard.DEPTH):
         deep = [deep]
     assert guard._is_deep({"inputs": deep})
-    assert not guard._is_deep({"inputs": deep[0][0]})
+    assert not guard._is_deep({"inputs": deep[0][0][0][0]})
