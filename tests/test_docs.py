@@ -459,7 +459,6 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         [*command, "-d", str(tmp_path / "doctrees")],
         capture_output=True,
         text=True,
-        timeout=300,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]

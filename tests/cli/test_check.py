@@ -93,6 +93,7 @@ def test_a_good_run_has_nothing_wrong(finished: Path) -> None:
     assert "cf2: 4 of 4 finished" in done.stdout
     assert "4 verdicts computed again" in done.stdout
     assert "Nothing is wrong." in done.stdout
+    assert "Nothing is wrong with its files." in cf2("check", finished, "--sample", 0).stdout
     shown = cf2("check", finished, "--json", "--sample", 2).json
     assert (shown["good"], shown["problems"], shown["verdicts"]) == (True, [], 2)
     assert shown["methods"] == [{"method": "cf2", "finished": 4, "asked": 4}]
@@ -130,6 +131,8 @@ def test_missing_keys_and_refused_shards_are_named(run: Path) -> None:
             ),
             "other units",
         ),
+        (lambda e: replace(e, units=replace(e.units, ids=e.units.ids[::-1].copy())), "other units"),
+        (lambda e: replace(e, question="factual"), "question"),
     ],
 )
 def test_a_verdict_that_the_model_does_not_give_is_found(run: Path, change: Any, says: str) -> None:

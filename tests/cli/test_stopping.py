@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +41,14 @@ def make():
 """
 WORDS = ["--method", "gradient", "--set", "k=2", "--out", "run", "--workers", "2"]
 PATIENCE = 600  # seconds: for what never ends, not for what is slow
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """A shell has what it starts in the background ignore Ctrl-C, and so does all that is started from there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def wait_until(happened: Callable[[], bool], what: str) -> None:

@@ -95,6 +95,19 @@ def test_labels_that_are_no_classes(columns: int, y: Tensor, match: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("y", "match"), [(torch.tensor([1.0, 2.0, 0.5, 2.5]), "whole numbers"), (SEVERAL[[1, 3, 0, 2]], "multi-label")]
+)
+def test_labels_of_other_nodes_say_what_the_model_is(y: Tensor, match: str) -> None:
+    """Those of the nodes that are explained could be classes."""
+    with pytest.raises(CF2Error, match=match):
+        cf2.explain(Rows(3), chain(y), nodes=[0, 1])
+
+
+def test_a_node_without_a_label_beside_others_of_one_class_is_no_other_task() -> None:
+    assert len(cf2.explain(Rows(3), chain(torch.eye(4)[[0, 1, 2, 3], :3]), nodes=[0, 1])) == 2
+
+
+@pytest.mark.parametrize(
     ("columns", "y"),
     [
         (1, torch.tensor([0.0, 1.0, 1.0, 0.0])),

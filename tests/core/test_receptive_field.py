@@ -61,6 +61,37 @@ def test_layers_that_pass_messages_several_times_are_seen_through() -> None:
         assert torch.allclose(torch.from_numpy(e.probabilities), whole[e.key], atol=1e-5)
 
 
+class Sure(NodeNet):
+    """One layer that can be counted and two hops that cannot; its probabilities are 0 and 1."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        states = super().forward(x, edge_index)
+        far = states
+        for _ in range(2):
+            far = torch.zeros_like(far).index_add(0, edge_index[1], far[edge_index[0]])
+        return (states + 1e-3 * far) * 1e6
+
+
+def test_a_sure_model_is_compared_in_logits() -> None:
+    """Its probabilities are 0 and 1 on every cut, and say nothing about how far it looks."""
+    data, model = random_graph(60, 90, seed=5), Sure("sum", layers=1)
+    with Predictor(model, "node") as predictor:
+        near = [cut for cut in field_of(predictor, data).instances(range(60)) if cut.edge_index.numel()]
+        assert set(predictor.predict(pack(near)).unique().tolist()) == {0.0, 1.0}
+        assert field_of(predictor, data).reach.hops == 3
+
+
+@pytest.mark.parametrize(("kind", "hops"), [("gcn", 3), ("sum", 2)])
+def test_a_layer_that_reads_degrees_gets_a_further_hop_also_where_nothing_shows_that_it_needs_one(
+    kind: str, hops: int
+) -> None:
+    """All that is measured lies in pairs of nodes, which one hop holds; of two layers, a third hop has degrees."""
+    pairs = torch.arange(40).view(20, 2).t()
+    data = Data(x=torch.randn(40, 4), edge_index=torch.cat([pairs, pairs.flip(0)], 1))
+    with Predictor(NodeNet(kind, layers=2), "node") as predictor:
+        assert field_of(predictor, data).reach.hops == hops
+
+
 class Backwards(torch.nn.Module):
     """Messages against the direction of the edges."""
 

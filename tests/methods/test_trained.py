@@ -104,6 +104,19 @@ def test_graphs_are_explained_too(method: str) -> None:
     assert fit.facts["instances"] == 8
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("method", METHODS)
+def test_models_of_every_precision_are_explained(method: str, dtype: torch.dtype) -> None:
+    data, _ = plant("cycles", 0)
+    torch.manual_seed(0)
+    model = build("gcn", task="node", num_features=4, num_classes=2, hidden=8).to(dtype)
+    data.x = data.x.to(dtype)
+    fit = cf2.fit(model, data, range(8), method=method, k=3, epochs=2)
+    assert {tensor.dtype for tensor in fit.tensors.values()} == {torch.float32}
+    assert [e.size for e in cf2.explain(model, data, [9, 10], method=method, trained=fit)] == [3, 3]
+    assert next(model.parameters()).dtype == dtype
+
+
 def test_mistakes_are_explained(trained: Trained, tmp_path: Path) -> None:
     subject = toy("cycles", 0)
     model, data, nodes, method = subject.model, subject.data, subject.test[:2], trained.method

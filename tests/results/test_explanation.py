@@ -53,6 +53,22 @@ def test_tables_and_summaries(found: cf2.Explanations) -> None:
         found[0].size = 3  # type: ignore[misc]
 
 
+@pytest.mark.parametrize(
+    ("question", "needs"),
+    [("why", {"sufficient", "necessary"}), ("factual", {"sufficient"}), ("counterfactual", {"necessary"})],
+)
+@pytest.mark.parametrize("failing", ["sufficient", "necessary"])
+def test_nothing_that_fails_its_tests_can_be_called_found(
+    found: cf2.Explanations, question: str, needs: set[str], failing: str
+) -> None:
+    good = dataclasses.replace(found[0], sufficient=True, necessary=True, status="found", question=question)
+    if failing in needs:
+        with pytest.raises(CF2Error, match=f"`found` only of a set that passes its tests.*not {failing}"):
+            dataclasses.replace(good, **{failing: False})
+    else:
+        assert dataclasses.replace(good, **{failing: False}).status == "found"
+
+
 def test_a_table_of_units_knows_its_kinds() -> None:
     ids = np.array([[0, 1], [2, 0], [1, 2]])
     table = UnitTable(("edges", "features"), np.array([0, 1, 0], dtype=np.int8), ids)

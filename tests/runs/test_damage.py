@@ -459,6 +459,32 @@ def test_a_trained_explainer_that_is_not_the_runs_own_is_trained_again(
     assert same_results(open_run(run.path).explanations(), open_run(learnt).explanations())
 
 
+def test_a_shard_made_with_another_trained_explainer_is_refused(
+    learnt: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(learnt, tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    forged = says_it_is_of(shard_files(run)[1], run.path, trained="0" * 64)
+    with caplog.at_level(logging.WARNING, logger="cf2"):
+        assert left(open_run(run.path)) == KEYS[3:6]
+    assert f"{forged.name} was made with another trained explainer" in caplog.text
+
+
+@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_VALUES", "MOST_FILE"])
+def test_a_shard_that_claims_too_much_is_refused_before_a_library_reads_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Its digest says that it is as it was written, and not that it was written by a friend."""
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr(f"cf2.results.limits.{limit}", 1)
+    monkeypatch.setattr(pq, "read_metadata", None)
+    monkeypatch.setattr(pq, "ParquetFile", None)
+    there = run.look()
+    assert len(there.refused) == 7
+    assert all("at most 1 " in refused.reason for refused in there.refused)
+
+
 def test_an_explainer_that_training_does_not_bring_back_is_not_mixed_in(learnt: Path, tmp_path: Path) -> None:
     shutil.copytree(learnt, tmp_path / "run")
     shard_files(open_run(tmp_path / "run"))[1].unlink()

@@ -81,6 +81,21 @@ def test_a_start_that_fails_leaves_the_place_as_it_was(
     assert len(open_run(path).explanations()) == len(KEYS)
 
 
+@pytest.mark.parametrize("failing_write", ["write_bytes", "write_manifest"])
+def test_a_disk_that_is_full_at_the_start_leaves_the_place_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing_write: str
+) -> None:
+    def full(*_: Any) -> None:
+        raise CF2Error("Expected to write", got="No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"cf2.runs.directory.{failing_write}", full)
+        with pytest.raises(CF2Error, match="No space"):
+            make(tmp_path / "a" / "b")
+    assert contents(tmp_path) == {}
+    start(tmp_path / "a" / "b")
+
+
 def test_a_method_that_explains_nothing_leaves_nothing(tmp_path: Path, failing: Spec) -> None:
     with pytest.raises(CF2Error, match="as it always does"):
         start(tmp_path / "run", spec=failing)

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 import cf2
+from cf2.errors import CF2Error
 from cf2.runs import session, verified
+from cf2.verify.criterion import PredictedClass
 from cf2.verify.question import QUESTIONS
 from cf2.verify.verdict import RUNS, Verdict, judge
 from toys import NodeNet, random_graph
@@ -65,6 +67,17 @@ def test_what_is_not_confirmed_is_not_called_minimal(final_check: Any) -> None:
     final_check("sufficient")
     found = cf2.explain(MODEL, DATA, nodes=range(0, 30, 3), effort="quick")
     assert {(e.minimal, e.optimal) for e in found if e.status == "not found"} == {(None, None)}
+
+
+def test_a_model_whose_answer_changes_when_nothing_is_removed_is_refused(problem_of: Any) -> None:
+    """Neither the empty set of a function nor any of its verdicts can be so: the outputs here are not the model's."""
+    problem = problem_of(MODEL, DATA, nodes=[3, 7])
+    other = (problem.criterion.answers + 1) % problem.outputs.size(1)
+    never = torch.eye(problem.outputs.size(1))[other]
+    nothing = torch.zeros(problem.pack.units.count, dtype=torch.bool)
+    with pytest.raises(CF2Error, match=r"the same of 3 as before when nothing is removed.*not a function of the graph"):
+        judge(problem.predictor, problem.pack, PredictedClass(other), nothing, never)
+    assert not judge(problem.predictor, problem.pack, problem.criterion, nothing, problem.outputs).necessary.any()
 
 
 def test_every_explanation_pays_for_its_verdict() -> None:

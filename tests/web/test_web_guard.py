@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from cf2.web import guard
+
 
 @pytest.mark.parametrize(
     "body",
@@ -149,3 +151,11 @@ def test_the_page_forbids_other_hosts_and_code_from_elsewhere(client: Any) -> No
     assert policy["connect-src"] == "'self'"
     assert "http" not in response.headers["Content-Security-Policy"]
     assert b"https://" not in response.data
+
+
+def test_values_in_values_without_end_are_seen_before_anything_recurses() -> None:
+    deep: Any = {"output": "x"}
+    for _ in range(guard.DEPTH):
+        deep = [deep]
+    assert guard._is_deep({"inputs": deep})
+    assert not guard._is_deep({"inputs": deep[0][0][0][0]})

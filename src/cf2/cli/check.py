@@ -76,4 +76,5 @@ def _show(problems: list[str], counts: list[dict[str, Any]], again: dict[str, An
         tell(again["unchecked"])
     for problem in problems:
         out.print(problem, soft_wrap=True, highlight=False, markup=False)
-    out.print("Nothing is wrong." if not problems else f"{len(problems)} things are wrong.", highlight=False)
+    good = "Nothing is wrong." if again["verdicts"] else "Nothing is wrong with its files."
+    out.print(good if not problems else f"{len(problems)} things are wrong.", highlight=False)

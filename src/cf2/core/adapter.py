@@ -81,6 +81,7 @@ def adapter_for(model: torch.nn.Module, level: str) -> Adapter:
         level == "node" or adapter.takes("batch"),
         "Expected the forward of a graph classifier to take `batch`, so that many graphs run at once",
         got=f"forward({', '.join(names or ())})",
+        do="Add `batch` and pool with it; to explain nodes, pass one graph and nodes=[…].",
     )
     return adapter
 
@@ -99,7 +100,8 @@ def run(adapter: Adapter, inputs: Inputs, level: str, instances: int) -> Tensor:
             do="Check that the model runs on your data by itself, model(x, edge_index).",
         ) from error
     if not isinstance(out, Tensor):
-        raise CF2Error("Expected the model to return a tensor", got=type(out).__name__)
+        cure = "Wrap it in a module whose forward returns the outputs of the classes alone."
+        raise CF2Error("Expected the model to return a tensor", got=f"a {type(out).__name__}", do=cure)
     if not out.is_floating_point() or out.layout != torch.strided or out.is_meta:
         raise CF2Error(
             "Expected the model to return real numbers in a dense tensor",

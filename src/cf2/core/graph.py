@@ -108,11 +108,15 @@ def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
         isinstance(x, Tensor) and x.dim() == 2,
         f"Expected {where} to have features `x` of shape [nodes, features]",
         got=_shape(x),
+        do=""
+        if isinstance(x, Tensor)
+        else "If the graph has none, give it what the model was trained with, such as ones.",
     )
     require(
         isinstance(edge_index, Tensor) and edge_index.dim() == 2 and edge_index.size(0) == 2,
         f"Expected {where} to have an `edge_index` of shape [2, edges]",
         got=_shape(edge_index),
+        do="Use edge_index.t()." if isinstance(edge_index, Tensor) and edge_index.shape[1:] == (2,) else "",
     )
     assert isinstance(x, Tensor)
     assert isinstance(edge_index, Tensor)
@@ -149,6 +153,8 @@ def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
 
 
 def _shape(value: object) -> str:
+    if value is None:
+        return "none"
     return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 

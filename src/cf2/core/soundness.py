@@ -47,14 +47,15 @@ def check_independence(pack: Pack, run: Run, precision: float) -> None:
     ends = packed.units.ptr.tolist()
     alone = [run(packed.take(many.new_tensor([at])), states[ends[at] : ends[at + 1]]) for at in range(len(many))]
     off = outputs.differ(together.double(), torch.cat(alone).double(), precision).nonzero().flatten()
+    level = "node" if pack.targets.size(1) else "graph"
     require(
         not len(off),
         "Expected the model's output for a graph not to depend on what else is in the batch",
-        got=f"another output for {pack.key(int(some[int(off[0]) % len(some)]))} alone than beside others"
+        got=f"another output for {level} {pack.key(int(some[int(off[0]) % len(some)]))} alone than beside others"
         if len(off)
         else "",
-        do="Does it normalise, pool or take a softmax over all nodes? Give BatchNorm its running statistics, and pass "
-        "`batch` to every pooling and norm.",
+        do="Does it normalise, pool or take a softmax over all nodes, or add noise? Give BatchNorm its running "
+        "statistics, and pass `batch` to every pooling and norm.",
     )
 
 
@@ -68,14 +69,26 @@ def _states(packed: Pack) -> Tensor:
 
 
 class Unchanged:
-    """Watches tensors over a call: refuses a model that changes its inputs in place, or itself."""
+    """Watches tensors over a call: refuses a model that changes its inputs in place.
 
-    def __init__(self, named: dict[str, Tensor]) -> None:
-        self.named = [(name, value, value._version) for name, value in named.items() if not value.is_inference()]
+    torch counts the changes of a tensor, but not those through `.data` or NumPy. With `compare`, the values are
+    compared as well, and put back if they are others.
+    """
+
+    def __init__(self, named: dict[str, Tensor], *, compare: bool) -> None:
+        self.named = [
+            (name, value, None if value.is_inference() else value._version, value.detach().clone() if compare else None)
+            for name, value in named.items()
+        ]
 
     def check(self) -> None:
-        for name, value, version in self.named:
-            if value._version != version:
+        """Compare with what was there when this was made."""
+        for name, value, version, before in self.named:
+            same = version is None or value._version == version
+            if before is not None and not torch.equal(value, before):
+                value.data.copy_(before)
+                same = False
+            if not same:
                 raise CF2Error(
                     "Expected the model to leave its input as it is",
                     got=f"a forward that changes `{name}` in place",

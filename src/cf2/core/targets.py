@@ -56,7 +56,7 @@ class Targets(Protocol):
         """The true classes of the keys, where the data has them as whole numbers."""
 
     def truth(self, keys: Sequence[Key]) -> Tensor | None:
-        """What the data holds to be true of the keys, one row each, whatever it is."""
+        """What the data holds to be true, whatever it is: a row for each key, then for others that are at hand."""
 
 
 class NodeTargets:
@@ -91,7 +91,11 @@ class NodeTargets:
         return None if self.y is None else {key: int(self.y[key]) for key in keys}
 
     def truth(self, keys: Sequence[Key]) -> Tensor | None:
-        return None if self._truth is None else self._truth[list(keys)].detach().cpu()
+        if self._truth is None:
+            return None
+        every = self._truth.detach().cpu()
+        others = every if every.dim() == 1 else every[(every != 0).flatten(1).any(1)]  # an empty row may be no label
+        return torch.cat([every[list(keys)], others])
 
 
 class GraphTargets:

@@ -112,8 +112,13 @@ def batches(problems: Sequence[Problem], size: int) -> list[Batch]:
     for problem in problems:
         for rows in torch.split(torch.arange(problem.num_instances, device=problem.outputs.device), size):
             pack = problem.pack.take(rows)
-            made.append(Batch(problem.predictor, pack, problem.criterion.take(rows), problem.predictor.embed(pack)))
+            made.append(Batch(problem.predictor, pack, problem.criterion.take(rows), node_states(problem, pack)))
     return made
+
+
+def node_states(problem: Problem, pack: Pack) -> Tensor:
+    """The states of each node [N, width] in single precision, whatever the model computes with."""
+    return problem.predictor.embed(pack).float()
 
 
 def moments(made: Sequence[Batch]) -> tuple[Tensor, Tensor]:
@@ -133,7 +138,7 @@ def unit_mean(columns: Tensor, pack: Pack) -> Tensor:
 
 def trained_for(problem: Problem, width: int) -> Tensor:
     """The node inputs of instances to be explained, if they are as wide as those of the training."""
-    nodes = problem.predictor.embed(problem.pack)
+    nodes = node_states(problem, problem.pack)
     require(
         nodes.size(1) == width,
         f"Expected the model that the explainer was trained for, with node states of width {width}",

@@ -32,6 +32,7 @@ ARRAYS: dict[str, tuple[type, tuple[int, ...]]] = {
     "probabilities_only": (np.float32, FLAT),
     "probabilities_without": (np.float32, FLAT),
 }
+TEXTS = ("task", "status", "note", "question", "method", "settings")
 COLUMNS = ("unit_names", "unit_kind", "unit_ids", "unit_values", "unit_members")  # what becomes of the table of units
 
 
@@ -162,11 +163,15 @@ def _read_parquet(path: Path) -> Explanations:
         stored = json.loads((file.schema_arrow.metadata or {})[b"cf2"])
         _check_format(stored, path)
         check_columns(file.schema_arrow, [_types(tuples) for tuples in (False, True)], path)
+    with pq.ParquetFile(path, read_dictionary=[*TEXTS, "unit_names.list.element"]) as file:
         table = file.read()
     columns: dict[str, Any] = {}
     for name in _types(False):
         column = table.column(name).combine_chunks()
-        columns[name] = _arrays(column, *ARRAYS[name]) if name in ARRAYS else column.to_pylist()
+        if name in ARRAYS:
+            columns[name] = _arrays(column, *ARRAYS[name])
+        else:
+            columns[name] = _texts(column, path) if name in (*TEXTS, "unit_names") else column.to_pylist()
     check_digest(stored.pop("digest", None), digest(stored, columns), str(path))
     columns["settings"] = [json.loads(value) for value in columns["settings"]]
     rows = (dict(zip(columns, row)) for row in zip(*columns.values()))
@@ -201,12 +206,26 @@ def _arrays(column: Any, dtype: type, shape: tuple[int, ...]) -> list[np.ndarray
     return [flat[start:end].reshape(shape).copy() for start, end in pairwise(pointer)]
 
 
+def _texts(column: Any, path: Path) -> list[Any]:
+    """Texts, or lists of them. One that comes a million times is a few bytes on the disk, and one object here."""
+    if hasattr(column, "offsets"):
+        inner = _texts(column.values, path)
+        require(not column.null_count, "Expected lists of texts", got="some without a value")
+        return [inner[start:end] for start, end in pairwise(column.offsets.to_pylist())]
+    texts, places = column.dictionary.to_pylist(), column.indices
+    size = sum(len(texts[place]) for place in places.drop_null().to_pylist())
+    require(
+        size <= MOST_JSON, f"Expected {str(path)!r} to hold at most {MOST_JSON:,} letters in a column", got=f"{size:,}"
+    )
+    return [None if place is None else texts[place] for place in places.to_pylist()]
+
+
 def _types(tuples: bool) -> dict[str, Any]:
     """The type of every column, in the order of the fields."""
     import pyarrow as pa
 
     known = dict.fromkeys(("prediction", "label", "target", "seed", "evaluations", "rank"), pa.int64())
-    known |= dict.fromkeys(("task", "status", "note", "question", "method", "settings"), pa.string())
+    known |= dict.fromkeys(TEXTS, pa.string())
     truths = ("sufficient", "necessary", "minimal", "optimal", "directed", "complete", "default")
     known |= dict.fromkeys(truths, pa.bool_())
     known |= {"lower_bound": pa.float64(), "robust": pa.list_(pa.int64())}

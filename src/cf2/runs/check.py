@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cf2.core.units import InstanceUnits
 from cf2.errors import CF2Error
 from cf2.methods.contract import Problem
 from cf2.results.explanation import Explanation
@@ -62,11 +63,19 @@ def _differences(source: ModelAndData, spec: Spec, stored: Sequence[Explanation]
     with Session(source.request(list(by_key), spec), fitting=True) as session:
         for problem in session.problems(list(by_key)):
             here = [by_key[instance.key] for instance in problem.instances]
-            counts = [table.count for table in problem.tables]
-            other = [e for e, count in zip(here, counts) if e.num_units != count]
+            other = [e for e, table in zip(here, problem.tables) if not _same_units(e, table)]
             yield from (f"{spec.name}, key {e.key}: it has other units." for e in other)
             if not other:
                 yield from _judged(spec, problem, here)
+
+
+def _same_units(e: Explanation, table: InstanceUnits) -> bool:
+    """Whether an explanation is of the units that its instance has now: a verdict is about sets of those."""
+    return (
+        tuple(e.units.names) == tuple(table.names)
+        and np.array_equal(e.units.kind, table.kind.numpy())
+        and np.array_equal(e.units.ids, table.ids.numpy())
+    )
 
 
 def _judged(spec: Spec, problem: Problem, stored: Sequence[Explanation]) -> Iterator[str]:
@@ -82,6 +91,7 @@ def _judged(spec: Spec, problem: Problem, stored: Sequence[Explanation]) -> Iter
         )
         wrong = [name for name, now in _verdicts(verdict, row).items() if getattr(e, name) != now]
         wrong += ["prediction"] if e.prediction != said[row] else []
+        wrong += ["question"] if (e.question, e.method) != (spec.question, spec.method) else []
         wrong += ["probabilities"] if not all(_near(before, now) for before, now in pairs) else []
         if wrong:
             yield f"{spec.name}, key {e.key}: the model gives another result ({', '.join(wrong)})."

@@ -22,7 +22,7 @@ from cf2.errors import CF2Error, os_reason, require, require_file
 from cf2.results import files
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
-from cf2.results.limits import MOST_FILE
+from cf2.results.limits import MOST_FILE, check_size
 from cf2.spec import Key, Spec
 
 SHARDS, ASIDE = "shards", "set-aside"
@@ -164,14 +164,15 @@ def _keys(file: Path, digest: str, wanted: Mapping[str, Any], asked: set[Key]) -
         require_file(file, "a shard", most=MOST_FILE)  # a pipe is not opened: that would wait for ever
         if _digest(file) != digest:
             raise _NotOurs("is truncated, damaged or renamed")
+        check_size(file)  # before a library reads it that would believe it
         footer = pq.read_metadata(file)
         said = json.loads(footer.metadata[b"cf2"])["context"]["shard"]
         keys = tuple(files.as_key(key) for key in said["keys"])
     except CF2Error as error:
-        raise _NotOurs(f"cannot be read: {error}") from error
+        raise _NotOurs(f"cannot be read: {error}".rstrip(".")) from error
     except OSError as error:
         raise _NotOurs(f"cannot be read ({os_reason(error)})") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise _NotOurs("does not say which run it is of") from error
     for name, reason in DIFFERENT.items():
         if said.get(name) != wanted[name]:

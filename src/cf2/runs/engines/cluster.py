@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -149,6 +151,16 @@ def connected(address: str | None = None, workers: int | None = None, size: int 
     """Ray, as it is where it runs already; else connected or started here for graphs of `size` bytes, and ended."""
     ray = imported()
     ours = not ray.is_initialized()
+    with _own_signals():
+        _connect(ray, ours, address, workers, size)
+    try:
+        yield ray
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _connect(ray: Any, ours: bool, address: str | None, workers: int | None, size: int) -> None:
     if ours and address is None:
         # room for the graph and what goes back and forth; Ray would take a third of the machine
         room = {"num_cpus": workers or cores(), "include_dashboard": False, "object_store_memory": 2 * size + ROOM}
@@ -157,11 +169,17 @@ def connected(address: str | None = None, workers: int | None = None, size: int 
     elif ours:
         _knock(str(address))
         _start(ray, {"address": address})
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray puts a handler of its own for SIGTERM in place, which ends the process somewhere inside of Ray."""
+    before = signal.getsignal(signal.SIGTERM)
     try:
-        yield ray
+        yield
     finally:
-        if ours:
-            ray.shutdown()
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -156,14 +156,18 @@ def worker_context() -> Any:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    from multiprocessing import forkserver
+    from multiprocessing import forkserver, resource_tracker
 
+    resource_tracker.ensure_running()  # it unblocks signals when it starts
     limits = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in limits}
     os.environ.update(dict.fromkeys(limits, "1"))
+    # What is started here never sees Ctrl-C, not even before its first line; a signal meanwhile waits for us.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
@@ -193,7 +197,8 @@ def _serve(connection: Connection, message: bytes, layout: Layout, directory: st
     try:
         session = Session(deserialise(message, attach(layout)))
     except Exception as error:
-        connection.send(("broken", reason_of(error)))
+        with suppress(OSError):  # the other end may have gone meanwhile, and its data with it
+            connection.send(("broken", reason_of(error)))
         return
     with session, suppress(EOFError, OSError):
         connection.send(("ready", None))
