@@ -46,7 +46,7 @@ def test_packed_trials_are_those_of_each_set_alone(trials: Trials) -> None:
         alone = trials.run(rows[place : place + 1], sets[place : place + 1])
         assert torch.equal(alone.passed[0], together.passed[place])
         assert torch.allclose(alone.slack[0], together.slack[place], atol=1e-5)
-    assert trials.evaluations[3] == 8  # two sets, twice, in two tests
+    assert 2 <= trials.evaluations[3] <= 4  # two sets in two tests, however often they are asked about
 
 
 def test_the_best_candidate_of_each_instance_is_the_first_of_the_highest() -> None:

@@ -160,13 +160,13 @@ def _groups(instance: Instance, entries: torch.Tensor) -> Rows:
 def test_a_group_of_edges_has_no_twin_by_one_of_its_leaves(
     monkeypatch: pytest.MonkeyPatch, problem_of: Callable[..., Problem]
 ) -> None:
-    monkeypatch.setitem(cf2_units.KINDS, "groups", UnitKind("groups", _groups))
+    monkeypatch.setitem(cf2_units.KINDS, "clusters", UnitKind("clusters", _groups))
     both = torch.tensor([*GROUPS, *((b, a) for a, b in GROUPS)]).t()
     for seed in (46, 250, 388):  # {1} or {1, 2} passes, and with group 0 in its place nothing of that size does
         x = torch.randn(5, 4, generator=torch.manual_seed(seed))
         x[2] = x[1]
         data, model = Data(x=x, edge_index=both), GraphNet("sum", seed=seed)
-        problem = problem_of(model, [data], units="groups")
+        problem = problem_of(model, [data], units="clusters")
         proved = from_nothing(trials_of(problem))
         y = int(problem.criterion.answers[0])
 

@@ -58,6 +58,10 @@ class Predictor:
         self._origin = here
         drops = not getattr(model, "supports_edge_weight", True)  # torch_geometric's GIN takes and drops them
         self._may_weigh = masking == "auto" and self.adapter.weighs and not drops
+        self.sight: tuple[int | None, str] = (
+            None,
+            "both",
+        )  # how many hops the model was measured to look, and which way
         self._removing = False
         self._borrowed: list[Any] = []
         sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]

@@ -80,6 +80,12 @@ class ReceptiveField:
     ) -> None:
         self.predictor, self.targets, self.editing = predictor, targets, editing
         self._reach = reach
+        self._tell()
+
+    def _tell(self) -> None:
+        """Let trials of the predictor know how far the model looks."""
+        if self._reach is not None and self._reach.hops:
+            self.predictor.sight = (self._reach.hops, self._reach.direction)
 
     @property
     def reach(self) -> Reach:
@@ -87,6 +93,7 @@ class ReceptiveField:
         if self._reach is None:
             graph = self.targets.graph
             self._reach = Reach() if graph is None else self._measure(graph)
+            self._tell()
         return self._reach
 
     def instances(self, keys: Sequence[Key]) -> list[Instance]:
@@ -118,6 +125,7 @@ class ReceptiveField:
                 return part, made, self.predictor.probabilities(rows)
             for place in off:
                 part[place] = self._cut(part[place].key, wider)
+            self.predictor.sight = (None, "both")  # further than measured, so nothing is known
         raise CF2Error(
             f"Expected {self.targets.level} {part[off[0]].key} to get the same prediction on its receptive field as on "
             "the whole graph",

@@ -4,6 +4,8 @@ intervention   what a set does: only(S), without(S), edited(S)
 criterion      what counts as the same answer, and by how much
 question       which tests a set must pass
 verdict        the final check, from which every verdict comes
+cache          what trials have given so far, so that nothing is evaluated twice
+field          a trial's own receptive field
 trials         packed tests of many candidate sets
 moves          the moves of the search
 proof          proof by exhaustion

@@ -105,35 +105,40 @@ def prune(
     A set that has not `passed` is pruned to what keeps passing the tests that it does pass. With sizes
     `below` which to get, a set is left as it is once as many runs have proved needed.
     """
-    sets = sets.clone()
-    need = _needs(trials, rows, sets, passed)
-    length = (_free(trials, rows, sets).sum(1) // 2).clamp(min=1)
+    order = ranking.argsort(dim=1, stable=True)  # once: what is dropped leaves a gap
+    sets = sets.gather(1, order)
+    free = _free(trials, rows, sets, order)
+    back = order.argsort(1)
+    need = _needs(trials, rows, sets.gather(1, back), passed)
+    length = (free.sum(1) // 2).clamp(min=1)
     skip = torch.zeros_like(length)  # units at the bottom of the ranking that have proved needed
     while True:
-        free = _free(trials, rows, sets)
         todo = ((length > 0) & (skip < free.sum(1))).nonzero().flatten()
         if not len(todo):
-            return sets
-        order = ranking[todo].masked_fill(~free[todo], float("inf")).argsort(dim=1, stable=True).argsort(1)
+            return sets.gather(1, back)
+        mine, place = free[todo], free[todo].cumsum(1) - 1
         first = skip[todo, None]
-        block = free[todo] & (order >= first) & (order < first + length[todo, None])
+        block = mine & (place >= first) & (place < first + length[todo, None])
         candidates = sets[todo] & ~block
-        good = trials.passes(rows[todo], candidates, need[todo])
-        sets[todo[good]] = candidates[good]
+        good = trials.passes(rows[todo], candidates.gather(1, back[todo]), need[todo])
+        sets[todo[good]], free[todo[good]] = candidates[good], (mine & ~block)[good]
         skip[todo[~good]] += length[todo[~good]]
         if below is not None:
             lost = todo[skip[todo] >= length[todo] * below[todo]]
             length[lost], skip[lost] = 1, sets.size(1)
-        over = todo[skip[todo] >= _free(trials, rows[todo], sets[todo]).sum(1)]
+        over = todo[skip[todo] >= free[todo].sum(1)]
         finer = over[length[over] > 1]
         length[over[length[over] == 1]] = 0
         length[finer] = (length[finer] // 2).clamp(min=1)
         skip[finer] = 0
 
 
-def _free(trials: Trials, rows: Tensor, sets: Tensor) -> Tensor:
-    """The units of sets that may be dropped."""
-    return sets if trials.required is None else sets & ~trials.required[rows]
+def _free(trials: Trials, rows: Tensor, sets: Tensor, order: Tensor | None = None) -> Tensor:
+    """The units of sets that may be dropped; the columns of sets may be in another `order`."""
+    if trials.required is None:
+        return sets.clone()
+    required = trials.required[rows]
+    return sets & ~(required if order is None else required.gather(1, order))
 
 
 def _needs(trials: Trials, rows: Tensor, sets: Tensor, passed: Tensor) -> Tensor:

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from cf2.core.packing import Pack, chunks
 from cf2.core.predictor import Predictor
+from cf2.verify.cache import Sums, Table, keys_of
 from cf2.verify.criterion import Criterion, passes
+from cf2.verify.field import Fields, applies
 from cf2.verify.intervention import soft_outputs
 from cf2.verify.question import Test
 
@@ -80,6 +82,9 @@ class Trials:
         tests: tuple[Test, ...],
         confidence: float = 0.0,
         rules: Rules | None = None,
+        *,
+        cache: bool = True,
+        fields: bool = True,
     ) -> None:
         self.predictor, self.pack, self.criterion, self.tests = predictor, pack, criterion, tests
         self.confidence, self.rules = confidence, rules
@@ -97,6 +102,10 @@ class Trials:
         self.price = None if flags.price is None else self.dense(flags.price, 0)
         self.evaluations = torch.zeros(pack.num_instances, dtype=torch.long, device=device)
         self.footprint = predictor.cost(pack.node_ptr.diff(), pack.edge_ptr.diff()).cpu()
+        self.fixed = None if flags.fixed is None else self.dense(flags.fixed, False)
+        self.fields = Fields(pack, *predictor.sight) if fields and applies(pack) else None
+        self.cached, self._tables = cache, dict[tuple[str, str], Table]()
+        self._sums = Sums(self.width, 0, device)
 
     def dense(self, values: Tensor, fill: float) -> Tensor:
         """A value per unit [units] -> [B, U]."""
@@ -147,17 +156,61 @@ class Trials:
         return good
 
     def test(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether sets pass one test, and by how much."""
-        passed = [rows.new_zeros(0, dtype=torch.bool)]
-        slack = [rows.new_zeros(0, dtype=torch.float32)]  # whatever the model computes with
-        for part in self._parts(rows):
-            chosen = sets[part][self.valid[rows[part]]]
-            criterion = self.criterion.take(rows[part])
-            outputs = test.intervention.outputs(self.predictor, self.pack.take(rows[part]), chosen)
-            passed.append(passes(criterion, outputs, test.same, self.confidence))
-            slack.append(self._slack(test, criterion, outputs))
+        """Whether sets pass one test, and by how much; what was tried before is not run again."""
+        if not self.cached or not len(rows):
+            return self._seen(test, rows, sets)
+        table = self._table(test, "sets")
+        slot, fresh = table.claim(keys_of(self._sums.of_sets(sets), rows))
+        new = fresh.nonzero().flatten()
+        if len(new):
+            table.keep(slot[new], *self._seen(test, rows[new], sets[new]))
+        return table.read(slot)
+
+    def _table(self, test: Test, kind: str) -> Table:
+        return self._tables.setdefault((test.name, kind), Table(self.valid.device))
+
+    def _seen(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of sets that are new; those of which the target sees the same are run once."""
+        if self.fields is None:
+            return self._gathered(self._whole(test, rows[part], sets[part]) for part in self._parts(rows))
+        return self._gathered(
+            self._in_field(self.fields, test, rows[part], sets[part])
+            for part in chunks([self.fields.width] * len(rows), CHUNK)
+        )
+
+    def _in_field(self, fields: Fields, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        states = test.intervention.states(sets)
+        field = fields.find(rows, states if self.fixed is None else states | self.fixed[rows])
+        new, slot, table = torch.arange(len(rows), device=rows.device), None, self._table(test, "fields")
+        if self.cached:
+            slot, fresh = table.claim(keys_of(fields.sums(field), rows))
+            new = fresh.nonzero().flatten()
+            field = field.take(new)
+        cost = self.predictor.cost(*(torch.bincount(of, minlength=len(new)) for of in (field.of_node, field.of_column)))
+        parts = []
+        for part in chunks(cost.tolist(), CHUNK):
+            some = field.take(torch.arange(part.start, part.stop, device=rows.device))
+            outputs = self.predictor.hard(fields.packed(some), sets.new_zeros(0))
+            parts.append(self._judged(test, rows[new[part]], outputs))
+        found = self._gathered(iter(parts))
+        if slot is None:
+            return found
+        table.keep(slot[new], *found)
+        return table.read(slot)
+
+    def _whole(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = sets[self.valid[rows]]
+        return self._judged(test, rows, test.intervention.outputs(self.predictor, self.pack.take(rows), chosen))
+
+    def _judged(self, test: Test, rows: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
         self.evaluations.index_add_(0, rows, torch.ones_like(rows))
-        return torch.cat(passed), torch.cat(slack)
+        criterion = self.criterion.take(rows)
+        return passes(criterion, outputs, test.same, self.confidence), self._slack(test, criterion, outputs)
+
+    def _gathered(self, parts: Iterator[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        none = self.valid.new_zeros(0)
+        passed, slack = zip((none, none.float()), *parts)
+        return torch.cat(passed), torch.cat(slack)  # whatever the model computes with, in single precision
 
     def slopes(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """The slack in every test [R, tests], and by how much adding each unit would raise it [R, U, tests]."""

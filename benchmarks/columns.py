@@ -1,0 +1,97 @@
+"""What an explanation of the paper's six columns costs and gives, on all of their instances.
+
+    python benchmarks/columns.py [tree-cycles …] [--effort standard] [--most N] [--json FILE] [--write]
+
+One row per column: how many are found, F_NS, the mean size, how many are proved smallest, model evaluations and CPU
+milliseconds per explanation, all instances together. Sizes stand beside costs, so that speed is not bought with size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cf2.errors import CF2Error
+from cf2.paper.sources import from_dataset
+from cf2.results.explanation import Explanation
+from cf2.runs.session import Session
+from cf2.spec import Spec
+
+PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
+BEGIN, END = "<!-- columns: begin -->", "<!-- columns: end -->"
+COLUMNS = {
+    "tree-cycles": ("tree-cycles", "edges"),
+    "ba-shapes": ("ba-shapes", "edges"),
+    "mutag0": ("mutag0", "edges"),
+    "nci1": ("nci1", "edges"),
+    "citeseer": ("citeseer", "edges"),
+    "citeseer-features": ("citeseer", "features"),
+}
+HEAD = "| column | effort | instances | found | F_NS | mean size | proved | evaluations | CPU, ms |"
+
+
+def explained(column: str, settings: dict[str, Any], most: int | None) -> tuple[list[Explanation], float]:
+    """The explanations of a column, and the CPU seconds that they took together."""
+    name, units = COLUMNS[column]
+    source = from_dataset(name)
+    keys = source.keys()[:most]
+    with Session(source.request(keys, Spec(units=(units,), settings=settings))) as session:
+        measured = session.measure(keys)
+    with Session(measured) as session:
+        session.explain(keys[:2])  # whatever is done once is done
+        started = time.process_time()
+        found = session.explain(keys)
+        return found, time.process_time() - started
+
+
+def row(column: str, effort: str, found: list[Explanation], seconds: float) -> str:
+    """One line of the table."""
+    good = [e for e in found if e.status == "found"]
+    pn, ps = (float(np.mean([getattr(e, name) for e in found])) for name in ("necessary", "sufficient"))
+    fns = 200 * pn * ps / (pn + ps) if pn + ps else 0.0
+    size = float(np.mean([e.size for e in good]))
+    runs = float(np.mean([e.evaluations for e in found]))
+    proved = sum(bool(e.optimal) or e.status == "impossible" for e in found)
+    return (
+        f"| {column} | {effort} | {len(found)} | {len(good)} | {fns:.1f} | {size:.2f} | {proved} | {runs:,.0f} | "
+        f"{1e3 * seconds / len(found):.1f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("columns", nargs="*", help=f"some of {', '.join(COLUMNS)}; all if none is named")
+    parser.add_argument("--effort", nargs="+", default=["standard"])
+    parser.add_argument("--most", type=int, help="instances a column")
+    parser.add_argument("--json", type=Path, help="keep size, status and evaluations of every instance")
+    parser.add_argument("--write", action="store_true", help="put the table into the documentation")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    lines, kept = [HEAD, "|---|---|" + "--:|" * 7], {}
+    print(*lines, sep="\n")
+    for effort in chosen.effort:
+        for column in chosen.columns or COLUMNS:
+            try:
+                found, seconds = explained(column, {"effort": effort}, chosen.most)
+            except CF2Error as error:
+                print(f"{column} is left out. {error}")
+                continue
+            lines.append(row(column, effort, found, seconds))
+            print(lines[-1], flush=True)
+            kept[f"{column} {effort}"] = [(e.key, e.status, e.size, bool(e.optimal), e.evaluations) for e in found]
+    if chosen.json:
+        chosen.json.write_text(json.dumps(kept), encoding="utf-8")
+    if chosen.write:
+        text = PAGE.read_text(encoding="utf-8")
+        head, rest = text.split(BEGIN)
+        PAGE.write_text(head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.split(END)[1], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
