@@ -310,3 +310,98 @@ def test_mistakes_are_answered_with_a_sentence(options: dict[str, Any], said: st
     data, model = random_graph(10, 14, seed=3), NodeNet("sum", seed=1, layers=2)
     with pytest.raises(cf2.CF2Error, match=said):
         cf2.explain(model, data, nodes=[0], **options)
+
+
+# -- other answers, and answers that hold nearby ----------------------------------------------------------------
+
+
+def passing(model: nn.Module, data: Data, e: cf2.Explanation) -> list[frozenset[Edit]]:
+    """All sets of edges that are sufficient and necessary and have no other such set inside, by brute force."""
+    every, found = units(e), []
+    for count in range(len(every) + 1):
+        for chosen in combinations(every, count):
+            if any(known <= set(chosen) for known in found):
+                continue
+            rest = [unit for unit in every if unit not in chosen]
+            only, without = (rebuilt(data, part, directed=e.directed) for part in (rest, chosen))
+            if answer(model, *only, e.key) == e.prediction != answer(model, *without, e.key):  # type: ignore[arg-type]
+                found.append(frozenset(chosen))
+    return found
+
+
+def test_all_minimal_answers_are_listed_where_that_is_possible() -> None:
+    data, model = random_graph(12, 14, seed=7), NodeNet("sum", seed=3, layers=2)
+    found = cf2.explain(model, data, nodes=range(12), alternatives=40)
+    complete = [e for e in found if e.rank == 0 and e.complete]
+    assert any(len([o for o in found if o.key == e.key]) > 1 for e in complete)
+    for first in complete:
+        mine = [e for e in found if e.key == first.key]
+        sets = [frozenset(unit for unit, inside in zip(units(e), e.selected.tolist()) if inside) for e in mine]
+        assert set(sets) == set(passing(model, data, first))
+        assert [e.rank for e in mine] == list(range(len(mine)))
+        assert [len(one) for one in sets] == sorted(len(one) for one in sets)
+        assert all(e.sufficient and e.necessary and e.complete for e in mine)
+
+
+def test_several_answers_pass_and_none_is_a_part_of_another() -> None:
+    data, model = random_graph(30, 60, seed=2), NodeNet("gcn", seed=3, layers=2)
+    found = cf2.explain(model, data, nodes=range(10), alternatives=4, proof=0)
+    assert any(e.rank for e in found)
+    for key in range(10):
+        mine = [e for e in found if e.key == key]
+        assert [e.rank for e in mine] == list(range(len(mine)))
+        for one, other in combinations(mine, 2):
+            assert (one.selected & ~other.selected).any()
+            assert (other.selected & ~one.selected).any()
+        for e in mine:
+            if e.status != "found":
+                continue
+            chosen = [unit for unit, inside in zip(units(e), e.selected.tolist()) if inside]
+            rest = [unit for unit in units(e) if unit not in chosen]
+            only, without = (rebuilt(data, part, directed=False) for part in (rest, chosen))
+            assert answer(model, *only, key) == e.prediction != answer(model, *without, key)
+    assert len(found) == len({(e.key, e.rank) for e in found})
+    assert cf2.metrics.size(found) == cf2.metrics.size([e for e in found if not e.rank])
+
+
+def test_answers_survive_files(tmp_path: Any) -> None:
+    data, model = random_graph(12, 14, seed=7), NodeNet("sum", seed=3, layers=2)
+    found = cf2.explain(model, data, nodes=range(6), alternatives=3, robust=2)
+    for ending in ("json", "parquet"):
+        back = cf2.load(found.save(tmp_path / f"found.{ending}"))
+        for one, other in zip(found, back):
+            assert (one.rank, one.complete, one.robust, one.robust_removals) == (
+                other.rank,
+                other.complete,
+                other.robust,
+                other.robust_removals,
+            )
+    options: dict[str, Any] = {"question": "counterfactual", "edits": ("remove", "add", "change")}
+    graph, net = FLIPS
+    edited = cf2.explain(net, [graph], **options)
+    for ending in ("json", "parquet"):
+        assert cf2.load(edited.save(tmp_path / f"edited.{ending}"))[0].edits == edited[0].edits
+
+
+def test_a_robust_answer_passes_with_any_other_edge_gone_as_often_as_it_says() -> None:
+    data, model = random_graph(14, 20, seed=5), NodeNet("sum", seed=4, layers=2)
+    found = cf2.explain(model, data, nodes=range(14), robust=4)
+    plain = cf2.explain(model, data, nodes=range(14))
+    assert any(e.robust is not None and e.robust[1] for e in found)
+    for e, other in zip(found, plain):
+        if e.status != "found":
+            continue
+        assert e.robust is not None
+        assert e.robust_removals is not None
+        assert e.robust[0] == e.robust[1]
+        assert e.size >= other.size or not other.optimal
+        chosen = [unit for unit, inside in zip(units(e), e.selected.tolist()) if inside]
+        passed = tried = 0
+        for unit in units(e):
+            if unit in chosen:
+                continue
+            if answer(model, *rebuilt(data, [unit], directed=False), e.key) != e.prediction:  # type: ignore[arg-type]
+                continue
+            tried += 1
+            passed += answer(model, *rebuilt(data, [*chosen, unit], directed=False), e.key) != e.prediction  # type: ignore[arg-type]
+        assert e.robust_removals == (passed, tried)

@@ -13,6 +13,7 @@ from ring import KEYS, left, make, ring_source, shard_files, spec_of
 from cf2.results.explanation import Explanation, same_results
 from cf2.runs import engines
 from cf2.runs import session as sessions
+from cf2.runs.answers import Answers
 from cf2.runs.directory import Run
 from cf2.runs.session import Chunk, Request, Session
 from cf2.spec import Spec
@@ -101,15 +102,15 @@ def test_a_part_of_which_some_was_lost_is_done_again_and_only_that_is_written(tm
 def test_parts_that_came_before_a_chunk_failed_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None
 ) -> None:
-    real, calls = Session._explain, [0]
+    real, calls = Answers.explain, [0]
 
-    def third_fails(session: Session, *given: Any) -> Any:
+    def third_fails(answers: Answers, *given: Any) -> Any:
         calls[0] += 1
         if calls[0] == 3:
             raise ZeroDivisionError("once")
-        return real(session, *given)
+        return real(answers, *given)
 
-    monkeypatch.setattr(Session, "_explain", third_fails)
+    monkeypatch.setattr(Answers, "explain", third_fails)
     run = make(tmp_path / "run", chunk_size=256)
     with pytest.raises(engines.ChunksFailed, match="ZeroDivisionError: once"):
         engines.explain_run(run)

@@ -74,7 +74,7 @@ class Editing:
             base,
             edge_index=torch.cat([base.edge_index, columns], 1),
             role=torch.cat([role, torch.full((columns.size(1),), Role.CANDIDATE)]),
-            extras=_extended(base.extras, columns.size(1), self.attributes),
+            extras=extended(base.extras, columns.size(1), self.attributes),
             groups=None if base.groups is None else torch.cat([base.groups, torch.full((columns.size(1),), -1)]),
         )
 
@@ -155,7 +155,7 @@ def commonest(rows: Tensor) -> Tensor:
     return row
 
 
-def _extended(extras: Extras, count: int, given: Mapping[str, Any]) -> Extras:
+def extended(extras: Extras, count: int, given: Mapping[str, Any]) -> Extras:
     """What edges have beside their ends, also for those that may be added."""
     found: Extras = {}
     for name, (kind, value) in extras.items():

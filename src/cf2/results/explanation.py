@@ -47,6 +47,8 @@ class Explanation:
         The place of this answer among those of its key, 0 for the best; whether these are all minimal ones.
     robust : tuple of int or None
         On how many of how many disturbed copies of the graph the set passes its tests too; None: not tried.
+    robust_removals : tuple of int or None
+        The same of all graphs with one other unit gone of which the model says the same.
     default : bool or None
         Whether the model gives the same answer when everything that can be removed is gone. None: not tried.
     status : str
@@ -99,6 +101,7 @@ class Explanation:
     rank: int = 0
     complete: bool = False
     robust: tuple[int, int] | None = None
+    robust_removals: tuple[int, int] | None = None
     default: bool | None = None
 
     def __post_init__(self) -> None:

@@ -103,9 +103,10 @@ def _row(e: Explanation) -> dict[str, Any]:
 def _explanation(row: dict[str, Any]) -> Explanation:
     """The inverse of `_row`."""
     names, *columns = (row.pop(name) for name in COLUMNS)
-    key, robust = row.pop("key"), row.pop("robust")
-    robust = None if robust is None else tuple(int(part) for part in robust)
-    return checked(Explanation(key=as_key(key), units=UnitTable(tuple(names), *columns), robust=robust, **row))
+    key = row.pop("key")
+    for name in ("robust", "robust_removals"):
+        row[name] = None if row[name] is None else tuple(int(part) for part in row[name])
+    return checked(Explanation(key=as_key(key), units=UnitTable(tuple(names), *columns), **row))
 
 
 def as_key(value: Any) -> Key:
@@ -228,7 +229,7 @@ def _types(tuples: bool) -> dict[str, Any]:
     known |= dict.fromkeys(TEXTS, pa.string())
     truths = ("sufficient", "necessary", "minimal", "optimal", "directed", "complete", "default")
     known |= dict.fromkeys(truths, pa.bool_())
-    known |= {"lower_bound": pa.float64(), "robust": pa.list_(pa.int64())}
+    known |= {"lower_bound": pa.float64(), **dict.fromkeys(("robust", "robust_removals"), pa.list_(pa.int64()))}
     known |= {"seconds": pa.float64(), "key": pa.list_(pa.int64()) if tuples else pa.int64()}
     known["unit_names"] = pa.list_(pa.string())
     kinds = {np.int8: pa.int8(), np.int64: pa.int64(), np.float32: pa.float32(), np.bool_: pa.bool_()}

@@ -72,7 +72,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("sufficient", "necessary", "directed", "complete"), bool),
     **dict.fromkeys(("minimal", "optimal", "default"), (bool, type(None))),
     **dict.fromkeys(("prediction", "evaluations", "rank"), int),
-    "robust": (tuple, type(None)),
+    **dict.fromkeys(("robust", "robust_removals"), (tuple, type(None))),
     "lower_bound": (int, float, type(None)),
     **dict.fromkeys(("label", "target", "seed"), (int, type(None))),
     "seconds": (int, float),

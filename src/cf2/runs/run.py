@@ -182,7 +182,7 @@ class Run:
     def write(self, spec: Spec, number: int, found: Sequence[Explanation]) -> Path:
         """Keep explanations of a job in a shard of that number; they are on the disk when this returns."""
         require(len(found) > 0, f"Expected explanations for shard {number}", got="none")
-        keys, made = [e.key for e in found], {(e.method, e.seed) for e in found}
+        keys, made = [e.key for e in found if not e.rank], {(e.method, e.seed) for e in found}
         require(made == {(spec.method, spec.seed)}, f"Expected explanations by {spec.name}", got=made)
         with self.writing():
             missing = self._missing(spec)
@@ -256,9 +256,13 @@ class Run:
         there, keys = self._survey(wanted), self.keys
         items: list[Explanation] = []
         for spec in wanted:
-            by_key = {e.key: e for shard in there.shards.get(spec.name, ()) for e in self.loaded(shard)}
-            items += [by_key[key] for key in keys if key in by_key]
-        told = Finished(method or ", ".join(self.methods()), len(items), len(keys) * len(wanted))
+            by_key: dict[Key, list[Explanation]] = {}
+            for shard in there.shards.get(spec.name, ()):
+                for e in self.loaded(shard):
+                    by_key.setdefault(e.key, []).append(e)
+            items += [e for key in keys for e in by_key.get(key, ())]
+        done = sum(not e.rank for e in items)
+        told = Finished(method or ", ".join(self.methods()), done, len(keys) * len(wanted))
         context = self.context() | {"method": told.method, "spec": wanted[0].to_json()}
         if said := partial_sentence([told]):
             context["partial"] = said

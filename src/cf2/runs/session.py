@@ -23,17 +23,17 @@ from cf2.core.units import InstanceUnits, kinds_for, units_of
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.methods import registry
 from cf2.methods.candidates import narrowed, too_many
-from cf2.methods.contract import Method, Problem, Ranking, search_from, settings_dict
+from cf2.methods.contract import Method, Problem, settings_dict
 from cf2.methods.reduction import reduced
 from cf2.methods.trained import Trained
 from cf2.results.explanation import Explanation
-from cf2.runs.verified import explanations
+from cf2.runs.answers import Answers
 from cf2.spec import Key, Spec
 from cf2.verify.criterion import criterion_for
+from cf2.verify.neighbours import neighbours
 from cf2.verify.question import QUESTIONS
 from cf2.verify.rules import Valid, flags, rules_for
-from cf2.verify.search import Choice, Search
-from cf2.verify.verdict import Verdict, judge
+from cf2.verify.search import Search
 
 Progress = Callable[[int], None]
 
@@ -134,6 +134,7 @@ class Session:
             findings=None if known is None else known.findings,
         )
         editing = Editing.of(self.spec, request.targets)
+        self.answers = Answers(request, self.method, self.settings, self.search, self._is_too_large)
         self.group = GROUP if editing is None else GROUP // 8  # candidates take room
         self.field = ReceptiveField(self.predictor, request.targets, None if known is None else known.reach, editing)
         if self.method.needs == "training" and request.trained is None and not fitting:
@@ -221,15 +222,29 @@ class Session:
         units = packed.units.flagged(flags(spec, instances, tables))
         packed = replace(packed, units=units).to(self.predictor.device)
         keys = [instance.key for instance in instances]
+        criterion = criterion_for(P, keys, spec.target, wanted=spec.question == "counterfactual")
+        disturbed = None
+        if spec.robust:
+            disturbed = neighbours(
+                self.predictor,
+                criterion,
+                QUESTIONS[spec.question],
+                instances,
+                tables,
+                count=spec.robust,
+                seed=spec.seed or 0,
+                flagged=lambda made: replace(made, units=made.units.flagged(flags(spec, instances, tables))),
+                takes=self.predictor.adapter.takes,
+            )
         return Problem(
             self.predictor,
             instances,
             tables,
             packed,
             P,
-            criterion_for(P, keys, spec.target, wanted=spec.question == "counterfactual"),
+            criterion,
             QUESTIONS[spec.question],
-            rules_for(spec, packed, instances, tables, self.request.valid),
+            rules_for(spec, packed, instances, tables, self.request.valid, disturbed),
             spec.seed,
             self.request.trained,
         )
@@ -256,10 +271,12 @@ class Session:
             for part in self._explained(self._all_problems(group)):
                 made += part
                 if progress is not None:
-                    progress(len(part))
-            if [e.key for e in made] != list(group):  # those that are too large came last
-                by_key = {e.key: e for e in made}
-                made = [by_key[key] for key in group]
+                    progress(sum(not e.rank for e in part))
+            if [e.key for e in made if not e.rank] != list(group):  # those that are too large came last
+                by_key: dict[Key, list[Explanation]] = {}
+                for e in made:
+                    by_key.setdefault(e.key, []).append(e)
+                made = [e for key in group for e in by_key[key]]
             found += made
         return found
 
@@ -274,53 +291,8 @@ class Session:
     def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
         started = time.perf_counter()
         for problem in problems:
-            yield self._explain(problem, started)
+            yield self.answers.explain(problem, started)
             started = time.perf_counter()
-
-    def _explain(self, problem: Problem, started: float) -> list[Explanation]:
-        asked = problem.criterion.holds(problem.outputs)
-        if self._searches and bool(asked.any()) and not bool(asked.all()):
-            return self._explain_apart(problem, asked, started)
-        refused = self._is_too_large(problem.tables[0])
-        skipped = refused or not problem.pack.units.count or (self._searches and not bool(asked.any()))
-        ranking = _nothing(problem) if skipped else self.method.rank(problem, self.settings)
-        if self.search is not None and not skipped:
-            ranking = search_from(problem, ranking, self.search)
-        selected = problem.pack.units.admissible(ranking.choice.selected)
-        verdict = judge(problem.predictor, problem.pack, problem.criterion, selected, problem.outputs)
-        ranking = replace(ranking, choice=replace(ranking.choice, selected=selected))
-        empty = None if skipped or not self._searches else self._default(problem, verdict)
-        seconds = (time.perf_counter() - started) / max(problem.num_instances, 1)
-        return list(explanations(self.request, self.settings, problem, ranking, verdict, refused, seconds, empty))
-
-    @staticmethod
-    def _default(problem: Problem, verdict: Verdict) -> Tensor | None:
-        """Whether the model gives the same answer with everything removed [B], if some set was looked for in vain."""
-        failed = (~verdict.passes(problem.tests)).nonzero().flatten()
-        if not len(failed) or problem.tests == QUESTIONS["factual"]:
-            return None
-        pack = problem.pack.take(failed)
-        everything = pack.units.kept(torch.zeros_like(pack.units.owner, dtype=torch.bool))
-        said = problem.predictor.hard(pack, everything)
-        empty = torch.zeros(problem.num_instances, dtype=torch.bool, device=failed.device)
-        empty[failed] = problem.criterion.take(failed).holds(said)
-        return empty
-
-    @property
-    def _searches(self) -> bool:
-        return self.method.searches or self.search is not None
-
-    def _explain_apart(self, problem: Problem, asked: Tensor, started: float) -> list[Explanation]:
-        """Search only where the model gives the answer that is asked about."""
-        parts = [rows.nonzero().flatten() for rows in (asked, ~asked)]
-        made = [e for rows in parts for e in self._explain(problem.take(rows), started)]
-        return [made[place] for place in torch.cat(parts).argsort().tolist()]
-
-
-def _nothing(problem: Problem) -> Ranking:
-    """The ranking of instances that are not explained."""
-    units = problem.pack.units.owner
-    return Ranking(units * 0.0, Choice(torch.zeros_like(units, dtype=torch.bool), torch.zeros(problem.num_instances)))
 
 
 def train(request: Request, keys: Sequence[Key]) -> Trained:

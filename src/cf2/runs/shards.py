@@ -50,7 +50,7 @@ class Shard:
     def load(self) -> tuple[Explanation, ...]:
         """Its explanations, one for each of its keys."""
         found = files.load(self.path).items
-        keys = tuple(e.key for e in found)
+        keys = tuple(e.key for e in found if not e.rank)
         require(keys == self.keys, f"Expected {self.path} to explain the keys that it names", got="others")
         return found
 
@@ -97,7 +97,7 @@ def write_shard(path: Path, number: int, about: Mapping[str, Any], found: Sequen
     try:
         with writing(path / SHARDS / f"{stem}.parquet", GO_ON):
             (path / SHARDS).mkdir(exist_ok=True)
-            keys = [list(e.key) if isinstance(e.key, tuple) else e.key for e in found]
+            keys = [list(e.key) if isinstance(e.key, tuple) else e.key for e in found if not e.rank]
             files.write(Explanations(tuple(found), {"shard": {**about, "keys": keys}}), partial)
             synchronise(partial)
             final = path / SHARDS / f"{stem}.{_digest(partial)}.parquet"
@@ -177,7 +177,7 @@ def _keys(file: Path, digest: str, wanted: Mapping[str, Any], asked: set[Key]) -
     for name, reason in DIFFERENT.items():
         if said.get(name) != wanted[name]:
             raise _NotOurs(reason)
-    if footer.num_rows != len(keys) or len(set(keys)) != len(keys) or not asked.issuperset(keys):
+    if footer.num_rows < len(keys) or len(set(keys)) != len(keys) or not asked.issuperset(keys):
         raise _NotOurs("holds other keys than the run asks for")
     return keys
 

@@ -22,10 +22,11 @@ from torch_geometric.data import Data
 from cf2.core.edits import edited, pairs_by_key
 from cf2.core.graph import Instance
 from cf2.core.packing import Pack, owners
-from cf2.core.units import KINDS, InstanceUnits
+from cf2.core.units import InstanceUnits
 from cf2.errors import CF2Error, require
 from cf2.spec import Spec
 from cf2.verify.molecules import molecule_check
+from cf2.verify.neighbours import Neighbours
 
 Valid = Callable[[Data], bool]
 JOINABLE = ("edges", "groups", "nodes", "added_edges")  # units of which it can be said whether they are connected
@@ -78,6 +79,7 @@ class SetRules:
     connected: bool = False
     valid: Valid | None = None
     others: Tensor | None = None  # [B, n, U], answers that must not be a part of a set; rows without a unit: none
+    neighbours: Neighbours | None = None  # disturbed graphs on which a set must pass as well
     choice: Tensor | None = field(init=False)
     _seen: dict[tuple[int, bytes], bool] = field(default_factory=dict, init=False)
 
@@ -103,7 +105,12 @@ class SetRules:
             self.connected,
             self.valid,
             None if self.others is None else self.others[rows],
+            None if self.neighbours is None else self.neighbours.take(rows),
         )
+
+    def besides(self, others: Tensor) -> SetRules:
+        """The same rules, and none of the sets [B, n, U] of an instance may be a part of another answer."""
+        return SetRules(self.pack, self.instances, self.tables, self.connected, self.valid, others, self.neighbours)
 
     def allow(self, rows: Tensor, sets: Tensor) -> Tensor:
         """Whether candidate sets [R, U] of instances `rows` keep to the rules that need no model."""
@@ -132,10 +139,14 @@ class SetRules:
 
     def confirm(self, rows: Tensor, sets: Tensor) -> Tensor:
         """Whether the results of sets that pass everything else are valid; asked last, and once for each."""
+        good = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        if self.neighbours is not None and len(rows):
+            passed, tried = self.neighbours.passed(rows, sets)
+            good = passed == tried
         if self.valid is None:
-            return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+            return good
         valid = [self._is_valid(row, chosen) for row, chosen in zip(rows.tolist(), sets)]
-        return torch.tensor(valid, dtype=torch.bool, device=rows.device)
+        return good & torch.tensor(valid, dtype=torch.bool, device=rows.device)
 
     def _is_valid(self, row: int, chosen: Tensor) -> bool:
         table, instance = self.tables[row], self.instances[row]
@@ -216,16 +227,16 @@ def _nodes_of_units(instances: Sequence[Instance], tables: Sequence[InstanceUnit
 
 
 def rules_for(
-    spec: Spec, pack: Pack, instances: Sequence[Instance], tables: Sequence[InstanceUnits], valid: Valid | None = None
+    spec: Spec,
+    pack: Pack,
+    instances: Sequence[Instance],
+    tables: Sequence[InstanceUnits],
+    valid: Valid | None = None,
+    disturbed: Neighbours | None = None,
 ) -> SetRules | None:
     """The rules about sets that a request asks for, None where every set may be chosen."""
     check = molecule_check(spec.atoms) if spec.valid == "molecule" else valid
     changes = any(table.changes is not None for table in tables)
-    if not (spec.connected or check is not None or changes):
+    if not (spec.connected or check is not None or changes or disturbed is not None or spec.alternatives > 1):
         return None
-    return SetRules(pack, instances, tables, spec.connected, check)
-
-
-def removal_kinds(names: Sequence[str]) -> list[str]:
-    """Of kinds of unit by name, those whose units can be removed."""
-    return [name for name in names if not KINDS[name].absent]
+    return SetRules(pack, instances, tables, spec.connected, check, neighbours=disturbed)

@@ -77,6 +77,11 @@ class Choice:
     lower_bound: Sequence[float | None] | None = None  # [B], proved that no smaller set passes
 
 
+def proof_budget(settings: Search) -> int:
+    """The most sets to try in a proof."""
+    return _BUDGETS[settings.effort].proof if settings.proof is None else settings.proof
+
+
 def search(
     predictor: Predictor,
     pack: Pack,
@@ -95,7 +100,7 @@ def search(
     alive = passed.nonzero().flatten()
     if len(alive):
         sets[alive] = _improve(trials, alive, sets[alive], ranking[alive], budget)
-    proof = prove(trials, sets, passed, budget.proof if settings.proof is None else settings.proof)
+    proof = prove(trials, sets, passed, proof_budget(settings))
     return _choice(trials, proof, passed)
 
 

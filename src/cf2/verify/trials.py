@@ -113,6 +113,14 @@ class Trials:
         table[self.valid] = values
         return table
 
+    @staticmethod
+    def spread(values: Tensor, counts: Tensor, width: int) -> Tensor:
+        """A bool per unit [units] -> [B, width], for instances with so many units each."""
+        valid = torch.arange(width, device=counts.device)[None] < counts[:, None]
+        table = torch.zeros(valid.shape, dtype=torch.bool, device=values.device)
+        table[valid] = values
+        return table
+
     def flat(self, sets: Tensor) -> Tensor:
         """[B, U] -> a value per unit [units]."""
         return sets[self.valid]

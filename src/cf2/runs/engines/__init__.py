@@ -51,15 +51,17 @@ def explain_many(
     if not first:
         return []
     found: dict[int, list[Explanation]] = {}
-    made: dict[int, dict[Key, Explanation]] = {}
+    made: dict[int, dict[Key, list[Explanation]]] = {}
     take = on_chunk or found.__setitem__
 
     def keep(outcome: Outcome) -> None:
         number, keys, _ = outcome.chunk
-        made.setdefault(number, {}).update((e.key, e) for e in outcome.found)
+        by_key = made.setdefault(number, {})
+        for e in outcome.found:
+            by_key.setdefault(e.key, []).append(e)
         if outcome.ended:
-            by_key = made.pop(number)
-            take(number, [by_key[key] for key in keys])
+            del made[number]
+            take(number, [e for key in keys for e in by_key[key]])
 
     explain_chunks(
         request,
@@ -146,7 +148,7 @@ def explain_chunks(
         keep(replace(outcome, found=new))
         finished += outcome.ended
         if progress is not None and new:
-            progress(len(new))
+            progress(sum(not e.rank for e in new))
     if failed:
         raise ChunksFailed(failed, finished, stopped)
 
