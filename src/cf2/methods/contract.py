@@ -74,6 +74,8 @@ class Method:
         (problem, settings) -> Ranking.
     units : tuple of str or None
         The kinds of unit that it can score; None: all.
+    levels : tuple of str or None
+        What it is defined for: ``"node"``, ``"graph"``; None: every target.
     searches : bool
         Whether it looks for a set that passes the tests by itself.
     draws : bool
@@ -93,6 +95,7 @@ class Method:
     settings: type
     rank: Callable[[Problem, Any], Ranking]
     units: tuple[str, ...] | None = None
+    levels: tuple[str, ...] | None = None
     searches: bool = False
     draws: bool = False
     needs: Literal["nothing", "training", "truth"] = "nothing"
@@ -118,6 +121,15 @@ class Method:
             f"Expected units of the kinds that method {self.name!r} scores, {', '.join(self.units or ())}",
             got=", ".join(wrong),
             do="Ask for those, or use another method.",
+        )
+
+    def check_level(self, level: str) -> None:
+        """Refuse a target that the method is not defined for."""
+        require(
+            self.levels is None or level in self.levels,
+            f"Expected a prediction of a {' or '.join(self.levels or ())} for method {self.name!r}",
+            got=f"that of a {level}",
+            do="Use another method.",
         )
 
 
