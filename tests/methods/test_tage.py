@@ -17,6 +17,8 @@ from cf2.methods.tage import conditions, scaled
 from methods_toys import edges
 from toys import random_graph
 
+LONG = {"epochs": 300, "lr": 0.01, "batch": 64, "contrast": 1.0}
+
 
 class TwoTasks(nn.Module):
     """The sums of six features over neighbours are the embedding; the head reads the first or the last three."""
@@ -61,8 +63,8 @@ def test_the_condition_is_the_gradient_of_the_head(problem_of: Callable[..., Pro
 def test_one_training_explains_two_tasks() -> None:
     """Trained without any answer, so one explainer serves two heads on the same embedding."""
     data, middles = stars()
-    trained = cf2.fit(TwoTasks(0), data, middles, method="tage", epochs=400, k=2, lr=0.01)
-    again = cf2.fit(TwoTasks(1), data, middles, method="tage", epochs=400, k=2, lr=0.01)
+    trained = cf2.fit(TwoTasks(0), data, middles, method="tage", k=2, **LONG)
+    again = cf2.fit(TwoTasks(1), data, middles, method="tage", k=2, **LONG)
     assert all(torch.equal(trained.tensors[name], again.tensors[name]) for name in trained.tensors)
     right = []
     for task in (0, 1):

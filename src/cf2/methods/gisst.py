@@ -11,11 +11,12 @@ by which features and edges are multiplied. All are trained on
 
 What we changed: the paper trains the model along with the probabilities, and we explain a model that is there, so
 only they are trained; z is the masked feature row beside the model's own states of the node, since a model can see
-what no feature says (the planted sets have constant features); L1 and entropy are means within an instance, for
-graphs of every size; an edge and its reverse have the mean of both. Only a mean edge probability above `budget` is
-penalised: a model that normalises by degree does not mind when all of them shrink together. It scores `edges`,
-`columns` and `features` (an entry has the probability of its column), at every level, whatever the criterion;
-features that are no numbers are left alone.
+what no feature says (the planted sets have constant features); columns start near 1, so that the model is not lost
+before it is explained; edges are drawn from the concrete distribution in training, as PGExplainer draws them; L1 and
+entropy are means within an instance, for graphs of every size; an edge and its reverse have the mean of both. Only a
+mean edge mask above `budget` is penalised: a model that normalises by degree does not mind when all masks shrink
+together. It scores `edges`, `columns` and `features` (an entry has the probability of its column), at every level,
+whatever the criterion; features that are no numbers are left alone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from cf2.core.units import unit_kinds
 from cf2.errors import require, require_number
 from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose, settings_dict
 from cf2.methods.objectives import entropy, mean_within
-from cf2.methods.trained import Batch, Trained, batches, moments, trained_for, unit_mean
+from cf2.methods.trained import Batch, Trained, batches, drawn, moments, trained_for, unit_mean
 from cf2.verify.intervention import ONLY
 from cf2.verify.search import Choice
 
@@ -40,19 +41,20 @@ from cf2.verify.search import Choice
 class Settings:
     """`k` units or those above `threshold`; the rest is of the training.
 
-    `edge_size` weighs what the mean edge probability exceeds `budget` by, `feature_size` the mean of the columns'.
+    `edge_size` weighs what the mean edge mask exceeds `budget` by, `feature_size` the mean of the columns'.
     """
 
     k: int | None = None
     threshold: float | None = None
     epochs: int = 60
-    lr: float = 0.01
+    lr: float = 0.003
     batch: int = 16
     edge_size: float = 1.0
     budget: float = 0.2
     edge_entropy: float = 0.01
     feature_size: float = 0.1
     feature_entropy: float = 0.01
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
         check_choice(self.k, self.threshold)
@@ -62,6 +64,7 @@ class Settings:
         for name in ("edge_size", "edge_entropy", "feature_size", "feature_entropy"):
             require_number(name, getattr(self, name), 0)
         require_number("budget", self.budget, 0, 1)
+        require_number("temperature", self.temperature, 0.01)
 
 
 class Attention(nn.Module):
@@ -73,18 +76,18 @@ class Attention(nn.Module):
         self.spread: Tensor
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("spread", torch.ones(width))
-        self.columns = nn.Parameter(torch.full((features,), 1.0))
+        self.columns = nn.Parameter(torch.full((features,), 3.0))
         self.tail = nn.Linear(features + width, 1)
         self.head = nn.Linear(features + width, 1, bias=False)
 
     def forward(self, nodes: Tensor, pack: Pack) -> Tensor:
-        """The probability of every unit of the pack [units]."""
+        """The logit of the probability of every unit of the pack [units]."""
         p = self.columns.sigmoid()
         z = torch.cat([pack.dense().to(p.dtype) * p, (nodes - self.mean) / self.spread], 1)
         tail, head = pack.edge_index
-        edges = unit_mean((self.tail(z)[tail] + self.head(z)[head]).squeeze(1), pack).clamp(-10, 10).sigmoid()
+        edges = unit_mean((self.tail(z)[tail] + self.head(z)[head]).squeeze(1), pack).clamp(-10, 10)
         is_feature, column = feature_units(pack)
-        return torch.where(is_feature, p[column], edges)
+        return torch.where(is_feature, self.columns[column], edges)
 
 
 def feature_units(pack: Pack) -> tuple[Tensor, Tensor]:
@@ -128,9 +131,10 @@ def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
 
 def loss(network: Attention, batch: Batch, settings: Settings) -> Tensor:
     """The mean over the batch of what one instance costs."""
-    mask = network(batch.nodes, batch.pack)
+    logits = network(batch.nodes, batch.pack)
     rows, owner = batch.pack.num_instances, batch.pack.units.owner
     is_feature, _ = feature_units(batch.pack)
+    mask = torch.where(is_feature, logits.sigmoid(), drawn(logits, settings.temperature))
     with batch.predictor.soft(batch.pack) as run:
         each = batch.criterion.loss(run(ONLY.states(mask)))
     edges, of_edge = mask[~is_feature], owner[~is_feature]
@@ -154,7 +158,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     )
     network = problem.trained.restore(Attention(width, features)).to(nodes.device)
     with torch.no_grad():
-        scores = network(nodes, problem.pack)
+        scores = network(nodes, problem.pack).sigmoid()
     selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
     return Ranking(scores, Choice(selected, torch.ones(problem.num_instances, dtype=torch.long)))
 

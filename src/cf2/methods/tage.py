@@ -11,10 +11,10 @@ must be told, in the dimensions that p weighs, from those of the other graphs of
 The downstream explainer then turns a prediction into a condition: p = |∂ odds / ∂ z|, scaled to a largest entry of 1.
 
 What we changed: z is what the first linear layer after the last message passing reads (or else the row that the model
-returns), in units of its spread over the training instances; p is drawn per instance, |Laplace| scaled to a largest
-entry of 1; masks are drawn from the concrete distribution, as PGExplainer draws them, and only a mean mask above
-`budget` is penalised; an edge and its reverse are one unit; a batch is one packed pass. It scores `edges`, at every
-level, whatever the criterion: only the gradient of its odds is asked for.
+returns), in units of its spread over the training instances; p is drawn per instance, the positive part of a Laplace
+draw scaled to a largest entry of 1; masks are drawn from the concrete distribution, as PGExplainer draws them, and
+only a mean mask above `budget` is penalised; an edge and its reverse are one unit; a batch is one packed pass. It
+scores `edges`, at every level, whatever the criterion: only the gradient of its odds is asked for.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
 def loss(network: Conditioned, batch: Batch, plain: Tensor, settings: Settings) -> Tensor:
     """The mean over the batch of what one instance costs under one random condition."""
     uniform = torch.rand(plain.shape).clamp(1e-6).to(plain.device)
-    p = scaled(-uniform.log())  # |Laplace| is exponential
+    p = scaled(-(2 * uniform).clamp(max=1).log())  # the positive part of a Laplace draw: half of them are 0
     mask = drawn(network(batch.nodes, batch.pack, p), settings.temperature)
     owner, count = batch.pack.units.owner, batch.pack.num_instances
     with read_head(batch.predictor, batch.pack) as head, batch.predictor.soft(batch.pack) as run:
