@@ -52,9 +52,10 @@ def test_version_and_nothing_else() -> None:
 def test_methods_say_all_that_is_special_about_them() -> None:
     rows = {row.pop("name"): row for row in cf2("methods", "--json").json}
     assert list(rows) == registry.names()
-    assert all(set(row) == {"summary", "units", "searches", "draws", "needs"} for row in rows.values())
-    assert [name for name, row in rows.items() if row["needs"] == "training"] == ["gem", "pgexplainer"]
-    assert [name for name, row in rows.items() if row["draws"]] == ["random"]
+    assert all(set(row) == {"summary", "units", "levels", "searches", "draws", "needs"} for row in rows.values())
+    trained = [name for name, row in rows.items() if row["needs"] == "training"]
+    assert trained == ["gem", "pgexplainer", "rcexplainer", "tage", "gisst"]
+    assert [name for name, row in rows.items() if row["draws"]] == ["subgraphx", "random"]
     shown = cf2("methods").stdout
     assert all(name in shown for name in rows)
 
@@ -186,7 +187,9 @@ def test_ids_are_numbers_and_ranges() -> None:
 def test_the_demo_compares_methods_and_writes_a_report(tmp_path: Path) -> None:
     shown = cf2("demo", "--nodes", 2, "--out", tmp_path / "demo", "--json").json
     assert [row["method"] for row in shown["rows"]] == [
-        name for name in registry.names() if registry.get(name).needs == "nothing"
+        name
+        for name in registry.names()
+        if registry.get(name).needs == "nothing" and "edges" in (registry.get(name).units or ("edges",))
     ]
     assert all(row["n"] == 2 for row in shown["rows"])
     assert Path(shown["report"]).read_text().count("<html") == 1

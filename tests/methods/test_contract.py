@@ -73,6 +73,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "cf2-relaxed": {"epochs": 20},
     "gnnexplainer": {"epochs": 20},
     "cf-gnnexplainer": {"epochs": 20},
+    "subgraphx": {"budget": 200},
 }
 
 
@@ -105,12 +106,14 @@ def test_required_units_are_always_chosen_and_forbidden_ones_never(
         return replace(problem, pack=replace(problem.pack, units=units))
 
     monkeypatch.setattr(session, "reduced", constrained)
+    kind = (registry.get(method).units or ("edges",))[0]
     options = QUICK.get(method, {}) | ({"effort": "quick", "proof": 100} if search and method != "cf2" else {})
     found = cf2.explain(
         MODEL,
         DATA,
         range(12),
         method=method,
+        units=kind,
         trained=trained.get(method),
         search=search,
         max_units=1,
@@ -119,7 +122,7 @@ def test_required_units_are_always_chosen_and_forbidden_ones_never(
     )
     assert sum(required for own in flags.values() for _, required in own) > 10
     for e in found:
-        named: list[Unit] = [("edges", tuple(ids)) for ids in e.units.ids.tolist()]  # type: ignore[misc]
+        named: list[Unit] = [(kind, tuple(ids)) for ids in e.units.ids.tolist()]  # type: ignore[misc]
         for inside, (forbidden, required) in zip(e.selected.tolist(), flags[e.key]):
             assert not (forbidden and inside)
             assert inside or not required
@@ -155,6 +158,12 @@ def test_a_method_says_which_units_it_scores() -> None:
         registry.get("gem").check_units(unit_kinds(("edges", "features")))
     with pytest.raises(cf2.CF2Error, match="scores only what is there"):
         registry.get("gnnexplainer").check_units((KINDS["added_edges"],))
+
+
+def test_a_method_says_which_levels_it_is_defined_for() -> None:
+    with pytest.raises(cf2.CF2Error, match="prediction of a node for method 'graphlime', but got that of a graph"):
+        cf2.explain(GraphNet("gin"), [random_graph(6, 6)], method="graphlime", units="columns")
+    registry.get("gem").check_level("anything")
 
 
 def test_an_unknown_method_gets_the_nearest_name() -> None:

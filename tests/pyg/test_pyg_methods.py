@@ -78,8 +78,12 @@ def test_every_method_equals_cf2_explain(name: str, make_model: Any, make_graph:
     model, data = make_model("gcn", "node", seed=1), make_graph(1)
     settings = {"epochs": 10} if "epochs" in {f.name for f in fields(registry.get(name).settings)} else {}
     algorithm = MethodExplainer(name, seed=3, **settings)
-    found = make_explainer(model, "node", algorithm=algorithm)(data.x, data.edge_index, index=torch.tensor([2, 7]))
-    assert same_results(found.cf2, cf2.explain(model, data, [2, 7], method=name, seed=3, output="logits", **settings))
+    units = (registry.get(name).units or ("edges",))[0]
+    masks = {} if units == "edges" else {"edge_mask_type": None, "node_mask_type": "common_attributes"}
+    explainer = make_explainer(model, "node", algorithm=algorithm, **masks)
+    found = explainer(data.x, data.edge_index, index=torch.tensor([2, 7]))
+    settings |= {"method": name, "units": units, "seed": 3, "output": "logits"}
+    assert same_results(found.cf2, cf2.explain(model, data, [2, 7], **settings))
 
 
 def test_a_method_that_only_ranks_can_be_searched_from(make_model: Any, make_graph: Any, make_explainer: Any) -> None:

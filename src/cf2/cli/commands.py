@@ -107,7 +107,7 @@ def methods(as_json: o.Json = False) -> None:
     from cf2.methods import registry
 
     known = [registry.get(name) for name in registry.names()]
-    fields = ("name", "summary", "units", "searches", "draws", "needs")
+    fields = ("name", "summary", "units", "levels", "searches", "draws", "needs")
     if as_json:
         print_json([{field: getattr(method, field) for field in fields} for method in known])
     else:

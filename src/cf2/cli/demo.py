@@ -23,8 +23,9 @@ DATASET, REPORT = "ba-shapes", "report.html"
 
 
 def methods() -> list[str]:
-    """The methods that need nothing beside the model."""
-    return [name for name in registry.names() if registry.get(name).needs == "nothing"]
+    """The methods that need nothing beside the model and score edges."""
+    known = [registry.get(name) for name in registry.names()]
+    return [m.name for m in known if m.needs == "nothing" and (m.units is None or "edges" in m.units)]
 
 
 def find_source(retrain: bool, out: Path, progress: Callable[[int], None]) -> ModelAndData:

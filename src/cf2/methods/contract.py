@@ -78,6 +78,8 @@ class Method:
         The kinds of unit that it can score; None: all.
     edits : bool
         Whether it can score what may be added or changed, and not only what can be removed.
+    levels : tuple of str or None
+        What it is defined for: ``"node"``, ``"graph"``; None: every target.
     searches : bool
         Whether it looks for a set that passes the tests by itself.
     draws : bool
@@ -98,6 +100,7 @@ class Method:
     rank: Callable[[Problem, Any], Ranking]
     units: tuple[str, ...] | None = None
     edits: bool = False
+    levels: tuple[str, ...] | None = None
     searches: bool = False
     draws: bool = False
     needs: Literal["nothing", "training", "truth"] = "nothing"
@@ -131,6 +134,15 @@ class Method:
             f"Expected units of the kinds that method {self.name!r} scores, {', '.join(self.units or ())}",
             got=", ".join(wrong),
             do="Ask for those, or use another method.",
+        )
+
+    def check_level(self, level: str) -> None:
+        """Refuse a target that the method is not defined for."""
+        require(
+            self.levels is None or level in self.levels,
+            f"Expected a prediction of a {' or '.join(self.levels or ())} for method {self.name!r}",
+            got=f"that of a {level}",
+            do="Use another method.",
         )
 
 

@@ -20,7 +20,7 @@ from cf2.core.packing import Pack
 from cf2.errors import require_number
 from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose, settings_dict
 from cf2.methods.objectives import entropy, mean_within
-from cf2.methods.trained import Batch, Trained, batches, moments, trained_for, unit_mean
+from cf2.methods.trained import Batch, Trained, batches, drawn, moments, trained_for, unit_mean
 from cf2.verify.intervention import ONLY
 from cf2.verify.search import Choice
 
@@ -107,9 +107,7 @@ def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
 
 def loss(scorer: Scorer, batch: Batch, settings: Settings, temperature: float) -> Tensor:
     """The mean over the batch of what one instance costs under one random draw of its mask."""
-    logits = scorer(batch.nodes, batch.pack).clamp(-10, 10)
-    noise = torch.rand(logits.shape).clamp(1e-6, 1 - 1e-6).to(logits.device)
-    mask = ((logits + noise.log() - (-noise).log1p()) / temperature).sigmoid()
+    mask = drawn(scorer(batch.nodes, batch.pack), temperature)
     owner, rows = batch.pack.units.owner, batch.pack.num_instances
     with batch.predictor.soft(batch.pack) as run:
         each = batch.criterion.loss(run(ONLY.states(mask)))

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from cf2.errors import CF2Error, require, unknown_name
-from cf2.methods import cf2, cf_gnnexplainer, gem, gnnexplainer, gradient, pgexplainer, random, truth
+from cf2.methods import (
+    cf2,
+    cf_gnnexplainer,
+    gem,
+    gisst,
+    gnnexplainer,
+    gradient,
+    graphlime,
+    pgexplainer,
+    random,
+    rcexplainer,
+    subgraphx,
+    tage,
+    truth,
+)
 from cf2.methods.contract import Method
 
 _METHODS: dict[str, Method] = {
@@ -15,6 +29,11 @@ _METHODS: dict[str, Method] = {
         cf_gnnexplainer.METHOD,
         gem.METHOD,
         pgexplainer.METHOD,
+        rcexplainer.METHOD,
+        tage.METHOD,
+        gisst.METHOD,
+        subgraphx.METHOD,
+        graphlime.METHOD,
         gradient.METHOD,
         random.METHOD,
         truth.METHOD,

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.nn import Linear
 
 from cf2.core.packing import Pack
 from cf2.core.predictor import Predictor
@@ -136,6 +138,13 @@ def unit_mean(columns: Tensor, pack: Pack) -> Tensor:
     return total / torch.bincount(units, minlength=pack.units.count).clamp(min=1)
 
 
+def drawn(logits: Tensor, temperature: float) -> Tensor:
+    """Masks [units] drawn from the concrete distribution of the logits, by torch's own generator."""
+    logits = logits.clamp(-10, 10)
+    noise = torch.rand(logits.shape).clamp(1e-6, 1 - 1e-6).to(logits.device)
+    return ((logits + noise.log() - (-noise).log1p()) / temperature).sigmoid()
+
+
 def trained_for(problem: Problem, width: int) -> Tensor:
     """The node inputs of instances to be explained, if they are as wide as those of the training."""
     nodes = node_states(problem, problem.pack)
@@ -145,3 +154,60 @@ def trained_for(problem: Problem, width: int) -> Tensor:
         got=f"states of width {nodes.size(1)}",
     )
     return nodes
+
+
+class Head:
+    """What the model's head reads of every target, after each run of the model: its last embedding.
+
+    That is the input of the first linear layer after the last message passing; where there is none, the row that the
+    model returns.
+    """
+
+    def __init__(self, pack: Pack) -> None:
+        self._targets = pack.targets
+        self._rows = pack.x.size(0) if pack.targets.size(1) else pack.num_instances
+        self._read: list[Tensor] = []
+
+    @property
+    def raw(self) -> Tensor:
+        """The tensor that the head read, in the graph of derivatives."""
+        require(
+            len(self._read) > 0,
+            f"Expected a model whose head reads one row each, of {self._rows}",
+            got="none that does",
+            do="Use a method that does not look at the model's embeddings.",
+        )
+        return self._read[0]
+
+    def rows(self, values: Tensor) -> Tensor:
+        """Values of the shape of `raw` -> those of each target, [B, width]."""
+        flat = values.reshape(values.size(0), -1).float()  # whatever the model computes with
+        return flat[self._targets].flatten(1) if self._targets.size(1) else flat
+
+    @property
+    def states(self) -> Tensor:
+        """The embedding of every target, [B, width]."""
+        return self.rows(self.raw)
+
+    def forget(self, *_: Any) -> None:
+        self._read.clear()
+
+    def listen(self, module: nn.Module, given: tuple[Any, ...], out: Any = None) -> None:
+        value = given[0] if out is None and given else out[0] if isinstance(out, tuple) else out
+        if not self._read and isinstance(value, Tensor) and value.dim() and value.size(0) == self._rows:
+            self._read.append(value)
+
+
+@contextmanager
+def read_head(predictor: Predictor, pack: Pack) -> Iterator[Head]:
+    """Listen to what the head reads whenever the model is run on the pack inside."""
+    head = Head(pack)
+    with ExitStack() as stack:
+        stack.callback(predictor.model.register_forward_pre_hook(head.forget).remove)
+        for module in predictor.model.modules():
+            if isinstance(module, nn.Linear | Linear):
+                stack.callback(module.register_forward_pre_hook(head.listen).remove)
+        for layer in predictor.layers:  # what came before the last of them is no head
+            stack.callback(layer.register_forward_hook(head.forget).remove)
+        stack.callback(predictor.model.register_forward_hook(head.listen).remove)
+        yield head

@@ -76,6 +76,7 @@ class Request:
         # The method is sent along, so that a worker knows a user's own one.
         object.__setattr__(self, "method", registry.get(self.spec.method))
         complete(self.spec)
+        self.method.check_level(self.targets.level)
 
     def context(self) -> dict[str, Any]:
         """What a reader of its explanations needs to know of it."""

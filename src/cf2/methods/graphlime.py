@@ -1,0 +1,135 @@
+"""GraphLIME: which features of a neighbourhood go with the predictions on it (Huang et al., TKDE 2022,
+https://arxiv.org/abs/2001.06216).
+
+The nodes up to `hops` around the explained one are samples: their features, and what the model says of each. The HSIC
+Lasso looks for the few features that the predictions depend on, also not linearly:
+
+    min over β ≥ 0 of  ½ ‖L̄ - Σ_k β_k K̄_k‖² + ρ ‖β‖₁,
+
+with K̄_k and L̄ the centred Gram matrices of feature k and of the predictions, scaled to norm 1, of Gaussian kernels.
+A lasso without negative weights is a non-negative least-squares problem, and scipy solves it.
+
+It is defined for nodes, and scores `columns`. Asked for `features`, single entries, we give each the weight of its
+column divided by 1 + the distance of its node from the explained one; the paper has nothing for entries. What we
+changed: the predictions on all neighbourhoods of a pack come from one pass over the receptive fields, so those of
+nodes near the border of one lack what lies outside; kernels are as wide as the values spread; of a large
+neighbourhood the nearest `nodes` count. Any output will do, since predictions are only compared with each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import nnls
+
+from cf2.errors import require_number
+from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose
+from cf2.methods.gem import distances
+from cf2.methods.gradient import largest
+from cf2.verify.search import Choice
+
+RIDGE = 1e-8  # turns the linear term of the lasso into a square; far below what the weights are computed to
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`k` units, or those above `threshold` (0.5 if neither is given) when the largest weight is 1.
+
+    `hops` and `nodes` say how large the neighbourhood is, `rho` how sparse the weights are.
+    """
+
+    k: int | None = None
+    threshold: float | None = None
+    hops: int = 2
+    nodes: int = 100
+    rho: float = 0.001
+
+    def __post_init__(self) -> None:
+        check_choice(self.k, self.threshold)
+        require_number("hops", self.hops, 1, 6, integer=True)
+        require_number("nodes", self.nodes, 2, integer=True)
+        require_number("rho", self.rho, 0, 1)
+
+
+def gram(values: np.ndarray) -> np.ndarray:
+    """Centred Gram matrices [c, n, n], of norm 1 or 0, of the samples values [c, n, width].
+
+    >>> round(float((gram(np.array([[[0.0], [0.0], [1.0]]])) ** 2).sum()), 6)
+    1.0
+    """
+    gaps = ((values[:, :, None] - values[:, None]) ** 2).sum(-1)
+    wide = gaps.mean((1, 2), keepdims=True)  # twice the variance
+    kernel = np.exp(-gaps / np.where(wide > 0, wide, 1.0))
+    kernel = kernel - kernel.mean(1, keepdims=True)
+    kernel = kernel - kernel.mean(2, keepdims=True)
+    norm = np.sqrt((kernel**2).sum((1, 2), keepdims=True))
+    return np.asarray(np.where(norm > 1e-9, kernel / np.where(norm > 1e-9, norm, 1.0), 0.0))
+
+
+def lasso(features: np.ndarray, wanted: np.ndarray, rho: float) -> np.ndarray:
+    """The weights β ≥ 0 [c] that minimise ½ ‖wanted - Σ β_k features_k‖² + ρ Σ β_k; features [c, m], wanted [m].
+
+    >>> lasso(np.eye(3)[:2], np.array([1.0, 0.0, 0.5]), 0.1).round(6).tolist()
+    [0.9, 0.0]
+    """
+    # Only inner products matter: the rows of √Λ Vᵀ have those of the features, and there are c of them, not m.
+    value, vector = np.linalg.eigh(features @ features.T)
+    root = np.sqrt(value.clip(min=0))
+    seen = root > 1e-9
+    goal = np.where(seen, vector.T @ (features @ wanted) / np.where(seen, root, 1.0), 0.0)
+    # ½ (√ε Σβ + ρ/√ε)² is ρ Σβ, a constant, and a square that is too small to matter.
+    rows = np.vstack([root[:, None] * vector.T, np.full((1, len(root)), np.sqrt(RIDGE))])
+    weights, _ = nnls(rows, np.append(goal, -rho / np.sqrt(RIDGE)), maxiter=30 * len(root) + 100)
+    return np.asarray(weights)
+
+
+def weights(problem: Problem, row: int, outputs: np.ndarray, far: np.ndarray, settings: Settings) -> np.ndarray:
+    """The weight of every column of one instance [d], from what the model says of its nodes and how far they are."""
+    x = problem.instances[row].x
+    order = np.argsort(far, kind="stable")[: settings.nodes]
+    near = order[far[order] <= settings.hops]
+    found = np.zeros(x.size(1))
+    sample = x[torch.from_numpy(near)].double().numpy()
+    varies = np.flatnonzero(np.ptp(sample, axis=0) > 0)
+    if len(varies) and len(near) > 1:
+        features = gram(sample.T[varies][:, :, None]).reshape(len(varies), -1)
+        found[varies] = lasso(features, gram(outputs[None, near]).reshape(-1), settings.rho)
+    return found
+
+
+def rank(problem: Problem, settings: Settings) -> Ranking:
+    """One pass over the pack for all predictions, then a lasso per instance."""
+    pack, device = problem.pack, problem.outputs.device
+    rows = problem.predictor.rows_of_nodes(pack, torch.arange(pack.x.size(0), device=device))
+    outputs = problem.predictor.probabilities(rows).double().cpu().numpy()
+    steps = distances(pack)
+    far = steps.cpu().numpy()
+    starts = pack.node_ptr.tolist()
+    parts = []
+    for row, table in enumerate(problem.tables):
+        own = slice(starts[row], starts[row + 1])
+        by_column = weights(problem, row, outputs[own], far[own], settings)
+        parts.append(torch.from_numpy(by_column[table.ids[:, 1].numpy()]))
+    scores = torch.cat(parts).float().to(device)
+    single = torch.cat([table.ids[:, 0] >= 0 for table in problem.tables]).to(device)
+    governed = pack.units.entries.first
+    near = torch.zeros_like(scores)
+    near[governed[governed >= 0]] = steps[pack.entry_row[governed >= 0]].to(scores.dtype)
+    scores = torch.where(single, scores / (1 + near), scores)
+    scores = scores / largest(scores, problem)[pack.units.owner]
+    selected = choose(scores, pack, k=settings.k, threshold=settings.threshold)
+    return Ranking(scores, Choice(selected, torch.ones(problem.num_instances, dtype=torch.long)))
+
+
+METHOD = Method(
+    name="graphlime",
+    title="GraphLIME",
+    summary="a sparse, non-linear fit of the predictions in a node's neighbourhood by their features",
+    settings=Settings,
+    rank=rank,
+    units=("columns", "features"),
+    levels=("node",),
+    paper=("k",),
+)

@@ -1,0 +1,211 @@
+"""RCExplainer: edges whose removal crosses the model's decision boundaries (Bajaj et al., NeurIPS 2021,
+https://arxiv.org/abs/2107.04086).
+
+The head of the model is piecewise linear in the embedding α that it reads. Around each training instance it is B(α) =
+wᵀα + b, the log-odds of the answer against the runner-up, and B = 0 is a linear decision boundary h. Few boundaries H
+are chosen whose positive sides hold as many instances of one answer as possible and as few others; instances that are
+left get a further region. A small network then scores edges from the model's states of their ends and is trained on
+
+    λ · mean_h σ(-B_h(α) B_h(α_only)) + (1 - λ) · min_h σ(B_h(α) B_h(α_without)) + size · mean M + entropy · H(M):
+
+with the mask alone the embedding stays on its sides of all boundaries, without it it crosses one.
+
+What we changed: α is what the first linear layer after the last message passing reads (or else the row that the model
+returns), so any model will do; w is the gradient of the criterion's slack there, and is not read off the weights; the
+boundaries are scaled to a mean of 1 on their own instances; the masks M are drawn from the concrete distribution, as
+PGExplainer draws them, and only a mean mask above `budget` is penalised; an edge and its reverse are one unit; both
+masked passes of a batch are one packed pass. It scores `edges`, at every level. Regions are those of answers, so it
+is made for classes; where every instance has an answer of its own, each has its own boundary alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cf2.errors import require, require_number
+from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose, settings_dict
+from cf2.methods.objectives import entropy, mean_within
+from cf2.methods.pgexplainer import Scorer
+from cf2.methods.trained import Batch, Trained, batches, drawn, moments, read_head, trained_for
+from cf2.verify.intervention import ONLY, WITHOUT
+from cf2.verify.search import Choice
+
+REGIONS = 8  # of one answer; instances in none of them keep their own boundary
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`k` units or those above `threshold`; the rest is of the training.
+
+    `factual` is λ, `sharpness` how steep the sigmoids are, `size` weighs what the mean mask exceeds `budget` by.
+    """
+
+    k: int | None = None
+    threshold: float | None = None
+    epochs: int = 60
+    lr: float = 0.003
+    batch: int = 16
+    hidden: int = 64
+    factual: float = 0.5
+    sharpness: float = 3.0
+    size: float = 1.0
+    budget: float = 0.2
+    entropy: float = 0.0
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choice(self.k, self.threshold)
+        for name in ("epochs", "batch", "hidden"):
+            require_number(name, getattr(self, name), 1, integer=True)
+        require_number("lr", self.lr, 1e-6, 10)
+        for name in ("factual", "budget"):
+            require_number(name, getattr(self, name), 0, 1)
+        for name in ("size", "entropy"):
+            require_number(name, getattr(self, name), 0)
+        for name in ("sharpness", "temperature"):
+            require_number(name, getattr(self, name), 0.01)
+
+
+@dataclass(frozen=True, eq=False)
+class Boundaries:
+    """Linear functions of the embedding, and which of them bound the region of each training instance."""
+
+    weight: Tensor  # [n, width]
+    bias: Tensor  # [n]
+    region: Tensor  # [instances, n] bool
+    values: Tensor  # [instances, n], of the embeddings as they are
+
+
+def local_boundaries(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """The embedding of every instance [B, width], and w [B, width] and b [B] of the head around it."""
+    states = torch.ones(batch.pack.units.count, device=batch.nodes.device, requires_grad=True)
+    with read_head(batch.predictor, batch.pack) as head, batch.predictor.soft(batch.pack) as run:
+        slack = batch.criterion.slack(run(ONLY.states(states)))
+        (slope,) = torch.autograd.grad(slack.sum(), head.raw, allow_unused=True)
+        weight = head.rows(torch.zeros_like(head.raw) if slope is None else slope)
+        embedded = head.states.detach()
+    return embedded, weight, slack.detach().float() - (weight * embedded).sum(1)
+
+
+def regions(inside: Tensor, answers: Tensor) -> Tensor:
+    """Which boundaries bound the region of each instance, bool [instances, n], from who is on which positive side.
+
+    Greedy, as in the paper: the boundary that loses fewest instances of the answer per other instance shed.
+    """
+    chosen = torch.zeros_like(inside)
+    for answer in sorted(set(answers.tolist())):
+        own = answers == answer
+        mine = own.nonzero().flatten()
+        left = own.clone()
+        for _ in range(REGIONS):
+            if not bool(left.any()):
+                break
+            held, leaking, picked = left.clone(), ~own, torch.zeros_like(inside[0])
+            while True:
+                lost = (held[:, None] & ~inside).sum(0)
+                shed = (leaking[:, None] & ~inside).sum(0)
+                useful = (lost < held.sum()) & (shed > 0) & ~picked
+                useful[~own] = False  # a boundary around another answer bounds nothing of this one
+                if not bool(useful.any()):
+                    break
+                cost = torch.where(useful, (lost + 1e-3) / shed.clamp(min=1), torch.inf)
+                best = int(cost.argmin())
+                picked[best] = True
+                held, leaking = held & inside[:, best], leaking & inside[:, best]
+            if not bool(picked.any()):  # nothing to shed: the boundary that loses fewest
+                picked[mine[int((left[:, None] & ~inside[:, mine]).sum(0).argmin())]] = True
+                held = left & inside[:, picked.nonzero().flatten()].all(1)
+            if not bool(held.any()):
+                break
+            chosen[held] = picked
+            left = left & ~held
+        alone = left.nonzero().flatten()
+        chosen[alone, alone] = True
+    return chosen
+
+
+def boundaries(made: Sequence[Batch]) -> Boundaries:
+    """The boundaries of all training instances, scaled, and the region of each instance."""
+    parts = [local_boundaries(batch) for batch in made]
+    embedded, weight, bias = (torch.cat(part) for part in zip(*parts))
+    answers = torch.cat([batch.criterion.answers for batch in made])
+    require(
+        bool((weight != 0).any()),
+        "Expected a model whose answer depends on the embedding that its head reads",
+        got="gradients that are all 0",
+        do="Use a method that does not look at the model's embeddings.",
+    )
+    values = embedded @ weight.t() + bias
+    same = answers[:, None] == answers[None]
+    scale = (values.abs() * same).sum(0) / same.sum(0)
+    scale = torch.where(scale > 0, scale, 1.0)
+    values = values / scale
+    return Boundaries(weight / scale[:, None], bias / scale, regions(values > 0, answers), values)
+
+
+def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
+    """Find the boundaries of the training instances, then train the scorer against them."""
+    made = batches(problems, settings.batch)
+    known = boundaries(made)
+    rows = torch.split(torch.arange(len(known.values)), [batch.pack.num_instances for batch in made])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        scorer = Scorer(made[0].nodes.size(1), settings.hidden).to(made[0].nodes.device)
+        scorer.mean, scorer.spread = moments(made)
+        adam = torch.optim.Adam(scorer.parameters(), lr=settings.lr)
+        for _ in range(settings.epochs):
+            for number in torch.randperm(len(made)).tolist():
+                adam.zero_grad()
+                cost = loss(scorer, made[number], known, rows[number], settings)
+                torch.autograd.backward(cost, inputs=list(scorer.parameters()))  # and not those of the model
+                nn.utils.clip_grad_norm_(scorer.parameters(), 1.0)
+                adam.step()
+    count = sum(batch.pack.num_instances for batch in made)
+    facts = {"instances": count, "evaluations": count * (4 + 6 * settings.epochs), "seed": seed}
+    facts["boundaries"] = int(known.region.any(0).sum())
+    return Trained("rcexplainer", settings_dict(settings), dict(scorer.state_dict()), facts)
+
+
+def loss(scorer: nn.Module, batch: Batch, known: Boundaries, rows: Tensor, settings: Settings) -> Tensor:
+    """The mean over the batch of what one instance costs under one random draw of its mask."""
+    mask = drawn(scorer(batch.nodes, batch.pack), settings.temperature)
+    owner, count = batch.pack.units.owner, batch.pack.num_instances
+    twice = batch.pack.take(torch.arange(count, device=mask.device).repeat(2))
+    with read_head(batch.predictor, twice) as head, batch.predictor.soft(twice) as run:
+        run(torch.cat([ONLY.states(mask), WITHOUT.states(mask)]))
+        only, without = torch.split(head.states @ known.weight.t() + known.bias, count)
+    region, sides = known.region[rows], settings.sharpness * known.values[rows]
+    same = ((-sides * only).sigmoid() * region).sum(1) / region.sum(1)
+    crossed = torch.where(region, (sides * without).sigmoid(), torch.inf).amin(1)
+    each = settings.factual * same + (1 - settings.factual) * crossed
+    each = each + settings.size * (mean_within(mask, owner, count) - settings.budget).relu()
+    each = each + settings.entropy * mean_within(entropy(mask), owner, count)
+    return each.mean()
+
+
+def rank(problem: Problem, settings: Settings) -> Ranking:
+    """Score the edges of unseen instances in one pass."""
+    hidden, width = problem.trained.tensors["tail.weight"].shape
+    nodes = trained_for(problem, width)
+    scorer = problem.trained.restore(Scorer(width, hidden)).to(nodes.device)
+    with torch.no_grad():
+        scores = scorer(nodes, problem.pack).sigmoid()
+    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
+    return Ranking(scores, Choice(selected, torch.ones(problem.num_instances, dtype=torch.long)))
+
+
+METHOD = Method(
+    name="rcexplainer",
+    title="RCExplainer",
+    summary="factual and counterfactual, trained once: edges that hold the embedding inside its decision boundaries",
+    settings=Settings,
+    rank=rank,
+    units=("edges",),
+    needs="training",
+    fit=fit,
+    paper=("k",),
+)

@@ -1,0 +1,294 @@
+"""SubgraphX: the connected subgraph with the largest Shapley value (Yuan et al., ICML 2021,
+https://arxiv.org/abs/2102.05152).
+
+A Monte-Carlo tree search goes from the whole graph to subgraphs of at most `size` units by pruning, and keeps to one
+connected piece (that of the explained node). From a subgraph it goes to the child a with the largest
+
+    Q(a) + λ R(a) √(1 + Σ_b C(b)) / (1 + C(a)),
+
+where C counts visits, Q is the mean reward of the leaves below, and R is the child's own Shapley value: the mean over
+random coalitions T of its neighbours, up to as many hops away as the model has layers, of f(T ∪ S) - f(T). f is what
+the criterion says of the graph with these units only: tanh(slack / 2), which for two classes is P(ŷ) - P(other).
+
+What we changed: players are the undirected edges and not the nodes, because they are what is chosen and really
+removed (the paper sets a node's features to 0); a step prunes one edge in `children`, in a ball around a random edge,
+so that large graphs are reached through, and single edges at the end; the trees of all instances grow side by side,
+with one packed pass for each level; every subgraph of an instance meets the same random coalitions and is tried once;
+and `budget` limits the evaluations. The paper returns the best subgraph and ranks nothing. Here its edges have scores
+above 0.5; beyond that, an edge scores by how much less the children without it are worth than those with it. It
+scores `edges`, at every level, whatever the criterion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cf2.core.targets import stream
+from cf2.errors import require_number
+from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose
+from cf2.verify.question import SUFFICIENT
+from cf2.verify.search import Choice
+from cf2.verify.trials import EQUAL, Trials
+
+GOLDEN = 0.6180339887498949
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`k` units, or those above `threshold` (if neither is given, the best subgraph of at most `size` units).
+
+    `budget` is in evaluations per instance; a subgraph takes two for each of the `samples`. `size` is `k` if None, and
+    6 without a `k`. `exploration` is λ.
+    """
+
+    k: int | None = None
+    threshold: float | None = None
+    size: int | None = None
+    budget: int = 3000
+    rollouts: int = 20
+    samples: int = 5
+    children: int = 6
+    exploration: float = 5.0
+
+    def __post_init__(self) -> None:
+        check_choice(self.k, self.threshold)
+        for name in ("budget", "rollouts", "samples", "children"):
+            require_number(name, getattr(self, name), 1, integer=True)
+        if self.size is not None:
+            require_number("size", self.size, 1, integer=True)
+        require_number("exploration", self.exploration, 0)
+
+    @property
+    def leaf(self) -> int:
+        """How many units a subgraph may have that is pruned no further."""
+        return self.size or self.k or 6
+
+
+class Subgraphs:
+    """Sets of edges of many instances at once: rows of a boolean matrix [R, U], with `rows` [R] their instances."""
+
+    def __init__(self, problem: Problem, settings: Settings) -> None:
+        pack, self.settings = problem.pack, settings
+        self.trials = Trials(problem.predictor, pack, problem.criterion, (SUFFICIENT,))
+        self.hops = max(len(problem.predictor.layers), 1)
+        device = pack.x.device
+        self.nodes = int(pack.node_ptr.diff().max())
+        governed = pack.units.edges.first >= 0
+        unit = pack.units.edges.first[governed]
+        ends = torch.zeros(2, pack.units.count, dtype=torch.long, device=device)
+        ends[:, unit] = (pack.edge_index - pack.node_ptr[pack.batch[pack.edge_index[0]]])[:, governed]
+        self.ends = [self.trials.dense(end, 0) for end in ends]  # [B, U] each, in local ids
+        self.sources = torch.zeros(pack.num_instances, self.nodes, dtype=torch.bool, device=device)
+        self.sources.scatter_(1, pack.targets - pack.node_ptr[:-1, None], True)
+        self.anchored = pack.targets.size(1) > 0
+        noise = torch.zeros(pack.num_instances, settings.samples + 1, self.trials.width)
+        for row, count in enumerate(self.trials.counts.tolist()):
+            draw = stream(problem.seed or 0, pack.key(row))
+            noise[row, :, :count] = torch.rand(count, settings.samples + 1, generator=draw).t()
+        self.noise = noise.to(device)
+
+    def _spread(self, rows: Tensor, sets: Tensor, start: Tensor, steps: int) -> Tensor:
+        """Steps [R, N] along edges of the sets from the nodes in `start` [R, N], `steps` + 1 where it takes more."""
+        tail, head = (end[rows] for end in self.ends)
+        far = torch.where(start, 0, steps + 1)
+        for step in range(steps):
+            near = far <= step
+            reached = torch.zeros_like(far).scatter_add(1, head, (near.gather(1, tail) & sets).long())
+            reached = reached.scatter_add(1, tail, (near.gather(1, head) & sets).long())
+            new = (reached > 0) & (far > step)
+            if not bool(new.any()):
+                break
+            far = torch.where(new, step + 1, far)
+        return far
+
+    def connected(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """What of the sets is connected with an explained node; for a graph, the piece with most edges."""
+        tail, head = (end[rows] for end in self.ends)
+        if self.anchored:
+            reached = self._spread(rows, sets, self.sources[rows], self.nodes) <= self.nodes
+            return sets & reached.gather(1, tail)
+        label = torch.arange(self.nodes, device=sets.device).expand(len(rows), -1)
+        while True:
+            low = torch.minimum(label.gather(1, tail), label.gather(1, head))
+            low = torch.where(sets, low, self.nodes)
+            new = label.scatter_reduce(1, tail, low, "amin").scatter_reduce(1, head, low, "amin")
+            if torch.equal(new, label):
+                break
+            label = new
+        piece = label.gather(1, tail)
+        count = torch.zeros_like(label).scatter_add(1, piece, sets.long())
+        return sets & (piece == (-count).argmin(1, keepdim=True))
+
+    def neighbours(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """The edges outside of the sets that are at most as many hops away as the model has layers."""
+        near = self._spread(rows, self.trials.valid[rows], self._ends_of(rows, sets), self.hops - 1) < self.hops
+        tail, head = (end[rows] for end in self.ends)
+        return (near.gather(1, tail) | near.gather(1, head)) & self.trials.valid[rows] & ~sets
+
+    def _ends_of(self, rows: Tensor, sets: Tensor) -> Tensor:
+        count = torch.zeros(len(rows), self.nodes, dtype=torch.long, device=sets.device)
+        for end in self.ends:
+            count = count.scatter_add(1, end[rows], sets.long())
+        return count > 0
+
+    def children(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        """Connected subgraphs, each without a ball of edges, and the place in `rows` of what they come from."""
+        size = sets.sum(1)
+        count = min(self.settings.children, sets.size(1))
+        # Another order of the edges for each size, so that a path does not try the same balls again and again.
+        order = (self.noise[rows, -1] + GOLDEN * size[:, None]) % 1.0
+        seeds = torch.where(sets, order, -1.0).topk(count, dim=1).indices
+        parent = torch.arange(len(rows), device=rows.device).repeat_interleave(count)
+        seed = seeds.flatten()
+        real = sets[parent, seed]
+        parent, seed = parent[real], seed[real]
+        mine, one = rows[parent], torch.nn.functional.one_hot(seed, sets.size(1)).bool()
+        within = sets[parent]
+        far = self._spread(mine, within, self._ends_of(mine, one), self.nodes)
+        tail, head = (end[mine] for end in self.ends)
+        away = torch.minimum(far.gather(1, tail), far.gather(1, head)) + 0.5 * order[parent]
+        away = torch.where(within, away, torch.inf).masked_fill(one, -1.0)
+        ball = torch.minimum((size + self.settings.children - 1) // self.settings.children, size - self.settings.leaf)
+        outside = away.argsort(1).argsort(1) >= ball.clamp(min=1)[parent, None]
+        made = self.connected(mine, within & outside)
+        some = made.any(1)
+        return parent[some], made[some]
+
+    def shapley(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """The Shapley value of each set as one player among its neighbours, by sampling [R]."""
+        times = self.settings.samples
+        share = (torch.arange(times, device=sets.device) + 0.5) / times
+        among = self.noise[rows, :times] < share[:, None]  # a random order, in which the set comes at `share`
+        before = (self.neighbours(rows, sets)[:, None] & among).flatten(0, 1)
+        after = before | sets.repeat_interleave(times, 0)
+        _, slack = self.trials.test(SUFFICIENT, rows.repeat_interleave(times).repeat(2), torch.cat([after, before]))
+        gained, had = torch.split((slack / 2).tanh(), len(before))
+        return (gained - had).view(-1, times).mean(1)
+
+
+@dataclass
+class Tree:
+    """The subgraphs of one instance that were tried; the first is where every rollout starts."""
+
+    sets: list[np.ndarray]
+    values: list[float] = field(default_factory=lambda: [0.0])
+    visits: list[int] = field(default_factory=lambda: [0])
+    total: list[float] = field(default_factory=lambda: [0.0])
+    below: dict[int, list[int]] = field(default_factory=dict)
+    known: dict[bytes, int] = field(default_factory=dict)
+    path: list[int] = field(default_factory=lambda: [0])
+    rollouts: int = 0
+
+    def add(self, made: np.ndarray, value: float) -> None:
+        self.known[made.tobytes()] = len(self.sets)
+        for column, one in zip((self.sets, self.values, self.visits, self.total), (made, value, 0, 0.0)):
+            column.append(one)  # type: ignore[attr-defined]
+
+    def descend(self, settings: Settings) -> bool:
+        """Walk and finish rollouts until a subgraph must be expanded; False where none is left to be."""
+        while self.rollouts < settings.rollouts:
+            here = self.path[-1]
+            if self.sets[here].sum() > settings.leaf and here not in self.below:
+                return True
+            if self.below.get(here):
+                self.path.append(self._best(self.below[here], settings.exploration))
+                continue
+            for place in self.path:
+                self.visits[place] += 1
+                self.total[place] += self.values[here]
+            self.path, self.rollouts = [0], self.rollouts + 1
+        return False
+
+    def _best(self, places: Sequence[int], exploration: float) -> int:
+        many = (1 + sum(self.visits[place] for place in places)) ** 0.5
+        scores = [
+            self.total[place] / max(self.visits[place], 1)
+            + exploration * self.values[place] * many / (1 + self.visits[place])
+            for place in places
+        ]
+        return next(place for place, score in zip(places, scores) if score >= max(scores) - EQUAL)
+
+    def answer(self, leaf: int) -> np.ndarray:
+        """The best of the subgraphs that are small enough; of the smallest ones, where none is."""
+        sizes = np.array([made.sum() for made in self.sets])
+        fits = np.flatnonzero(sizes <= max(leaf, int(sizes.min())))
+        values = np.array(self.values)[fits]
+        return self.sets[int(fits[np.flatnonzero(values >= values.max() - EQUAL)[0]])]
+
+    def effects(self) -> np.ndarray:
+        """By how much children with an edge are worth more than those without it, the mean over their parents [U]."""
+        total, count = np.zeros(len(self.sets[0])), np.zeros(len(self.sets[0]))
+        for places in self.below.values():
+            if len(places) > 1:
+                has = np.stack([self.sets[place] for place in places])
+                value = np.array([self.values[place] for place in places])[:, None]
+                inside, outside = has.sum(0), (~has).sum(0)
+                both = (inside > 0) & (outside > 0)
+                gap = (value * has).sum(0) / inside.clip(min=1) - (value * ~has).sum(0) / outside.clip(min=1)
+                total, count = total + np.where(both, gap, 0.0), count + both
+        return np.asarray(total / count.clip(min=1))
+
+
+def grow(subgraphs: Subgraphs, settings: Settings) -> list[Tree]:
+    """The trees of all instances, one level of all of them at a time."""
+    trials = subgraphs.trials
+    every = torch.arange(trials.pack.num_instances, device=trials.valid.device)
+    roots = subgraphs.connected(every, trials.valid)
+    trees = [Tree([made]) for made in roots.cpu().numpy()]
+    left = [settings.budget // (2 * settings.samples)] * len(trees)
+    active = [row for row, tree in enumerate(trees) if tree.descend(settings)]
+    while active:
+        rows = torch.tensor(active, device=every.device)
+        sets = torch.from_numpy(np.stack([trees[row].sets[trees[row].path[-1]] for row in active])).to(every.device)
+        parent, made = subgraphs.children(rows, sets)
+        fresh: dict[tuple[int, bytes], int] = {}
+        grown: list[tuple[int, np.ndarray]] = []
+        for place, (owner, child) in enumerate(zip((rows[parent]).tolist(), made.cpu().numpy())):
+            key = (owner, child.tobytes())
+            if key[1] not in trees[owner].known and key not in fresh:
+                if not left[owner]:
+                    continue
+                left[owner] -= 1
+                fresh[key] = place
+            grown.append((owner, child))
+        places = torch.tensor(list(fresh.values()), dtype=torch.long, device=every.device)
+        if len(places):
+            worth = subgraphs.shapley(rows[parent][places], made[places]).tolist()
+            for (owner, _), place, value in zip(fresh, places.tolist(), worth):
+                trees[owner].add(made[place].cpu().numpy(), value)
+        for row in active:
+            trees[row].below[trees[row].path[-1]] = []
+        for owner, child in grown:
+            places_below = trees[owner].below[trees[owner].path[-1]]
+            found = trees[owner].known[child.tobytes()]
+            if found not in places_below:
+                places_below.append(found)
+        active = [row for row in active if left[row] and trees[row].descend(settings)]
+    return trees
+
+
+def rank(problem: Problem, settings: Settings) -> Ranking:
+    """Grow the trees, and score edges by the best subgraph and by what their absence costs."""
+    subgraphs = Subgraphs(problem, settings)
+    trees = grow(subgraphs, settings)
+    table = np.stack([0.5 * tree.answer(settings.leaf) + 0.25 + tree.effects().clip(-1.9, 1.9) / 8 for tree in trees])
+    scores = subgraphs.trials.flat(torch.from_numpy(table).float().to(problem.outputs.device))
+    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
+    return Ranking(scores, Choice(selected, subgraphs.trials.evaluations))
+
+
+METHOD = Method(
+    name="subgraphx",
+    title="SubgraphX",
+    summary="a Monte-Carlo tree search for the connected subgraph with the largest Shapley value",
+    settings=Settings,
+    rank=rank,
+    units=("edges",),
+    draws=True,
+    paper=("k",),
+)
