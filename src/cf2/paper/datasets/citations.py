@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops, subgraph
 
 from cf2.paper.datasets import storage
-from cf2.paper.datasets.dataset import Dataset
+from cf2.paper.datasets.dataset import EXPLAINED, Dataset
 from cf2.paper.datasets.pickled import read_matrix, read_neighbours
 
 CITESEER_CLASSES = ("AI", "ML", "IR", "DB", "Agents", "HCI")  # told by the classes' sizes
@@ -41,7 +41,7 @@ def citeseer(root: str | Path | None = None) -> Dataset:
     kept = (data.x.sum(dim=1) > 0).nonzero().view(-1)
     edge_index, _ = subgraph(kept, data.edge_index, relabel_nodes=True, num_nodes=data.num_nodes)
     graph = Data(x=data.x[kept], edge_index=edge_index, y=data.y[kept])
-    return Dataset("citeseer", "node", [graph], 6, 3703, CITESEER_CLASSES, tuple(range(6)))
+    return Dataset("citeseer", "node", [graph], 6, 3703, CITESEER_CLASSES, tuple(range(6)), first=EXPLAINED)
 
 
 def planetoid(name: str, root: str | Path | None = None) -> Dataset:
