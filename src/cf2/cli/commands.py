@@ -132,11 +132,10 @@ def train(
     from cf2.core.whole_files import check_place
     from cf2.paper import datasets as sets
     from cf2.paper import training
-    from cf2.paper.models import ARCHITECTURES
-    from cf2.paper.typed_models import TYPED_ARCHITECTURES
+    from cf2.paper.recipes import EVERY_ARCHITECTURE
 
     if arch is not None:
-        o.one_of("`--arch`", arch, (*ARCHITECTURES, *TYPED_ARCHITECTURES))
+        o.one_of("`--arch`", arch, EVERY_ARCHITECTURE)
     data = sets.load(dataset, root=data_root)
     arch = training.recipe_for(data, arch).arch
     place = path or Path(f"{dataset.replace(':', '-')}-{arch}-{seed}")
@@ -154,8 +153,7 @@ def train(
         )
     saved = training.save(place, model, about)
     facts = {"dataset": dataset, "arch": arch, "seed": seed, "path": str(saved)}
-    facts |= {"train_accuracy": about.train_accuracy, "test_accuracy": about.test_accuracy, "seconds": about.seconds}
-    facts |= {"validation_accuracy": about.validation_accuracy, "metric": about.metric}
+    facts |= {name: getattr(about, name) for name in training.FACTS}
     if as_json:
         print_json(facts)
         return

@@ -11,8 +11,10 @@ from torch import nn
 
 from cf2.errors import CF2Error, require_number, unknown_name
 from cf2.paper.datasets import Dataset
-from cf2.paper.models import build
+from cf2.paper.models import ARCHITECTURES, build
 from cf2.paper.typed_models import TYPED_ARCHITECTURES, build_typed
+
+EVERY_ARCHITECTURE = (*ARCHITECTURES, *TYPED_ARCHITECTURES)
 
 
 @dataclass(frozen=True)

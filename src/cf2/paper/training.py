@@ -39,6 +39,7 @@ __all__ = [
     "train",
 ]
 
+FACTS = ("train_accuracy", "validation_accuracy", "test_accuracy", "metric", "seconds")  # that `cf2 train` tells
 PREDICT_NODES = 20_000  # nodes per forward pass when a whole data set is predicted
 
 Progress = Callable[[int, int, float, float], None]
