@@ -11,8 +11,8 @@ edges as the truth has (three on a path, three in the pattern), five where no tr
   edges that lie on a true path; *recall*, the largest share of one true path that is chosen; *hit*, whether a path is
   chosen whole. An edge and its reverse are one.
 - Against true contributions (Crippen): *rank*, the mean over molecules of Spearman's correlation between the scores of
-  the atoms and the absolute contributions; *sign*, the share of molecules where the change of the prediction without the
-  chosen atoms has the sign of what these atoms contribute; *amount*, Spearman's correlation of the two over molecules.
+  the atoms and the absolute contributions; *sign*, the share of molecules where the change of the prediction without
+  the chosen atoms has the sign of what these contribute; *amount*, Spearman's correlation of the two over molecules.
 """
 
 from __future__ import annotations

@@ -32,20 +32,20 @@ class ModelAndData:
     """
 
     model: nn.Module
-    level: str  # "node" and "pair": one graph; "graph": many
+    level: str  # "node", "pair": one graph; "graph": many
     graphs: Sequence[Data]
     class_names: tuple[str, ...] = ()
     description: dict[str, Any] = field(default_factory=dict)
     model_line: str = ""  # the model in a few words
     name: str = ""
-    atoms: tuple[str, ...] | None = None  # the element that each feature column stands for
-    truth: Callable[[Key], Tensor | None] = lambda key: None  # true edges, a bool per column of the `edge_index`
-    keys_to_explain: Callable[[], list[Key]] | None = None
-    keys_to_train_on: Callable[[], list[Key]] | None = None
     output: str = "auto"  # what the model gives, where a Spec leaves it open
     node_type: str | None = None  # of a typed graph, the nodes that are explained
     edge_type: tuple[str, str, str] | None = None  # of a typed graph, what a pair stands for
     truths: Callable[[Key], list[Any]] = lambda key: []  # every acceptable explanation, each as `truth` gives it
+    atoms: tuple[str, ...] | None = None  # the element that each feature column stands for
+    truth: Callable[[Key], Tensor | None] = lambda key: None  # true edges, a bool per column of the `edge_index`
+    keys_to_explain: Callable[[], list[Key]] | None = None
+    keys_to_train_on: Callable[[], list[Key]] | None = None
     _targets: dict[tuple[str, bool | None], Targets] = field(default_factory=dict, repr=False)
     _fingerprints: dict[str, str] = field(default_factory=dict, init=False, repr=False)
 
@@ -53,7 +53,6 @@ class ModelAndData:
         """What can be explained; checked and indexed once."""
         level = self.level if spec.level == "auto" else spec.level
         if (level, spec.directed) not in self._targets:
-            require(self.level in ("node", "graph"), "Expected to explain nodes or graphs", got=f"a {self.level}")
             require(level == "graph" or self.level == "node", 'Expected one graph for level="node"', got="several")
             made: Targets = GraphTargets(self.graphs, directed=spec.directed)
             if level == "node":
@@ -143,7 +142,7 @@ class ModelAndData:
         return found | ({"truth": known} if known else {})
 
     def _graph(self, key: Key) -> Data:
-        return self.graphs[key] if self.level == "graph" else self.graphs[0]  # type: ignore[index]
+        return self.graphs[0] if self.level != "graph" else self.graphs[key]  # type: ignore[index]
 
     def _molecule(self, key: Key, atoms: Sequence[str]) -> dict[str, Any]:
         """Element symbols by node, and the orders of the bonds where the data has them."""
