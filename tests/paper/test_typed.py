@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
+from itertools import combinations
 
 import pytest
 import torch
@@ -49,20 +50,20 @@ def test_the_rule_decides_and_its_edges_are_the_truth(seed):
 def test_other_relations_would_mislead_and_counting_is_no_help():
     dataset = datasets.load("typed-motifs")
     data, labels = dataset.data, dataset.labels.tolist()
-    assert all(complete_papers(data, author, who=REVIEWS) for author in range(0, 400, 20))
+    reviewed = [bool(complete_papers(data, author, who=REVIEWS)) for author in range(400)]
+    assert 0.3 < sum(map(int, reviewed)) / 400 < 0.9
     tried = [bool(complete_papers(data, author, where=SUBMITTED)) for author in range(400)]
     assert 0.3 < sum(map(int, tried)) / 400 < 0.9
     papers, venues, cited = near(data, WRITES), near(data, PUBLISHED), near(data, CITES)
     leading, classic = data["venue"].x[:, 1] > 0, data["paper"].x[:, 1] > 0
     counts = (
-        lambda a: len(papers[a]),
-        lambda a: sum(bool(leading[v]) for p in papers[a] for v in venues[p]),
-        lambda a: sum(bool(classic[q]) for p in papers[a] for q in cited[p]),
+        [len(papers[a]) for a in range(400)],
+        [sum(bool(leading[v]) for p in papers[a] for v in venues[p]) for a in range(400)],
+        [sum(bool(classic[q]) for p in papers[a] for q in cited[p]) for a in range(400)],
     )
     for count in counts:
-        shares = [Counter(count(a) for a in range(400) if labels[a] == label) for label in (0, 1)]
-        means = [sum(n * times for n, times in share.items()) / 200 for share in shares]
-        assert abs(means[0] - means[1]) < 0.2
+        best = max(sum((c >= least) == bool(y) for c, y in zip(count, labels)) for least in range(8))
+        assert best / 400 < 0.85
 
 
 def test_the_set_is_seeded_and_keys_are_authors():
@@ -131,15 +132,27 @@ def test_training_on_types_is_seeded_and_refuses_what_does_not_fit():
         training.train(datasets.load("tree-cycles"), arch="hgt")
 
 
+PARTS = [frozenset(part) for size in range(4) for part in combinations((WRITES, PUBLISHED, CITES), size)]
+
+
 def test_the_shipped_model_follows_the_rule():
-    """Without the three planted edges an author is none; with them alone, a laureate."""
+    """Of the planted edges, all three make a laureate, and no part does; without any one of them nobody is one."""
     dataset = datasets.load("typed-motifs")
     model, about = training.load("typed-motifs", dataset)
     _, tests = datasets.split(dataset, about.seed)
     assert about.test_accuracy == 1.0
-    for author in [i for i in tests.tolist() if dataset.labels[i] == 1][:10]:
-        truth, data = dataset.truth(author), dataset.data
-        for inside in (True, False):
-            edges = {kind: data[kind].edge_index[:, mask if inside else ~mask] for kind, mask in truth.items()}
-            with torch.no_grad():
-                assert int(model(data.x_dict, edges)[author].argmax()) == int(inside)
+    right, tried, data = 0, 0, dataset.data
+    for author in [i for i in tests.tolist() if dataset.labels[i] == 1]:
+        truth = dataset.truth(author)
+        for part in PARTS:
+            names = {name for _, relation, _ in part for name in (relation, f"rev_{relation}")}
+            for inside in (True, False):
+                edges = {}
+                for kind, mask in truth.items():
+                    chosen = mask if kind[1] in names else torch.zeros_like(mask)
+                    edges[kind] = data[kind].edge_index[:, chosen if inside else ~chosen]
+                with torch.no_grad():
+                    found = int(model(data.x_dict, edges)[author].argmax())
+                right += found == int(len(part) == 3 if inside else not part)
+                tried += 1
+    assert right / tried > 0.97

@@ -1,9 +1,9 @@
 """A typed graph with a planted answer: authors, papers and venues, and a pattern that makes an author a laureate.
 
 An author is a laureate if and only if the author *writes* a paper that was *published in* a leading venue and *cites*
-a classic paper. Each laureate has exactly one such paper, so the three edges are the explanation. Every author has what
-falls short of it: papers with one half of the pattern, a paper that was only submitted to a leading venue, a complete
-one that the author only reviewed. So no part of the pattern decides, and no model without the types can know.
+a classic paper. Each laureate has exactly one such paper, so the three edges are the explanation. Authors of both kinds
+have what falls short of it: papers with one half of the pattern, papers that were only submitted to a leading venue,
+complete ones that they only reviewed. So no part of the pattern decides, and no model without the types can know.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from cf2.paper.datasets.dataset import Dataset, Edges, EdgeType
 from cf2.spec import Key
 
 AUTHORS, VENUES, CLASSICS = 400, 40, 40
+REVIEWED = 12  # papers, at most, that an author reviews; half of them review none
 WRITES, REVIEWS = ("author", "writes", "paper"), ("author", "reviews", "paper")
 PUBLISHED, SUBMITTED = ("paper", "published_in", "venue"), ("paper", "submitted_to", "venue")
 CITES = ("paper", "cites", "paper")
@@ -40,29 +41,32 @@ class _Library:
     def link(self, relation: EdgeType, a: int, b: int, author: int = NOBODY) -> None:
         self.edges[relation].setdefault((a, b), author)
 
-    def write(self, author: int, laureate: bool) -> int | None:
-        """The papers of an author, and of a laureate the one that counts.
+    def write(self, author: int, laureate: bool) -> None:
+        """The papers of an author: such as anybody may have and, of a laureate, the one that counts.
 
-        A laureate has the complete paper and one with neither half where the others have the two halves apart, so
-        that the papers, leading venues and classics of an author are as many on average: to count them is no help.
+        So a laureate without that paper looks like anybody else, and that paper alone like a laureate with few papers.
         """
-        halves, neither = [self.below(2), self.below(2)], 1 + self.below(2)
-        complete = self.paper(author, leading=True, classic=True, pattern=True) if laureate else None
-        for _ in range(halves[0] + (not laureate)):
-            self.paper(author, leading=True, classic=False)
-        tried = [self.paper(author, leading=False, classic=True) for _ in range(halves[1] + (not laureate))]
-        tried += [self.paper(author, leading=False, classic=False) for _ in range(neither - (not laureate))]
-        self.link(SUBMITTED, tried[0], self.below(VENUES // 2))
-        return complete
+        if laureate:
+            self.paper(author, leading=True, classic=True, pattern=True)
+        for leading, classic in ((True, False), (False, True), (False, False)):
+            for _ in range(self.below(3)):
+                paper = self.paper(author, leading=leading, classic=classic)
+                if not leading and self.below(2):
+                    self.link(SUBMITTED, paper, self.below(VENUES // 2))
 
     def paper(self, author: int, *, leading: bool, classic: bool, pattern: bool = False) -> int:
-        """A new paper, published in a leading venue or another one, that cites a classic paper or an ordinary one."""
+        """A new paper: published in a leading venue, another one or none; citing a classic, an ordinary paper or none.
+
+        A half that is missing is as often nothing as something else, so that a model learns what speaks for an author,
+        and not what speaks against.
+        """
         number, owner = len(self.classic), author if pattern else NOBODY
         self.classic.append(False)
         self.link(WRITES, author, number, owner)
-        self.link(PUBLISHED, number, self.below(VENUES // 2) + (0 if leading else VENUES // 2), owner)
+        if leading or self.below(2):
+            self.link(PUBLISHED, number, self.below(VENUES // 2) + (0 if leading else VENUES // 2), owner)
         cited = self.below(CLASSICS) if classic else CLASSICS + self.below(number - CLASSICS + 1)
-        if cited != number:  # the first paper has no ordinary one to cite
+        if cited != number and (classic or self.below(2)):  # the first paper has no ordinary one to cite
             self.link(CITES, number, cited, owner)
         return number
 
@@ -71,11 +75,11 @@ def typed_motifs(seed: int = 0) -> Dataset:
     """400 authors, half of them laureates: the paper that made each one is planted; see the head of this file."""
     library = _Library(random.Random(seed))
     laureates = [author % 2 for author in range(AUTHORS)]
-    complete = [library.write(author, bool(laureate)) for author, laureate in enumerate(laureates)]
-    known = [paper for paper in complete if paper is not None]
+    for author, laureate in enumerate(laureates):
+        library.write(author, bool(laureate))
     for author in range(AUTHORS):
-        for _ in range(2):
-            paper = known[library.below(len(known))]
+        for _ in range(library.below(2) * (1 + library.below(REVIEWED))):  # any papers, so that no review tells
+            paper = CLASSICS + library.below(len(library.classic) - CLASSICS)
             if (author, paper) not in library.edges[WRITES]:
                 library.link(REVIEWS, author, paper)
     graph = _finish(library, laureates)
