@@ -25,7 +25,7 @@ def test_boundaries_are_those_of_the_linear_piece_of_the_head(problem_of: Callab
     for graph in graphs:
         graph.x = graph.x.double()
     (batch,) = batches([problem_of(model, graphs)], 8)
-    embedded, weight, bias = local_boundaries(batch)
+    embedded, weight, bias = (part.double() for part in local_boundaries(batch))
     assert weight.shape == (5, 6)
     for row in range(5):
         logits = model.head(embedded[row]).detach()

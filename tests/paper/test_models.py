@@ -78,9 +78,11 @@ def test_a_batch_of_graphs_equals_the_graphs_one_by_one():
         ({"arch": "gcnn"}, "Did you mean 'gcn'"),
         ({"aggregation": "mean"}, "aggregation"),
         ({"readout": "first"}, "readout"),
-        ({"task": "edge"}, "'node' or 'graph'"),
+        ({"task": "edge"}, "'node', 'graph', 'pair'"),
         ({"layers": 0}, "layers"),
         ({"dense": 0}, "dense"),
+        ({"pool": "max"}, "pool"),
+        ({"task": "pair", "num_edge_features": 2}, "'node', 'graph'"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):

@@ -135,6 +135,53 @@ def test_truth_and_context_agree_with_the_data_set() -> None:
     assert "truth" not in source.context([base])
 
 
+def test_a_typed_data_set_says_what_is_explained_and_why() -> None:
+    source = sources.from_dataset("typed-motifs")
+    assert (source.level, source.node_type, source.edge_type, source.output) == ("node", "author", None, "auto")
+    dataset = datasets.load("typed-motifs")
+    keys = source.keys()
+    assert keys
+    assert all(int(dataset.labels[key]) == 1 for key in keys)
+    (truth,) = source.truths(keys[0])
+    assert sum(int(mask.sum()) for mask in truth.values()) == 6
+    before = source.fingerprints()["data"]
+    source.graphs[0]["paper", "cites", "paper"].edge_index[0, 0] += 1
+    assert sources.from_dataset("typed-motifs").fingerprints()["data"] == before
+    source._fingerprints.clear()
+    assert source.fingerprints()["data"] != before
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "checkpoint", "output", "edge_type"),
+    [
+        ("cora-links", None, "logits", None),
+        ("page-link", None, "logits", ("user", "likes", "item")),
+        ("page-link", "page-link-hgt", "logits", ("user", "likes", "item")),
+    ],
+)
+def test_pairs_come_half_and_half(name: str, checkpoint: str | None, output: str, edge_type: Any) -> None:
+    source = sources.from_dataset(name, checkpoint=checkpoint)
+    assert (source.level, source.output, source.edge_type) == ("pair", output, edge_type)
+    keys, dataset = source.keys(), datasets.load(name)
+    labels = {tuple(pair): label for pair, label in zip(dataset.pairs.tolist(), dataset.labels.tolist())}
+    assert len(keys) == 200
+    assert sum(labels[key] for key in keys) == 100
+    known = [key for key in keys if source.truths(key)]
+    assert len(known) == (100 if edge_type else 0)
+    assert source.keys_to_train_on is not None
+    assert not set(source.keys_to_train_on()) & set(keys)
+    again = sources.restore(json.loads(json.dumps(source.description)))
+    assert again.description == source.description
+
+
+@pytest.mark.data
+def test_numbers_come_with_their_output() -> None:
+    source = sources.from_dataset("crippen")
+    assert (source.level, source.output, source.class_names, len(source.keys())) == ("graph", "regression", (), 200)
+    assert "R²" in source.model_line
+
+
 def test_a_description_restores_the_model_and_the_data() -> None:
     source = sources.from_dataset("ba-shapes")
     again = sources.restore(json.loads(json.dumps(source.description)))

@@ -15,10 +15,10 @@ import pooch
 import pytest
 import torch
 
+from cf2.core import whole_files
 from cf2.errors import CF2Error
 from cf2.paper import datasets
 from cf2.paper.datasets import citations, molecules, storage
-from cf2.runs import whole_files
 
 ROOT = os.environ.get("CF2_DATA", "")
 

@@ -117,7 +117,7 @@ def methods(as_json: o.Json = False) -> None:
 @app.command()
 def train(
     dataset: o.Dataset,
-    arch: o.Arch = "gcn",
+    arch: o.Arch = None,
     seed: o.Seed = 0,
     epochs: o.Epochs = None,
     setting: o.Setting = None,
@@ -132,12 +132,14 @@ def train(
     from cf2.core.whole_files import check_place
     from cf2.paper import datasets as sets
     from cf2.paper import training
-    from cf2.paper.models import ARCHITECTURES
+    from cf2.paper.recipes import EVERY_ARCHITECTURE
 
-    o.one_of("`--arch`", arch, ARCHITECTURES)
+    if arch is not None:
+        o.one_of("`--arch`", arch, EVERY_ARCHITECTURE)
+    data = sets.load(dataset, root=data_root)
+    arch = training.recipe_for(data, arch).arch
     place = path or Path(f"{dataset.replace(':', '-')}-{arch}-{seed}")
     check_place(place.with_name(f"{place.name}.json"))
-    data = sets.load(dataset, root=data_root)
     if_stopped("Nothing is saved: a model is written when its training is finished.")
     with named_bar("training") as step:
         model, about = training.train(
@@ -151,11 +153,12 @@ def train(
         )
     saved = training.save(place, model, about)
     facts = {"dataset": dataset, "arch": arch, "seed": seed, "path": str(saved)}
-    facts |= {"train_accuracy": about.train_accuracy, "test_accuracy": about.test_accuracy, "seconds": about.seconds}
+    facts |= {name: getattr(about, name) for name in training.FACTS}
     if as_json:
         print_json(facts)
         return
-    out.print(f"Test accuracy {percent(about.test_accuracy)} %, saved at {saved}", soft_wrap=True, highlight=False)
+    score = f"{percent(about.test_accuracy)} %" if about.metric == "accuracy" else f"{about.test_accuracy:.3f}"
+    out.print(f"Test {about.metric} {score}, saved at {saved}", soft_wrap=True, highlight=False)
 
 
 @app.command()

@@ -53,7 +53,10 @@ Directory = Annotated[Path, typer.Option("--out", help="Where the report goes.")
 Nodes = Annotated[int, typer.Option(min=1, help="How many nodes to explain.")]
 Retrain = Annotated[bool, typer.Option("--retrain", help="Train the base model instead of loading it.")]
 Dataset = Annotated[str, typer.Argument(help="The name of a data set; see `cf2 datasets`.")]
-Arch = Annotated[str, typer.Option(help="gcn, gin, gat or sage.")]
+Arch = Annotated[
+    str | None,
+    typer.Option(help="gcn, gin, gat or sage; typed graphs: rgcn or hgt. As the data set's recipe says, if not given."),
+]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides the split and the first weights.")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="As the data set's recipe says, if not given.")]
 TrainPath = Annotated[Path | None, typer.Option("--out", callback=_named, help="Where to save; without ending.")]

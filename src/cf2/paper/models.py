@@ -1,36 +1,50 @@
 """The paper's base models: graph convolutions with ReLU and a linear head, or other layers in that shape.
 
-Only the GCN takes an `edge_weight`, as the paper's A ⊙ M needs; the others are plain torch_geometric models.
+Only the GCN takes an `edge_weight`, as the paper's A ⊙ M needs; the others are plain torch_geometric models. Where
+edges have features, every layer reads them (`edge_attr`); where links are predicted, the head reads two nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, global_mean_pool
+from torch_geometric.nn import (
+    GATConv,
+    GCNConv,
+    GINConv,
+    GINEConv,
+    MessagePassing,
+    SAGEConv,
+    global_add_pool,
+    global_mean_pool,
+)
 
 from cf2.errors import require, require_number, unknown_name
 
 ARCHITECTURES = ("gcn", "gin", "gat", "sage")
 AGGREGATIONS = ("sum", "symmetric", "symmetric-self-loops")
 READOUTS = ("last", "all")
+POOLS = {"mean": global_mean_pool, "sum": global_add_pool}
 
 
 class _Layers(nn.Module):
-    """What the four models share: graph layers with ReLU, and a head on what they give."""
+    """What the models share: graph layers with ReLU, and a head on what they give."""
 
-    def __init__(self, convs: Sequence[nn.Module], head: nn.Module, readout: str) -> None:
+    def __init__(self, convs: Sequence[nn.Module], head: nn.Module, readout: str, pool: str = "mean") -> None:
         super().__init__()
-        self.convs, self.head, self.readout = nn.ModuleList(convs), head, readout
+        self.convs, self.head, self.readout, self.pool = nn.ModuleList(convs), head, readout, POOLS[pool]
 
-    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """The hidden state after the last layer, or those after all layers side by side, [nodes, width]."""
+    def embed(self, x: Tensor, edge_index: Tensor, edge: Tensor | None = None) -> Tensor:
+        """The hidden state after the last layer, or those after all layers side by side, [nodes, width].
+
+        `edge` is the weight [edges] or the features [edges, width] of the edges, for layers that take them.
+        """
         states = []
         for conv in self.convs:
-            x = torch.relu(conv(x, edge_index) if edge_weight is None else conv(x, edge_index, edge_weight))
+            x = torch.relu(conv(x, edge_index) if edge is None else conv(x, edge_index, edge))
             states.append(x)
         return torch.cat(states, dim=-1) if self.readout == "all" else x
 
@@ -58,7 +72,7 @@ class GraphGCN(_Layers):
         self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, batch: Tensor | None = None
     ) -> Tensor:
         """Logits [graphs, classes]; `batch` [nodes] tells the graph of each node."""
-        return self.logits(global_mean_pool(self.embed(x, edge_index, edge_weight), batch))
+        return self.logits(self.pool(self.embed(x, edge_index, edge_weight), batch))
 
 
 class NodeGNN(_Layers):
@@ -74,7 +88,94 @@ class GraphGNN(_Layers):
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
         """Logits [graphs, classes]."""
-        return self.logits(global_mean_pool(self.embed(x, edge_index), batch))
+        return self.logits(self.pool(self.embed(x, edge_index), batch))
+
+
+class NodeEdgeGNN(_Layers):
+    """Node logits from layers that read the features of edges."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        """Logits [nodes, classes]; `edge_attr` is [edges, features of an edge]."""
+        return self.logits(self.embed(x, edge_index, edge_attr))
+
+
+class GraphEdgeGNN(_Layers):
+    """Graph logits, or a number per graph, from layers that read the features of edges."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor | None = None) -> Tensor:
+        """Logits [graphs, classes]; `edge_attr` is [edges, features of an edge]."""
+        return self.logits(self.pool(self.embed(x, edge_index, edge_attr), batch))
+
+
+class PairGNN(_Layers):
+    """One logit per pair of nodes: the head on the product of their two states, entry by entry.
+
+    The last layer has no ReLU. A head of one layer starts as the plain sum, so as the dot product of the states.
+    """
+
+    def __init__(self, convs: Sequence[nn.Module], head: nn.Module, readout: str, pool: str = "mean") -> None:
+        super().__init__(convs, head, readout, pool)
+        start_as_sum(head)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
+        """Logits [pairs] of the pairs `edge_label_index` [2, pairs], edges or not."""
+        *first, last = self.convs
+        for conv in first:
+            x = torch.relu(conv(x, edge_index))
+        h = last(x, edge_index)
+        return self.logits(h[edge_label_index[0]] * h[edge_label_index[1]]).view(-1)
+
+
+def start_as_sum(head: nn.Module) -> None:
+    """Let a head of one layer give the sum of what it gets, before it is trained."""
+    if isinstance(head, nn.Sequential) and len(head) == 1 and isinstance(head[0], nn.Linear):
+        nn.init.ones_(head[0].weight)
+        nn.init.zeros_(head[0].bias)
+
+
+class WeighedGCN(nn.Module):
+    """A graph convolution that gives each kind of edge a positive weight, learned from its features."""
+
+    def __init__(self, inputs: int, outputs: int, edges: int, aggregation: str) -> None:
+        super().__init__()
+        self.conv, self.weigh = _layer("gcn", inputs, outputs, aggregation), nn.Linear(edges, 1)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        """Hidden states [nodes, outputs]."""
+        weight = nn.functional.softplus(self.weigh(edge_attr)).view(-1)
+        out: Tensor = self.conv(x, edge_index, weight)
+        return out
+
+
+class EdgeSAGE(MessagePassing):  # type: ignore[misc]
+    """GraphSAGE with the features of the edge in the message: W·h + mean over neighbours of V·[h, e]."""
+
+    def __init__(self, inputs: int, outputs: int, edges: int) -> None:
+        super().__init__(aggr="mean")
+        self.own, self.other = nn.Linear(inputs, outputs), nn.Linear(inputs + edges, outputs, bias=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        """Hidden states [nodes, outputs]."""
+        out: Tensor = self.own(x) + self.propagate(edge_index, x=x, edge_attr=edge_attr, size=None)
+        return out
+
+    def message(self, x_j: Tensor, edge_attr: Tensor) -> Tensor:
+        """What goes along each edge, [edges, outputs]."""
+        out: Tensor = self.other(torch.cat([x_j, edge_attr], dim=-1))
+        return out
+
+
+#: The model by task and by what its layers take beside the graph: a weight per edge, features per edge, nothing.
+MODELS: dict[tuple[str, str], type[_Layers]] = {
+    ("node", "weight"): NodeGCN,
+    ("graph", "weight"): GraphGCN,
+    ("pair", "weight"): PairGNN,
+    ("node", "nothing"): NodeGNN,
+    ("graph", "nothing"): GraphGNN,
+    ("pair", "nothing"): PairGNN,
+    ("node", "features"): NodeEdgeGNN,
+    ("graph", "features"): GraphEdgeGNN,
+}
 
 
 def build(
@@ -88,6 +189,8 @@ def build(
     aggregation: str = "symmetric",
     readout: str = "last",
     dense: int = 1,
+    pool: str = "mean",
+    num_edge_features: int = 0,
 ) -> nn.Module:
     """Make an untrained model; its weights come from torch's global generator.
 
@@ -95,7 +198,7 @@ def build(
     ----------
     arch : {"gcn", "gin", "gat", "sage"}
         The kind of the graph layers.
-    task : {"node", "graph"}
+    task : {"node", "graph", "pair"}
         What is classified.
     num_features, num_classes : int
         The columns of `x` and of the logits.
@@ -106,50 +209,60 @@ def build(
     aggregation : {"symmetric", "symmetric-self-loops", "sum"}
         How a GCN scales its messages.
     readout : {"last", "all"}
-        Whether the head gets the last hidden state or all of them side by side.
+        Whether the head gets the last hidden state or all of them side by side; of pairs, always the last.
     dense : int
         How many linear layers the head has, the last of which gives the logits.
+    pool : {"mean", "sum"}
+        How the nodes of a graph become one.
+    num_edge_features : int
+        The columns of `edge_attr`; 0: edges have no features.
 
     Returns
     -------
     torch.nn.Module
-        `NodeGCN`, `GraphGCN`, `NodeGNN` or `GraphGNN`.
+        One of the classes above.
     """
-    for name, value, known in (
+    known: tuple[tuple[str, str, Collection[str]], ...] = (
         ("arch", arch, ARCHITECTURES),
         ("aggregation", aggregation, AGGREGATIONS),
         ("readout", readout, READOUTS),
-    ):
-        if value not in known:
-            raise unknown_name(f"`{name}`", value, known)
-    require(task in ("node", "graph"), "Expected `task` to be 'node' or 'graph'", got=repr(task))
+        ("pool", pool, POOLS),
+    )
+    for name, value, names in known:
+        if value not in names:
+            raise unknown_name(f"`{name}`", value, names)
+    takes = "features" if num_edge_features else "weight" if arch == "gcn" else "nothing"
+    tasks = [one for one, what in MODELS if what == takes]
+    require(task in tasks, f"Expected `task` to be one of {', '.join(map(repr, tasks))}", got=repr(task))
     for name, number in (("num_features", num_features), ("num_classes", num_classes), ("hidden", hidden)):
         require_number(name, number, 1, integer=True)
     require_number("layers", layers, 1, integer=True)
     require_number("dense", dense, 1, integer=True)
     widths = [num_features] + [hidden] * layers
-    convs = [_layer(arch, a, b, aggregation) for a, b in pairwise(widths)]
-    head = _head(hidden * layers if readout == "all" else hidden, hidden, num_classes, dense)
-    if arch == "gcn":
-        return (NodeGCN if task == "node" else GraphGCN)(convs, head, readout)
-    return (NodeGNN if task == "node" else GraphGNN)(convs, head, readout)
+    convs = [_layer(arch, a, b, aggregation, num_edge_features) for a, b in pairwise(widths)]
+    wide = readout == "all" and task != "pair"
+    head = make_head(hidden * layers if wide else hidden, hidden, num_classes, dense)
+    return MODELS[task, takes](convs, head, readout, pool)
 
 
-def _layer(arch: str, inputs: int, outputs: int, aggregation: str) -> nn.Module:
-    if arch == "gcn":
+def _layer(arch: str, inputs: int, outputs: int, aggregation: str, edges: int = 0) -> nn.Module:
+    mlp = nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU(), nn.Linear(outputs, outputs)) if arch == "gin" else None
+    if arch == "gcn" and edges:
+        layer: nn.Module = WeighedGCN(inputs, outputs, edges, aggregation)
+    elif arch == "gcn":
         loops = aggregation == "symmetric-self-loops"
-        layer: nn.Module = GCNConv(inputs, outputs, normalize=aggregation != "sum", add_self_loops=loops)
-    elif arch == "gin":
-        mlp = nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU(), nn.Linear(outputs, outputs))
-        layer = GINConv(mlp)
+        layer = GCNConv(inputs, outputs, normalize=aggregation != "sum", add_self_loops=loops)
+    elif mlp is not None:
+        layer = GINEConv(mlp, edge_dim=edges) if edges else GINConv(mlp)
     elif arch == "gat":
-        layer = GATConv(inputs, outputs)
+        layer = GATConv(inputs, outputs, edge_dim=edges or None)
     else:
-        layer = SAGEConv(inputs, outputs)
+        layer = EdgeSAGE(inputs, outputs, edges) if edges else SAGEConv(inputs, outputs)
     return layer
 
 
-def _head(inputs: int, hidden: int, num_classes: int, dense: int) -> nn.Module:
+def make_head(inputs: int, hidden: int, num_classes: int, dense: int) -> nn.Module:
+    """`dense` linear layers with ReLU between them, from `inputs` to `num_classes` columns."""
     widths = [inputs] + [hidden] * (dense - 1) + [num_classes]
     parts: list[nn.Module] = []
     for a, b in pairwise(widths):

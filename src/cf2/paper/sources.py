@@ -31,6 +31,7 @@ from cf2.spec import Key
 log = logging.getLogger("cf2")
 
 SHIPPED = "shipped"
+OUTPUTS = {"classes": "auto", "logit": "logits", "regression": "regression"}  # of a data set, as a Spec has them
 WHOLE = "Add --debug (CF2_DEBUG=1) to see the whole traceback."
 RETURNS = "(model, data), (model, graphs) or a dict with `model`, `data`, and perhaps `nodes` and `class_names`"
 
@@ -49,7 +50,7 @@ def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str |
     description = {
         "kind": "dataset",
         "dataset": name,
-        "checkpoint": SHIPPED if checkpoint is None else os.path.realpath(Path(checkpoint).expanduser()),
+        "checkpoint": SHIPPED if checkpoint is None else _found_again(checkpoint),
         "root": None if root is None else os.path.realpath(data_root(root)),
         "data": about.fingerprint,
         "weights": fingerprint(model.state_dict().values()),
@@ -58,7 +59,7 @@ def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str |
 
     def explained(ids: Tensor) -> list[Key]:
         """The paper's rule; it takes a pass over all the data."""
-        return [int(key) for key in datasets.instances_to_explain(dataset, ids, training.predict(model, dataset))]
+        return dataset.keys(datasets.instances_to_explain(dataset, ids, training.predict(model, dataset)))
 
     recipe = about.recipe
     return ModelAndData(
@@ -67,13 +68,24 @@ def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str |
         graphs=dataset.graphs,
         class_names=tuple(dataset.class_names),
         description=description,
-        model_line=f"{recipe.arch}, {recipe.layers} layers of {recipe.hidden}, test accuracy {about.test_accuracy:.3f}",
+        model_line=f"{recipe.arch}, {recipe.layers} layers of {recipe.hidden}, "
+        f"test {about.metric} {about.test_accuracy:.3f}",
         name=dataset.name,
         atoms=dataset.atoms,
-        truth=lambda key: dataset.truth(int(key)),  # type: ignore[arg-type]
+        truth=dataset.truth,
         keys_to_explain=lambda: explained(test_ids),
         keys_to_train_on=lambda: explained(train_ids.sort().values),
+        output=OUTPUTS[dataset.output],
+        node_type=dataset.node_type,
+        edge_type=dataset.edge_type,
+        truths=dataset.truths,
     )
+
+
+def _found_again(checkpoint: str | Path) -> str:
+    """A checkpoint as a description names it: the name of a shipped one, or the whole path."""
+    shipped = str(checkpoint) in training.shipped_names()
+    return str(checkpoint) if shipped else os.path.realpath(Path(checkpoint).expanduser())
 
 
 def from_function(spec: str) -> ModelAndData:

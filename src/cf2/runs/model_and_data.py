@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,12 +32,16 @@ class ModelAndData:
     """
 
     model: nn.Module
-    level: str  # "node": one graph; "graph": many
+    level: str  # "node", "pair": one graph; "graph": many
     graphs: Sequence[Data]
     class_names: tuple[str, ...] = ()
     description: dict[str, Any] = field(default_factory=dict)
     model_line: str = ""  # the model in a few words
     name: str = ""
+    output: str = "auto"  # what the model gives, where a Spec leaves it open
+    node_type: str | None = None  # of a typed graph, the nodes that are explained
+    edge_type: tuple[str, str, str] | None = None  # of a typed graph, what a pair stands for
+    truths: Callable[[Key], list[Any]] = lambda key: []  # every acceptable explanation, each as `truth` gives it
     atoms: tuple[str, ...] | None = None  # the element that each feature column stands for
     truth: Callable[[Key], Tensor | None] = lambda key: None  # true edges, a bool per column of the `edge_index`
     keys_to_explain: Callable[[], list[Key]] | None = None
@@ -60,7 +64,7 @@ class ModelAndData:
         """Digests of the data, and of the model: its layers as it prints them, and its weights; made once."""
         if not self._fingerprints:
             layers = re.sub(r" at 0x[0-9a-f]+", "", f"{type(self.model).__qualname__} {self.model!r}")
-            self._fingerprints["data"] = _fingerprint(self.level, (graph.to_dict() for graph in self.graphs))
+            self._fingerprints["data"] = _fingerprint(self.level, _stores(self.graphs))
             self._fingerprints["model"] = _fingerprint(layers, [self.model.state_dict()])
         return dict(self._fingerprints)
 
@@ -138,7 +142,7 @@ class ModelAndData:
         return found | ({"truth": known} if known else {})
 
     def _graph(self, key: Key) -> Data:
-        return self.graphs[0] if self.level == "node" else self.graphs[key]  # type: ignore[index]
+        return self.graphs[0] if self.level != "graph" else self.graphs[key]  # type: ignore[index]
 
     def _molecule(self, key: Key, atoms: Sequence[str]) -> dict[str, Any]:
         """Element symbols by node, and the orders of the bonds where the data has them."""
@@ -152,6 +156,14 @@ class ModelAndData:
         mask = self.truth(key)
         pairs: list[list[int]] | None = None if mask is None else self._graph(key).edge_index[:, mask].t().tolist()
         return pairs
+
+
+def _stores(graphs: Sequence[Data]) -> Iterator[Mapping[str, Any]]:
+    """What each graph holds by name, of a typed one what each type does."""
+    for graph in graphs:
+        for store in graph.stores:
+            kind = getattr(store, "_key", None)
+            yield store.to_dict() | ({} if kind is None else {"_type": str(kind)})
 
 
 def _fingerprint(name: str, parts: Iterable[Mapping[str, Any]]) -> str:

@@ -40,11 +40,19 @@ class Description:
     split : mapping
         `seed`, the sizes `train` and `test`, and `test_sha256`, a digest of the test ids.
     train_accuracy, test_accuracy : float
-        Shares of right predictions, in [0, 1].
+        Shares of right predictions, in [0, 1]; where a number is predicted, R², at most 1.
     seconds : float
         How long the training took.
     versions : mapping of str to str
         The versions of Python, torch and torch_geometric that trained it.
+    validation_accuracy : float, optional
+        The same of the instances that were held out of the training, where the recipe holds some out.
+    output : {"classes", "logit", "regression"}
+        What the model gives for an instance.
+    num_edge_features : int
+        The columns of `edge_attr`.
+    types : mapping, optional
+        The types of a typed graph, as `Dataset.types` gives them.
     """
 
     dataset: str
@@ -60,10 +68,20 @@ class Description:
     test_accuracy: float
     seconds: float
     versions: Mapping[str, str]
+    validation_accuracy: float | None = None
+    output: str = "classes"
+    num_edge_features: int = 0
+    types: Mapping[str, Any] | None = None
+
+    @property
+    def metric(self) -> str:
+        """What the accuracies are."""
+        return "R²" if self.output == "regression" else "accuracy"
 
     def build(self) -> nn.Module:
         """The model that this describes, untrained."""
-        return self.recipe.build(self.task, self.num_features, self.num_classes)
+        outputs = self.num_classes if self.output == "classes" else 1
+        return self.recipe.build(self.task, self.num_features, outputs, self.num_edge_features, self.types)
 
     def mismatches(self, dataset: Dataset) -> list[str]:
         """In what a data set differs from the one that the model was trained on.
@@ -83,6 +101,9 @@ class Description:
             ("task", self.task, dataset.task),
             ("features", self.num_features, dataset.num_features),
             ("classes", self.num_classes, dataset.num_classes),
+            ("output", self.output, dataset.output),
+            ("features of an edge", self.num_edge_features, dataset.num_edge_features),
+            ("types", self.types, dataset.types),
             ("seed of the data", self.dataset_seed, dataset.seed),
             ("instances", self.split["train"] + self.split["test"], len(dataset)),
         ]

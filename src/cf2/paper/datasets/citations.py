@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops, subgraph
 
 from cf2.paper.datasets import storage
-from cf2.paper.datasets.dataset import Dataset
+from cf2.paper.datasets.dataset import EXPLAINED, Dataset
 from cf2.paper.datasets.pickled import read_matrix, read_neighbours
 
 CITESEER_CLASSES = ("AI", "ML", "IR", "DB", "Agents", "HCI")  # told by the classes' sizes
@@ -29,7 +29,17 @@ DIGESTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "ind.citeseer.ally": "f704b2d986dde6c2669934de1f3ae5696a6cf9455c0f6b2646a2d135ea0a1c95",
             "ind.citeseer.graph": "d79a4ef9d3e7169aee8946145f6b7306e35bc79bffad26346cfb94e10e9912a7",
             "ind.citeseer.test.index": "2af990671580b6b2df5d158d1038f8292e30c9cd821b5453f399659b25b723d4",
-        }
+        },
+        "Cora": {
+            "ind.cora.x": "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
+            "ind.cora.tx": "b9afbaa4a400df991f6f02ef677e1e44da55ffc04801fd02f9e673987829226a",
+            "ind.cora.allx": "9419ba2f26f5c35243db64aba110e0f35a04851609e0dc5433450676ca6b8543",
+            "ind.cora.y": "94465c14eb53e04ca262198dcbb2521ee8af60fb3f3d546cd6ca24a511b0e7d1",
+            "ind.cora.ty": "41f5ac76596a1699cc33f53084a2419e92961c42bb75f36fc38e616d348532ad",
+            "ind.cora.ally": "2b998f5cc7fedc86e7f97ca2498f47a1ffc1462c29e2d578b23bf3f62b6e7d71",
+            "ind.cora.graph": "58f13302f39dde8852dad6fe6d15b89b077b6d7f837626bce671ef80344b383d",
+            "ind.cora.test.index": "297ce89af2b51a6a194181c7dbe1796c6a1cf9cd9349a88383b1b1e227867875",
+        },
     }
 )
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
@@ -41,7 +51,7 @@ def citeseer(root: str | Path | None = None) -> Dataset:
     kept = (data.x.sum(dim=1) > 0).nonzero().view(-1)
     edge_index, _ = subgraph(kept, data.edge_index, relabel_nodes=True, num_nodes=data.num_nodes)
     graph = Data(x=data.x[kept], edge_index=edge_index, y=data.y[kept])
-    return Dataset("citeseer", "node", [graph], 6, 3703, CITESEER_CLASSES, tuple(range(6)))
+    return Dataset("citeseer", "node", [graph], 6, 3703, CITESEER_CLASSES, tuple(range(6)), first=EXPLAINED)
 
 
 def planetoid(name: str, root: str | Path | None = None) -> Dataset:

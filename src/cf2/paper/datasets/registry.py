@@ -8,18 +8,33 @@ from types import MappingProxyType
 from typing import Any
 
 from cf2.errors import CF2Error, require_number, unknown_name
-from cf2.paper.datasets import citations, molecules, synthetic
+from cf2.paper.datasets import attribution, citations, links, molecules, page_link, synthetic, typed
 from cf2.paper.datasets.dataset import Dataset
 
 Root = str | Path | None
 
 _STORED: Mapping[str, Callable[[Root], Dataset]] = MappingProxyType(
-    {"mutag": molecules.mutag, "mutag0": molecules.mutag0, "nci1": molecules.nci1, "citeseer": citations.citeseer}
+    {
+        "mutag": molecules.mutag,
+        "mutag0": molecules.mutag0,
+        "nci1": molecules.nci1,
+        "citeseer": citations.citeseer,
+        "benzene": attribution.benzene,
+        "fluoride-carbonyl": attribution.fluoride_carbonyl,
+        "crippen": attribution.crippen,
+    }
+)
+_GENERATED: Mapping[str, Callable[[int], Dataset]] = MappingProxyType(
+    {**synthetic.BUILDERS, "typed-motifs": typed.typed_motifs}
+)
+_DIVIDED: Mapping[str, Callable[[Root, int], Dataset]] = MappingProxyType(
+    {"cora-links": links.cora_links, "page-link": page_link.page_link}
 )
 _FAMILIES: Mapping[str, Callable[[str, Root], Dataset]] = MappingProxyType(
     {"tu": molecules.tu, "planetoid": citations.planetoid}
 )
-_ORDER = ("ba-shapes", "tree-cycles", "mutag", "mutag0", "nci1", "citeseer", "ba-community", "tree-grid", "ba-2motifs")
+_PAPER = ("ba-shapes", "tree-cycles", "mutag", "mutag0", "nci1", "citeseer")
+_ORDER = tuple(dict.fromkeys((*_PAPER, *_GENERATED, *_STORED, *_DIVIDED)))
 
 
 def names() -> list[str]:
@@ -44,7 +59,7 @@ def load(name: str, *, root: Root = None, seed: int = 0) -> Dataset:
         The directory of the raw files, laid out as torch_geometric does; else the one that `CF2_DATA` names, else
         the cache directory. Files that are nowhere are downloaded to the cache directory.
     seed : int
-        The seed of a synthetic set.
+        The seed of a synthetic set, and of the draw of the pairs where links are predicted.
 
     Returns
     -------
@@ -53,8 +68,10 @@ def load(name: str, *, root: Root = None, seed: int = 0) -> Dataset:
     """
     require_number("seed", seed, 0, integer=True)
     family, colon, member = str(name).partition(":")
-    if name in synthetic.BUILDERS:
-        return synthetic.BUILDERS[name](seed)
+    if name in _GENERATED:
+        return _GENERATED[name](seed)
+    if name in _DIVIDED:
+        return _DIVIDED[name](root, seed)
     if name in _STORED:
         return _STORED[name](root)
     if colon and member and family in _FAMILIES:
@@ -74,11 +91,12 @@ def statistics(name: str, *, root: Root = None, seed: int = 0) -> dict[str, Any]
     -------
     dict
         `name`, `task`, `graphs`, `nodes` and (undirected) `edges` as means per graph, `classes`, `features`, `truth`
-        (whether it is known), `labels` (instances per class); for Mutag also `benzene_no2`, the paper's table.
+        (whether it is known), `labels` (instances per class, none of a number); for Mutag also `benzene_no2`, the
+        paper's table.
     """
     dataset = load(name, root=root, seed=seed)
     graphs = len(dataset.graphs)
-    columns = sum(graph.edge_index.shape[1] for graph in dataset.graphs)
+    columns = sum(int(graph.num_edges) for graph in dataset.graphs)
     counts: dict[str, Any] = {
         "name": dataset.name,
         "task": dataset.task,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import tempfile
 import zipfile
@@ -15,6 +16,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import platformdirs
@@ -34,6 +36,7 @@ MOST_BYTES = 2 << 30  # of a raw file, and of what an archive holds
 MOST_ENTRIES = 10**9  # of the dense features of a data set
 DIGEST = "sha256"  # its name in the header of a processed file
 PER_EDGE = ("truth", "bond")  # what a graph may hold for each of its edges
+PER_NODE = ("contribution",)  # and for each of its nodes
 
 
 def cache_directory() -> Path:
@@ -103,6 +106,42 @@ def raw_directory(
             f"or set CF2_DATA (--data-root) to the directory that holds {family}/{name}/raw.",
         ) from error
     return cached
+
+
+def raw_file(root: str | Path | None, family: str, file: str, source: str) -> Path:
+    """Find one raw file that is nowhere to be downloaded in this form.
+
+    Parameters
+    ----------
+    root : str, Path or None
+        Where to look first; see `data_root`.
+    family, file : str
+        The directory below the data root, and the name of the file in it.
+    source : str
+        Where the data comes from and what form the file has, for the error.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    places = [data_root(root) / family / file, cache_directory() / family / file]
+    for place in places:
+        if _there(place):
+            return place
+    raise CF2Error(
+        f"Expected the file {places[0]}, and it is missing",
+        do=f"Put it there, or set CF2_DATA (--data-root) to the directory that holds {family}/{file}: {source}",
+    )
+
+
+def read_json(path: Path, text: bytes | str | None = None, line: int | None = None) -> Any:
+    """What a raw JSON file holds, or one line of one that holds a value per line."""
+    where = "" if line is None else f" on line {line}"
+    try:
+        return json.loads(read_raw(path) if text is None else text)
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, f"JSON{where}", str(error).rstrip(".")) from error
 
 
 def _download(urls: Sequence[str], cached: Path, name: str, files: Sequence[str], digests: Mapping[str, str]) -> None:
@@ -236,7 +275,7 @@ def pack(graphs: Sequence[Data]) -> dict[str, Tensor]:
         "nodes": torch.tensor([graph.num_nodes for graph in graphs]),
         "edges": torch.tensor([graph.edge_index.shape[1] for graph in graphs]),
     }
-    for name in PER_EDGE:
+    for name in PER_EDGE + PER_NODE:
         if name in graphs[0]:
             tensors[name] = torch.cat([graph[name] for graph in graphs])
     return tensors
@@ -250,9 +289,9 @@ def unpack(tensors: Mapping[str, Tensor]) -> list[Data]:
     labels = torch.split(tensors["y"], nodes if len(nodes) == 1 else [1] * len(nodes))
     parts = zip(torch.split(x, nodes), torch.split(tensors["edge_index"], edges, dim=1), labels)
     graphs = [Data(x=a.clone(), edge_index=b.contiguous(), y=c.clone()) for a, b, c in parts]
-    for name in PER_EDGE:
+    for name, sizes in {**dict.fromkeys(PER_EDGE, edges), **dict.fromkeys(PER_NODE, nodes)}.items():
         if name in tensors:
-            for graph, part in zip(graphs, torch.split(tensors[name], edges)):
+            for graph, part in zip(graphs, torch.split(tensors[name], sizes)):
                 graph[name] = part.clone()
     return graphs
 
