@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from cf2.results.pattern import Pattern
     from cf2.results.patterns import Patterns
+    from cf2.results.rules import EditRules
 
 
 class _NoSuchIndex(CF2Error, IndexError):
@@ -226,6 +227,42 @@ class Explanations(Sequence[Explanation]):
         from cf2.runs.patterns import verified_patterns
 
         return verified_patterns(self, model, data, options)
+
+    def rules(
+        self,
+        model: Any,
+        data: Any,
+        *,
+        count: int = 10,
+        theta: float = 0.1,
+        held_out: float = 0.5,
+        seed: int = 0,
+        most: int = 2000,
+        labels: str | Sequence[str] = "auto",
+    ) -> EditRules:
+        """The few edit rules that turn most of a class, from answers to ``question="counterfactual"``.
+
+        A rule is what an answer changes, up to the names of nodes: "remove C–N". It is tried in up to 8 places of
+        other graphs of the class, by running the model.
+
+        Parameters
+        ----------
+        model, data, held_out, seed, most, labels
+            As in `patterns`.
+        count : int
+            The most rules per class.
+        theta : float
+            The cost that GCFExplainer's coverage is counted at: edits per node and edge of both graphs.
+
+        Returns
+        -------
+        EditRules
+        """
+        from cf2.results.counting import Options
+        from cf2.runs.rules import verified_rules
+
+        options = Options(count, held_out, seed, most, labels=labels)
+        return verified_rules(self, model, data, options, theta)
 
     def _repr_html_(self) -> str:
         from cf2.report.html import explanations_html

@@ -137,7 +137,7 @@ class Patterns(Sequence[FoundPattern]):
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, ready for JSON."""
         rows = [{"class_name": self.name(one.prediction), **one.to_dict()} for one in self.items]
-        return {"about": _jsonable(self.about), "patterns": rows}
+        return {"about": jsonable(self.about), "patterns": rows}
 
     def to_pandas(self) -> pandas.DataFrame:
         """A table with one row per pattern; every share with the ends of its interval."""
@@ -174,9 +174,10 @@ def _plain(key: Key) -> Any:
     return list(key) if isinstance(key, tuple) else key
 
 
-def _jsonable(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
+    """Plain values; an estimate becomes its value and the two ends of its interval."""
     if isinstance(value, Mapping):
-        return {str(name): _jsonable(item) for name, item in value.items()}
+        return {str(name): jsonable(item) for name, item in value.items()}
     if isinstance(value, Estimate):
         return list(map(float, value))
-    return [_jsonable(item) for item in value] if isinstance(value, list | tuple) else value
+    return [jsonable(item) for item in value] if isinstance(value, list | tuple) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,15 @@ EDGES = 2_000_000  # edge columns of all graphs that are looked at
 WIDE = 256  # features that are wider give no labels
 LABELS = ("auto", "degree", "class", "none")
 MANY = 5  # neighbours, from which on a node has "many"
+
+
+class Collected(NamedTuple):
+    """Graphs that patterns are looked for in."""
+
+    problems: list[Problem]  # packed, for the model
+    rows: list[GraphRow]  # one per instance, with labels
+    graphs: LabelledGraphs  # the same side by side
+    classes: np.ndarray  # [G], what the model says of each
 
 
 def request_spec(found: Explanations) -> Spec:
@@ -55,10 +64,8 @@ def keys_to_look_at(found: Explanations, targets: Targets, options: Options) -> 
     return explained + others[: options.most]
 
 
-def collected(
-    session: Session, keys: Sequence[Key], found: Explanations, options: Options
-) -> tuple[list[Problem], LabelledGraphs, np.ndarray]:
-    """The keys as packed problems, the same graphs with labels, and what the model says of each."""
+def collected(session: Session, keys: Sequence[Key], found: Explanations, options: Options) -> Collected:
+    """The keys as packed problems, and the same graphs with labels."""
     problems, columns = [], 0
     for start in range(0, len(keys), GROUP):
         for problem in session.problems(keys[start : start + GROUP]):
@@ -69,7 +76,7 @@ def collected(
     rows = _labelled(session, problems, found.context.get("atoms") or (), options.labels)
     graphs = LabelledGraphs.join(rows, problems[0].instances[0].directed)
     said = torch.cat([problem.criterion.said(problem.outputs).cpu() for problem in problems])
-    return problems, graphs, said.numpy()
+    return Collected(problems, rows, graphs, said.numpy())
 
 
 def _labelled(

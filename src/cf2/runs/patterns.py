@@ -40,7 +40,7 @@ def verified_patterns(found: Explanations, model: Any, data: Any, options: Optio
     targets = data if hasattr(data, "instance") else targets_of(data, good[0].task, spec)
     keys = keys_to_look_at(found, targets, options)
     with Session(Request(module_of(model), targets, spec), fitting=True) as session:
-        problems, graphs, classes = collected(session, keys, found, options)
+        problems, _, graphs, classes = collected(session, keys, found, options)
         if len(graphs) < len(keys):
             notes.append(f"The graphs are large: {len(graphs):,} of {len(keys):,} were looked at.")
         return _tested(found, good, notes, problems, graphs, classes, options)
