@@ -1,8 +1,9 @@
 """From answers to the few patterns that they share.
 
-Answers are grouped by isomorphism. A group's pattern is made more general, step by step, as long as the lower end of
-the interval of its precision does not fall: what does not help to tell the class apart is left out. Then the pattern
-that covers most of what is not covered yet is taken, and so on.
+Answers are grouped by isomorphism. A group's pattern is made more general, step by step, as long as its precision does
+not fall: what does not help to tell the class apart is left out. So that a pattern of a single graph does not count as
+certain, its precision is taken as if a few more graphs contained it, of which the class has its share of all graphs.
+Then the pattern that most answers share which are not covered yet is taken, and so on.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from cf2.results.labelled import GraphRow, LabelledGraphs
 from cf2.results.matching import containing
 from cf2.results.pattern import Pattern
 
+FRUITLESS = 2  # rounds of starts without a pattern, after which the search ends
 STARTS = 6  # groups that are generalised for every pattern that is taken
 SMALL = 9  # a pattern of at most so many edges takes the best step, a larger one the first good one
+PRIOR = 4.0  # graphs, of which the class has its share of all, that are counted with every pattern
 LARGEST = 60  # edges of an answer's piece that is looked at
 
 
@@ -32,6 +35,7 @@ class Counted:
     undecided: np.ndarray  # [G] bool
     hits: int  # graphs of the class that contain it
     total: int  # graphs that contain it
+    precise: float  # hits / total, with the prior
     lower: float  # the lower end of the interval of hits / total
 
 
@@ -49,6 +53,7 @@ class Miner:
 
     def __post_init__(self) -> None:
         self.contrast = bool((~self.in_class).any())
+        self.base = float(self.in_class.mean())
         self.groups = Counter(piece for _, pieces in self.answers for piece in set(pieces))
         self._weights = _weights(self.groups, self.graphs, self.in_class)
 
@@ -59,7 +64,8 @@ class Miner:
         needed = max(1.0, least * float(self.in_class.sum()))
         tried: set[Pattern] = set()
         rows = [row for row, _ in self.answers]
-        while len(chosen) < count:
+        fruitless = 0
+        while len(chosen) < count and fruitless < FRUITLESS:
             starts = self._starts(covered, tried)
             if not starts:
                 break
@@ -69,13 +75,16 @@ class Miner:
             for pattern in sorted(found, key=_order):
                 counted = self.counted(pattern)
                 new = float((counted.contained & self.in_class & ~covered).sum())
-                # Among those that cover enough, the one that most answers share, as far as it is precise.
-                worth = float((self.supported(pattern) & ~covered[rows]).sum()) * counted.lower
+                # Among those that cover enough, the one that most answers share, as far as it tells the class apart.
+                tells = counted.lower - self.base if self.contrast else counted.lower
+                worth = float((self.supported(pattern) & ~covered[rows]).sum()) * tells
                 if new >= needed and worth > gain + 1e-12:
                     best, gain = pattern, worth
+            fruitless += 1
             if best is not None:
                 chosen.append(best)
                 covered |= self.counted(best).contained
+                fruitless = 0
         return chosen
 
     def _starts(self, covered: np.ndarray, tried: set[Pattern]) -> list[Pattern]:
@@ -112,16 +121,16 @@ class Miner:
     def _first_step(self, pattern: Pattern, now: Counted) -> Pattern | None:
         for general in self._steps(pattern):
             counted = self.counted(general, now)
-            if counted.lower >= now.lower - 1e-12 and _pays(pattern, general, now, counted):
+            if counted.precise >= now.precise - 1e-12 and _pays(pattern, general, now, counted):
                 return general
         return None
 
     def _best_step(self, pattern: Pattern, now: Counted) -> Pattern | None:
-        best, reached = None, (now.lower - 1e-12, -1)
+        best, reached = None, (now.precise - 1e-12, -1)
         for general in self._steps(pattern):
             counted = self.counted(general, now)
-            if (counted.lower, counted.hits) > reached and _pays(pattern, general, now, counted):
-                best, reached = general, (counted.lower + 1e-12, counted.hits)
+            if (counted.precise, counted.hits) > reached and _pays(pattern, general, now, counted):
+                best, reached = general, (counted.precise + 1e-12, counted.hits)
         return best
 
     def counted(self, pattern: Pattern, special: Counted | None = None) -> Counted:
@@ -131,7 +140,14 @@ class Miner:
             found = containing(pattern, self.graphs, rows)
             contained = found.contained if special is None else found.contained | special.contained
             hits, total = int((contained & self.in_class).sum()), int(contained.sum())
-            self._known[pattern] = Counted(contained, found.undecided, hits, total, lower(hits, total))
+            self._known[pattern] = Counted(
+                contained,
+                found.undecided,
+                hits,
+                total,
+                (hits + PRIOR * self.base) / (total + PRIOR),
+                lower(hits, total),
+            )
         return self._known[pattern]
 
     def support(self, pattern: Pattern) -> int:
