@@ -25,6 +25,7 @@ from torch_geometric.nn import GraphConv, global_add_pool
 import cf2
 from cf2.core import units
 from cf2.methods import registry
+from cf2.paper import sources
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -51,6 +52,7 @@ def run(page: Path, numbers: slice, space: dict[str, Any]) -> None:
 WITH_TESTS_OF_THEIR_OWN = {
     "tutorial.md",
     "mathematics.md",
+    "patterns.md",
     "add-a-method.md",
     "add-a-unit-kind.md",
     "add-a-criterion.md",
@@ -165,6 +167,35 @@ def test_the_tutorial_runs_and_says_what_it_says(quiet_figures: None, capsys: py
     assert len(single) >= 3
     assert space["page"].is_file()
     assert len(space["again"]) == len(found)
+
+
+def test_patterns_of_an_embedded_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, Any] = {"__name__": "patterns"}
+    run(DOCS / "patterns.md", slice(0, 1), space)
+    assert space["patterns"][0].precision.value > 0.9
+    assert space["patterns"][0].necessity.value > 0.9
+    assert "What the model looks for" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert (tmp_path / "patterns.json").is_file()
+
+
+@pytest.mark.data
+def test_patterns_of_mutagens_are_those_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    space: dict[str, Any] = {"__name__": "patterns", "cf2": cf2, "from_dataset": sources.from_dataset}
+    run(DOCS / "patterns.md", slice(1, None), space)
+    told = rows("patterns.md", "pattern")
+    assert len(told) == len(space["mutagens"])
+    for one, row in zip(space["mutagens"], told):
+        assert row[0].startswith(f"`{one.pattern.text}`")
+        assert row[1] == f"{one.support} of {one.answers}"
+        names = ("coverage", "precision", "necessity", "chance", "sufficiency", "sufficiency_one")
+        for name, cell in zip(names, row[2:], strict=True):
+            assert [int(n) for n in re.findall(r"\d+", cell)] == pytest.approx(
+                [100 * part for part in getattr(one, name)], abs=1.0
+            )
+    assert space["rules"].about["together"][0].value > 0.9
+    assert space["best"].contained == 0
+    assert "Prototype of class 0" in capsys.readouterr().out
 
 
 def test_a_common_factor_on_all_weights_cancels_without_self_loops(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,8 +37,14 @@ ORDER = [
     "pyg",
     "cli",
 ]
-# What an explanation shows of itself is drawn further down; these imports wait inside of functions.
-DOWNWARDS = {("results/explanation.py", "report"), ("results/explanations.py", "report")}
+# What an explanation shows of itself is drawn further down, and its patterns are tested by running the model there;
+# these imports wait inside of functions.
+DOWNWARDS = {
+    ("results/explanation.py", "report"),
+    ("results/explanations.py", "report"),
+    ("results/explanations.py", "runs"),
+    ("results/patterns.py", "report"),
+}
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

@@ -34,18 +34,24 @@ if TYPE_CHECKING:
     from cf2.results.explanation import Explanation
     from cf2.results.explanations import Explanations
     from cf2.results.files import load
+    from cf2.results.pattern import Pattern
+    from cf2.results.patterns import Patterns
+    from cf2.runs.prototype import prototype
 
 __version__ = "0.2.0"
 __all__ = [
     "CF2Error",
     "Explanation",
     "Explanations",
+    "Pattern",
+    "Patterns",
     "datasets",
     "explain",
     "fit",
     "load",
     "load_trained",
     "metrics",
+    "prototype",
     "register",
 ]
 
@@ -53,10 +59,13 @@ _HOMES = {
     "CF2Error": "errors",
     "Explanation": "results.explanation",
     "Explanations": "results.explanations",
+    "Pattern": "results.pattern",
+    "Patterns": "results.patterns",
     "explain": "api",
     "fit": "api",
     "load": "results.files",
     "load_trained": "methods.trained",
+    "prototype": "runs.prototype",
     "register": "methods.registry",
 }
 _MODULES = {

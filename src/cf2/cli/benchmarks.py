@@ -1,4 +1,4 @@
-"""Finding the benchmarks, which come with the source of cf2 and not with a wheel."""
+"""`cf2 bench`, and finding the benchmarks, which come with the source of cf2 and not with a wheel."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from cf2.cli import options as o
+from cf2.cli.endings import if_stopped
+from cf2.cli.terminal import named_bar, out, print_json, table
 from cf2.errors import require
 
 HOME = Path(__file__).parents[3] / "benchmarks"
@@ -23,3 +26,19 @@ def find() -> ModuleType:
     if str(HOME) not in sys.path:
         sys.path.insert(0, str(HOME))
     return importlib.import_module("bench")
+
+
+def bench(full: o.Full = False, data_root: o.Root = None, as_json: o.Json = False) -> None:
+    """Measure speed as ratios within one run, one thread each. The benchmarks come with the source, not with a wheel.
+
+    Example: cf2 bench --json
+    """
+    if_stopped("Nothing is kept: measure again from the start.")
+    measure = find().run
+    with named_bar("measuring") as step:
+        found = measure(full=full, root=data_root, progress=step)
+    if as_json:
+        print_json(found)
+        return
+    rows = [[name, "–" if value is None else f"{value:,.3g}"] for name, value in found.items()]
+    out.print(table("Measured in this run", ("what", "figure"), rows))

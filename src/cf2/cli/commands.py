@@ -10,8 +10,10 @@ import typer
 
 from cf2 import __version__
 from cf2.cli import options as o
+from cf2.cli.benchmarks import bench
 from cf2.cli.check import check
 from cf2.cli.endings import Commands, Debug, go_on, if_stopped, kept_in, show_tracebacks
+from cf2.cli.patterns import patterns
 from cf2.cli.terminal import COMPARED, bar, cell, compared, named_bar, out, percent, print_json, refusal, table, tell
 
 app = Commands(
@@ -246,14 +248,20 @@ def evaluate(run: o.RunPath, method: o.EvaluateMethod = None, as_json: o.Json = 
 
 
 @app.command()
-def report(run: o.RunPath, path: o.ReportPath = REPORT, pictures: o.Pictures = 60) -> None:
+def report(
+    run: o.RunPath,
+    path: o.ReportPath = REPORT,
+    pictures: o.Pictures = 60,
+    patterns: o.Patterns = False,
+    trust: o.Trust = False,
+) -> None:
     """Write one self-contained HTML page about a run.
 
     Example: cf2 report runs/first -o report.html
     """
     from cf2.cli import runs
 
-    written, said = runs.report(run, path, pictures)
+    written, said = runs.report(run, path, pictures, patterns, trust)
     out.print(f"The report is at {written.resolve()}", soft_wrap=True, highlight=False)
     if said:
         tell(said)
@@ -280,6 +288,7 @@ def serve(
 
 
 app.command()(check)
+app.command()(patterns)
 
 
 @app.command()
@@ -330,20 +339,4 @@ def reproduce(
     out.print(f"Everything is in {path}", soft_wrap=True, highlight=False)
 
 
-@app.command()
-def bench(full: o.Full = False, data_root: o.Root = None, as_json: o.Json = False) -> None:
-    """Measure speed as ratios within one run, one thread each. The benchmarks come with the source, not with a wheel.
-
-    Example: cf2 bench --json
-    """
-    from cf2.cli import benchmarks
-
-    if_stopped("Nothing is kept: measure again from the start.")
-    measure = benchmarks.find().run
-    with named_bar("measuring") as step:
-        found = measure(full=full, root=data_root, progress=step)
-    if as_json:
-        print_json(found)
-        return
-    rows = [[name, "–" if value is None else f"{value:,.3g}"] for name, value in found.items()]
-    out.print(table("Measured in this run", ("what", "figure"), rows))
+app.command()(bench)

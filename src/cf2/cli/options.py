@@ -70,6 +70,7 @@ Seeds = Annotated[int | None, typer.Option(min=1, max=1000, help="Explain under 
 EvaluateMethod = Annotated[str | None, typer.Option(help="One method of the run; all if not given.")]
 ReportPath = Annotated[Path, typer.Option("--out", "-o", callback=_plain_file, help="The HTML file to write.")]
 Pictures = Annotated[int, typer.Option(min=0, help="How many instances to draw.")]
+Patterns = Annotated[bool, typer.Option("--patterns", help="Show the patterns of each class, too; runs the model.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Run the function of the run's model and data. Read it first.")]
 SameData = Annotated[str | None, typer.Option("--data", help="As --trust, by naming the MODULE:FUNCTION of the run.")]

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from cf2.cli.patterns import find
 from cf2.core.whole_files import check_place
 from cf2.errors import CF2Error
 from cf2.methods import registry
@@ -106,12 +107,14 @@ def unfinished(rows: Sequence[Mapping[str, Any]]) -> str:
     return partial_sentence([Finished(row["method"], row["finished"], row["asked"]) for row in rows])
 
 
-def report(path: Path, out: Path, pictures: int) -> tuple[Path, str]:
+def report(path: Path, out: Path, pictures: int, patterns: bool = False, trust: bool = False) -> tuple[Path, str]:
     """Write the page about a run; where it is, and what to say of a run that is not finished."""
     check_place(out)
     run = open_run(path)
     found = [run.explanations(name) for name in run.methods()]
-    return write_report(found, out, pictures=pictures), unfinished([given.context for given in found])
+    shared = find(path, trust=trust) if patterns else None
+    written = write_report(found, out, pictures=pictures, patterns=shared)
+    return written, unfinished([given.context for given in found])
 
 
 def _known(run: Run, method: str) -> str:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from cf2.core.whole_files import check_place, write_bytes
 from cf2.errors import require, require_number
 from cf2.report import charts, svg
+from cf2.report.patterns import pattern_sections
 from cf2.report.scene import OKABE_ITO, is_molecule, scene
 from cf2.report.sentences import (
     STATUS,
@@ -29,6 +30,7 @@ from cf2.report.sentences import (
 from cf2.results import metrics
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
+from cf2.results.patterns import Patterns
 from cf2.spec import Key
 
 PICTURES = 60  # instances that are drawn
@@ -37,7 +39,13 @@ LISTED = 40  # units of each kind that are written out
 
 
 def write_report(
-    found: Sequence[Explanations], path: str | Path, *, pictures: int = PICTURES, rows: int = ROWS, title: str = ""
+    found: Sequence[Explanations],
+    path: str | Path,
+    *,
+    pictures: int = PICTURES,
+    rows: int = ROWS,
+    title: str = "",
+    patterns: Patterns | None = None,
 ) -> Path:
     """Write one HTML file about explanations, one `Explanations` per method or several methods in one.
 
@@ -50,7 +58,11 @@ def write_report(
     path = Path(path)
     check_place(path)
     partial = [given.context["partial"] for given in found if "partial" in given.context]
-    page = _environment().get_template("report.html").render(**_page(groups, pictures, rows, title), partial=partial)
+    parts = _page(groups, pictures, rows, title) | {"partial": partial, "patterns": [], "about": {}}
+    if patterns is not None:
+        drawn = frozenset(list(dict.fromkeys(e.key for _, given in groups for e in given))[:pictures])
+        parts |= {"patterns": pattern_sections(patterns, drawn), "about": patterns.about}
+    page = environment().get_template("report.html").render(**parts)
     write_bytes(path, page.encode())
     return path
 
@@ -59,7 +71,7 @@ def explanation_html(e: Explanation, context: Mapping[str, Any] | None = None) -
     """One explanation as an HTML fragment for a notebook."""
     context = context or {}
     card = _card([(e.method or "explanation", e)], context)
-    return str(_environment().get_template("explanation.html").render(card=card, style=_style()))
+    return str(environment().get_template("explanation.html").render(card=card, style=_style()))
 
 
 def explanations_html(found: Explanations, shown: int = 8) -> str:
@@ -68,7 +80,7 @@ def explanations_html(found: Explanations, shown: int = 8) -> str:
         return "<p>No explanations.</p>"
     rows = [_row(e, e.method, class_names(found.context)) for e in found.items[:shown]]
     parts = {"rows": rows, "methods": _summaries(_groups([found])), "more": max(0, len(found) - shown)}
-    page = _environment().get_template("explanations.html")
+    page = environment().get_template("explanations.html")
     return str(page.render(**parts, style=_style(), status=STATUS))
 
 
@@ -200,7 +212,8 @@ def _listed(e: Explanation) -> list[tuple[str, list[str], int]]:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Any:
+def environment() -> Any:
+    """Where the templates are; what comes from outside is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(

@@ -16,6 +16,10 @@ from cf2.spec import Key
 if TYPE_CHECKING:
     import pandas
 
+    from cf2.results.pattern import Pattern
+    from cf2.results.patterns import Patterns
+    from cf2.results.rules import EditRules
+
 
 class _NoSuchIndex(CF2Error, IndexError):
     """Also an IndexError, as loops and other code expect it of a sequence."""
@@ -132,7 +136,15 @@ class Explanations(Sequence[Explanation]):
             context=self.context, words=words, probabilities=probabilities, size=size
         )
 
-    def report(self, path: str | Path, *, pictures: int = 60, rows: int = 20_000, title: str = "") -> Path:
+    def report(
+        self,
+        path: str | Path,
+        *,
+        pictures: int = 60,
+        rows: int = 20_000,
+        title: str = "",
+        patterns: Patterns | None = None,
+    ) -> Path:
         """Write one self-contained HTML page about all of them.
 
         Parameters
@@ -143,6 +155,8 @@ class Explanations(Sequence[Explanation]):
             How many instances are drawn, and how many lines the table has; the page says what is left out.
         title : str
             The heading; without one it says what was explained.
+        patterns : Patterns, optional
+            What `patterns` gave, to be shown by class.
 
         Returns
         -------
@@ -150,9 +164,105 @@ class Explanations(Sequence[Explanation]):
             The file that was written.
         """
         from cf2.report.html import write_report
+        from cf2.results.patterns import Patterns
 
         require(isinstance(title, str), "Expected `title` to be text", got=repr(title)[:80])
-        return write_report([self], _path(path), pictures=pictures, rows=rows, title=title)
+        good = patterns is None or isinstance(patterns, Patterns)
+        require(good, "Expected `patterns` to be what `found.patterns()` gives", got=repr(patterns)[:80])
+        return write_report([self], _path(path), pictures=pictures, rows=rows, title=title, patterns=patterns)
+
+    def patterns(
+        self,
+        model: Any = None,
+        data: Any = None,
+        *,
+        count: int = 5,
+        held_out: float = 0.5,
+        seed: int = 0,
+        most: int = 2000,
+        least: float = 0.02,
+        labels: str | Sequence[str] = "auto",
+        given: Sequence[Pattern] = (),
+    ) -> Patterns:
+        """The patterns that the answers of each class share, tested on instances that they were not found on.
+
+        Parameters
+        ----------
+        model : torch.nn.Module, optional
+            The model that was explained. With it, every pattern is tested by running the model on graphs from which it
+            is removed, and on nothing but it. Without it, patterns are only counted in the explained graphs.
+        data : Data, or a list, data set, Batch or DataLoader of Data, optional
+            What was explained, beside the model.
+        count : int
+            The most patterns per class.
+        held_out : float
+            The share of all keys, explained or not, that is kept for the test.
+        seed : int
+            Decides which keys these are; a key is on the same side whatever else there is.
+        most : int
+            How many nodes or graphs beside the explained ones are looked at.
+        least : float
+            The share of the predictions of a class that each further pattern must cover newly.
+        labels : {"auto", "degree", "class", "none"} or sequence of str
+            What tells nodes apart, where there is a model: auto their features (one-hot, few distinct ones, or
+            binned), and where these are all the same the number of their neighbours; degree that number; class what
+            the model says of them (of nodes); none nothing; names stand for the columns of one-hot features.
+        given : sequence of Pattern
+            Patterns of your own that are tested beside those that are found, for every class with answers.
+
+        Returns
+        -------
+        Patterns
+        """
+        from cf2.results.counting import Options, count_patterns
+
+        options = Options(count, held_out, seed, most, least, labels, tuple(given))
+        require(
+            (model is None) == (data is None),
+            "Expected a model with its data, or neither",
+            got="a model alone" if data is None else "data alone",
+        )
+        if model is None:
+            return count_patterns(self, options)
+        from cf2.runs.patterns import verified_patterns
+
+        return verified_patterns(self, model, data, options)
+
+    def rules(
+        self,
+        model: Any,
+        data: Any,
+        *,
+        count: int = 10,
+        theta: float = 0.1,
+        held_out: float = 0.5,
+        seed: int = 0,
+        most: int = 2000,
+        labels: str | Sequence[str] = "auto",
+    ) -> EditRules:
+        """The few edit rules that turn most of a class, from answers to ``question="counterfactual"``.
+
+        A rule is what an answer changes, up to the names of nodes: "remove C–N". It is tried in up to 8 places of
+        other graphs of the class, by running the model.
+
+        Parameters
+        ----------
+        model, data, held_out, seed, most, labels
+            As in `patterns`.
+        count : int
+            The most rules per class.
+        theta : float
+            The cost that GCFExplainer's coverage is counted at: edits per node and edge of both graphs.
+
+        Returns
+        -------
+        EditRules
+        """
+        from cf2.results.counting import Options
+        from cf2.runs.rules import verified_rules
+
+        options = Options(count, held_out, seed, most, labels=labels)
+        return verified_rules(self, model, data, options, theta)
 
     def _repr_html_(self) -> str:
         from cf2.report.html import explanations_html

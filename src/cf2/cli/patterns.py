@@ -1,0 +1,96 @@
+"""`cf2 patterns`: what the answers of each class of a run share, tested on instances that were not used to find it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cf2.cli import options as o
+from cf2.cli.terminal import out, percent, print_json, table, tell
+
+if TYPE_CHECKING:
+    from cf2.results.patterns import FoundPattern, Patterns
+
+Count = Annotated[int, typer.Option(min=1, max=1000, help="The most patterns per class.")]
+HeldOut = Annotated[float, typer.Option(min=0, max=0.95, help="The share of all keys that is kept for the test.")]
+SplitSeed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides which keys are kept for the test.")]
+Most = Annotated[int, typer.Option(min=1, help="How many keys beside the explained ones are looked at.")]
+Labels = Annotated[str, typer.Option(help="What tells nodes apart: auto, degree, class or none.")]
+Counted = Annotated[bool, typer.Option("--counted", help="Only count in the explained graphs; no model is run.")]
+UNTRUSTED = "The patterns are only counted: to test them runs the function of the run. Add --trust to do so."
+COLUMNS = ("pattern", "answers", "cover", "precise", "needed", "chance", "enough", "one")
+
+
+def patterns(
+    run: o.RunPath,
+    method: o.EvaluateMethod = None,
+    count: Count = 5,
+    held_out: HeldOut = 0.5,
+    seed: SplitSeed = 0,
+    most: Most = 2000,
+    labels: Labels = "auto",
+    counted: Counted = False,
+    checkpoint: o.Checkpoint = None,
+    data_root: o.Root = None,
+    trust: o.Trust = False,
+    data: o.SameData = None,
+    as_json: o.Json = False,
+) -> None:
+    """Find the patterns that the answers of each class share, and test them by running the model on other instances.
+
+    Example: cf2 patterns runs/first --count 3
+    """
+    settings = {"count": count, "held_out": held_out, "seed": seed, "most": most, "labels": labels}
+    found = find(run, method, settings, counted, checkpoint, data_root, trust, data)
+    if as_json:
+        print_json({"run": str(run), **found.to_dict()})
+        return
+    tested = found.about["tested"]
+    out.print(f"Found in {found.about['found_on']} answers, tested on other predictions, percent:", highlight=False)
+    for prediction in found.classes():
+        rows = [[one.pattern.text, f"{one.support} of {one.answers}", *_shares(one)] for one in found.of(prediction)]
+        out.print(table(f"{found.name(prediction)}, tested on {tested.get(prediction, 0)}", COLUMNS, rows))
+    for note in found.about["notes"]:
+        tell(note)
+
+
+def _shares(one: FoundPattern) -> list[str]:
+    names = ("coverage", "precision", "necessity", "chance", "sufficiency", "sufficiency_one")
+    return [percent(None if (e := getattr(one, name)) is None else e.value) for name in names]
+
+
+def find(
+    path: Path,
+    method: str | None = None,
+    settings: dict[str, Any] | None = None,
+    counted: bool = False,
+    checkpoint: Path | None = None,
+    root: Path | None = None,
+    trust: bool = False,
+    data: str | None = None,
+) -> Patterns:
+    """The patterns of a run by one method, the first if none is named; tested if its model may be run."""
+    from cf2.errors import CF2Error
+    from cf2.paper.sources import restore, trusted
+    from cf2.runs.check import problems_of_source
+    from cf2.runs.directory import open_run
+
+    opened = open_run(path)
+    described = dict(opened.manifest["source"])
+    agreed = trusted(described, trust=trust, data=data)
+    found = opened.explanations(opened.methods()[0] if method is None else method)
+    settings = settings or {}
+    if counted or (described.get("kind") == "function" and not agreed):
+        if not counted:
+            tell(UNTRUSTED)
+        return found.patterns(**settings)
+    if checkpoint is not None:
+        described["checkpoint"] = str(checkpoint)
+    source = restore(described, root=root, trust=agreed)
+    if other := problems_of_source(opened, source):
+        raise CF2Error("Expected the model and data of the run", got="others", do=" ".join(other))
+    return found.patterns(
+        source.model, source.targets(opened.job(method, found[0].seed) if method else opened.job()), **settings
+    )
