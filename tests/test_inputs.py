@@ -18,7 +18,7 @@ from torch_geometric.nn import GCN, Linear
 from torch_geometric.transforms import ToSparseTensor
 
 import cf2
-from cf2.core.targets import check_ids
+from cf2.core.keys import check_ids
 from cf2.errors import CF2Error
 from cf2.results.explanation import same_results
 from toys import GraphNet, NodeNet, WeightedNet, random_graph

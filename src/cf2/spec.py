@@ -21,9 +21,18 @@ from cf2.errors import CF2Error, require, require_number, unknown_name
 LARGEST = 2**63 - 1  # what a seed, a class or a number of units may be: torch has no larger whole numbers
 Key = int | tuple[int, ...]  # what is explained: a node's id, a graph's position, or several ids
 
-Level = Literal["auto", "node", "graph"]
+Level = Literal["auto", "node", "graph", "pair"]
 Question = Literal["why", "factual", "counterfactual"]
-Output = Literal["auto", "logits", "log_probabilities", "probabilities"]
+Output = Literal[
+    "auto",
+    "logits",
+    "log_probabilities",
+    "probabilities",
+    "multilabel",
+    "multilabel_logits",
+    "multilabel_probabilities",
+    "regression",
+]
 Masking = Literal["auto", "messages"]
 Reduce = Literal["gradient"]
 
@@ -49,16 +58,29 @@ class Spec:
         "counterfactual: one without which the model gives another answer.",
     )
     target: int | tuple[tuple[Key, int], ...] | None = _option(
-        None, "The class to explain instead of the predicted one, the same for all or one per key."
+        None,
+        "The class to explain instead of the predicted one, the same for all or one per key; the label of a "
+        "multi-label model; the column of a regression with several.",
     )
     search: bool = _option(
         False, "Search for a set that passes the tests, from the scores of a method that only ranks."
     )
     seed: int | None = _option(None, "Draw a random start from this seed; None starts from a fixed sequence.")
     output: Output = _option(
-        "auto", "What the model returns: logits, log_probabilities or probabilities; auto looks at the values."
+        "auto",
+        "What the model returns: logits, log_probabilities or probabilities of classes (auto looks at the values), "
+        "multilabel (target= is the label) or regression.",
     )
-    level: Level = _option("auto", "Whether one graph is explained by its nodes (node) or as a whole (graph).")
+    tolerance: float | None = _option(
+        None,
+        "Of a regression: the same answer is one within ± this; None: a tenth of the range of up to 64 predictions.",
+    )
+    level: Level = _option(
+        "auto", "Whether one graph is explained by its nodes (node), as a whole (graph) or by pairs."
+    )
+    leave_out_pair: bool = _option(
+        True, "Whether the edge between a pair that is explained is left out of the graph; if not, it is a unit."
+    )
     directed: bool | None = _option(
         None, "Whether an edge and its reverse are two units; None looks whether every edge has a reverse."
     )
@@ -86,7 +108,8 @@ class Spec:
             if not (isinstance(value, str) and value in choices) and not (value is None and name == "reduce"):
                 raise unknown_name(f"`{name}`", value, choices)
         require(isinstance(self.method, str), "Expected `method` to be a name", got=repr(self.method))
-        for name, allowed in (("search", (True, False)), ("directed", (True, False, None))):
+        flags = (("search", (True, False)), ("directed", (True, False, None)), ("leave_out_pair", (True, False)))
+        for name, allowed in flags:
             self._become(name, _number(getattr(self, name)))
             require(
                 any(getattr(self, name) is value for value in allowed),
@@ -98,6 +121,10 @@ class Spec:
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), low, integer=True)
                 require(getattr(self, name) <= LARGEST, f"Expected `{name}` to be below 2⁶³", got=getattr(self, name))
+        self._become("tolerance", _number(self.tolerance))
+        if self.tolerance is not None:
+            require_number("tolerance", self.tolerance, 0, 1e300)
+            require(self.tolerance > 0, "Expected `tolerance` to be above 0", got=self.tolerance)
         if self.device is not None:
             named = isinstance(self.device, str) or type(self.device).__name__ == "device"  # no torch to name options
             require(named, "Expected `device` to be the name of a torch device", got=repr(self.device))

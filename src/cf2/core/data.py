@@ -49,8 +49,8 @@ def graphs_of(data: Any, level: str = "auto", *, positions: bool = False) -> Dat
     if isinstance(data, list | tuple):
         for position, graph in enumerate(data):
             check_graph(graph, position)
-    if level == "node":
-        require(len(data) == 1, 'Expected one graph for level="node"', got=f"{len(data)} graphs")
+    if level in ("node", "pair"):
+        require(len(data) == 1, f'Expected one graph for level="{level}"', got=f"{len(data)} graphs")
         return check_graph(data[0], 0)
     return data
 
@@ -81,7 +81,7 @@ def check_graph(graph: Any, position: Any) -> Data:
 
 def _batched(data: Any, level: str, positions: bool) -> Data | Sequence[Data]:
     require(not isinstance(data, HeteroData), EXPECTED, got="a batch of HeteroData", do=FLATTEN)
-    if level == "node":
+    if level in ("node", "pair"):
         return data
     require(
         level == "graph" or not positions,

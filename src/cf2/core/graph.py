@@ -53,9 +53,16 @@ class Graph:
             self._index[direction] = _compress(self.edge_index.numpy(), self.num_nodes, direction)
         return self._index[direction]
 
-    def cut(self, nodes: tuple[int, ...], hops: int, direction: Direction, key: Key) -> Instance:
-        """The subgraph of nodes up to `hops` from any of `nodes`, with the edges that end less far away."""
+    def cut(
+        self, nodes: tuple[int, ...], hops: int, direction: Direction, key: Key, without: np.ndarray | None = None
+    ) -> Instance:
+        """The subgraph of nodes up to `hops` from any of `nodes`, with the edges that end less far away.
+
+        Edges `without`, ids of some between the `nodes` themselves, are left out: they bring nothing nearer.
+        """
         inside, edge_ids = _reach(self.index(direction), nodes, hops)
+        if without is not None and len(without):
+            edge_ids = np.setdiff1d(edge_ids, without)
         local = np.searchsorted(inside, self.edge_index.numpy()[:, edge_ids])
         ids, columns = torch.from_numpy(inside), torch.from_numpy(edge_ids)
         return Instance(
@@ -68,10 +75,21 @@ class Graph:
             extras=_take_extras(self.extras, ids, columns),
         )
 
-    def whole(self, key: Key) -> Instance:
-        """The graph itself as one instance, for a graph-level prediction."""
+    def between(self, u: int, v: int) -> np.ndarray:
+        """The ids of the edges from u to v, and back where edges are undirected."""
+        pointer, neighbour, edge_id = self.index("in")
+        ways = [(u, v)] if self.directed else [(u, v), (v, u)]
+        spans = [(slice(pointer[head], pointer[head + 1]), tail) for tail, head in ways]
+        return np.concatenate([edge_id[span][neighbour[span] == tail] for span, tail in spans])
+
+    def whole(self, key: Key, without: np.ndarray | None = None) -> Instance:
+        """The graph itself as one instance, for a graph-level prediction; perhaps without some edges."""
         every = torch.arange(self.num_nodes)
-        return Instance(key, self.x, self.edge_index, (), every, self.directed, self.extras)
+        if without is None or not len(without):
+            return Instance(key, self.x, self.edge_index, (), every, self.directed, self.extras)
+        stay = torch.from_numpy(np.setdiff1d(np.arange(self.edge_index.size(1)), without))
+        extras = _take_extras(self.extras, every, stay)
+        return Instance(key, self.x, self.edge_index[:, stay], (), every, self.directed, extras)
 
 
 def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from cf2.core import outputs
-from cf2.core.adapter import Inputs, adapter_for, run
+from cf2.core.adapter import Adapter, Inputs, adapter_for, run, target_arguments
 from cf2.core.hooks import borrowed, masked_messages, message_layers, read_sparse, restored_buffers, single_thread
 from cf2.core.modules import module_of
 from cf2.core.packing import WIDE, Pack, SparseFeatures, sparse_features
@@ -48,9 +48,10 @@ class Predictor:
         device: torch.device | str | None = None,
         masking: Masking = "auto",
         findings: Findings | None = None,
+        adapter: Adapter | None = None,
     ) -> None:
         model = module_of(model)
-        self.adapter = adapter_for(model, level)
+        self.adapter = adapter_for(model, level) if adapter is None else adapter
         self.model, self.level, self.output, self.findings = model, level, output, findings
         self.layers = message_layers(model)
         here = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -134,9 +135,9 @@ class Predictor:
             quick = self._call(replace(pack, sparse=sparse), sparse.value, pack.edge_index, None, None)
         return torch.allclose(quick, rows, atol=1e-4)
 
-    def rows_of_nodes(self, whole: Pack, nodes: Tensor) -> Tensor:
-        """What the model returns for many nodes of one graph in one pass."""
-        return self.rows(replace(whole, targets=nodes[:, None], keys=nodes[:, None]))
+    def rows_of_many(self, whole: Pack, targets: Tensor) -> Tensor:
+        """What the model returns for many targets [n, nodes to read] of one graph in one pass."""
+        return self.rows(replace(whole, targets=targets, keys=targets))
 
     def propagations(self, pack: Pack) -> int:
         """How often messages are passed in one run of the model; a layer may do so several times."""
@@ -243,8 +244,7 @@ class Predictor:
             known = arguments.get("edge_weight")
             kind = x.dtype if x.is_floating_point() else soft.dtype
             arguments["edge_weight"] = soft.to(kind) if known is None else known * soft.to(known.dtype)
-        if not pack.targets.size(1):
-            arguments |= {"batch": pack.batch, "batch_size": pack.num_instances}
+        arguments |= target_arguments(self.level, pack.targets, pack.batch)
         hooks: AbstractContextManager[None] = nullcontext()
         if x.dim() == 1:
             values, sparse, x = x, pack.sparse, pack.x
@@ -253,7 +253,7 @@ class Predictor:
         given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
         watched = Unchanged({"x": x, "edge_index": edge_index} | given)
         with hooks:
-            rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level, pack.num_instances)
+            rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level)
         watched.check()
         if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":
             bad = int((~torch.isfinite(rows)).any(1).nonzero()[0])

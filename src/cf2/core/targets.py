@@ -1,14 +1,13 @@
 """Which output is explained: the keys that exist, and the instance that each of them stands for.
 
-A kind of target is one class with the five members of `Targets`. The receptive field asks it for cuts, the session
+A kind of target is one class with the members of `Targets`. The receptive field asks it for cuts, the session
 for keys and labels, and nothing else in the package asks what kind it is.
 """
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeGuard
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -17,15 +16,24 @@ from torch_geometric.data import Data
 
 from cf2.core.data import check_graph
 from cf2.core.graph import Direction, Graph, Instance
-from cf2.errors import CF2Error, require
-from cf2.spec import Key
+from cf2.core.keys import check_ids, check_pairs
+from cf2.errors import CF2Error
+from cf2.spec import Key, Spec
+
+
+class Whole(NamedTuple):
+    """A whole graph, and which targets are read from it."""
+
+    instance: Instance
+    targets: Tensor  # [n, nodes to read]
+    places: list[int]  # [n], where the keys stand among those that were asked for
 
 
 class Targets(Protocol):
     """Outputs of a model that can be explained, by key.
 
-    `level` is what the model gives one row for: a node or a graph. `graph` is the one graph that all keys lie in,
-    None where each has its own.
+    `level` is what the model gives one row for: a node, a graph or a pair. `graph` is the one graph that all keys lie
+    in, None where each has its own.
     """
 
     @property
@@ -42,6 +50,12 @@ class Targets(Protocol):
 
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
         """The key's graph; where all keys share one, the part of it that is `hops` around the key."""
+
+    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
+        """The whole graphs on which the keys (None: all that there are) would be predicted; none without `graph`."""
+
+    def probes(self, direction: Direction, count: int) -> list[Key]:
+        """A few keys with edges, spread over the graph."""
 
     def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
         """The true classes of the keys, where the data has them as whole numbers."""
@@ -70,6 +84,13 @@ class NodeTargets:
         assert isinstance(key, int)
         return self.graph.cut((key,), hops, direction, key)
 
+    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
+        nodes = torch.arange(len(self)) if keys is None else torch.tensor(keys)
+        yield Whole(self.graph.whole(0), nodes[:, None], list(range(len(nodes))))
+
+    def probes(self, direction: Direction, count: int) -> list[Key]:
+        return list(_spread(self.graph, direction, count))
+
     def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
         return None if self.y is None else {key: int(self.y[key]) for key in keys}
 
@@ -96,6 +117,12 @@ class GraphTargets:
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
         return Graph(self._graph(key), directed=self.directed, position=key).whole(key)  # type: ignore[arg-type]
 
+    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
+        return iter(())
+
+    def probes(self, direction: Direction, count: int) -> list[Key]:
+        return []
+
     def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
         values = {key: getattr(self._graph(key), "y", None) for key in keys}
         if not all(_are_classes(y) and y.numel() == 1 for y in values.values()):
@@ -117,106 +144,90 @@ class GraphTargets:
         return check_graph(graph, key)
 
 
+class PairTargets:
+    """Pairs of nodes of one graph, edges of it or not.
+
+    With `leave_out`, the edge between a pair (undirected: both directions) is not in the graph that the model sees.
+    """
+
+    level = "pair"
+
+    def __init__(self, graph: Graph, *, leave_out: bool = True, data: Any = None) -> None:
+        self.graph, self.leave_out = graph, leave_out
+        self._known = _known_pairs(data)
+
+    def __len__(self) -> int:
+        return self.graph.num_nodes**2
+
+    def check(self, keys: Any) -> list[Key]:
+        return check_pairs(keys, (self.graph.num_nodes, self.graph.num_nodes))
+
+    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
+        u, v = self._ends(key)
+        return self.graph.cut((u, v), hops, direction, key, self._own(u, v))
+
+    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
+        """One graph for all pairs whose edge is in it or is none, and one for each pair whose edge is left out."""
+        ends = [self._ends(key) for key in keys or ()]
+        own = [self._own(u, v) for u, v in ends]
+        alike = [place for place, columns in enumerate(own) if not len(columns)]
+        if alike:
+            yield Whole(self.graph.whole(0), torch.tensor([ends[place] for place in alike]), alike)
+        for place, columns in enumerate(own):
+            if len(columns):
+                yield Whole(self.graph.whole(0, columns), torch.tensor([ends[place]]), [place])
+
+    def probes(self, direction: Direction, count: int) -> list[Key]:
+        busy = _spread(self.graph, direction, count)
+        return list(zip(busy, busy[1:] + busy[:1]))
+
+    def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
+        known = {key: self._known[key] for key in keys if key in self._known}
+        whole = all(float(value).is_integer() for value in known.values())
+        return {key: int(value) for key, value in known.items()} if known and whole else None
+
+    def truth(self, keys: Sequence[Key]) -> Tensor | None:
+        known = [self._known[key] for key in keys if key in self._known]
+        return torch.tensor(known) if known else None
+
+    def _ends(self, key: Key) -> tuple[int, int]:
+        assert isinstance(key, tuple)
+        return key[0], key[1]
+
+    def _own(self, u: int, v: int) -> np.ndarray:
+        return self.graph.between(u, v) if self.leave_out else np.zeros(0, dtype=np.int64)
+
+
+def _spread(graph: Graph, direction: Direction, count: int) -> list[int]:
+    """A few nodes with edges, spread over the graph."""
+    busy = torch.from_numpy(graph.index(direction)[0]).diff().nonzero().flatten()
+    return sorted(set(busy[torch.linspace(0, len(busy) - 1, count).long()].tolist())) if len(busy) else []
+
+
+def _known_pairs(data: Any) -> dict[Key, float]:
+    """What the data holds to be true of pairs: `edge_label` of `edge_label_index`, as RandomLinkSplit makes them."""
+    index, label = getattr(data, "edge_label_index", None), getattr(data, "edge_label", None)
+    if not (_has_values(index) and _has_values(label)) or index.dim() != 2 or index.shape != (2, label.numel()):
+        return {}
+    return dict(zip(zip(*index.tolist()), label.flatten().tolist()))
+
+
+def targets_for(data: Any, level: str, spec: Spec) -> Targets:
+    """What can be explained at a level: the nodes or pairs of one graph, or graphs of a sequence."""
+    if level == "graph":
+        return GraphTargets([data] if isinstance(data, Data) else data, directed=spec.directed)
+    graph = Graph(data, directed=spec.directed)
+    if level == "pair":
+        return PairTargets(graph, leave_out=spec.leave_out_pair, data=data)
+    return NodeTargets(graph, getattr(data, "y", None))
+
+
 def _has_values(y: Any) -> TypeGuard[Tensor]:
     return isinstance(y, Tensor) and y.layout == torch.strided and not y.is_meta
 
 
 def _are_classes(y: Any) -> TypeGuard[Tensor]:
     return _has_values(y) and not y.is_floating_point() and not y.is_complex()
-
-
-def check_ids(ids: Any, count: int, what: str = "id", cure: str = "") -> list[Key]:
-    """Ids as a list of whole numbers, each from 0 to `count` - 1, in the order in which they are given.
-
-    One id, or several in anything that can be listed; a slice; or a mask, one bool for each of the `count`. A set is
-    sorted. An id that is given twice stays twice. `cure` is what to do about a number that is too large.
-
-    >>> check_ids(slice(1, None), 3), check_ids([True, False, True], 3), check_ids({2, 0}, 3)
-    ([1, 2], [0, 2], [0, 2])
-    """
-    listed: list[Any] = []
-    try:
-        for one in _listed(ids, count):
-            listed.append(_plain(one))
-            _check_id(listed[-1], count, what, cure)  # at once, for what never ends
-    except CF2Error:
-        raise
-    except Exception as error:
-        got = f"{_shown(ids)} ({type(error).__name__}: {error})"
-        raise CF2Error(f"Expected `nodes` to be whole numbers from 0 to {count - 1}", got=got) from error
-    if any(isinstance(one, bool) for one in listed):
-        listed = _of_mask(listed, count)
-    require(len(listed) > 0, "Expected at least one node to explain", got="an empty `nodes`")
-    return sorted(listed) if isinstance(ids, set | frozenset) else listed
-
-
-def _check_id(one: Any, count: int, what: str, cure: str) -> None:
-    if not isinstance(one, bool) and (type(one) is not int or not 0 <= one < count):
-        expected = f"Expected every {what} in `nodes` to be a whole number from 0 to {count - 1}"
-        raise CF2Error(expected, got=_shown(one), do=_cure(one) or cure)
-
-
-def _listed(ids: Any, count: int) -> Iterable[Any]:
-    """What `nodes` holds, one after the other."""
-    if isinstance(ids, slice):
-        return range(count)[ids]
-    if isinstance(ids, Tensor):
-        ids = ids.detach().cpu().numpy()
-    elif hasattr(ids, "to_numpy"):  # a pandas Series or Index
-        ids = ids.to_numpy()
-    if isinstance(ids, np.ndarray):
-        return _of_array(ids, count)
-    alone = isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable)
-    return [ids] if alone else ids
-
-
-def _of_array(ids: np.ndarray, count: int) -> list[Any]:
-    require(
-        ids.ndim <= 1 and ids.dtype.kind in "iubO",
-        "Expected `nodes` to be whole numbers in one dimension, or a mask",
-        got=f"shape {ids.shape} and dtype {ids.dtype}",
-        do={"b": "Pass one column of the mask.", "i": "Flatten it.", "u": "Flatten it."}.get(
-            ids.dtype.kind, "Turn it into whole numbers with .long() or .astype(int)."
-        ),
-    )
-    require(
-        ids.dtype != np.uint8 or ids.shape != (count,) or bool((ids > 1).any()),
-        "Expected to know whether `nodes` are ids or a mask",
-        got=f"{count} zeros and ones of dtype uint8",
-        do="Pass a mask as bool, ids as int64.",
-    )
-    return list(ids.reshape(-1).tolist())
-
-
-def _of_mask(mask: list[Any], count: int) -> list[Any]:
-    bools = sum(isinstance(one, bool) for one in mask)
-    require(
-        len(mask) == bools == count,
-        f"Expected a mask in `nodes` to have one bool for each of the {count} that can be explained",
-        got=f"{len(mask)}" if len(mask) == bools else f"{bools} among {len(mask)} values",
-    )
-    require(any(mask), "Expected a mask in `nodes` to choose at least one", got="none that is True")
-    return [place for place, chosen in enumerate(mask) if chosen]
-
-
-def _plain(one: Any) -> Any:
-    """A whole number or a bool as Python has it; anything else as it is."""
-    if isinstance(one, Tensor | np.ndarray | np.generic) and one.ndim == 0:
-        one = one.item()
-    return int(one) if isinstance(one, int) and not isinstance(one, bool) else one
-
-
-def _shown(value: object) -> str:
-    plain = not isinstance(value, Iterator) and " object at 0x" not in repr(value)
-    return textwrap.shorten(repr(value), 80, placeholder="…") if plain else f"an object of type {type(value).__name__}"
-
-
-def _cure(one: object) -> str:
-    if isinstance(one, int):
-        return "Ids count from 0." if one < 0 else ""
-    if isinstance(one, float | str):
-        return "Turn it into a whole number with int(…)."
-    return "Pass one flat list." if isinstance(one, list | tuple | Tensor | np.ndarray | set | range) else ""
 
 
 def stream(seed: int, key: Key) -> torch.Generator:

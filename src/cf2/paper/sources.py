@@ -32,7 +32,10 @@ log = logging.getLogger("cf2")
 
 SHIPPED = "shipped"
 WHOLE = "Add --debug (CF2_DEBUG=1) to see the whole traceback."
-RETURNS = "(model, data), (model, graphs) or a dict with `model`, `data`, and perhaps `nodes` and `class_names`"
+RETURNS = (
+    "(model, data), (model, graphs) or a dict with `model`, `data`, "
+    "and perhaps `nodes` or `pairs`, `call` and `class_names`"
+)
 
 
 def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str | Path | None = None) -> ModelAndData:
@@ -80,8 +83,8 @@ def from_function(spec: str) -> ModelAndData:
     """The model and data that the user's `module:function` returns. This runs the user's code.
 
     The module is looked for in the current directory first. The function takes no arguments and returns
-    `(model, data)`, `(model, graphs)`, or a dict with `model`, `data` and, if it likes, `nodes` (the keys to
-    explain) and `class_names`.
+    `(model, data)`, `(model, graphs)`, or a dict with `model`, `data` and, if it likes, `nodes` or `pairs` (the keys to
+    explain), `call` (how the model is called) and `class_names`.
     """
     given = _call(spec)
     model, data = given["model"], given["data"]
@@ -101,17 +104,19 @@ def from_function(spec: str) -> ModelAndData:
 
     source = ModelAndData(
         model=model,
-        level="node" if single else "graph",
+        level="graph" if not single else "node" if given.get("pairs") is None else "pair",
         graphs=graphs,
         class_names=tuple(str(name) for name in given.get("class_names") or ()),
         description=description,
         model_line=f"{type(model).__name__} from {spec}",
         name=spec,
         truth=truth,
+        call=given.get("call"),
     )
-    if given.get("nodes") is None:
+    named = given.get("nodes") if given.get("pairs") is None else given["pairs"]
+    if named is None:
         return source
-    keys = source.targets().check(given["nodes"])
+    keys = source.targets().check(named)
     return replace(source, keys_to_explain=lambda: keys)
 
 
@@ -255,7 +260,7 @@ def _unfold(spec: str, returned: Any) -> dict[str, Any]:
     """Whatever the function returned as a checked dict."""
     if isinstance(returned, Mapping):
         given = dict(returned)
-        unknown = set(given) - {"model", "data", "nodes", "class_names"}
+        unknown = set(given) - {"model", "data", "nodes", "pairs", "call", "class_names"}
         require(not unknown, f"Expected {spec} to return {RETURNS}", got=f"the entry {sorted(map(str, unknown))}")
     elif isinstance(returned, tuple | list) and len(returned) == 2:
         given = {"model": returned[0], "data": returned[1]}

@@ -11,7 +11,14 @@ import numpy as np
 from cf2.errors import CF2Error, require
 from cf2.report.charts import shorten
 from cf2.report.scene import EXPLANATION, OKABE_ITO, TARGET, TRUTH, Scene, is_molecule, scene
-from cf2.report.sentences import class_name, class_names, describe_prediction, round_probability, verdict_sentences
+from cf2.report.sentences import (
+    class_name,
+    class_names,
+    describe_prediction,
+    describe_said,
+    round_probability,
+    verdict_sentences,
+)
 from cf2.results.explanation import Explanation
 
 LARGEST = 200  # inches; a picture of more than 2¹⁶ points is not drawn
@@ -164,6 +171,9 @@ def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> Non
         ("only the\nexplanation", e.probabilities_only),
         ("without it", e.probabilities_without),
     )
+    if e.output != "classes":
+        _own_column(axes, e, rows, names)
+        return
     left = np.zeros(3)
     for number in range(len(e.probabilities)):
         share = np.array([values[number] for _, values in rows], dtype=float)
@@ -181,6 +191,20 @@ def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> Non
     axes.spines[["top", "right", "left"]].set_visible(False)
     columns = min(3, len(e.probabilities))
     axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.14), frameon=False, fontsize=8, ncols=columns)
+
+
+def _own_column(axes: Any, e: Explanation, rows: Any, names: Any) -> None:
+    """Three bars of one label's probability, or of one number."""
+    axes.barh(range(3), [float(values[e.prediction]) for _, values in rows], 0.55, color=OKABE_ITO[0])
+    for line, (_, values) in enumerate(rows):
+        axes.text(0, line - 0.4, _escape(describe_said(e, values, names)), fontsize=8, va="bottom")
+    axes.set_yticks(range(3), [name for name, _ in rows], fontsize=8)
+    axes.set(ylim=(2.6, -0.75))
+    if e.output == "multilabel":
+        axes.set(xlim=(0, 1))
+    axes.tick_params(axis="x", labelsize=7)
+    axes.set_xlabel("probability" if e.output == "multilabel" else "output", fontsize=8)
+    axes.spines[["top", "right", "left"]].set_visible(False)
 
 
 def _escape(text: str) -> str:

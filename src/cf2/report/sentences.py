@@ -117,6 +117,30 @@ def describe_output(probabilities: np.ndarray, names: Sequence[str] | None = Non
     return f"{class_name(best, names)} ({round_probability(float(probabilities[best]))})"
 
 
+def describe_said(e: Explanation, values: np.ndarray, names: Sequence[str] | None = None) -> str:
+    """What the model says: a class and how sure it is, a label or its absence, or a number."""
+    if e.output == "classes":
+        return describe_output(values, names)
+    own = float(values[e.prediction])
+    if e.output == "regression":
+        return f"{own:.4g}"
+    return f"{'' if own > 0.5 else 'not '}{label_name(e.prediction, names)} ({round_probability(own)})"
+
+
+def short_said(e: Explanation, names: Sequence[str] | None = None) -> str:
+    """The same in a word or two, for a table."""
+    return class_name(e.prediction, names) if e.output == "classes" else describe_said(e, e.probabilities, names)
+
+
+def label_name(number: int, names: Sequence[str] | None = None) -> str:
+    """The name of a label of many, or its number.
+
+    >>> label_name(1, ["red", "round"]), label_name(7)
+    ('round', 'label 7')
+    """
+    return class_name(number, names).replace("class ", "label ")
+
+
 def round_probability(value: float) -> str:
     """Two decimals, but never a rounded certainty.
 
@@ -130,8 +154,7 @@ def round_probability(value: float) -> str:
 
 def describe_prediction(e: Explanation, names: Sequence[str] | None = None) -> str:
     """What the model says of the whole graph, and whether that is right."""
-    sure = round_probability(float(e.probabilities[e.prediction]))
-    text = f"The model says {class_name(e.prediction, names)} ({sure}) of {describe_target(e)}"
+    text = f"The model says {describe_said(e, e.probabilities, names)} of {describe_target(e)}"
     if e.label is None:
         return f"{text}."
     right = e.label == e.prediction
@@ -163,21 +186,28 @@ def _chosen_kinds(e: Explanation) -> tuple[str, ...]:
 def _sufficient(e: Explanation, names: Sequence[str] | None) -> Sentence:
     these = "this" if e.size == 1 else "these units:" if len(_chosen_kinds(e)) > 1 else "these"
     alone = f"only {these} {count_units(e)}" if e.size else "nothing kept"
-    said = describe_output(e.probabilities_only, names)
+    said = describe_said(e, e.probabilities_only, names)
+    tone: Tone = "plain" if e.question == "counterfactual" else "bad"
+    if e.output == "regression":
+        near = f"±{e.tolerance:.3g} of {e.value:.4g}"
+        if e.sufficient:
+            return Sentence("good", "Sufficient", f"with {alone} the model says {said}, within {near}.")
+        return Sentence(tone, "Not sufficient", f"with {alone} the model says {said}, outside of {near}.")
     if e.sufficient:
         return Sentence("good", "Sufficient", f"with {alone} the model still says {said}.")
     expected = class_name(e.prediction if e.question == "counterfactual" else e.explained, names)
-    tone: Tone = "plain" if e.question == "counterfactual" else "bad"
+    if e.output == "multilabel":
+        expected = describe_said(e, e.probabilities, names)
     return Sentence(tone, "Not sufficient", f"with {alone} the model says {said} instead of {expected}.")
 
 
 def _necessary(e: Explanation, names: Sequence[str] | None) -> Sentence:
     start = "with nothing removed" if not e.size else f"without {'it' if e.size == 1 else 'them'}"
-    said = describe_output(e.probabilities_without, names)
+    said = describe_said(e, e.probabilities_without, names)
     if e.necessary:
         return Sentence("good", "Necessary", f"{start} the model says {said}.")
     tone: Tone = "plain" if e.question == "factual" else "bad"
-    if e.question == "counterfactual" and e.target is not None:
+    if e.question == "counterfactual" and e.target is not None and e.output == "classes":
         return Sentence(tone, "Not enough", f"{start} the model says {said}, and not {class_name(e.target, names)}.")
     return Sentence(tone, "Not necessary", f"{start} the model still says {said}.")
 

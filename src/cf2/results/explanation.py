@@ -66,20 +66,21 @@ class UnitTable:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Why the model gives an output for one node or graph, and what of that was verified.
+    """Why the model gives an output for one node, graph or pair, and what of that was verified.
 
     Attributes
     ----------
     key : int or tuple of int
-        The node's id, or the graph's position.
+        The node's id, the graph's position, or the two nodes of a pair.
     task : str
-        What was explained: ``"node"`` or ``"graph"``.
+        What was explained: ``"node"``, ``"graph"`` or ``"pair"``.
     prediction : int
-        The class that the model gives.
+        The class that the model gives; of labels and regressions the column that was explained, see `value`.
     units, scores, selected : UnitTable, ndarray [units], ndarray of bool [units]
         What there was to choose from, how important the method holds each unit, and what it chose.
     probabilities, probabilities_only, probabilities_without : ndarray, shape [classes]
-        What the model says of the whole graph, of the explanation alone, and of all but the explanation.
+        What the model says of the whole graph, of the explanation alone, and of all but the explanation; of a
+        regression the numbers themselves.
     sufficient, necessary : bool
         The verdicts of the two tests on really reduced graphs.
     minimal, optimal : bool or None
@@ -103,7 +104,11 @@ class Explanation:
     label : int or None
         The true class, where it is known.
     target : int or None
-        The class that was asked about, where one was.
+        The class, label or column that was asked about, where one was.
+    output : str
+        What the model returns: ``"classes"``, ``"multilabel"`` or ``"regression"``.
+    tolerance : float or None
+        Of a regression: the same answer is one within ± this of `value`.
     """
 
     key: Key
@@ -130,6 +135,8 @@ class Explanation:
     directed: bool = False
     label: int | None = None
     target: int | None = None
+    output: str = "classes"
+    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -146,6 +153,11 @@ class Explanation:
     def explained(self) -> int:
         """The class that is explained: the `target` where one was asked about, or the prediction."""
         return self.prediction if self.target is None else self.target
+
+    @property
+    def value(self) -> float:
+        """What the model says of the whole graph: the probability of the prediction, or the number of a regression."""
+        return float(self.probabilities[self.prediction])
 
     @property
     def size(self) -> int:

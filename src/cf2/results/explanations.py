@@ -108,7 +108,7 @@ class Explanations(Sequence[Explanation]):
 
         rows = []
         for e in self.items:
-            row: dict[str, Any] = {"key": e.key, "prediction": e.prediction, "label": e.label, "size": e.size}
+            row: dict[str, Any] = {"key": e.key, "prediction": _said(e), "label": e.label, "size": e.size}
             row |= {n: getattr(e, n) for n in ("sufficient", "necessary", "minimal", "optimal", "status", "note")}
             row |= {"probability": float(e.probabilities[e.prediction])}
             row |= {"only": float(e.probabilities_only[e.prediction])}
@@ -158,6 +158,11 @@ class Explanations(Sequence[Explanation]):
         from cf2.report.html import explanations_html
 
         return explanations_html(self)
+
+
+def _said(e: Explanation) -> int | float:
+    """The class that the model gives, whether it gives the label, or its number."""
+    return {"classes": e.prediction, "multilabel": int(e.value > 0.5)}.get(e.output, e.value)
 
 
 def _path(given: Any) -> Path:

@@ -201,9 +201,9 @@ def _types(tuples: bool) -> dict[str, Any]:
     import pyarrow as pa
 
     known = dict.fromkeys(("prediction", "label", "target", "seed", "evaluations"), pa.int64())
-    known |= dict.fromkeys(("task", "status", "note", "question", "method", "settings"), pa.string())
+    known |= dict.fromkeys(("task", "status", "note", "question", "method", "settings", "output"), pa.string())
     known |= dict.fromkeys(("sufficient", "necessary", "minimal", "optimal", "directed"), pa.bool_())
-    known |= {"seconds": pa.float64(), "key": pa.list_(pa.int64()) if tuples else pa.int64()}
+    known |= {"seconds": pa.float64(), "tolerance": pa.float64(), "key": pa.list_(pa.int64()) if tuples else pa.int64()}
     known["unit_names"] = pa.list_(pa.string())
     kinds = {np.int8: pa.int8(), np.int64: pa.int64(), np.float32: pa.float32(), np.bool_: pa.bool_()}
     for name, (dtype, shape) in ARRAYS.items():

@@ -68,12 +68,13 @@ def check_digest(stored: str | None, found: str, path: str) -> None:
 
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("task", "status", "note", "question", "method"), str),
+    **dict.fromkeys(("task", "status", "note", "question", "method", "output"), str),
     **dict.fromkeys(("sufficient", "necessary", "directed"), bool),
     **dict.fromkeys(("minimal", "optimal"), (bool, type(None))),
     **dict.fromkeys(("prediction", "evaluations"), int),
     **dict.fromkeys(("label", "target", "seed"), (int, type(None))),
     "seconds": (int, float),
+    "tolerance": (int, float, type(None)),
     "settings": dict,
 }
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from cf2.core.graph import Graph
-from cf2.core.targets import GraphTargets, NodeTargets, Targets
+from cf2.core.adapter import Call
+from cf2.core.targets import Targets, targets_for
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.runs.session import Request, train
@@ -32,7 +32,7 @@ class ModelAndData:
     """
 
     model: nn.Module
-    level: str  # "node": one graph; "graph": many
+    level: str  # "node", "pair": one graph; "graph": many
     graphs: Sequence[Data]
     class_names: tuple[str, ...] = ()
     description: dict[str, Any] = field(default_factory=dict)
@@ -40,21 +40,22 @@ class ModelAndData:
     name: str = ""
     atoms: tuple[str, ...] | None = None  # the element that each feature column stands for
     truth: Callable[[Key], Tensor | None] = lambda key: None  # true edges, a bool per column of the `edge_index`
+    call: Call | None = None  # how the model is called, where its own forward does not say it
     keys_to_explain: Callable[[], list[Key]] | None = None
     keys_to_train_on: Callable[[], list[Key]] | None = None
-    _targets: dict[tuple[str, bool | None], Targets] = field(default_factory=dict, repr=False)
+    _targets: dict[tuple[Any, ...], Targets] = field(default_factory=dict, repr=False)
     _fingerprints: dict[str, str] = field(default_factory=dict, init=False, repr=False)
 
     def targets(self, spec: Spec = Spec()) -> Targets:
         """What can be explained; checked and indexed once."""
         level = self.level if spec.level == "auto" else spec.level
-        if (level, spec.directed) not in self._targets:
-            require(level == "graph" or self.level == "node", 'Expected one graph for level="node"', got="several")
-            made: Targets = GraphTargets(self.graphs, directed=spec.directed)
-            if level == "node":
-                made = NodeTargets(Graph(self.graphs[0], directed=spec.directed), getattr(self.graphs[0], "y", None))
-            self._targets[level, spec.directed] = made
-        return self._targets[level, spec.directed]
+        asked = (level, spec.directed, spec.leave_out_pair)
+        if asked not in self._targets:
+            one = self.level != "graph"
+            require(level == "graph" or one, f'Expected one graph for level="{level}"', got="several")
+            graphs = self.graphs if level == "graph" else self.graphs[0]
+            self._targets[asked] = targets_for(graphs, level, spec)
+        return self._targets[asked]
 
     def fingerprints(self) -> dict[str, str]:
         """Digests of the data, and of the model: its layers as it prints them, and its weights; made once."""
@@ -66,7 +67,7 @@ class ModelAndData:
 
     def __len__(self) -> int:
         """How many keys there are: nodes, or graphs."""
-        return int(self.graphs[0].num_nodes or 0) if self.level == "node" else len(self.graphs)
+        return int(self.graphs[0].num_nodes or 0) if self.level != "graph" else len(self.graphs)
 
     def keys(self, spec: Spec = Spec()) -> list[Key]:
         """The keys to explain when none are given: as the source says, else the test set, else all."""
@@ -85,7 +86,7 @@ class ModelAndData:
     def request(self, keys: Sequence[Key], spec: Spec, trained: Any = None) -> Request:
         """The request to explain the keys."""
         targets = self.targets(spec)
-        return Request(self.model, targets, spec, trained, targets.labels(keys))
+        return Request(self.model, targets, spec, trained, targets.labels(keys), call=self.call)
 
     def needed(self, spec: Spec, keys: Sequence[Key]) -> Any:
         """What the method of a Spec needs beside the model to explain the keys: see `Method.needs`."""
@@ -138,7 +139,7 @@ class ModelAndData:
         return found | ({"truth": known} if known else {})
 
     def _graph(self, key: Key) -> Data:
-        return self.graphs[0] if self.level == "node" else self.graphs[key]  # type: ignore[index]
+        return self.graphs[0] if self.level != "graph" else self.graphs[key]  # type: ignore[index]
 
     def _molecule(self, key: Key, atoms: Sequence[str]) -> dict[str, Any]:
         """Element symbols by node, and the orders of the bonds where the data has them."""

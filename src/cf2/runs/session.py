@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cf2.core.adapter import Call, adapter_for
 from cf2.core.graph import Instance
-from cf2.core.outputs import check_labels
+from cf2.core.outputs import SORTS, Kind, check_labels
 from cf2.core.packing import chunks, pack
 from cf2.core.predictor import Findings, Predictor
 from cf2.core.receptive_field import Reach, ReceptiveField, instance_chunks
@@ -27,7 +28,7 @@ from cf2.methods.trained import Trained
 from cf2.results.explanation import Explanation
 from cf2.runs.verified import explanations
 from cf2.spec import Key, Spec
-from cf2.verify.criterion import criterion_for
+from cf2.verify.criterion import criterion_for, default_tolerance, target_columns
 from cf2.verify.question import QUESTIONS
 from cf2.verify.search import Choice, Search
 from cf2.verify.verdict import judge
@@ -54,6 +55,7 @@ class Measured:
 
     findings: Findings
     reach: Reach
+    tolerance: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +68,7 @@ class Request:
     trained: Any = None  # what the method needs beside the model: see `Method.needs`
     labels: Mapping[Key, int] | None = None
     measured: Measured | None = None
+    call: Call | None = None  # how the model is called, where the user says so
     method: Method = field(init=False)
 
     def __post_init__(self) -> None:
@@ -129,7 +132,9 @@ class Session:
             device=self.spec.device,
             masking=self.spec.masking,
             findings=None if known is None else known.findings,
+            adapter=adapter_for(request.model, request.targets.level, request.call),
         )
+        self.tolerance = self.spec.tolerance if known is None or known.tolerance is None else known.tolerance
         self.field = ReceptiveField(self.predictor, request.targets, None if known is None else known.reach)
         if self.method.needs == "training" and request.trained is None and not fitting:
             name = self.method.name
@@ -154,12 +159,23 @@ class Session:
             pass
         if self.predictor.findings is None:  # every one of them was refused
             return self.request
-        return replace(self.request, measured=Measured(self.predictor.findings, self.field.reach))
+        return replace(self.request, measured=Measured(self.predictor.findings, self.field.reach, self.tolerance))
+
+    def _settle_tolerance(self, keys: Sequence[Key]) -> None:
+        """Of a regression without a tolerance: measure it once, on the first of the given keys."""
+        if self.spec.output != "regression" or self.tolerance is not None:
+            return
+        instances = self.field.instances(keys[:FIRST])
+        takes = self.predictor.adapter.takes
+        outputs = torch.cat([P for _, _, P in self.field.packed(instances, lambda part: pack(part, takes=takes))])
+        columns = target_columns(outputs, [instance.key for instance in instances], self.spec.target, "regression")
+        self.tolerance = default_tolerance(outputs, columns)
 
     # -- problems -------------------------------------------------------------------------------------------
 
     def problems(self, keys: Sequence[Key]) -> Iterator[Problem]:
         """The keys as packed problems; what is too large is left out."""
+        self._settle_tolerance(keys)
         for start in range(0, len(keys), GROUP):
             known = self._known(keys[start : start + GROUP])
             yield from self._packed([one for one in known if not self._is_too_large(one[1])])
@@ -211,6 +227,8 @@ class Session:
                     [instance.key for instance in instances],
                     self.spec.target,
                     wanted=self.spec.question == "counterfactual",
+                    kind=self.kind,
+                    tolerance=self.tolerance,
                 ),
                 QUESTIONS[self.spec.question],
                 self.spec.seed,
@@ -218,6 +236,12 @@ class Session:
             )
             limit = self.spec.max_units
             yield problem if limit is None or self.spec.reduce is None else reduced(problem, limit)
+
+    @property
+    def kind(self) -> Kind:
+        """What the model's outputs are: classes, labels or numbers."""
+        assert self.predictor.findings is not None
+        return SORTS[self.predictor.findings.output].kind
 
     def _check_labels(self, instances: Sequence[Instance]) -> None:
         """Once per request: are the model's outputs classes, by what the data says is true?"""
@@ -234,6 +258,7 @@ class Session:
 
     def explain(self, keys: Sequence[Key], progress: Progress | None = None) -> list[Explanation]:
         """Explanations of the keys, in their order."""
+        self._settle_tolerance(keys)
         found: list[Explanation] = []
         for start in range(0, len(keys), GROUP):
             group = keys[start : start + GROUP]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from cf2.core.outputs import SORTS
 from cf2.core.targets import Targets
 from cf2.methods.contract import Problem, Ranking, settings_dict
 from cf2.methods.reduction import NOTE, REFUSAL
@@ -49,6 +50,8 @@ def explanations(
     P, only, without = (part.float().cpu().numpy() for part in (problem.outputs, verdict.only, verdict.without))
     confirmed, given = verdict.passes(problem.tests).tolist(), problem.criterion.holds(problem.outputs).tolist()
     said, asked = problem.criterion.said(problem.outputs).tolist(), problem.criterion.answers.tolist()
+    assert problem.predictor.findings is not None
+    kind = SORTS[problem.predictor.findings.output].kind
     for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
         status, note = _status(spec, choice, row, confirmed[row], table.count, refused)
         if not given[row] and status not in ("refused", "empty"):
@@ -79,8 +82,10 @@ def explanations(
             evaluations=int(choice.evaluations[row]) + RUNS,
             seconds=seconds,
             directed=instance.directed,
-            label=labels.get(instance.key),
+            label=labels.get(instance.key) if kind == "classes" else None,
             target=None if spec.target is None else asked[row],
+            output=kind,
+            tolerance=getattr(problem.criterion, "tolerance", None),
         )
 
 
