@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from cf2.core.adapter import Call
 from cf2.core.data import graphs_of
@@ -24,7 +24,7 @@ from cf2.methods.needs import check_needs
 from cf2.methods.trained import Trained
 from cf2.results.explanations import Explanations
 from cf2.runs.session import Progress, Request, Session, check_names, train
-from cf2.spec import Key, Level, Masking, Output, Question, Reduce, Spec
+from cf2.spec import Key, Level, Masking, Output, Question, Reduce, Reverse, Spec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def explain(
     model: torch.nn.Module,
-    data: Data | Iterable[Data],
+    data: Data | HeteroData | Iterable[Data | HeteroData],
     nodes: int | slice | Iterable[int] | Iterable[bool] | Tensor | None = None,
     *,
     pairs: Iterable[tuple[int, int]] | Tensor | None = None,
@@ -46,6 +46,9 @@ def explain(
     tolerance: float | None = None,
     level: Level = "auto",
     leave_out_pair: bool = True,
+    node_type: str | None = None,
+    edge_type: tuple[str, str, str] | None = None,
+    reverse: Reverse = "auto",
     directed: bool | None = None,
     masking: Masking = "auto",
     device: str | torch.device | None = None,
@@ -62,7 +65,7 @@ def explain(
     ----------
     model : torch.nn.Module
         Any module of torch_geometric layers; it is used as it is and left as it was.
-    data : Data, or a list, data set, Batch or DataLoader of Data
+    data : Data or HeteroData, or a list, data set, Batch or DataLoader of them
         The graph whose nodes are explained, or the graphs that are; a DataLoader stands for its data set, in the order
         of that.
     nodes : int, slice, ids in a list, array or tensor, or a mask, optional
@@ -94,6 +97,13 @@ def explain(
         Whether one graph is explained by its nodes (node), as a whole (graph) or by pairs.
     leave_out_pair : bool
         Whether the edge between a pair that is explained is left out of the graph; if not, it is a unit.
+    node_type : str, optional
+        Of a HeteroData: the type of the nodes that are explained.
+    edge_type : (str, str, str), optional
+        Of a HeteroData: the type (source, relation, destination) of the pairs that are explained.
+    reverse : {"auto", "none"}
+        Of a HeteroData: auto makes one unit of an edge and its mirror image, where the edges of two types mirror each
+        other exactly; none does not.
     directed : bool, optional
         Whether an edge and its reverse are two units; None looks whether every edge has a reverse.
     masking : {"auto", "messages"}
@@ -123,7 +133,7 @@ def explain(
     Examples
     --------
     >>> import cf2, torch
-    >>> from torch_geometric.data import Data
+    >>> from torch_geometric.data import Data, HeteroData
     >>> from torch_geometric.nn import GCN
     >>> _ = torch.manual_seed(0)
     >>> data = Data(x=torch.randn(4, 3), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
@@ -141,6 +151,9 @@ def explain(
         tolerance=tolerance,
         level=level,
         leave_out_pair=leave_out_pair,
+        node_type=node_type,
+        edge_type=edge_type,
+        reverse=reverse,
         directed=directed,
         masking=masking,
         device=device,
@@ -155,7 +168,7 @@ def explain(
 
 def fit(
     model: torch.nn.Module,
-    data: Data | Iterable[Data],
+    data: Data | HeteroData | Iterable[Data | HeteroData],
     nodes: int | slice | Iterable[int] | Iterable[bool] | Tensor | None = None,
     *,
     pairs: Iterable[tuple[int, int]] | Tensor | None = None,
@@ -166,6 +179,9 @@ def fit(
     tolerance: float | None = None,
     level: Level = "auto",
     leave_out_pair: bool = True,
+    node_type: str | None = None,
+    edge_type: tuple[str, str, str] | None = None,
+    reverse: Reverse = "auto",
     directed: bool | None = None,
     masking: Masking = "auto",
     device: str | torch.device | None = None,
@@ -176,7 +192,9 @@ def fit(
 
     Parameters
     ----------
-    model, data, nodes, pairs, target, output, tolerance, level, leave_out_pair, directed, masking, device, call
+    model, data, nodes, pairs, target, output, tolerance, level, leave_out_pair, node_type, edge_type, reverse
+        As in `cf2.explain`.
+    directed, masking, device, call
         As in `cf2.explain`.
     method : str
         A method that needs training, such as ``"gem"`` or ``"pgexplainer"``.
@@ -197,6 +215,9 @@ def fit(
         tolerance=tolerance,
         level=level,
         leave_out_pair=leave_out_pair,
+        node_type=node_type,
+        edge_type=edge_type,
+        reverse=reverse,
         directed=directed,
         masking=masking,
         device=device,
@@ -272,7 +293,7 @@ def _told(given: Any, total: int) -> Iterator[Progress | None]:
 def make_targets(data: Any, nodes: Any, spec: Spec) -> Targets:
     """What can be explained of the user's data: the nodes or pairs of one graph, or graphs."""
     graphs = graphs_of(data, spec.level, positions=nodes is not None)
-    if not isinstance(graphs, Data) or spec.level == "graph":
+    if not isinstance(graphs, Data | HeteroData) or spec.level == "graph":
         return targets_for(graphs, "graph", spec)
     if nodes is None:
         raise CF2Error(

@@ -35,6 +35,7 @@ Output = Literal[
 ]
 Masking = Literal["auto", "messages"]
 Reduce = Literal["gradient"]
+Reverse = Literal["auto", "none"]
 
 
 def _option(default: Any, meaning: str) -> Any:
@@ -81,6 +82,15 @@ class Spec:
     leave_out_pair: bool = _option(
         True, "Whether the edge between a pair that is explained is left out of the graph; if not, it is a unit."
     )
+    node_type: str | None = _option(None, "Of a HeteroData: the type of the nodes that are explained.")
+    edge_type: tuple[str, str, str] | None = _option(
+        None, "Of a HeteroData: the type (source, relation, destination) of the pairs that are explained."
+    )
+    reverse: Reverse = _option(
+        "auto",
+        "Of a HeteroData: auto makes one unit of an edge and its mirror image, where the edges of two types mirror "
+        "each other exactly; none does not.",
+    )
     directed: bool | None = _option(
         None, "Whether an edge and its reverse are two units; None looks whether every edge has a reverse."
     )
@@ -97,6 +107,9 @@ class Spec:
     def __post_init__(self) -> None:
         self._become("units", _names(self.units))
         self._become("target", _target(self.target))
+        self._become("edge_type", _edge_type(self.edge_type))
+        named = self.node_type is None or isinstance(self.node_type, str)
+        require(named, "Expected `node_type` to be the name of a type", got=repr(self.node_type))
         require(
             isinstance(self.settings, Mapping) and all(isinstance(name, str) for name in self.settings),
             "Expected `settings` to be values by name",
@@ -173,6 +186,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "level": get_args(Level),
     "masking": get_args(Masking),
     "reduce": get_args(Reduce),
+    "reverse": get_args(Reverse),
 }
 
 
@@ -183,6 +197,16 @@ def _names(given: Any) -> tuple[str, ...]:
     names = tuple(name.strip() for name in listed)
     require(len(set(names)) == len(names), "Expected every kind of unit once in `units`", got=repr(given))
     return names
+
+
+def _edge_type(given: Any) -> tuple[str, str, str] | None:
+    if given is None:
+        return None
+    parts = given.split(",") if isinstance(given, str) else given
+    good = isinstance(parts, list | tuple) and len(parts) == 3 and all(isinstance(part, str) for part in parts)
+    require(good, "Expected `edge_type` to be (source, relation, destination)", got=repr(given))
+    source, relation, destination = (part.strip() for part in parts)
+    return source, relation, destination
 
 
 def _number(value: Any) -> Any:

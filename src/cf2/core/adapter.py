@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.nn import MessagePassing
 
 from cf2.core.modules import module_of
 from cf2.errors import CF2Error, require
@@ -52,8 +53,24 @@ class Adapter(Protocol):
     def call(self, inputs: Inputs) -> Answer:
         """What the model returns."""
 
+    def relation(self, layer: MessagePassing, edge_index: Any) -> int | None:
+        """Along which type of edges a layer is passing messages; None: along all of them."""
 
-class TensorAdapter:
+    def columns(self, layer: MessagePassing, edge_index: Tensor) -> Tensor | None:
+        """The column of the packed graph of every message of a layer; None: found by its two ends."""
+
+
+class OneType:
+    """An adapter whose layers see the edges of the packed graph itself."""
+
+    def relation(self, layer: MessagePassing, edge_index: Any) -> int | None:
+        return None
+
+    def columns(self, layer: MessagePassing, edge_index: Tensor) -> Tensor | None:
+        return None
+
+
+class TensorAdapter(OneType):
     """`model(x, edge_index, …)`, with the further arguments that its forward names."""
 
     def __init__(self, model: torch.nn.Module, names: tuple[str, ...]) -> None:
@@ -68,7 +85,7 @@ class TensorAdapter:
         return answer(self.model(inputs.x, inputs.edge_index, **arguments), inputs)
 
 
-class DataAdapter:
+class DataAdapter(OneType):
     """`model(data)`, or the user's `call(model, data)`; an `edge_weight` of ours it might not read."""
 
     weighs = False

@@ -140,13 +140,18 @@ class Predictor:
         return self.rows(replace(whole, targets=targets, keys=targets))
 
     def propagations(self, pack: Pack) -> int:
-        """How often messages are passed in one run of the model; a layer may do so several times."""
-        count: list[int] = []
+        """How often messages are passed in one run of the model, along edges of one type; a layer may several times."""
+        seen: list[int | None] = []
+
+        def note(layer: Any, inputs: tuple[Any, ...]) -> None:
+            seen.append(self.adapter.relation(layer, inputs[0]))
+
         with ExitStack() as stack, torch.no_grad():
             for layer in self.layers:
-                stack.callback(layer.register_propagate_forward_pre_hook(lambda *_: count.append(1)).remove)
+                stack.callback(layer.register_propagate_forward_pre_hook(note).remove)
             self._call(pack, pack.dense(), pack.edge_index, None, None)
-        return len(count)
+        by_type = [seen.count(one) for one in set(seen) if one is not None]
+        return seen.count(None) + max(by_type, default=0)
 
     def embed(self, pack: Pack) -> Tensor:
         """The states of each node after every message passing layer, side by side [N, width], or `x`."""
@@ -215,7 +220,11 @@ class Predictor:
             yield probabilities
         else:
             soft_messages = masked_messages(
-                self.layers, pack.edge_index, lambda: None if self._removing else weight[0], pack.x.size(0)
+                self.layers,
+                pack.edge_index,
+                lambda: None if self._removing else weight[0],
+                pack.x.size(0),
+                self.adapter.columns,
             )
             with soft_messages:
                 yield probabilities

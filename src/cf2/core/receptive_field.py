@@ -8,14 +8,14 @@ needs one hop more than there are layers; so does every layer that is not known 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch_geometric.nn as pyg
 from torch import Tensor
 
 from cf2.core import outputs
-from cf2.core.graph import Direction, Graph, Instance
+from cf2.core.graph import Direction, Graph, Instance, with_edges
 from cf2.core.packing import Pack, chunks, pack
 from cf2.core.predictor import Predictor
 from cf2.core.targets import Targets, Whole
@@ -38,6 +38,7 @@ STATES_ONLY: frozenset[type] = frozenset(
         pyg.GMMConv,
         pyg.GatedGraphConv,
         pyg.GraphConv,
+        pyg.HGTConv,
         pyg.MFConv,
         pyg.NNConv,
         pyg.PNAConv,
@@ -203,8 +204,7 @@ def _thinned(instance: Instance) -> Instance:
     """The instance without about a third of its edges, the same ones whatever else was cut out with them."""
     low, high = instance.node_ids[instance.edge_index].sort(0).values
     stay = ((low * 2_654_435_761 + high * 40_503) % 1_000_003 % 3 > 0).nonzero().flatten()
-    extras = {name: (kind, value[stay] if kind == "edge" else value) for name, (kind, value) in instance.extras.items()}
-    return replace(instance, edge_index=instance.edge_index[:, stay], extras=extras)
+    return with_edges(instance, stay)
 
 
 def direction(predictor: Predictor) -> Direction:

@@ -7,17 +7,19 @@ for keys and labels, and nothing else in the package asks what kind it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from cf2.core.data import check_graph
 from cf2.core.graph import Direction, Graph, Instance
 from cf2.core.keys import check_ids, check_pairs
-from cf2.errors import CF2Error
+from cf2.core.types import EdgeType, Schema, Types, schema_of
+from cf2.errors import CF2Error, require
 from cf2.spec import Key, Spec
 
 
@@ -27,6 +29,13 @@ class Whole(NamedTuple):
     instance: Instance
     targets: Tensor  # [n, nodes to read]
     places: list[int]  # [n], where the keys stand among those that were asked for
+
+
+class Asked(NamedTuple):
+    """Of a typed graph: the type of the nodes or of the pairs that are explained."""
+
+    node_type: str | None = None
+    edge_type: EdgeType | None = None
 
 
 class Targets(Protocol):
@@ -41,6 +50,14 @@ class Targets(Protocol):
 
     @property
     def graph(self) -> Graph | None: ...
+
+    @property
+    def schema(self) -> Schema | None:
+        """What the types of the graphs are, where they have any."""
+
+    @property
+    def asked(self) -> Asked:
+        """Which types are explained."""
 
     def __len__(self) -> int:
         """How many keys there are."""
@@ -69,27 +86,29 @@ class NodeTargets:
 
     level = "node"
 
-    def __init__(self, graph: Graph, y: Any = None) -> None:
-        self.graph = graph
-        self._truth = y if _has_values(y) and y.dim() and len(y) == graph.num_nodes else None
-        self.y = y if _are_classes(y) and y.shape == (graph.num_nodes,) else None
+    def __init__(self, graph: Graph, y: Any = None, node_type: str | None = None) -> None:
+        self.graph, self.schema, self.asked = graph, graph.schema, Asked(node_type)
+        self._first, self._end = _block(graph, node_type)
+        _say_explained(graph, (node_type,))
+        self._truth = y if _has_values(y) and y.dim() and len(y) == len(self) else None
+        self.y = y if _are_classes(y) and y.shape == (len(self),) else None
 
     def __len__(self) -> int:
-        return self.graph.num_nodes
+        return self._end - self._first
 
     def check(self, keys: Any) -> list[Key]:
         return check_ids(keys, len(self))
 
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
         assert isinstance(key, int)
-        return self.graph.cut((key,), hops, direction, key)
+        return self.graph.cut((self._first + key,), hops, direction, key)
 
     def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
         nodes = torch.arange(len(self)) if keys is None else torch.tensor(keys)
-        yield Whole(self.graph.whole(0), nodes[:, None], list(range(len(nodes))))
+        yield Whole(self.graph.whole(0), self._first + nodes[:, None], list(range(len(nodes))))
 
     def probes(self, direction: Direction, count: int) -> list[Key]:
-        return list(_spread(self.graph, direction, count))
+        return list(_spread(self.graph, direction, count, (self._first, self._end)))
 
     def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
         return None if self.y is None else {key: int(self.y[key]) for key in keys}
@@ -103,9 +122,14 @@ class GraphTargets:
 
     level = "graph"
     graph = None
+    asked = Asked()
 
-    def __init__(self, graphs: Sequence[Data], *, directed: bool | None = None) -> None:
-        self.graphs, self.directed = graphs, directed
+    def __init__(
+        self, graphs: Sequence[Data | HeteroData], *, directed: bool | None = None, mirror: bool = True
+    ) -> None:
+        self.graphs, self.directed, self.mirror = graphs, directed, mirror
+        first = self._graph(0)
+        self.schema = schema_of(first) if isinstance(first, HeteroData) else None
 
     def __len__(self) -> int:
         return len(self.graphs)
@@ -115,7 +139,8 @@ class GraphTargets:
         return check_ids(range(len(self)) if keys is None else keys, len(self), "position of a graph", cure)
 
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
-        return Graph(self._graph(key), directed=self.directed, position=key).whole(key)  # type: ignore[arg-type]
+        graph, options = self._graph(key), {"mirror": self.mirror, "schema": self.schema}
+        return Graph(graph, directed=self.directed, position=key, **options).whole(key)  # type: ignore[arg-type]
 
     def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
         return iter(())
@@ -135,13 +160,20 @@ class GraphTargets:
         same = len(known) == len(values) and len({y.shape for y in known}) == 1
         return torch.cat(known) if same else None
 
-    def _graph(self, key: Key) -> Data:
+    def _graph(self, key: Key) -> Data | HeteroData:
         try:
             graph = self.graphs[key]  # type: ignore[index]
         except Exception as error:  # of a data set that reads files, or makes its graphs
             got = f"{type(error).__name__}: {error}"
             raise CF2Error(f"Expected `data` to give its graph {key}", got=got) from error
-        return check_graph(graph, key)
+        graph = check_graph(graph, key)
+        typed = isinstance(graph, HeteroData)
+        require(
+            not hasattr(self, "schema") or typed == (self.schema is not None),
+            f"Expected graph {key} of `data` to be of the kind of the first",
+            got=type(graph).__name__,
+        )
+        return graph
 
 
 class PairTargets:
@@ -152,15 +184,24 @@ class PairTargets:
 
     level = "pair"
 
-    def __init__(self, graph: Graph, *, leave_out: bool = True, data: Any = None) -> None:
-        self.graph, self.leave_out = graph, leave_out
+    def __init__(
+        self, graph: Graph, *, leave_out: bool = True, data: Any = None, edge_type: EdgeType | None = None
+    ) -> None:
+        self.graph, self.schema, self.leave_out, self.asked = graph, graph.schema, leave_out, Asked(None, edge_type)
+        ends = (None, None)
+        if graph.schema is not None:
+            ends = tuple(graph.schema.nodes[place] for place in graph.schema.ends(edge_type))  # type: ignore[assignment]
+        self._blocks = tuple(_block(graph, name) for name in ends)
+        _say_explained(graph, ends)
         self._known = _known_pairs(data)
 
     def __len__(self) -> int:
-        return self.graph.num_nodes**2
+        first, second = (end - start for start, end in self._blocks)
+        return first * second
 
     def check(self, keys: Any) -> list[Key]:
-        return check_pairs(keys, (self.graph.num_nodes, self.graph.num_nodes))
+        first, second = (end - start for start, end in self._blocks)
+        return check_pairs(keys, (first, second))
 
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
         u, v = self._ends(key)
@@ -178,8 +219,8 @@ class PairTargets:
                 yield Whole(self.graph.whole(0, columns), torch.tensor([ends[place]]), [place])
 
     def probes(self, direction: Direction, count: int) -> list[Key]:
-        busy = _spread(self.graph, direction, count)
-        return list(zip(busy, busy[1:] + busy[:1]))
+        tails, heads = (_spread(self.graph, direction, count, block) for block in self._blocks)
+        return list(zip(tails, heads[1:] + heads[:1])) if tails and heads else []
 
     def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
         known = {key: self._known[key] for key in keys if key in self._known}
@@ -191,16 +232,39 @@ class PairTargets:
         return torch.tensor(known) if known else None
 
     def _ends(self, key: Key) -> tuple[int, int]:
+        """The two nodes in the ids of the graph."""
         assert isinstance(key, tuple)
-        return key[0], key[1]
+        return self._blocks[0][0] + key[0], self._blocks[1][0] + key[1]
 
     def _own(self, u: int, v: int) -> np.ndarray:
-        return self.graph.between(u, v) if self.leave_out else np.zeros(0, dtype=np.int64)
+        """The columns of the pair's own edge, if these are left out and there are any."""
+        types, none = self.graph.types, np.zeros(0, dtype=np.int64)
+        if not self.leave_out or (types is not None and self.asked.edge_type not in types.edges):
+            return none
+        return self.graph.between(u, v, None if types is None else int(types.code(self._place(types), u, v)))
+
+    def _place(self, types: Types) -> int:
+        assert self.asked.edge_type is not None
+        return types.edges.index(self.asked.edge_type)
 
 
-def _spread(graph: Graph, direction: Direction, count: int) -> list[int]:
-    """A few nodes with edges, spread over the graph."""
-    busy = torch.from_numpy(graph.index(direction)[0]).diff().nonzero().flatten()
+def _block(graph: Graph, node_type: str | None) -> tuple[int, int]:
+    """The first flat id of the nodes of a type, and the one after the last; without types, of all nodes."""
+    if graph.types is None or graph.schema is None:
+        return 0, graph.num_nodes
+    place = graph.schema.node(node_type)
+    return graph.types.starts[place], graph.types.starts[place + 1]
+
+
+def _say_explained(graph: Graph, names: tuple[str | None, ...]) -> None:
+    """Have the types of a graph know which of them are explained."""
+    if graph.types is not None:
+        graph.types = replace(graph.types, explained=tuple(str(name) for name in names))
+
+
+def _spread(graph: Graph, direction: Direction, count: int, block: tuple[int, int]) -> list[int]:
+    """A few nodes of a block with edges, spread over the graph, counted from its first."""
+    busy = torch.from_numpy(graph.index(direction)[0]).diff()[slice(*block)].nonzero().flatten()
     return sorted(set(busy[torch.linspace(0, len(busy) - 1, count).long()].tolist())) if len(busy) else []
 
 
@@ -214,12 +278,21 @@ def _known_pairs(data: Any) -> dict[Key, float]:
 
 def targets_for(data: Any, level: str, spec: Spec) -> Targets:
     """What can be explained at a level: the nodes or pairs of one graph, or graphs of a sequence."""
+    mirror = spec.reverse == "auto"
     if level == "graph":
-        return GraphTargets([data] if isinstance(data, Data) else data, directed=spec.directed)
-    graph = Graph(data, directed=spec.directed)
+        graphs = [data] if isinstance(data, Data | HeteroData) else data
+        return GraphTargets(graphs, directed=spec.directed, mirror=mirror)
+    graph = Graph(data, directed=spec.directed, mirror=mirror)
+    typed = graph.types is not None
+    for name, value in (("node_type", spec.node_type), ("edge_type", spec.edge_type)):
+        require(typed or value is None, f"Expected a HeteroData for `{name}`", got="a graph without types")
     if level == "pair":
-        return PairTargets(graph, leave_out=spec.leave_out_pair, data=data)
-    return NodeTargets(graph, getattr(data, "y", None))
+        own = data[spec.edge_type] if typed and spec.edge_type in data.edge_types else data
+        return PairTargets(graph, leave_out=spec.leave_out_pair, data=own, edge_type=spec.edge_type)
+    if graph.schema is not None:
+        graph.schema.node(spec.node_type)
+    y = data[spec.node_type].get("y") if typed else getattr(data, "y", None)
+    return NodeTargets(graph, y, spec.node_type)
 
 
 def _has_values(y: Any) -> TypeGuard[Tensor]:

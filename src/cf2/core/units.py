@@ -26,6 +26,7 @@ class Rows(NamedTuple):
     ids: Tensor  # [u, 2], in the user's ids
     edges: Tensor  # [2, ·], pairs of an edge column and a unit
     entries: Tensor  # [2, ·], pairs of a feature entry and a unit
+    types: Tensor | None = None  # [u], the type of each edge or column, where the graph has types
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,25 @@ def _edges(instance: Instance, entries: Tensor) -> Rows:
     tail, head = instance.edge_index.numpy()
     nodes = len(instance.node_ids)
     code = tail * nodes + head if instance.directed else np.minimum(tail, head) * nodes + np.maximum(tail, head)
+    if instance.ties is not None:
+        return _tied(instance, instance.ties.numpy())
     proper = np.flatnonzero(tail != head)
     _, first, unit = np.unique(code[proper], return_index=True, return_inverse=True)
     pairs = instance.node_ids.numpy()[instance.edge_index.numpy()[:, proper[first]]].T
     ids = np.ascontiguousarray(pairs if instance.directed else np.sort(pairs, 1))
     return Rows(torch.from_numpy(ids), torch.from_numpy(np.stack([proper, unit.reshape(-1)])), _NO_PAIRS)
+
+
+def _tied(instance: Instance, ties: np.ndarray) -> Rows:
+    """Columns of one number are one unit: edges of one type, and those of the type that mirrors it."""
+    tail, head = instance.edge_index.numpy()
+    assert instance.types is not None
+    proper = np.flatnonzero(tail != head)
+    code, unit = np.unique(ties[proper], return_inverse=True)
+    nodes = instance.types.starts[-1]
+    ids = np.stack([code // nodes % nodes, code % nodes], 1)
+    edges = torch.from_numpy(np.stack([proper, unit.reshape(-1)]))
+    return Rows(torch.from_numpy(ids), edges, _NO_PAIRS, torch.from_numpy(code // nodes // nodes))
 
 
 def _features(instance: Instance, entries: Tensor) -> Rows:
@@ -66,10 +81,14 @@ def _node_features(instance: Instance, entries: Tensor) -> Rows:
 
 
 def _columns(instance: Instance, entries: Tensor) -> Rows:
-    """All entries of a column are one unit."""
-    columns, unit = torch.unique(entries[:, 1], return_inverse=True)
-    ids = torch.stack([torch.full_like(columns, -1), columns], 1)
-    return Rows(ids, _NO_PAIRS, torch.stack([torch.arange(len(entries)), unit]))
+    """All entries of a column are one unit; with types, all of one type."""
+    kind = None if instance.types is None else instance.extras["node_type"][1][entries[:, 0]]
+    wide = instance.x.size(1)
+    code = entries[:, 1] if kind is None else kind * wide + entries[:, 1]
+    code, unit = torch.unique(code, return_inverse=True)
+    ids = torch.stack([torch.full_like(code, -1), code % max(wide, 1)], 1)
+    types = None if kind is None else code // max(wide, 1)
+    return Rows(ids, _NO_PAIRS, torch.stack([torch.arange(len(entries)), unit]), types)
 
 
 _NO_PAIRS = torch.zeros((2, 0), dtype=torch.long)
@@ -174,6 +193,7 @@ class InstanceUnits:
     entries: Tensor  # [f, 2], the feature entries that are elements: local row and column
     edges: tuple[Tensor, Tensor]  # first unit of each edge column [e]; further pairs [2, ·]
     features: tuple[Tensor, Tensor]  # the same of each entry
+    types: Tensor | None = None  # [u], the type of each edge or column (else -1), where the graph has types
 
     @property
     def count(self) -> int:
@@ -200,7 +220,12 @@ def units_of(instance: Instance, kinds: Sequence[UnitKind]) -> InstanceUnits:
         entries=entries,
         edges=_governed(torch.cat([r.edges + s for r, s in zip(rows, shift)], 1), instance.edge_index.size(1)),
         features=_governed(torch.cat([r.entries + s for r, s in zip(rows, shift)], 1), len(entries)),
+        types=None if instance.types is None else torch.cat([_types(row) for row in rows]),
     )
+
+
+def _types(rows: Rows) -> Tensor:
+    return torch.full((len(rows.ids),), -1) if rows.types is None else rows.types
 
 
 def _governed(pairs: Tensor, elements: int) -> tuple[Tensor, Tensor]:

@@ -113,6 +113,8 @@ def draw(axes: Any, shown: Scene) -> None:
     colours = np.full(many, NODE, dtype=object)
     colours[shown.inside] = EXPLANATION
     colours[shown.marked > 0] = "#F0E442"
+    if len(shown.kinds):
+        colours[:] = [shown.colour(node) for node in range(many)]
     axes.scatter(points[:, 0], points[:, 1], s=area, c=list(colours), zorder=4, linewidths=0)
     x, y = points[list(shown.targets)].T
     axes.scatter(x, y, s=area * 3.2, facecolors="none", edgecolors=TARGET, linewidths=2.4, zorder=5)
@@ -124,7 +126,7 @@ def _node_text(axes: Any, shown: Scene) -> None:
     special = shown.special
     labelled = bool(shown.labels) and len(shown.nodes) <= 100
     for node in range(len(shown.nodes)) if labelled else special if len(special) <= 24 else ():
-        text = shown.labels[node][:6] if labelled else str(int(shown.nodes[node]))
+        text = shown.labels[node][:6] if labelled else shown.text(node)
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5, "zorder": 6, "color": "#111"}
         if not labelled:
             style |= {"xytext": tuple(13 * shown.outward[node]), "textcoords": "offset points"}
@@ -157,6 +159,7 @@ def _legend(axes: Any, shown: Scene) -> None:
     dot: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 9}
     if shown.targets:
         keys.append(Line2D([], [], markerfacecolor="none", markeredgecolor=TARGET, label="explained node", **dot))
+    keys += [Line2D([], [], color=colour, label=name, **dot) for colour, name in shown.legend]
     if shown.marked.any():
         keys.append(Line2D([], [], color="#F0E442", label="features in the explanation", **dot))
     if keys:

@@ -7,7 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from cf2.core.types import Types
 from cf2.results.explanation import Explanation
+from cf2.results.typed import name_of
 from cf2.spec import Key
 
 Tone = Literal["good", "bad", "plain"]
@@ -86,9 +88,33 @@ def unit_words(name: str) -> UnitWords:
 
 
 def describe_unit(e: Explanation, row: int) -> str:
-    """How one unit is written: '3–17', 'node 3, feature 5'."""
-    pattern = unit_words(e.units.names[e.units.kind[row]]).pattern
+    """How one unit is written: '3–17', 'node 3, feature 5', 'user 3 –likes→ item 17'."""
+    name = e.units.names[e.units.kind[row]]
+    if e.types is not None:
+        return _typed_unit(e, e.types, row, name)
+    pattern = unit_words(name).pattern
     return pattern.format(*e.units.ids[row].tolist(), arrow="→" if e.directed else "–")
+
+
+def _typed_unit(e: Explanation, types: Types, row: int, name: str) -> str:
+    first, second = e.units.ids[row].tolist()
+    if name == "edges":
+        relation = types.edges[e.units.types[row]][1]
+        return f"{name_of(types, first)} –{relation}→ {name_of(types, second)}"
+    if name == "columns":
+        return f"{types.nodes[e.units.types[row]]}, feature {second}"
+    text = unit_words(name).pattern.format("{0}", second, arrow="")
+    return text.replace("node {0}", name_of(types, first)).replace("{0}", name_of(types, first))
+
+
+def describe_types(e: Explanation) -> str:
+    """Which types carried the answer: '3 of 12 (user, likes, item), 1 of 4 user'; empty without types."""
+    parts = [f"{chosen} of {units} {_type_name(name)}" for name, (chosen, units) in e.by_type().items() if chosen]
+    return ", ".join(parts)
+
+
+def _type_name(name: Any) -> str:
+    return f"({', '.join(name)})" if isinstance(name, tuple) else str(name)
 
 
 def count_units(e: Explanation) -> str:
@@ -99,6 +125,9 @@ def count_units(e: Explanation) -> str:
 
 def describe_target(e: Explanation) -> str:
     """What was explained: 'node 42', 'graph 7' or 'pair (3, 17)'."""
+    if e.types is not None and e.types.explained:
+        named = [name_of(e.types, node) for node in e.types.flat(e.key)]
+        return named[0] if len(named) == 1 else f"pair ({', '.join(named)})"
     return f"{e.task} {e.key}"
 
 
@@ -170,6 +199,8 @@ def verdict_sentences(e: Explanation, names: Sequence[str] | None = None) -> lis
     if e.status == "not predicted":
         return [Sentence("plain", "Nothing to explain", e.note)]
     found = [_sufficient(e, names), _necessary(e, names), *_smallest(e)]
+    if carried := describe_types(e):
+        found.append(Sentence("plain", "Types", f"{carried}."))
     status = _status(e)
     return [*found, status] if status else found
 

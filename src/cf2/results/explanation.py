@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cf2.core.types import Types
 from cf2.core.units import KINDS
 from cf2.errors import CF2Error, require, unknown_name
+from cf2.results import typed
 from cf2.spec import Key
 
 if TYPE_CHECKING:
@@ -33,13 +35,19 @@ class UnitTable:
     ids : ndarray of int64, shape [units, 2]
         An edge is (tail, head), with the smaller id first if edges are undirected; a feature entry is
         (node, column); a node, or all features of one, is (node, -1); a column is (-1, column).
+    types : ndarray of int16, shape [units] or [0]
+        Of a typed graph: the place of an edge's type, or of the node type of a column, in `Explanation.types`; else -1.
     """
 
     names: tuple[str, ...]
     kind: np.ndarray
     ids: np.ndarray
+    types: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int16))
 
     def __post_init__(self) -> None:
+        require(
+            len(self.types) in (0, len(self.ids)), "Expected a type per unit, or none", got=f"{len(self.types)} types"
+        )
         require(
             self.kind.shape == (len(self.ids),) and self.ids.shape == (len(self.ids), 2),
             "Expected a kind and two ids per unit",
@@ -109,6 +117,9 @@ class Explanation:
         What the model returns: ``"classes"``, ``"multilabel"`` or ``"regression"``.
     tolerance : float or None
         Of a regression: the same answer is one within ± this of `value`.
+    types : Types or None
+        Of a typed graph: its node and edge types. Ids in `units` are then those of the flat graph, in which the nodes
+        of a type are a block; `edges`, `features` and `nodes` are by type, in the ids of the type.
     """
 
     key: Key
@@ -137,6 +148,7 @@ class Explanation:
     target: int | None = None
     output: str = "classes"
     tolerance: float | None = None
+    types: Types | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -178,39 +190,59 @@ class Explanation:
         return ids
 
     @property
-    def edges(self) -> np.ndarray:
-        """The chosen edges [n, 2] in the user's node ids, both directions if edges are undirected."""
+    def edges(self) -> Any:
+        """The chosen edges [n, 2] in the user's node ids, both directions if edges are undirected.
+
+        Of a typed graph by edge type, with the mirror images of edges that are one unit with them.
+        """
+        if self.types is not None:
+            return typed.edges(self, self.selected)
         pairs = self.chosen("edges")
         return pairs if self.directed else np.concatenate([pairs, pairs[:, ::-1]])
 
     @property
-    def features(self) -> np.ndarray:
-        """The chosen feature entries [n, 2]: node and column."""
-        return self.chosen("features")
+    def features(self) -> Any:
+        """The chosen feature entries [n, 2]: node and column; of a typed graph by node type."""
+        entries = self.chosen("features")
+        return entries if self.types is None else typed.rows(self.types, entries)
 
     @property
-    def nodes(self) -> np.ndarray:
-        """The nodes [n] that the chosen units touch, ascending."""
+    def nodes(self) -> Any:
+        """The nodes [n] that the chosen units touch, ascending; of a typed graph by node type."""
         parts = [self.chosen("edges").reshape(-1)]
         parts += [self.chosen(name)[:, 0] for name in self.units.names if name != "edges"]
         found = np.unique(np.concatenate(parts))
-        return found[found >= 0]
+        found = found[found >= 0]
+        if self.types is None:
+            return found
+        return {name: ids[:, 0] for name, ids in typed.rows(self.types, found[:, None]).items()}
 
-    def edge_mask(self, edge_index: Any, *, soft: bool = False) -> np.ndarray:
+    def by_type(self) -> dict[Any, tuple[int, int]]:
+        """How many units of each type were chosen, and of how many: which types carried the answer.
+
+        By edge type, and for features by node type; an edge and its mirror image are one unit of the first of the two
+        types. Empty for a graph without types.
+        """
+        return {} if self.types is None else typed.counts(self)
+
+    def edge_mask(self, edge_index: Any, *, soft: bool = False) -> Any:
         """A value for every column of the user's `edge_index`.
 
         Parameters
         ----------
         edge_index : array-like of int, shape [2, edges]
-            The edges of the graph that was explained.
+            The edges of the graph that was explained; of a typed graph the `edge_index_dict`, by edge type.
         soft : bool
             Give scores instead of 1 for what was chosen.
 
         Returns
         -------
         ndarray of float32, shape [edges]
-            0 for edges outside of the receptive field.
+            0 for edges outside of the receptive field. Of a typed graph a dictionary of these.
         """
+        if self.types is not None:
+            values = self.scores if soft else self.selected.astype(np.float32)
+            return {kind: typed.mask(self, kind, _ends(pairs), values) for kind, pairs in edge_index.items()}
         rows = self.units.where("edges")
         values, units = (self.scores if soft else self.selected.astype(np.float32))[rows], self.units.ids[rows]
         tail, head = _ends(edge_index)
@@ -226,9 +258,14 @@ class Explanation:
         return np.where(hit, values[order[place]], 0.0).astype(np.float32)
 
     def to_networkx(self) -> networkx.Graph:
-        """The edges that could be chosen as a networkx graph, with `score` and `chosen` on each."""
+        """The edges that could be chosen as a networkx graph, with `score` and `chosen` on each.
+
+        Of a typed graph nodes are (type, id), and parallel edges are told apart by their relation.
+        """
         import networkx as nx
 
+        if self.types is not None:
+            return typed.to_networkx(self)
         graph = nx.DiGraph() if self.directed else nx.Graph()
         rows = self.units.where("edges")
         for row, (tail, head) in zip(rows.tolist(), self.units.ids[rows].tolist()):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cf2.core.types import Types
 from cf2.core.whole_files import write_with
 from cf2.errors import CF2Error, require, require_file
 from cf2.results.explanation import Explanation, UnitTable
@@ -23,13 +24,14 @@ PAIRS, FLAT = (-1, 2), (-1,)
 ARRAYS: dict[str, tuple[type, tuple[int, ...]]] = {
     "unit_kind": (np.int8, FLAT),
     "unit_ids": (np.int64, PAIRS),
+    "unit_types": (np.int16, FLAT),
     "scores": (np.float32, FLAT),
     "selected": (np.bool_, FLAT),
     "probabilities": (np.float32, FLAT),
     "probabilities_only": (np.float32, FLAT),
     "probabilities_without": (np.float32, FLAT),
 }
-COLUMNS = ("unit_names", "unit_kind", "unit_ids")  # what becomes of the table of units
+COLUMNS = ("unit_names", "unit_kind", "unit_ids", "unit_types")  # what becomes of the table of units
 
 
 def save(found: Explanations, path: str | Path) -> Path:
@@ -89,7 +91,9 @@ def _row(e: Explanation) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for f in fields(e):
         if f.name == "units":
-            row |= dict(zip(COLUMNS, (list(e.units.names), e.units.kind, e.units.ids)))
+            row |= dict(zip(COLUMNS, (list(e.units.names), e.units.kind, e.units.ids, e.units.types)))
+        elif f.name == "types":
+            row["types"] = None if e.types is None else e.types.to_json()
         else:
             row[f.name] = getattr(e, f.name)
     return row
@@ -97,9 +101,12 @@ def _row(e: Explanation) -> dict[str, Any]:
 
 def _explanation(row: dict[str, Any]) -> Explanation:
     """The inverse of `_row`."""
-    names, kind, ids = (row.pop(name) for name in COLUMNS)
-    key = row.pop("key")
-    return checked(Explanation(key=as_key(key), units=UnitTable(tuple(names), kind, ids), **row))
+    names, kind, ids, of_units = (row.pop(name) for name in COLUMNS)
+    key, types = row.pop("key"), row.pop("types")
+    table = UnitTable(tuple(names), kind, ids, of_units)
+    return checked(
+        Explanation(key=as_key(key), units=table, types=None if types is None else Types.from_json(types), **row)
+    )
 
 
 def as_key(value: Any) -> Key:
@@ -138,7 +145,7 @@ def _write_parquet(found: Explanations, path: Path) -> None:
     types = _types(any(isinstance(e.key, tuple) for e in found))
     values: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in types}
     values |= {name: [value.astype(kind) for value in values[name]] for name, (kind, _) in ARRAYS.items()}
-    values["settings"] = [json.dumps(value) for value in values["settings"]]
+    values |= {name: [json.dumps(value) for value in values[name]] for name in ("settings", "types")}
     columns = [
         _lists(values[name], *ARRAYS[name], kind) if name in ARRAYS else pa.array(values[name], type=kind)
         for name, kind in types.items()
@@ -163,7 +170,7 @@ def _read_parquet(path: Path) -> Explanations:
         column = table.column(name).combine_chunks()
         columns[name] = _arrays(column, *ARRAYS[name]) if name in ARRAYS else column.to_pylist()
     check_digest(stored.pop("digest", None), digest(stored, columns), str(path))
-    columns["settings"] = [json.loads(value) for value in columns["settings"]]
+    columns |= {name: [json.loads(value) for value in columns[name]] for name in ("settings", "types")}
     rows = (dict(zip(columns, row)) for row in zip(*columns.values()))
     return Explanations(tuple(_explanation(row) for row in rows), stored["context"])
 
@@ -201,11 +208,17 @@ def _types(tuples: bool) -> dict[str, Any]:
     import pyarrow as pa
 
     known = dict.fromkeys(("prediction", "label", "target", "seed", "evaluations"), pa.int64())
-    known |= dict.fromkeys(("task", "status", "note", "question", "method", "settings", "output"), pa.string())
+    known |= dict.fromkeys(("task", "status", "note", "question", "method", "settings", "output", "types"), pa.string())
     known |= dict.fromkeys(("sufficient", "necessary", "minimal", "optimal", "directed"), pa.bool_())
     known |= {"seconds": pa.float64(), "tolerance": pa.float64(), "key": pa.list_(pa.int64()) if tuples else pa.int64()}
     known["unit_names"] = pa.list_(pa.string())
-    kinds = {np.int8: pa.int8(), np.int64: pa.int64(), np.float32: pa.float32(), np.bool_: pa.bool_()}
+    kinds = {
+        np.int8: pa.int8(),
+        np.int16: pa.int16(),
+        np.int64: pa.int64(),
+        np.float32: pa.float32(),
+        np.bool_: pa.bool_(),
+    }
     for name, (dtype, shape) in ARRAYS.items():
         known[name] = pa.list_(pa.list_(kinds[dtype])) if shape == PAIRS else pa.list_(kinds[dtype])
     names = [f.name for f in fields(Explanation)]

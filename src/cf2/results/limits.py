@@ -91,4 +91,8 @@ def checked(e: Explanation) -> Explanation:
     named = all(isinstance(name, str) for name in e.units.names)
     known = not len(e.units) or 0 <= e.units.kind.min() <= e.units.kind.max() < len(e.units.names)
     require(named and bool(known), "Expected units of the kinds that are named", got="others")
+    if e.types is not None:
+        most = max(len(e.types.edges), len(e.types.nodes))
+        inside = len(e.units.types) == len(e.units) and bool((e.units.types < most).all())
+        require(inside, "Expected the type of every unit", got="others")
     return e

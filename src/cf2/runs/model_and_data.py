@@ -49,7 +49,7 @@ class ModelAndData:
     def targets(self, spec: Spec = Spec()) -> Targets:
         """What can be explained; checked and indexed once."""
         level = self.level if spec.level == "auto" else spec.level
-        asked = (level, spec.directed, spec.leave_out_pair)
+        asked = (level, spec.directed, spec.leave_out_pair, spec.node_type, spec.edge_type, spec.reverse)
         if asked not in self._targets:
             one = self.level != "graph"
             require(level == "graph" or one, f'Expected one graph for level="{level}"', got="several")

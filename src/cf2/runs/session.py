@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cf2.core.adapter import Call, adapter_for
+from cf2.core.adapter import Call
 from cf2.core.graph import Instance
 from cf2.core.outputs import SORTS, Kind, check_labels
 from cf2.core.packing import chunks, pack
 from cf2.core.predictor import Findings, Predictor
 from cf2.core.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.core.targets import Targets
+from cf2.core.typed_adapter import adapter_of
 from cf2.core.units import InstanceUnits, unit_kinds, units_of
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.methods import registry
@@ -132,7 +133,7 @@ class Session:
             device=self.spec.device,
             masking=self.spec.masking,
             findings=None if known is None else known.findings,
-            adapter=adapter_for(request.model, request.targets.level, request.call),
+            adapter=adapter_of(request.model, request.targets, request.call),
         )
         self.tolerance = self.spec.tolerance if known is None or known.tolerance is None else known.tolerance
         self.field = ReceptiveField(self.predictor, request.targets, None if known is None else known.reach)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+import numpy as np
+
 from cf2.core.outputs import SORTS
 from cf2.core.targets import Targets
 from cf2.methods.contract import Problem, Ranking, settings_dict
@@ -86,11 +88,13 @@ def explanations(
             target=None if spec.target is None else asked[row],
             output=kind,
             tolerance=getattr(problem.criterion, "tolerance", None),
+            types=instance.types,
         )
 
 
 def _unit_table(table: Any) -> UnitTable:
-    return UnitTable(table.names, table.kind.numpy().astype("int8"), table.ids.numpy())
+    types = np.zeros(0, np.int16) if table.types is None else table.types.numpy().astype(np.int16)
+    return UnitTable(table.names, table.kind.numpy().astype("int8"), table.ids.numpy(), types)
 
 
 def _status(spec: Spec, choice: Choice, row: int, confirmed: bool, units: int, refused: bool) -> tuple[str, str]:

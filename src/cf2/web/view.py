@@ -57,6 +57,7 @@ STYLESHEET: list[dict[str, Any]] = [
     {"selector": ".atom.inside", "style": {"background-color": "#ffd3b5"}},
     {"selector": ".marked", "style": {"background-color": "#F0E442", "border-width": 1, "border-color": "#5c5600"}},
     {"selector": ".target", "style": {"border-width": 4, "border-color": TARGET, "width": 22, "height": 22}},
+    {"selector": ".typed", "style": {"background-color": "data(colour)"}},
     {"selector": "edge", "style": {"line-color": "#8a8f98", "width": 1.6, "curve-style": "haystack"}},
     {
         "selector": ".arrow",
@@ -78,12 +79,15 @@ def elements(e: Explanation, shown: Scene) -> list[dict[str, Any]]:
     for node, (x, y) in enumerate((shown.points * [SCALE, -SCALE]).tolist()):
         facts = (("inside", shown.inside[node]), ("marked", shown.marked[node]), ("target", node in shown.targets))
         kinds = [name for name, holds in facts if holds]
-        data = {"id": f"k{key}n{shown.nodes[node]}", "label": str(int(shown.nodes[node]))}
+        data = {"id": f"k{key}n{shown.nodes[node]}", "label": shown.text(node)}
         if shown.labels:
             data["label"] = shown.labels[node]
             kinds.append("atom")
         elif len(shown.nodes) > 40 and not kinds:
             del data["label"]
+        if len(shown.kinds):
+            data["colour"] = shown.colour(node)
+            kinds.append("typed")
         made.append({"data": data, "position": {"x": x, "y": y}, "classes": " ".join(kinds), "grabbable": False})
     for (a, b), unit, chosen, true in zip(shown.edges.tolist(), shown.units.tolist(), shown.chosen, shown.true):
         kinds = [name for name, holds in (("chosen", chosen), ("true", true), ("arrow", e.directed)) if holds]

@@ -30,7 +30,8 @@ from cf2.web.labels import visible, visible_context
 
 KEPT = 64  # instances and new explanations that stay in memory
 # The options that an answer depends on.
-ANSWER = ("units", "question", "target", "output", "level", "directed", "leave_out_pair")
+TYPED = ("node_type", "edge_type", "reverse")
+ANSWER = ("units", "question", "target", "output", "level", "directed", "leave_out_pair", *TYPED)
 SAME = 1e-3  # probabilities closer than this are those of the run
 
 
