@@ -63,6 +63,7 @@ EXAMPLES = {
     "pyg.md",
     "report.md",
     "scaling.md",
+    "tasks.md",
     "verified-search.md",
 }
 

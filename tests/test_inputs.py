@@ -420,7 +420,11 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], said: str) 
 
 def test_fit_checks_the_same_and_names_its_own_options() -> None:
     options: dict[str, Any] = {"method": "pgexplainer", "epochs": 1}
-    for nodes, said in ((1.5, "whole number"), ([99], "from 0 to 7"), (None, "`nodes` beside a single graph")):
+    for nodes, said in (
+        (1.5, "whole number"),
+        ([99], "from 0 to 7"),
+        (None, "`nodes` or `pairs` beside a single graph"),
+    ):
         with pytest.raises(CF2Error, match=said):
             cf2.fit(MODEL, DATA, nodes, **options)
     with pytest.raises(CF2Error, match="Make an instance"):

@@ -44,6 +44,10 @@ class Adapter(Protocol):
     """How one model is called."""
 
     @property
+    def cure(self) -> str:
+        """What else to do where the model does not run."""
+
+    @property
     def weighs(self) -> bool:
         """Whether it takes edge weights of ours."""
 
@@ -62,6 +66,8 @@ class Adapter(Protocol):
 
 class OneType:
     """An adapter whose layers see the edges of the packed graph itself."""
+
+    cure = ""
 
     def relation(self, layer: MessagePassing, edge_index: Any) -> int | None:
         return None
@@ -164,7 +170,8 @@ def run(adapter: Adapter, inputs: Inputs, level: str) -> Tensor:
         raise CF2Error(
             f"Expected the model to run on a graph of {nodes} nodes and {edges} edges",
             got=f"{type(error).__name__}: {error}",
-            do="Check that the model runs on your data by itself, or pass call=lambda model, batch: …, which calls it.",
+            do=f"Check that the model runs on your data by itself, or pass call=lambda model, batch: …, which calls it."
+            f"{adapter.cure}",
         ) from error
     if not isinstance(out, Tensor):
         raise CF2Error(

@@ -42,6 +42,7 @@ class TypedAdapter:
     """`model(x_dict, edge_index_dict, …)`, `model(hetero_data)`, or the user's `call(model, hetero_data)`."""
 
     weighs = False
+    cure = " A model without types reads data.to_homogeneous()."
 
     def __init__(self, model: torch.nn.Module, targets: Targets, call: Call | None = None) -> None:
         assert targets.schema is not None
