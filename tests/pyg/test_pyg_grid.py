@@ -113,8 +113,10 @@ def test_homogeneous(level: str, mode: str, returns: str, algorithm: str) -> Non
         for e in found.cf2:
             assert e.task == {"edge": "pair"}.get(level, level)
             assert e.output == ("regression" if mode == "regression" else "classes")
-    assert count["works"] >= 2
-    assert sum(count.values()) == 8 * 2 * (2 if level == "graph" else 3)
+    kinds = 2 if level == "graph" else 3  # of `index`
+    masks = {"cf2": 7, "cf-gnnexplainer": 1}[algorithm]  # of 8 kinds; one has no mask at all
+    types = 1 if mode == "regression" else 2
+    assert count == {"works": masks * types * kinds, "refused": (16 - masks * types) * kinds}
 
 
 def test_verdicts_of_pairs_and_numbers_are_true() -> None:
@@ -172,6 +174,7 @@ def test_heterogeneous(level: str, mode: str) -> None:
             shapes = {"object": (len(x), 1), "attributes": tuple(x.shape), "common_attributes": (1, x.size(1))}
             assert tuple(found[name].node_mask.shape) == shapes[node_mask]
     assert all(whole or none or (given and mode == "regression") for whole, none, given in refused)
+    assert len(refused) == {"graph": 48}.get(level, 27 if mode == "regression" else 6)
 
 
 def test_typed_masks_are_the_sets_that_were_verified() -> None:

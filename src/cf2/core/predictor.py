@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -140,18 +141,27 @@ class Predictor:
         return self.rows(replace(whole, targets=targets, keys=targets))
 
     def propagations(self, pack: Pack) -> int:
-        """How often messages are passed in one run of the model, along edges of one type; a layer may several times."""
-        seen: list[int | None] = []
+        """How often messages are passed in one run of the model, one after the other.
+
+        A layer may do so several times. Along other edges each time (one relation after the other) that counts once.
+        """
+        seen: list[tuple[Any, int | None, Any]] = []
 
         def note(layer: Any, inputs: tuple[Any, ...]) -> None:
-            seen.append(self.adapter.relation(layer, inputs[0]))
+            edges = inputs[0]
+            content = edges.cpu().numpy().tobytes() if isinstance(edges, Tensor) and not edges.is_sparse else id(edges)
+            seen.append((layer, self.adapter.relation(layer, edges), content))
 
         with ExitStack() as stack, torch.no_grad():
             for layer in self.layers:
                 stack.callback(layer.register_propagate_forward_pre_hook(note).remove)
             self._call(pack, pack.dense(), pack.edge_index, None, None)
-        by_type = [seen.count(one) for one in set(seen) if one is not None]
-        return seen.count(None) + max(by_type, default=0)
+        by_layer: dict[Any, Counter[Any]] = {}
+        by_relation = Counter(relation for _, relation, _ in seen if relation is not None)
+        for layer, relation, content in seen:
+            if relation is None:
+                by_layer.setdefault(layer, Counter())[content] += 1
+        return sum(_deepest(count) for count in by_layer.values()) + max(by_relation.values(), default=0)
 
     def embed(self, pack: Pack) -> Tensor:
         """The states of each node after every message passing layer, side by side [N, width], or `x`."""
@@ -274,6 +284,11 @@ class Predictor:
         narrow = self.findings is not None and self.findings.reads_sparse
         width = self._hidden if narrow else self._width
         return nodes * (width + self._depth * self._hidden) + edges * self._depth * self._hidden
+
+
+def _deepest(count: Counter[Any]) -> int:
+    """The most often that one edge list was used; empty ones (b"") look alike, and count only where all are."""
+    return max([times for content, times in count.items() if content != b""], default=1)
 
 
 def _product(entries: SparseFeatures, values: Tensor, weight: Tensor) -> Tensor:
