@@ -20,13 +20,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
+from cf2.core.keys import check_ids, check_pairs
 from cf2.errors import CF2Error, own_line, require
 from cf2.paper import datasets, training
 from cf2.paper.datasets.storage import data_root
-from cf2.runs.model_and_data import ModelAndData
-from cf2.spec import Key
+from cf2.runs.model_and_data import ModelAndData, values_of
+from cf2.spec import LARGEST, Key
 
 log = logging.getLogger("cf2")
 
@@ -88,9 +89,9 @@ def from_function(spec: str) -> ModelAndData:
     """
     given = _call(spec)
     model, data = given["model"], given["data"]
-    single = isinstance(data, Data)
-    graphs: Sequence[Data] = [data] if single else data
-    parts = [value for graph in graphs for _, value in sorted(graph.to_dict().items())]
+    single = isinstance(data, Data | HeteroData)
+    graphs: Sequence[Data | HeteroData] = [data] if single else data
+    parts = [value for graph in graphs for _, value in sorted(values_of(graph).items())]
     description = {
         "kind": "function",
         "function": spec,
@@ -116,7 +117,11 @@ def from_function(spec: str) -> ModelAndData:
     named = given.get("nodes") if given.get("pairs") is None else given["pairs"]
     if named is None:
         return source
-    keys = source.targets().check(named)
+    if isinstance(data, HeteroData):  # the types that are explained are said by the request, which checks them
+        pairs = given.get("pairs") is not None
+        keys = check_pairs(named, (LARGEST, LARGEST)) if pairs else check_ids(named, LARGEST)
+    else:
+        keys = source.targets().check(named)
     return replace(source, keys_to_explain=lambda: keys)
 
 
@@ -268,10 +273,10 @@ def _unfold(spec: str, returned: Any) -> dict[str, Any]:
         raise CF2Error(f"Expected {spec} to return {RETURNS}", got=type(returned).__name__)
     model, data = given.get("model"), given.get("data")
     require(isinstance(model, nn.Module), f"Expected {spec} to return a torch model first", got=type(model).__name__)
-    listed = hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, Data)
-    graphs = listed and len(data) > 0 and all(isinstance(data[i], Data) for i in range(len(data)))  # type: ignore[arg-type, index]
+    listed = hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, Data | HeteroData)
+    graphs = listed and len(data) > 0 and all(isinstance(data[i], Data | HeteroData) for i in range(len(data)))  # type: ignore[arg-type, index]
     require(
-        isinstance(data, Data) or bool(graphs),
+        isinstance(data, Data | HeteroData) or bool(graphs),
         f"Expected {spec} to return a Data object, or a list or data set of them, beside the model",
         got=f"an empty {type(data).__name__}" if listed and not len(data) else type(data).__name__,  # type: ignore[arg-type]
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from cf2.core.adapter import Call
 from cf2.core.targets import Targets, targets_for
@@ -33,7 +33,7 @@ class ModelAndData:
 
     model: nn.Module
     level: str  # "node", "pair": one graph; "graph": many
-    graphs: Sequence[Data]
+    graphs: Sequence[Data | HeteroData]
     class_names: tuple[str, ...] = ()
     description: dict[str, Any] = field(default_factory=dict)
     model_line: str = ""  # the model in a few words
@@ -61,12 +61,12 @@ class ModelAndData:
         """Digests of the data, and of the model: its layers as it prints them, and its weights; made once."""
         if not self._fingerprints:
             layers = re.sub(r" at 0x[0-9a-f]+", "", f"{type(self.model).__qualname__} {self.model!r}")
-            self._fingerprints["data"] = _fingerprint(self.level, (graph.to_dict() for graph in self.graphs))
+            self._fingerprints["data"] = _fingerprint(self.level, map(values_of, self.graphs))
             self._fingerprints["model"] = _fingerprint(layers, [self.model.state_dict()])
         return dict(self._fingerprints)
 
     def __len__(self) -> int:
-        """How many keys there are: nodes, or graphs."""
+        """How many nodes or graphs there are."""
         return int(self.graphs[0].num_nodes or 0) if self.level != "graph" else len(self.graphs)
 
     def keys(self, spec: Spec = Spec()) -> list[Key]:
@@ -75,10 +75,15 @@ class ModelAndData:
             return list(range(len(self.targets(spec))))
         if self.keys_to_explain is not None:
             return self.keys_to_explain()
-        return self._masked("test_mask") or list(range(len(self)))
+        if found := self._masked("test_mask", spec.node_type):
+            return found
+        require(self.level != "pair", "Expected the pairs to explain", got="none", do="Pass --pairs 3:17,4:9.")
+        return list(range(len(self.targets(spec))))
 
-    def _masked(self, name: str) -> list[Key]:
-        mask = getattr(self.graphs[0], name, None) if self.level == "node" else None
+    def _masked(self, name: str, node_type: str | None = None) -> list[Key]:
+        graph = self.graphs[0]
+        store = graph[node_type] if isinstance(graph, HeteroData) and node_type in graph.node_types else graph
+        mask = getattr(store, name, None) if self.level == "node" else None
         if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 1:
             return [int(key) for key in mask.nonzero().flatten()]
         return []
@@ -108,7 +113,7 @@ class ModelAndData:
         if own and self.keys_to_train_on is not None:
             others = self.keys_to_train_on()
         else:
-            explained, masked = set(keys), self._masked("train_mask") if own else []
+            explained, masked = set(keys), self._masked("train_mask", spec.node_type) if own else []
             others = [key for key in masked or range(len(self.targets(spec))) if key not in explained]
         require(
             len(others) > 0,
@@ -138,7 +143,7 @@ class ModelAndData:
         known = {str(key): pairs for key in keys if (pairs := self._pairs(key)) is not None}
         return found | ({"truth": known} if known else {})
 
-    def _graph(self, key: Key) -> Data:
+    def _graph(self, key: Key) -> Any:
         return self.graphs[0] if self.level != "graph" else self.graphs[key]  # type: ignore[index]
 
     def _molecule(self, key: Key, atoms: Sequence[str]) -> dict[str, Any]:
@@ -153,6 +158,14 @@ class ModelAndData:
         mask = self.truth(key)
         pairs: list[list[int]] | None = None if mask is None else self._graph(key).edge_index[:, mask].t().tolist()
         return pairs
+
+
+def values_of(graph: Data | HeteroData) -> dict[str, Any]:
+    """Everything that a graph holds, by name; of a typed graph with the type before the name."""
+    if isinstance(graph, Data):
+        return dict(graph.to_dict())
+    parts = zip((*graph.node_types, *graph.edge_types), (*graph.node_stores, *graph.edge_stores))
+    return {f"{kind}.{name}": value for kind, store in parts for name, value in store.items()}
 
 
 def _fingerprint(name: str, parts: Iterable[Mapping[str, Any]]) -> str:
