@@ -412,6 +412,23 @@ def test_results_are_in_the_users_types(tmp_path: Path) -> None:
     assert "–likes→" in page
 
 
+def test_truth_is_by_type(tmp_path: Path) -> None:
+    (e,) = cf2.explain(model("graph", 3, 1), graph(1), [0], node_type="user", effort="quick")
+    assert e.size
+    perfect = cf2.metrics.truth([e], [e.edges])
+    assert (perfect["pr"], perfect["re"], perfect["acc"]) == (1, 1, 1)
+    mirrored = {kind: pairs for kind, pairs in e.edges.items() if kind != LIKES}
+    assert cf2.metrics.truth([e], [mirrored]) == perfect, "the mirror image is the same unit"
+    named = {",".join(kind): pairs.tolist() for kind, pairs in e.edges.items()}
+    assert cf2.metrics.truth([e], {0: named}) == perfect
+    none = cf2.metrics.truth([e], [{HAS: [(2, 2)]}])
+    assert none["pr"] == 0
+    with pytest.raises(cf2.CF2Error, match="by edge type"):
+        cf2.metrics.truth([e], [[(0, 1)]])
+    page = cf2.Explanations((e,), {"truth": {"0": named}}).report(tmp_path / "truth.html")
+    assert 'class="cf2-true"' in page.read_text(encoding="utf-8")
+
+
 def test_a_typed_node_packed_with_others_gets_what_it_gets_alone() -> None:
     data, net = graph(2), model("graph", 3, 2)
     together = cf2.explain(net, data, range(5), node_type="user", effort="quick")

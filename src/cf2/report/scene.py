@@ -15,6 +15,7 @@ import numpy as np
 from cf2.report import layout
 from cf2.report.sentences import count_nouns
 from cf2.results.explanation import Explanation
+from cf2.results.typed import true_edges
 
 SHOWN = 120  # more nodes than this, and only the part that matters is drawn
 AROUND = 48  # how many nodes around the target are then kept
@@ -233,6 +234,9 @@ def known_truth(e: Explanation, pairs: np.ndarray, context: Mapping[str, Any]) -
     """Which edges are in the known truth, and whether there is one."""
     known = context.get("truth")
     wanted = (known.get(str(e.key)) if isinstance(known, Mapping) else None) or ()
+    if e.types is not None:
+        mine = len(pairs) == len(e.units.where("edges"))  # edges that are no units have no type here
+        return (true_edges(e, wanted) if wanted and mine else np.zeros(len(pairs), dtype=bool)), len(wanted) > 0
     return _among(pairs, wanted, e.directed), len(wanted) > 0
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from cf2.core.types import EdgeType, Types
+from cf2.errors import unknown_name
 
 
 class Explained(Protocol):
@@ -94,6 +95,25 @@ def mask(e: Explained, kind: EdgeType, ends: np.ndarray, values: np.ndarray) -> 
     hit = known[order[near]] == code
     made[hit] = values[units[order[near[hit]]]]
     return made
+
+
+def true_edges(e: Explained, known: Mapping[Any, Any]) -> np.ndarray:
+    """Which edge units are true, bool [edge units]; `known` holds pairs [n, 2] by edge type, in the ids of the types.
+
+    A type is a tuple, or, as JSON has it, its three names separated by commas.
+    """
+    types = e.types
+    assert types is not None
+    units, starts = e.units.where("edges"), dict(zip(types.nodes, types.starts))
+    codes = [np.zeros(0, np.int64)]
+    for name, pairs in known.items():
+        kind = tuple(name.split(",")) if isinstance(name, str) else tuple(name)
+        if kind not in types.edges:
+            raise unknown_name("an edge type", str(kind), [str(one) for one in types.edges])
+        tail, head = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
+        place = np.full(len(tail), types.edges.index(kind))
+        codes.append(types.code(place, tail + starts[kind[0]], head + starts[kind[2]]))
+    return np.isin(types.code(e.units.types[units], *e.units.ids[units].T), np.concatenate(codes))
 
 
 def name_of(types: Types, node: int) -> str:

@@ -15,6 +15,7 @@ from torch_geometric.data import Data, HeteroData
 
 from cf2.core.adapter import Call
 from cf2.core.targets import Targets, targets_for
+from cf2.core.types import EdgeType
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.runs.session import Request, train
@@ -39,7 +40,8 @@ class ModelAndData:
     model_line: str = ""  # the model in a few words
     name: str = ""
     atoms: tuple[str, ...] | None = None  # the element that each feature column stands for
-    truth: Callable[[Key], Tensor | None] = lambda key: None  # true edges, a bool per column of the `edge_index`
+    # True edges: a bool per column of the `edge_index`; of a typed graph pairs [n, 2] by edge type.
+    truth: Callable[[Key], Tensor | Mapping[EdgeType, Any] | None] = lambda key: None
     call: Call | None = None  # how the model is called, where its own forward does not say it
     keys_to_explain: Callable[[], list[Key]] | None = None
     keys_to_train_on: Callable[[], list[Key]] | None = None
@@ -154,8 +156,11 @@ class ModelAndData:
             found["bonds"] = torch.cat([graph.edge_index, graph.bond[None]]).t().tolist()
         return found
 
-    def _pairs(self, key: Key) -> list[list[int]] | None:
+    def _pairs(self, key: Key) -> Any:
+        """The true edges as JSON has them: pairs of ids, or, of a typed graph, pairs by edge type."""
         mask = self.truth(key)
+        if isinstance(mask, Mapping):
+            return {",".join(kind): np.asarray(pairs).reshape(-1, 2).tolist() for kind, pairs in mask.items()}
         pairs: list[list[int]] | None = None if mask is None else self._graph(key).edge_index[:, mask].t().tolist()
         return pairs
 
