@@ -70,8 +70,8 @@ class Spec:
     output: Output = _option(
         "auto",
         "What the model returns: logits, log_probabilities or probabilities of classes (auto looks at the values), "
-        "multilabel (target= is the label) or regression. Where logits and probabilities of labels cannot be told apart, "
-        'say "multilabel_logits" or "multilabel_probabilities".',
+        "multilabel (target= is the label) or regression. Where logits and probabilities of labels cannot be told "
+        'apart, say "multilabel_logits" or "multilabel_probabilities".',
     )
     tolerance: float | None = _option(
         None,
