@@ -65,6 +65,7 @@ EXAMPLES = {
     "pyg.md",
     "report.md",
     "scaling.md",
+    "tasks.md",
     "verified-search.md",
 }
 

@@ -18,7 +18,7 @@ from torch_geometric.nn import GCN, Linear
 from torch_geometric.transforms import ToSparseTensor
 
 import cf2
-from cf2.core.targets import check_ids
+from cf2.core.keys import check_ids
 from cf2.errors import CF2Error
 from cf2.results.explanation import same_results
 from toys import GraphNet, NodeNet, WeightedNet, random_graph
@@ -420,7 +420,11 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], said: str) 
 
 def test_fit_checks_the_same_and_names_its_own_options() -> None:
     options: dict[str, Any] = {"method": "pgexplainer", "epochs": 1}
-    for nodes, said in ((1.5, "whole number"), ([99], "from 0 to 7"), (None, "`nodes` beside a single graph")):
+    for nodes, said in (
+        (1.5, "whole number"),
+        ([99], "from 0 to 7"),
+        (None, "`nodes` or `pairs` beside a single graph"),
+    ):
         with pytest.raises(CF2Error, match=said):
             cf2.fit(MODEL, DATA, nodes, **options)
     with pytest.raises(CF2Error, match="Make an instance"):

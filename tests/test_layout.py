@@ -145,6 +145,21 @@ def test_what_is_public_is_documented(name: str) -> None:
         assert not missing, f"{name} does not say what {missing} are"
 
 
+# -- typed graphs: one flat graph everywhere but at the two ends ------------------------------------------------
+
+
+def test_what_packs_searches_and_runs_knows_no_types() -> None:
+    """A typed graph is turned into dictionaries by its adapter alone."""
+    places = ("core/packing.py", "verify/", "methods/", "runs/engines/")
+    files = [path for path in FILES if str(path.relative_to(ROOT)).startswith(places)]
+    words = re.compile(r"[Hh]etero|node_type|edge_type|_dict\b|\bTypes\b|\b[Tt]yped\b")
+    allowed = {"settings_dict", "state_dict", "to_dict", "from_dict", "load_state_dict"}
+    for path in files:
+        text = re.sub("|".join(allowed), "", path.read_text(encoding="utf-8"))
+        assert not words.search(text), path
+    assert len(files) > 20
+
+
 # -- one place for what is compared, one file for what is special about a method --------------------------------
 
 # Beside the criterion, the largest of some numbers is taken for these reasons only.

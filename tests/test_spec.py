@@ -52,6 +52,11 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "search": st.booleans(),
     "seed": st.one_of(st.none(), st.integers(0, 2**40)),
     "output": st.sampled_from(get_args(cf2_spec.Output)),
+    "tolerance": st.one_of(st.none(), st.floats(1e-6, 1e6)),
+    "leave_out_pair": st.booleans(),
+    "node_type": st.one_of(st.none(), st.text(max_size=4)),
+    "edge_type": st.one_of(st.none(), st.just(("user", "likes", "item"))),
+    "reverse": st.sampled_from(get_args(cf2_spec.Reverse)),
     "level": st.sampled_from(get_args(cf2_spec.Level)),
     "directed": st.sampled_from([None, True, False]),
     "masking": st.sampled_from(get_args(cf2_spec.Masking)),
@@ -184,7 +189,7 @@ def test_explain_has_every_option_with_its_default_and_its_meaning(option: Any) 
 
 
 def test_explain_has_no_options_that_a_spec_has_not() -> None:
-    beside = {"model", "data", "nodes", "trained", "progress"}
+    beside = {"model", "data", "nodes", "pairs", "call", "trained", "progress"}
     assert set(inspect.signature(cf2.explain).parameters) - beside == set(meanings())
 
 
@@ -207,7 +212,7 @@ def test_every_meaning_is_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("data", "given_options", "said"),
     [
-        (DATA, {}, "`nodes` beside a single graph"),
+        (DATA, {}, "`nodes` or `pairs` beside a single graph"),
         ([], {}, "at least one graph"),
         (3, {}, "Data object"),
         (["x"], {}, "Data object"),

@@ -13,19 +13,19 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
+from cf2.core.adapter import Call
 from cf2.core.data import graphs_of, groups_of
-from cf2.core.graph import Graph
 from cf2.core.modules import module_of
-from cf2.core.targets import GraphTargets, NodeTargets, Targets
+from cf2.core.targets import Targets, targets_for
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.methods.needs import check_needs
 from cf2.methods.trained import Trained
 from cf2.results.explanations import Explanations
 from cf2.runs.session import Progress, Request, Session, check_names, train
-from cf2.spec import Edit, Key, Level, Masking, Output, Question, Reduce, Spec, Valid
+from cf2.spec import Edit, Key, Level, Masking, Output, Question, Reduce, Reverse, Spec, Valid
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 def explain(
     model: torch.nn.Module,
-    data: Data | Iterable[Data],
+    data: Data | HeteroData | Iterable[Data | HeteroData],
     nodes: int | slice | Iterable[int] | Iterable[bool] | Tensor | None = None,
     *,
+    pairs: Iterable[tuple[int, int]] | Tensor | None = None,
     method: str = "cf2",
     units: str | Sequence[str] = ("edges",),
     question: Question = "why",
@@ -56,28 +57,36 @@ def explain(
     search: bool = False,
     seed: int | None = None,
     output: Output = "auto",
+    tolerance: float | None = None,
     level: Level = "auto",
+    leave_out_pair: bool = True,
+    node_type: str | None = None,
+    edge_type: tuple[str, str, str] | None = None,
+    reverse: Reverse = "auto",
     directed: bool | None = None,
     masking: Masking = "auto",
     device: str | torch.device | None = None,
     max_units: int | None = None,
     reduce: Reduce | None = None,
+    call: Call | None = None,
     trained: Any = None,
     progress: Progress | bool | None = None,
     **settings: Any,
 ) -> Explanations:
-    """Explain predictions of a model: of nodes of one graph, or of graphs.
+    """Explain predictions of a model: of nodes or pairs of nodes of one graph, or of graphs.
 
     Parameters
     ----------
     model : torch.nn.Module
         Any module of torch_geometric layers; it is used as it is and left as it was.
-    data : Data, or a list, data set, Batch or DataLoader of Data
+    data : Data or HeteroData, or a list, data set, Batch or DataLoader of them
         The graph whose nodes are explained, or the graphs that are; a DataLoader stands for its data set, in the order
         of that.
     nodes : int, slice, ids in a list, array or tensor, or a mask, optional
         The nodes to explain, in this order; for graphs, their positions, or all if none are given. A mask such as
         `data.test_mask` holds a bool for every node. A set is sorted; what is given twice is explained twice.
+    pairs : pairs (u, v) in a list, an array or tensor of shape [n, 2] or [2, n], optional
+        The pairs of nodes to explain, for a model that predicts links; edges of the graph or not.
     method : str
         The method by name; `cf2 methods` lists them.
     units : str or sequence of str
@@ -87,7 +96,7 @@ def explain(
         without which the model gives another answer.
     target : int, sequence of int, or classes by key, optional
         The class to explain instead of the predicted one, the same for all or one per key; of a counterfactual, the
-        class to reach.
+        class to reach; the label of a multi-label model; the column of a regression with several.
     edits : {"remove", "add", "change"}, or several of them
         What a counterfactual may do: remove units, add edges, change features; several of them.
     candidates : pairs of nodes [n, 2], such pairs by key, or "target", optional
@@ -119,10 +128,23 @@ def explain(
         Search for a set that passes the tests, from the scores of a method that only ranks.
     seed : int, optional
         Draw a random start from this seed; None starts from a fixed sequence.
-    output : {"auto", "logits", "log_probabilities", "probabilities"}
-        What the model returns: logits, log_probabilities or probabilities; auto looks at the values.
-    level : {"auto", "node", "graph"}
-        Whether one graph is explained by its nodes (node) or as a whole (graph).
+    output : {"auto", "logits", "log_probabilities", "probabilities", "multilabel", "regression"}
+        What the model returns: logits, log_probabilities or probabilities of classes (auto looks at the values),
+        multilabel (target= is the label) or regression. Where logits and probabilities of labels cannot be told apart,
+        say "multilabel_logits" or "multilabel_probabilities".
+    tolerance : float, optional
+        Of a regression: the same answer is one within ± this; None: a tenth of the range of up to 64 predictions.
+    level : {"auto", "node", "graph", "pair"}
+        Whether one graph is explained by its nodes (node), as a whole (graph) or by pairs.
+    leave_out_pair : bool
+        Whether the edge between a pair that is explained is left out of the graph; if not, it is a unit.
+    node_type : str, optional
+        Of a HeteroData: the type of the nodes that are explained.
+    edge_type : (str, str, str), optional
+        Of a HeteroData: the type (source, relation, destination) of the pairs that are explained.
+    reverse : {"auto", "none"}
+        Of a HeteroData: auto makes one unit of an edge and its mirror image, where the edges of two types mirror each
+        other exactly; none does not.
     directed : bool, optional
         Whether an edge and its reverse are two units; None looks whether every edge has a reverse.
     masking : {"auto", "messages"}
@@ -133,6 +155,10 @@ def explain(
         The most units an instance may have; a larger one is refused or reduced.
     reduce : {"gradient"}, optional
         What to do with an instance over max_units: gradient lets only the units that matter most be chosen.
+    call : callable, optional
+        How the model is called, `call(model, batch)`: gets the model and a torch_geometric Data with everything that
+        the data has for nodes and edges, and `batch`, `edge_label_index` or `index` for what is explained; returns one
+        row per graph, pair or node.
     trained : optional
         What `cf2.fit` made, for methods that are trained first; for `truth`, the true edges by key.
     progress : callable or bool, optional
@@ -148,7 +174,7 @@ def explain(
     Examples
     --------
     >>> import cf2, torch
-    >>> from torch_geometric.data import Data
+    >>> from torch_geometric.data import Data, HeteroData
     >>> from torch_geometric.nn import GCN
     >>> _ = torch.manual_seed(0)
     >>> data = Data(x=torch.randn(4, 3), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
@@ -176,7 +202,12 @@ def explain(
         search=search,
         seed=seed,
         output=output,
+        tolerance=tolerance,
         level=level,
+        leave_out_pair=leave_out_pair,
+        node_type=node_type,
+        edge_type=edge_type,
+        reverse=reverse,
         directed=directed,
         masking=masking,
         device=device,
@@ -184,7 +215,7 @@ def explain(
         reduce=reduce,
         settings=settings,
     )
-    request, keys = plan(model, data, nodes, spec, target=target, trained=trained)
+    request, keys = plan(model, data, nodes, spec, pairs=pairs, target=target, trained=trained, call=call)
     request = replace(request, valid=valid if callable(valid) else None)
     with _told(progress, len(keys)) as tell, Session(request) as session:
         return Explanations(tuple(session.explain(keys, tell)), request.context())
@@ -192,24 +223,33 @@ def explain(
 
 def fit(
     model: torch.nn.Module,
-    data: Data | Iterable[Data],
+    data: Data | HeteroData | Iterable[Data | HeteroData],
     nodes: int | slice | Iterable[int] | Iterable[bool] | Tensor | None = None,
     *,
+    pairs: Iterable[tuple[int, int]] | Tensor | None = None,
     method: str,
     seed: int = 0,
     target: int | Sequence[int] | Mapping[Key, int] | Tensor | None = None,
     output: Output = "auto",
+    tolerance: float | None = None,
     level: Level = "auto",
+    leave_out_pair: bool = True,
+    node_type: str | None = None,
+    edge_type: tuple[str, str, str] | None = None,
+    reverse: Reverse = "auto",
     directed: bool | None = None,
     masking: Masking = "auto",
     device: str | torch.device | None = None,
+    call: Call | None = None,
     **settings: Any,
 ) -> Trained:
     """Train a method that is trained first, once, on these nodes or graphs.
 
     Parameters
     ----------
-    model, data, nodes, target, output, level, directed, masking, device
+    model, data, nodes, pairs, target, output, tolerance, level, leave_out_pair, node_type, edge_type, reverse
+        As in `cf2.explain`.
+    directed, masking, device, call
         As in `cf2.explain`.
     method : str
         A method that needs training, such as ``"gem"`` or ``"pgexplainer"``.
@@ -227,13 +267,18 @@ def fit(
         method=method,
         seed=seed,
         output=output,
+        tolerance=tolerance,
         level=level,
+        leave_out_pair=leave_out_pair,
+        node_type=node_type,
+        edge_type=edge_type,
+        reverse=reverse,
         directed=directed,
         masking=masking,
         device=device,
         settings=settings,
     )
-    request, keys = plan(model, data, nodes, spec, target=target, function=fit)
+    request, keys = plan(model, data, nodes, spec, pairs=pairs, target=target, call=call, function=fit)
     return train(request, keys)
 
 
@@ -243,8 +288,10 @@ def plan(
     nodes: Any,
     spec: Spec,
     *,
+    pairs: Any = None,
     target: Any = None,
     trained: Any = None,
+    call: Call | None = None,
     function: Callable[..., Any] = explain,
 ) -> tuple[Request, list[Key]]:
     """The request that `explain` would carry out, and the keys; `target` is a class, or one per key in their order.
@@ -252,12 +299,15 @@ def plan(
     `function` is the one whose options are named where one is misspelt.
     """
     check_names(spec, set(inspect.signature(function).parameters) - {"model", "data", "settings"})
-    module, targets = module_of(model), make_targets(data, nodes, spec)
-    keys = targets.check(nodes)
+    if pairs is not None:
+        require(nodes is None, "Expected either `nodes` or `pairs`", got="both")
+        spec = replace(spec, level="pair")
+    module, targets = module_of(model), make_targets(data, nodes if pairs is None else pairs, spec)
+    keys = targets.check(nodes if pairs is None else pairs)
     if target is not None:
         spec = replace(spec, target=_classes(target, keys, len(targets)))
     needed = check_needs(registry.get(spec.method), trained)
-    return Request(module, targets, spec, needed, targets.labels(keys)), keys
+    return Request(module, targets, spec, needed, targets.labels(keys), call=call), keys
 
 
 def _classes(given: Any, keys: Sequence[Key], count: int) -> Any:
@@ -296,16 +346,14 @@ def _told(given: Any, total: int) -> Iterator[Progress | None]:
 
 
 def make_targets(data: Any, nodes: Any, spec: Spec) -> Targets:
-    """What can be explained of the user's data: the nodes of one graph, or graphs."""
+    """What can be explained of the user's data: the nodes or pairs of one graph, or graphs."""
     graphs = graphs_of(data, spec.level, positions=nodes is not None)
-    if not isinstance(graphs, Data):
-        return GraphTargets(graphs, directed=spec.directed)
-    if spec.level == "graph":
-        return GraphTargets([graphs], directed=spec.directed)
+    if not isinstance(graphs, Data | HeteroData) or spec.level == "graph":
+        return targets_for(graphs, "graph", spec)
     if nodes is None:
         raise CF2Error(
-            "Expected `nodes` beside a single graph",
+            "Expected `nodes` or `pairs` beside a single graph",
             got="none",
-            do='Pass nodes=[…] to explain nodes, or level="graph" to explain the graph as a whole.',
+            do='Pass nodes=[…] or pairs=[(u, v), …], or level="graph" to explain the graph as a whole.',
         )
-    return NodeTargets(Graph(graphs, directed=spec.directed), getattr(graphs, "y", None))
+    return targets_for(graphs, "pair" if spec.level == "pair" else "node", spec)

@@ -21,12 +21,22 @@ from cf2.values import LARGEST, Pairs
 from cf2.values import Edit as Edit
 from cf2.values import Key as Key
 
-Level = Literal["auto", "node", "graph"]
+Level = Literal["auto", "node", "graph", "pair"]
 Question = Literal["why", "factual", "counterfactual"]
-Output = Literal["auto", "logits", "log_probabilities", "probabilities"]
+Output = Literal[
+    "auto",
+    "logits",
+    "log_probabilities",
+    "probabilities",
+    "multilabel",
+    "multilabel_logits",
+    "multilabel_probabilities",
+    "regression",
+]
 Masking = Literal["auto", "messages"]
 Reduce = Literal["gradient"]
 Valid = Literal["molecule"]
+Reverse = Literal["auto", "none"]
 
 
 def _option(default: Any, meaning: str) -> Any:
@@ -51,8 +61,8 @@ class Spec:
     )
     target: int | tuple[tuple[Key, int], ...] | None = _option(
         None,
-        "The class to explain instead of the predicted one, the same for all or one per key; "
-        "of a counterfactual, the class to reach.",
+        "The class to explain instead of the predicted one, the same for all or one per key; of a counterfactual, the "
+        "class to reach; the label of a multi-label model; the column of a regression with several.",
     )
     edits: tuple[Edit, ...] = _option(
         ("remove",), "What a counterfactual may do: remove units, add edges, change features; several of them."
@@ -95,9 +105,30 @@ class Spec:
     )
     seed: int | None = _option(None, "Draw a random start from this seed; None starts from a fixed sequence.")
     output: Output = _option(
-        "auto", "What the model returns: logits, log_probabilities or probabilities; auto looks at the values."
+        "auto",
+        "What the model returns: logits, log_probabilities or probabilities of classes (auto looks at the values), "
+        "multilabel (target= is the label) or regression. Where logits and probabilities of labels cannot be told "
+        'apart, say "multilabel_logits" or "multilabel_probabilities".',
     )
-    level: Level = _option("auto", "Whether one graph is explained by its nodes (node) or as a whole (graph).")
+    tolerance: float | None = _option(
+        None,
+        "Of a regression: the same answer is one within ± this; None: a tenth of the range of up to 64 predictions.",
+    )
+    level: Level = _option(
+        "auto", "Whether one graph is explained by its nodes (node), as a whole (graph) or by pairs."
+    )
+    leave_out_pair: bool = _option(
+        True, "Whether the edge between a pair that is explained is left out of the graph; if not, it is a unit."
+    )
+    node_type: str | None = _option(None, "Of a HeteroData: the type of the nodes that are explained.")
+    edge_type: tuple[str, str, str] | None = _option(
+        None, "Of a HeteroData: the type (source, relation, destination) of the pairs that are explained."
+    )
+    reverse: Reverse = _option(
+        "auto",
+        "Of a HeteroData: auto makes one unit of an edge and its mirror image, where the edges of two types mirror "
+        "each other exactly; none does not.",
+    )
     directed: bool | None = _option(
         None, "Whether an edge and its reverse are two units; None looks whether every edge has a reverse."
     )
@@ -116,6 +147,9 @@ class Spec:
         self._become("edits", values.names("edits", self.edits))
         self._become_edits()
         self._become("target", values.classes(self.target))
+        self._become("edge_type", values.edge_type(self.edge_type))
+        named = self.node_type is None or isinstance(self.node_type, str)
+        require(named, "Expected `node_type` to be the name of a type", got=repr(self.node_type))
         require(
             isinstance(self.settings, Mapping) and all(isinstance(name, str) for name in self.settings),
             "Expected `settings` to be values by name",
@@ -128,11 +162,8 @@ class Spec:
             if not none and not (isinstance(value, str) and value in choices):
                 raise unknown_name(f"`{name}`", value, choices)
         require(isinstance(self.method, str), "Expected `method` to be a name", got=repr(self.method))
-        for name, allowed in (
-            ("search", (True, False)),
-            ("connected", (True, False)),
-            ("directed", (True, False, None)),
-        ):
+        flags = [(name, (True, False)) for name in ("search", "connected", "leave_out_pair")]
+        for name, allowed in (*flags, ("directed", (True, False, None))):
             self._become(name, values.plain_number(getattr(self, name)))
             require(
                 any(getattr(self, name) is value for value in allowed),
@@ -144,6 +175,10 @@ class Spec:
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), low, integer=True)
                 require(getattr(self, name) <= LARGEST, f"Expected `{name}` to be below 2⁶³", got=getattr(self, name))
+        self._become("tolerance", values.plain_number(self.tolerance))
+        if self.tolerance is not None:
+            require_number("tolerance", self.tolerance, 0, 1e300)
+            require(self.tolerance > 0, "Expected `tolerance` to be above 0", got=self.tolerance)
         if self.device is not None:
             named = isinstance(self.device, str) or type(self.device).__name__ == "device"  # no torch to name options
             require(named, "Expected `device` to be the name of a torch device", got=repr(self.device))
@@ -215,4 +250,5 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "masking": get_args(Masking),
     "reduce": get_args(Reduce),
     "valid": get_args(Valid),
+    "reverse": get_args(Reverse),
 }

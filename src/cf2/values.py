@@ -140,6 +140,17 @@ def _key(value: Any) -> Key:
     return tuple(operator.index(part) for part in value) if isinstance(value, list | tuple) else operator.index(value)
 
 
+def edge_type(given: Any) -> tuple[str, str, str] | None:
+    """A type of edges: three names, or text such as user,likes,item."""
+    if given is None:
+        return None
+    parts = given.split(",") if isinstance(given, str) else given
+    good = isinstance(parts, list | tuple) and len(parts) == 3 and all(isinstance(part, str) for part in parts)
+    require(good, "Expected `edge_type` to be (source, relation, destination)", got=repr(given))
+    source, relation, destination = (part.strip() for part in parts)
+    return source, relation, destination
+
+
 def attributes(given: Any) -> dict[str, Any]:
     """Values by name, or JSON text of them, as plain lists and numbers."""
     try:

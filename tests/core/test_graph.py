@@ -75,7 +75,7 @@ GOOD = torch.tensor([[0, 1], [1, 0]])
         (Data(x=torch.ones(2, 1), edge_index=GOOD - 1), "from -1 to 0"),
         (Data(x=torch.tensor([[1.0], [float("nan")]]), edge_index=GOOD), "nan at node 1"),
         (Data(x=torch.tensor([[float("inf")], [0.0]]), edge_index=GOOD), "inf at node 0"),
-        (HeteroData(), "homogeneous"),
+        (HeteroData(), "HeteroData with nodes"),
     ],
 )
 def test_bad_graphs_are_named(data: Data, said: str) -> None:

@@ -169,6 +169,7 @@ def explain(
     dataset: o.ExplainDataset = None,
     data: o.Data = None,
     nodes: o.ExplainNodes = None,
+    pairs: o.ExplainPairs = None,
     path: o.ExplainPath = None,
     checkpoint: o.Checkpoint = None,
     setting: o.Setting = None,
@@ -194,6 +195,7 @@ def explain(
     if path is None:
         raise typer.BadParameter("Give --out DIR, where the run is kept.")
     o.one_of("`--engine`", engine, ENGINES)
+    keys = o.parse_keys(nodes, pairs, options)
     seed = options.pop("seed")
     specs = runs.make_specs(
         methods=[o.one_of("`--method`", name, registry.names()) for name in options.pop("method") or ["cf2"]],
@@ -201,7 +203,6 @@ def explain(
         settings=dict(o.parse_setting(text) for text in setting or ()),
         options=options,
     )
-    keys = None if nodes is None else o.parse_ids(nodes)
     source = runs.find_source(dataset, data, checkpoint, data_root)
     if_stopped(partial(kept_in, path))
     with bar("explaining", None if keys is None else len(keys) * len(specs)) as step:

@@ -63,6 +63,7 @@ TrainPath = Annotated[Path | None, typer.Option("--out", callback=_named, help="
 ExplainDataset = Annotated[str | None, typer.Argument(help="A data set with its shipped or given model.")]
 Data = Annotated[str | None, typer.Option(help="MODULE:FUNCTION that returns (model, data). This runs your code.")]
 ExplainNodes = Annotated[str | None, typer.Option(help="Ids of nodes or graphs, such as 3,17,40-44.")]
+ExplainPairs = Annotated[str | None, typer.Option(help="Pairs of nodes for a model of links, such as 3:17,4:9.")]
 ExplainPath = Annotated[Path | None, typer.Option("--out", help="The directory of the run.")]
 Checkpoint = Annotated[Path | None, typer.Option(callback=_named, help="A model saved by `cf2 train`.")]
 Setting = Annotated[list[str] | None, typer.Option("--set", help="A setting, such as epochs=100.")]
@@ -105,6 +106,7 @@ def with_spec_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 _KINDS: dict[str, Any] = {"search": bool, "connected": bool, "directed": bool | None, "method": list[str] | None}
 _KINDS |= {"units": str, "edits": str, "alternatives": int, "robust": int}
+_KINDS |= {"leave_out_pair": bool, "tolerance": float | None}
 _NUMBERS = ("seed", "target", "max_units")
 _DEFAULTS = {"method": None, "units": ",".join(spec.Spec().units), "edits": ",".join(spec.Spec().edits)}
 _DEFAULTS |= {"costs": None, "added_attributes": None}
@@ -147,6 +149,27 @@ def parse_ids(text: str) -> list[int]:
             raise typer.BadParameter(f"Expected at most {MOST_IDS:,} ids, but got more in {text!r:.80}.")
         found += range(first, last + 1)
     return found
+
+
+def parse_pairs(text: str) -> list[tuple[int, int]]:
+    """`3:17,4:9` -> the two pairs."""
+    found = []
+    for part in text.split(","):
+        numbers = re.fullmatch(r"\s*([0-9]{1,18})\s*:\s*([0-9]{1,18})\s*", part)
+        if numbers is None:
+            raise typer.BadParameter(f"Expected pairs such as 3:17,4:9, but got {text!r:.80}.")
+        found.append((int(numbers[1]), int(numbers[2])))
+    return found
+
+
+def parse_keys(nodes: str | None, pairs: str | None, options: dict[str, Any]) -> list[Any] | None:
+    """What --nodes or --pairs name, None for neither; pairs are a level of their own."""
+    if nodes is not None and pairs is not None:
+        raise typer.BadParameter("Give either --nodes or --pairs.")
+    if pairs is None:
+        return None if nodes is None else parse_ids(nodes)
+    options["level"] = "pair"
+    return parse_pairs(pairs)
 
 
 def one_of(what: str, value: str, known: Any) -> str:

@@ -66,7 +66,7 @@ def explain(
     What can be checked of all methods is checked before the first of them starts.
     """
     engines.check(engine, workers)
-    explained = source.keys(specs[0]) if keys is None else source.targets(specs[0]).check(keys)
+    explained = source.targets(specs[0]).check(source.keys(specs[0]) if keys is None else keys)
     for spec in specs:
         source.request(explained, spec)
         source.check_needs(spec, explained)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,11 +15,10 @@ from torch_geometric.data import Batch, Data, HeteroData, TemporalData
 
 from cf2.errors import CF2Error, require
 
+Graphs: TypeAlias = Data | HeteroData | Sequence[Data | HeteroData]
 EXPECTED = "Expected `data` to be a Data object, or a list or data set of them"
-FLATTEN = "Heterogeneous graphs are not explained; data.to_homogeneous() makes one graph of all types."
 TENSORS = "Put the tensors together: Data(x=x, edge_index=edge_index)."
 _CURES: tuple[tuple[type | tuple[type, ...], str], ...] = (
-    (HeteroData, FLATTEN),
     (TemporalData, "Graphs that change over time are not explained."),
     ((str, bytes, Path), "Load the file first, for example with torch.load."),
     ((Tensor, np.ndarray), TENSORS),
@@ -28,7 +27,7 @@ _CURES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 
-def graphs_of(data: Any, level: str = "auto", *, positions: bool = False) -> Data | Sequence[Data]:
+def graphs_of(data: Any, level: str = "auto", *, positions: bool = False) -> Graphs:
     """One graph as it is; a Batch, a loader or a generator as the graphs that it stands for, in their order.
 
     `positions` says whether the user names some of what is explained: nodes of a batch, or graphs of it?
@@ -39,7 +38,7 @@ def graphs_of(data: Any, level: str = "auto", *, positions: bool = False) -> Dat
         data = data.dataset
         graphs = _is_sequence(data) and not isinstance(data, range | Tensor)  # these are ids of nodes or links
         require(graphs, EXPECTED, got="a loader of parts of a graph", do="Pass the Data object itself.")
-    if isinstance(data, Data):
+    if isinstance(data, Data | HeteroData):
         return data
     if not (isinstance(data, np.ndarray) and data.dtype == object):
         _refuse(data, EXPECTED)
@@ -49,8 +48,8 @@ def graphs_of(data: Any, level: str = "auto", *, positions: bool = False) -> Dat
     if isinstance(data, list | tuple):
         for position, graph in enumerate(data):
             check_graph(graph, position)
-    if level == "node":
-        require(len(data) == 1, 'Expected one graph for level="node"', got=f"{len(data)} graphs")
+    if level in ("node", "pair"):
+        require(len(data) == 1, f'Expected one graph for level="{level}"', got=f"{len(data)} graphs")
         return check_graph(data[0], 0)
     return data
 
@@ -63,11 +62,11 @@ def _refuse(value: Any, expected: str) -> None:
     require(not foreign, expected, got="a networkx graph", do="Use torch_geometric.utils.from_networkx, and add `x`.")
 
 
-def check_graph(graph: Any, position: Any) -> Data:
+def check_graph(graph: Any, position: Any) -> Data | HeteroData:
     """The graph at a position of the user's list, if it is one Data object."""
     expected = f"Expected graph {position} of `data` to be a Data object"
     _refuse(graph, expected)
-    require(isinstance(graph, Data), expected, got=_kind(graph))
+    require(isinstance(graph, Data | HeteroData), expected, got=_kind(graph))
     batch = getattr(graph, "batch", None)
     several = isinstance(batch, Tensor) and batch.numel() > 0 and bool((batch != batch.flatten()[0]).any())
     require(
@@ -79,9 +78,8 @@ def check_graph(graph: Any, position: Any) -> Data:
     return graph
 
 
-def _batched(data: Any, level: str, positions: bool) -> Data | Sequence[Data]:
-    require(not isinstance(data, HeteroData), EXPECTED, got="a batch of HeteroData", do=FLATTEN)
-    if level == "node":
+def _batched(data: Any, level: str, positions: bool) -> Graphs:
+    if level in ("node", "pair"):
         return data
     require(
         level == "graph" or not positions,
@@ -90,7 +88,7 @@ def _batched(data: Any, level: str, positions: bool) -> Data | Sequence[Data]:
         do='Pass level="graph" for positions of its graphs, or level="node" for nodes of the batch as one graph.',
     )
     try:
-        graphs: list[Data] = data.to_data_list()
+        graphs: list[Data | HeteroData] = data.to_data_list()
     except Exception as error:  # torch_geometric raises several
         cure = "Pass a list of its graphs."
         raise CF2Error("Expected a Batch that Batch.from_data_list made", got="another one", do=cure) from error

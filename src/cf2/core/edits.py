@@ -49,6 +49,13 @@ class Editing:
         change = "change" in spec.edits
         if not change and "add" not in spec.edits and spec.groups is None:
             return None
+        typed = targets.schema is not None
+        require(
+            not typed or spec.edits == ("remove",),
+            "Expected edits='remove' for a typed graph",
+            got=", ".join(spec.edits),
+            do="Which types an added edge may have, and a feature may change to, is not known yet.",
+        )
         domain = Domain.of(targets.features(), spec.one_hot) if change else None
         return Editing("add" in spec.edits, domain, spec.candidates, spec.added_attributes, spec.groups)
 
@@ -203,6 +210,7 @@ def with_some(instance: Instance, added: Tensor, changed: Tensor | None) -> Inst
         instance,
         edge_index=instance.edge_index[:, added],
         role=None if instance.role is None else instance.role[added],
+        ties=None if instance.ties is None else instance.ties[added],
         extras={n: (kind, value[added] if kind == "edge" else value) for n, (kind, value) in instance.extras.items()},
         groups=None if instance.groups is None else instance.groups[added],
         changes=None if instance.changes is None or changed is None else chosen_changes(instance.changes, changed),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from cf2.core.data import with_edge_index
+from cf2.core.types import Schema, Types, flatten, schema_of
 from cf2.errors import CF2Error, require
 from cf2.spec import Key
 
@@ -54,13 +55,30 @@ class Instance:
     changes: Changes | None = None  # what may be changed of the features
     groups: Tensor | None = None  # [e], edges of the same number from 0 on are one unit; None: each by itself
     narrowed: int = 0  # how many additions and changes there were before some were left out; 0: none were
+    ties: Tensor | None = None  # [e], columns of one number are one unit; None: by their ends
+    types: Types | None = None  # of the whole graph, where it has any
 
 
 class Graph:
     """The user's graph, checked once and indexed by node, so that a cut costs what it contains."""
 
-    def __init__(self, data: Any, *, directed: bool | None = None, position: int | None = None) -> None:
+    def __init__(
+        self,
+        data: Any,
+        *,
+        directed: bool | None = None,
+        position: int | None = None,
+        mirror: bool = True,
+        schema: Schema | None = None,
+    ) -> None:
         where = "the graph" if position is None else f"graph {position}"
+        self.schema = schema
+        self.types: Types | None = None
+        self.ties: Tensor | None = None
+        if isinstance(data, HeteroData):
+            self.schema = schema_of(data) if schema is None else schema
+            data, self.types, self.ties = flatten(data, self.schema, where, directed=directed, mirror=mirror)
+            directed = True  # which edges are one unit is said by their ties
         data = with_edge_index(data, where)
         self.x, self.edge_index = check_tensors(data, where)
         self.num_nodes = int(self.x.size(0))
@@ -74,9 +92,16 @@ class Graph:
             self._index[direction] = _compress(self.edge_index.numpy(), self.num_nodes, direction)
         return self._index[direction]
 
-    def cut(self, nodes: tuple[int, ...], hops: int, direction: Direction, key: Key) -> Instance:
-        """The subgraph of nodes up to `hops` from any of `nodes`, with the edges that end less far away."""
+    def cut(
+        self, nodes: tuple[int, ...], hops: int, direction: Direction, key: Key, without: np.ndarray | None = None
+    ) -> Instance:
+        """The subgraph of nodes up to `hops` from any of `nodes`, with the edges that end less far away.
+
+        Edges `without`, ids of some between the `nodes` themselves, are left out: they bring nothing nearer.
+        """
         inside, edge_ids = _reach(self.index(direction), nodes, hops)
+        if without is not None and len(without):
+            edge_ids = np.setdiff1d(edge_ids, without)
         local = np.searchsorted(inside, self.edge_index.numpy()[:, edge_ids])
         ids, columns = torch.from_numpy(inside), torch.from_numpy(edge_ids)
         return Instance(
@@ -87,22 +112,40 @@ class Graph:
             node_ids=ids,
             directed=self.directed,
             extras=_take_extras(self.extras, ids, columns),
+            ties=None if self.ties is None else self.ties[columns],
+            types=self.types,
         )
 
-    def whole(self, key: Key) -> Instance:
-        """The graph itself as one instance, for a graph-level prediction."""
+    def between(self, u: int, v: int, tie: int | None = None) -> np.ndarray:
+        """The ids of the edges from u to v, and back where edges are undirected; or those that are one unit, `tie`."""
+        pointer, neighbour, edge_id = self.index("in")
+        ways = [(u, v)] if self.directed and tie is None else [(u, v), (v, u)]
+        spans = [(slice(pointer[head], pointer[head + 1]), tail) for tail, head in ways]
+        found = np.unique(np.concatenate([edge_id[span][neighbour[span] == tail] for span, tail in spans]))
+        return found if tie is None or self.ties is None else found[self.ties.numpy()[found] == tie]
+
+    def whole(self, key: Key, without: np.ndarray | None = None) -> Instance:
+        """The graph itself as one instance, for a graph-level prediction; perhaps without some edges."""
         every = torch.arange(self.num_nodes)
-        return Instance(key, self.x, self.edge_index, (), every, self.directed, self.extras)
+        parts = (key, self.x, self.edge_index, (), every, self.directed, self.extras)
+        whole = Instance(*parts, ties=self.ties, types=self.types)
+        if without is None or not len(without):
+            return whole
+        return with_edges(whole, torch.from_numpy(np.setdiff1d(np.arange(self.edge_index.size(1)), without)))
+
+
+def with_edges(instance: Instance, stay: Tensor) -> Instance:
+    """The instance with only some columns of its edges."""
+    return replace(
+        instance,
+        edge_index=instance.edge_index[:, stay],
+        extras=_take_extras(instance.extras, torch.arange(instance.x.size(0)), stay),
+        ties=None if instance.ties is None else instance.ties[stay],
+    )
 
 
 def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
     """`x` and `edge_index` of a Data object on the CPU, or an error that says what is wrong with them."""
-    if isinstance(data, HeteroData):
-        raise CF2Error(
-            f"Expected {where} to be homogeneous",
-            got="a HeteroData",
-            do="Turn it into one graph with data.to_homogeneous(), for a model that reads that.",
-        )
     x, edge_index = getattr(data, "x", None), getattr(data, "edge_index", None)
     require(
         isinstance(x, Tensor) and x.dim() == 2,

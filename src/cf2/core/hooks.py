@@ -64,13 +64,18 @@ def restored_buffers(model: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def masked_messages(
-    layers: list[MessagePassing], edge_index: Tensor, weight: Callable[[], Tensor | None], num_nodes: int
+    layers: list[MessagePassing],
+    edge_index: Tensor,
+    weight: Callable[[], Tensor | None],
+    num_nodes: int,
+    columns: Callable[[MessagePassing, Tensor], Tensor | None] = lambda layer, edge_index: None,
 ) -> Iterator[None]:
     """Multiply every message along column e of `edge_index` by `weight()[e]`.
 
     A layer may drop, add or reorder edges (self-loops) before it passes messages, so a message's weight is
     looked up by its two ends, which is well defined because duplicate edges share a unit. Loops that a layer
-    adds keep weight 1. While `weight()` is None, messages are left alone.
+    adds keep weight 1. Where a layer sees other ids, `columns` says which column each of its messages came from.
+    While `weight()` is None, messages are left alone.
     """
     lookup = _Lookup(edge_index, num_nodes)
     seen: dict[MessagePassing, Tensor] = {}
@@ -82,8 +87,10 @@ def masked_messages(
         soft = weight()
         if soft is None:
             return out
-        mask = lookup(seen[layer], soft).to(out.dtype)
-        return out * mask.view([-1 if size == mask.numel() else 1 for size in _broadcast(out, mask, layer)])
+        place = columns(layer, seen[layer])
+        found = lookup(seen[layer], soft) if place is None else torch.cat([soft, soft.new_ones(1)])[place]
+        mask = found.to(out.dtype)
+        return out * mask.view(_broadcast(out, mask, layer))
 
     with ExitStack() as stack:
         for layer in layers:
@@ -95,7 +102,7 @@ def masked_messages(
 def _broadcast(out: Tensor, mask: Tensor, layer: MessagePassing) -> list[int]:
     """A shape that lays the mask along the message dimension of `out` and nowhere else."""
     dim = layer.node_dim if layer.node_dim >= 0 else out.dim() + layer.node_dim
-    return [mask.numel() if axis == dim else 0 for axis in range(out.dim())]
+    return [mask.numel() if axis == dim else 1 for axis in range(out.dim())]
 
 
 class _Lookup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from cf2.core import outputs
-from cf2.core.adapter import Inputs, adapter_for, run
+from cf2.core.adapter import Adapter, Inputs, adapter_for, run, target_arguments
 from cf2.core.hooks import borrowed, masked_messages, message_layers, read_sparse, restored_buffers, single_thread
 from cf2.core.modules import module_of
 from cf2.core.packing import WIDE, Pack, SparseFeatures, sparse_features
@@ -48,9 +49,10 @@ class Predictor:
         device: torch.device | str | None = None,
         masking: Masking = "auto",
         findings: Findings | None = None,
+        adapter: Adapter | None = None,
     ) -> None:
         model = module_of(model)
-        self.adapter = adapter_for(model, level)
+        self.adapter = adapter_for(model, level) if adapter is None else adapter
         self.model, self.level, self.output, self.findings = model, level, output, findings
         self.layers = message_layers(model)
         here = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -144,18 +146,32 @@ class Predictor:
             rows = self._call(pack, pack.dense(), pack.edge_index, None, None)
         return torch.allclose(quick, rows, atol=1e-4)
 
-    def rows_of_nodes(self, whole: Pack, nodes: Tensor) -> Tensor:
-        """What the model returns for many nodes of one graph in one pass."""
-        return self.rows(replace(whole, targets=nodes[:, None], keys=nodes[:, None]))
+    def rows_of_many(self, whole: Pack, targets: Tensor) -> Tensor:
+        """What the model returns for many targets [n, nodes to read] of one graph in one pass."""
+        return self.rows(replace(whole, targets=targets, keys=targets))
 
     def propagations(self, pack: Pack) -> int:
-        """How often messages are passed in one run of the model; a layer may do so several times."""
-        count: list[int] = []
+        """How often messages are passed in one run of the model, one after the other.
+
+        A layer may do so several times. Along other edges each time (one relation after the other) that counts once.
+        """
+        seen: list[tuple[Any, int | None, Any]] = []
+
+        def note(layer: Any, inputs: tuple[Any, ...]) -> None:
+            edges = inputs[0]
+            content = edges.cpu().numpy().tobytes() if isinstance(edges, Tensor) and not edges.is_sparse else id(edges)
+            seen.append((layer, self.adapter.relation(layer, edges), content))
+
         with ExitStack() as stack, torch.no_grad():
             for layer in self.layers:
-                stack.callback(layer.register_propagate_forward_pre_hook(lambda *_: count.append(1)).remove)
+                stack.callback(layer.register_propagate_forward_pre_hook(note).remove)
             self._call(pack, pack.dense(), pack.edge_index, None, None)
-        return len(count)
+        by_layer: dict[Any, Counter[Any]] = {}
+        by_relation = Counter(relation for _, relation, _ in seen if relation is not None)
+        for layer, relation, content in seen:
+            if relation is None:
+                by_layer.setdefault(layer, Counter())[content] += 1
+        return sum(_deepest(count) for count in by_layer.values()) + max(by_relation.values(), default=0)
 
     def embed(self, pack: Pack) -> Tensor:
         """The states of each node after every message passing layer, side by side [N, width], or `x`."""
@@ -225,7 +241,11 @@ class Predictor:
             yield probabilities
         else:
             soft_messages = masked_messages(
-                self.layers, pack.edge_index, lambda: None if self._removing else weight[0], pack.x.size(0)
+                self.layers,
+                pack.edge_index,
+                lambda: None if self._removing else weight[0],
+                pack.x.size(0),
+                self.adapter.columns,
             )
             with soft_messages:
                 yield probabilities
@@ -258,8 +278,7 @@ class Predictor:
             known = arguments.get("edge_weight")
             kind = x.dtype if x.is_floating_point() else soft.dtype
             arguments["edge_weight"] = soft.to(kind) if known is None else known * soft.to(known.dtype)
-        if not pack.targets.size(1):
-            arguments |= {"batch": pack.batch, "batch_size": pack.num_instances}
+        arguments |= target_arguments(self.level, pack.targets, pack.batch)
         hooks: AbstractContextManager[None] = nullcontext()
         if x.dim() == 1:
             values, sparse, x = x, pack.sparse, pack.x
@@ -268,7 +287,7 @@ class Predictor:
         given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
         watched = Unchanged({"x": x, "edge_index": edge_index} | given, compare=self.findings is None)
         with hooks:
-            rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level, pack.num_instances)
+            rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level)
         watched.check()
         if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":
             bad = int((~torch.isfinite(rows)).any(1).nonzero()[0])
@@ -280,6 +299,11 @@ class Predictor:
         narrow = self.findings is not None and self.findings.reads_sparse
         width = self._hidden if narrow else self._width
         return nodes * (width + self._depth * self._hidden) + edges * self._depth * self._hidden
+
+
+def _deepest(count: Counter[Any]) -> int:
+    """The most often that one edge list was used; empty ones (b"") look alike, and count only where all are."""
+    return max([times for content, times in count.items() if content != b""], default=1)
 
 
 def _product(entries: SparseFeatures, values: Tensor, weight: Tensor) -> Tensor:

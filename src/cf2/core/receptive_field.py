@@ -7,8 +7,8 @@ needs one hop more than there are layers; so does every layer that is not known 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch_geometric.nn as pyg
@@ -16,10 +16,10 @@ from torch import Tensor
 
 from cf2.core import outputs
 from cf2.core.edits import Editing
-from cf2.core.graph import Direction, Graph, Instance
+from cf2.core.graph import Direction, Graph, Instance, with_edges
 from cf2.core.packing import Pack, chunks, pack
 from cf2.core.predictor import Predictor
-from cf2.core.targets import Targets
+from cf2.core.targets import Targets, Whole
 from cf2.errors import CF2Error
 from cf2.spec import Key
 
@@ -39,6 +39,7 @@ STATES_ONLY: frozenset[type] = frozenset(
         pyg.GMMConv,
         pyg.GatedGraphConv,
         pyg.GraphConv,
+        pyg.HGTConv,
         pyg.MFConv,
         pyg.NNConv,
         pyg.PNAConv,
@@ -57,6 +58,7 @@ STATES_ONLY: frozenset[type] = frozenset(
     }
 )
 FULL_CHECK_EDGES = 2_000_000  # up to this many edges, every cut is compared with the whole graph
+MANY_CHECKS_EDGES = 100_000  # the same where each key has a whole graph of its own, as a pair without its edge
 PROBES = 4
 CHUNK = 8_000_000  # floats kept by one packed pass; about what two levels of cache and a little memory hold
 
@@ -69,7 +71,8 @@ class Reach:
 
     hops: int = 0
     direction: Direction = "in"
-    full: Tensor | None = None  # [keys, width], None where the graph is too large or each target has its own
+    full: Tensor | None = None  # [keys, width], None where these are too many or each target has its own graph
+    compare: bool = False  # whether each cut is compared with the whole graph that its key is predicted on
 
 
 class ReceptiveField:
@@ -117,21 +120,29 @@ class ReceptiveField:
         for wider in (1, 2, 3):
             made = make(part)
             rows = self.predictor.rows(made)
-            if self.reach.full is None:
+            far = self._far([instance.key for instance in part])
+            if far is None:
                 return part, made, self.predictor.probabilities(rows)
-            near, far = self._comparable(rows), self.reach.full[torch.tensor([i.key for i in part])]
+            near = self._comparable(rows)
             off = outputs.differ(near, far, self.predictor.precision).nonzero().flatten().tolist()
             if not off:
                 return part, made, self.predictor.probabilities(rows)
+            gap = float((near - far)[off[0]].abs().max())
             for place in off:
                 part[place] = self._cut(part[place].key, wider)
             self.predictor.sight = (None, "both")  # further than measured, so nothing is known
         raise CF2Error(
             f"Expected {self.targets.level} {part[off[0]].key} to get the same prediction on its receptive field as on "
             "the whole graph",
-            got=f"outputs that differ by {float((near - far)[off[0]].abs().max()):.2g}",
+            got=f"outputs that differ by {gap:.2g}",
             do="Does the model mix all nodes (a global pooling or normalisation)? Such a model has no smaller graph.",
         )
+
+    def _far(self, keys: Sequence[Key]) -> Tensor | None:
+        """What the model says of the keys on the whole graph, where that is known or can be."""
+        if self.reach.full is not None:
+            return self.reach.full[torch.tensor(keys)]
+        return self._whole_outputs(self.targets.wholes(keys), len(keys)) if self.reach.compare else None
 
     def _comparable(self, rows: Tensor) -> Tensor:
         return self.predictor.unsaturated(rows).cpu()
@@ -144,35 +155,41 @@ class ReceptiveField:
         own = direction(self.predictor)
         degrees = not all(map(_reads_no_degree, self.predictor.layers))
         directions: list[Direction] = [own, "both"] if degrees and graph.directed and own != "both" else [own]
-        probes = self._probes(graph, own)
+        probes = self.targets.probes(own, PROBES)
         if not probes:
             return Reach(len(self.predictor.layers) + 1, own)
         first = pack([self.targets.instance(probes[0], 1, own)], takes=self.predictor.adapter.takes)
         start = (self.predictor.propagations(first) or 1) + degrees
         small = graph.edge_index.size(1) <= FULL_CHECK_EDGES
-        whole = [graph.whole(0), _thinned(graph.whole(0))] if small else []
-        full: list[Tensor] = []
+        full: Tensor | None = None
+        far: Tensor | None = None
         for way in directions:
             for hops in range(start, start + 3):
                 near = self._outputs(probes, hops, way)
-                full = full or [self._whole_outputs(one) for one in whole]
-                far = (
-                    torch.cat([rows[probes] for rows in full])
-                    if small
-                    else self._outputs(probes, hops + 1, directions[-1])
-                )
+                if not small:
+                    far = self._outputs(probes, hops + 1, directions[-1])
+                elif far is None:
+                    full = self._every()
+                    far = self._far_probes(probes, full)
                 if not bool(outputs.differ(near, far, self.predictor.precision).any()):
-                    return Reach(hops, way, full[0] if small else None)
+                    return Reach(hops, way, full, small and graph.edge_index.size(1) <= MANY_CHECKS_EDGES)
         raise CF2Error(
             f"Expected the model's prediction to depend on the {start + 2} hops around a node",
             got="a model that looks further than its message passing layers",
             do="Explain it as a graph classifier, or remove layers that mix all nodes.",
         )
 
-    def _probes(self, graph: Graph, way: Direction) -> list[int]:
-        """A few nodes with edges, spread over the graph."""
-        busy = torch.from_numpy(graph.index(way)[0]).diff().nonzero().flatten()
-        return sorted(set(busy[torch.linspace(0, len(busy) - 1, PROBES).long()].tolist())) if len(busy) else []
+    def _every(self) -> Tensor | None:
+        """What the model says of all keys on the whole graph, where one run gives that."""
+        wholes = list(self.targets.wholes(None))
+        return self._whole_outputs(wholes, len(self.targets)) if wholes else None
+
+    def _far_probes(self, keys: Sequence[Key], full: Tensor | None) -> Tensor:
+        """What the model says of keys on their whole graphs, as they are and then with a part of the edges gone."""
+        wholes = list(self.targets.wholes(keys))
+        near = self._whole_outputs(wholes, len(keys)) if full is None else full[torch.tensor(keys)]
+        thin = [whole._replace(instance=_thinned(whole.instance)) for whole in wholes]
+        return torch.cat([near, self._whole_outputs(thin, len(keys))])
 
     def _outputs(self, keys: Sequence[Key], hops: int, way: Direction) -> Tensor:
         """What the model says on cuts of some keys, as they are and then with a part of their edges gone."""
@@ -181,10 +198,16 @@ class ReceptiveField:
         parts = instance_chunks(self.predictor, [*cuts, *map(_thinned, cuts)])
         return self._comparable(torch.cat([self.predictor.rows(pack(part, takes=takes)) for part in parts]))
 
-    def _whole_outputs(self, whole: Instance) -> Tensor:
-        """What the model says of every node on the whole graph."""
-        packed = pack([whole], takes=self.predictor.adapter.takes)
-        return self._comparable(self.predictor.rows_of_nodes(packed, torch.arange(whole.x.size(0))))
+    def _whole_outputs(self, wholes: Iterable[Whole], count: int) -> Tensor:
+        """What the model says of `count` keys on whole graphs."""
+        found: Tensor | None = None
+        for whole in wholes:
+            packed = pack([whole.instance], takes=self.predictor.adapter.takes)
+            rows = self._comparable(self.predictor.rows_of_many(packed, whole.targets))
+            found = rows.new_zeros(count, rows.size(1)) if found is None else found
+            found[whole.places] = rows
+        assert found is not None
+        return found
 
 
 def _reads_no_degree(layer: torch.nn.Module) -> bool:
@@ -196,8 +219,7 @@ def _thinned(instance: Instance) -> Instance:
     """The instance without about a third of its edges, the same ones whatever else was cut out with them."""
     low, high = instance.node_ids[instance.edge_index].sort(0).values
     stay = ((low * 2_654_435_761 + high * 40_503) % 1_000_003 % 3 > 0).nonzero().flatten()
-    extras = {name: (kind, value[stay] if kind == "edge" else value) for name, (kind, value) in instance.extras.items()}
-    return replace(instance, edge_index=instance.edge_index[:, stay], extras=extras)
+    return with_edges(instance, stay)
 
 
 def direction(predictor: Predictor) -> Direction:

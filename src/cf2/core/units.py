@@ -27,6 +27,7 @@ class Rows(NamedTuple):
     ids: Tensor  # [u, 2], in the user's ids
     edges: Tensor  # [2, ·], pairs of an edge column and a unit
     entries: Tensor  # [2, ·], pairs of a feature entry and a unit
+    types: Tensor | None = None  # [u], the type of each edge or column, where the graph has types
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def _edge_units(instance: Instance, role: int) -> Rows:
     if instance.groups is not None:
         mine &= instance.groups.numpy() < 0  # an edge of a group is no unit by itself
     proper = np.flatnonzero(mine)
+    if instance.ties is not None:
+        return _tied(instance, instance.ties.numpy(), proper)
     _, first, unit = np.unique(code[proper], return_index=True, return_inverse=True)
     pairs = instance.node_ids.numpy()[instance.edge_index.numpy()[:, proper[first]]].T
     ids = np.ascontiguousarray(pairs if instance.directed else np.sort(pairs, 1))
@@ -97,6 +100,16 @@ def _nodes(instance: Instance, entries: Tensor) -> Rows:
     )
 
 
+def _tied(instance: Instance, ties: np.ndarray, proper: np.ndarray) -> Rows:
+    """Columns of one number are one unit: edges of one type, and those of the type that mirrors it."""
+    assert instance.types is not None
+    code, unit = np.unique(ties[proper], return_inverse=True)
+    nodes = instance.types.starts[-1]
+    ids = np.stack([code // nodes % nodes, code % nodes], 1)
+    edges = torch.from_numpy(np.stack([proper, unit.reshape(-1)]))
+    return Rows(torch.from_numpy(ids), edges, _NO_PAIRS, torch.from_numpy(code // nodes // nodes))
+
+
 def _features(instance: Instance, entries: Tensor) -> Rows:
     """Every entry that is not 0 is a unit."""
     ids = torch.stack([instance.node_ids[entries[:, 0]], entries[:, 1]], 1)
@@ -111,10 +124,14 @@ def _node_features(instance: Instance, entries: Tensor) -> Rows:
 
 
 def _columns(instance: Instance, entries: Tensor) -> Rows:
-    """All entries of a column are one unit."""
-    columns, unit = torch.unique(entries[:, 1], return_inverse=True)
-    ids = torch.stack([torch.full_like(columns, -1), columns], 1)
-    return Rows(ids, _NO_PAIRS, torch.stack([torch.arange(len(entries)), unit]))
+    """All entries of a column are one unit; with types, all of one type."""
+    kind = None if instance.types is None else instance.extras["node_type"][1][entries[:, 0]]
+    wide = instance.x.size(1)
+    code = entries[:, 1] if kind is None else kind * wide + entries[:, 1]
+    code, unit = torch.unique(code, return_inverse=True)
+    ids = torch.stack([torch.full_like(code, -1), code % max(wide, 1)], 1)
+    types = None if kind is None else code // max(wide, 1)
+    return Rows(ids, _NO_PAIRS, torch.stack([torch.arange(len(entries)), unit]), types)
 
 
 def _changes(instance: Instance, entries: Tensor) -> Rows:
@@ -183,6 +200,7 @@ class InstanceUnits:
     features: tuple[Tensor, Tensor]  # the same of each entry
     changes: Changes | None = None  # numbered as the units are
     absent: Tensor | None = None  # [u] bool
+    types: Tensor | None = None  # [u], the type of each edge or column (else -1), where the graph has types
 
     @property
     def count(self) -> int:
@@ -217,7 +235,12 @@ def units_of(instance: Instance, kinds: Sequence[UnitKind]) -> InstanceUnits:
         features=_governed(torch.cat([r.entries + s for r, s in zip(rows, shift)], 1), len(entries)),
         changes=changes,
         absent=torch.repeat_interleave(absent, torch.tensor(counts)) if bool(absent.any()) else None,
+        types=None if instance.types is None else torch.cat([_types(row) for row in rows]),
     )
+
+
+def _types(rows: Rows) -> Tensor:
+    return torch.full((len(rows.ids),), -1) if rows.types is None else rows.types
 
 
 def _governed(pairs: Tensor, elements: int) -> tuple[Tensor, Tensor]:

@@ -102,7 +102,7 @@ def weights(problem: Problem, row: int, outputs: np.ndarray, far: np.ndarray, se
 def rank(problem: Problem, settings: Settings) -> Ranking:
     """One pass over the pack for all predictions, then a lasso per instance."""
     pack, device = problem.pack, problem.outputs.device
-    rows = problem.predictor.rows_of_nodes(pack, torch.arange(pack.x.size(0), device=device))
+    rows = problem.predictor.rows_of_many(pack, torch.arange(pack.x.size(0), device=device)[:, None])
     outputs = problem.predictor.probabilities(rows).double().cpu().numpy()
     steps = distances(pack)
     far = steps.cpu().numpy()

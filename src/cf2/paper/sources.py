@@ -20,20 +20,25 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
+from cf2.core.keys import check_ids, check_pairs
 from cf2.errors import CF2Error, own_line, require
 from cf2.paper import datasets, training
 from cf2.paper.datasets.storage import data_root
-from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.model_and_data import ModelAndData, values_of
 from cf2.spec import Key
+from cf2.values import LARGEST
 
 log = logging.getLogger("cf2")
 
 SHIPPED = "shipped"
 OUTPUTS = {"classes": "auto", "logit": "logits", "regression": "regression"}  # of a data set, as a Spec has them
 WHOLE = "Add --debug (CF2_DEBUG=1) to see the whole traceback."
-RETURNS = "(model, data), (model, graphs) or a dict with `model`, `data`, and perhaps `nodes` and `class_names`"
+RETURNS = (
+    "(model, data), (model, graphs) or a dict with `model`, `data`, "
+    "and perhaps `nodes` or `pairs`, `call` and `class_names`"
+)
 
 
 def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str | Path | None = None) -> ModelAndData:
@@ -92,14 +97,14 @@ def from_function(spec: str) -> ModelAndData:
     """The model and data that the user's `module:function` returns. This runs the user's code.
 
     The module is looked for in the current directory first. The function takes no arguments and returns
-    `(model, data)`, `(model, graphs)`, or a dict with `model`, `data` and, if it likes, `nodes` (the keys to
-    explain) and `class_names`.
+    `(model, data)`, `(model, graphs)`, or a dict with `model`, `data` and, if it likes, `nodes` or `pairs` (the keys to
+    explain), `call` (how the model is called) and `class_names`.
     """
     given = _call(spec)
     model, data = given["model"], given["data"]
-    single = isinstance(data, Data)
-    graphs: Sequence[Data] = [data] if single else data
-    parts = [value for graph in graphs for _, value in sorted(graph.to_dict().items())]
+    single = isinstance(data, Data | HeteroData)
+    graphs: Sequence[Data | HeteroData] = [data] if single else data
+    parts = [value for graph in graphs for _, value in sorted(values_of(graph).items())]
     description = {
         "kind": "function",
         "function": spec,
@@ -113,17 +118,23 @@ def from_function(spec: str) -> ModelAndData:
 
     source = ModelAndData(
         model=model,
-        level="node" if single else "graph",
+        level="graph" if not single else "node" if given.get("pairs") is None else "pair",
         graphs=graphs,
         class_names=tuple(str(name) for name in given.get("class_names") or ()),
         description=description,
         model_line=f"{type(model).__name__} from {spec}",
         name=spec,
         truth=truth,
+        call=given.get("call"),
     )
-    if given.get("nodes") is None:
+    named = given.get("nodes") if given.get("pairs") is None else given["pairs"]
+    if named is None:
         return source
-    keys = source.targets().check(given["nodes"])
+    if isinstance(data, HeteroData):  # the types that are explained are said by the request, which checks them
+        pairs = given.get("pairs") is not None
+        keys = check_pairs(named, (LARGEST, LARGEST)) if pairs else check_ids(named, LARGEST)
+    else:
+        keys = source.targets().check(named)
     return replace(source, keys_to_explain=lambda: keys)
 
 
@@ -267,7 +278,7 @@ def _unfold(spec: str, returned: Any) -> dict[str, Any]:
     """Whatever the function returned as a checked dict."""
     if isinstance(returned, Mapping):
         given = dict(returned)
-        unknown = set(given) - {"model", "data", "nodes", "class_names"}
+        unknown = set(given) - {"model", "data", "nodes", "pairs", "call", "class_names"}
         require(not unknown, f"Expected {spec} to return {RETURNS}", got=f"the entry {sorted(map(str, unknown))}")
     elif isinstance(returned, tuple | list) and len(returned) == 2:
         given = {"model": returned[0], "data": returned[1]}
@@ -275,10 +286,10 @@ def _unfold(spec: str, returned: Any) -> dict[str, Any]:
         raise CF2Error(f"Expected {spec} to return {RETURNS}", got=type(returned).__name__)
     model, data = given.get("model"), given.get("data")
     require(isinstance(model, nn.Module), f"Expected {spec} to return a torch model first", got=type(model).__name__)
-    listed = hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, Data)
-    graphs = listed and len(data) > 0 and all(isinstance(data[i], Data) for i in range(len(data)))  # type: ignore[arg-type, index]
+    listed = hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, Data | HeteroData)
+    graphs = listed and len(data) > 0 and all(isinstance(data[i], Data | HeteroData) for i in range(len(data)))  # type: ignore[arg-type, index]
     require(
-        isinstance(data, Data) or bool(graphs),
+        isinstance(data, Data | HeteroData) or bool(graphs),
         f"Expected {spec} to return a Data object, or a list or data set of them, beside the model",
         got=f"an empty {type(data).__name__}" if listed and not len(data) else type(data).__name__,  # type: ignore[arg-type]
     )

@@ -6,6 +6,6 @@ masks        explanations -> torch_geometric's masks, with their verdicts
 """
 
 from cf2.pyg.explainers import CF2Explainer, CFGNNExplainer, MethodExplainer
-from cf2.pyg.masks import VerifiedExplanation
+from cf2.pyg.masks import VerifiedExplanation, VerifiedHeteroExplanation
 
-__all__ = ["CF2Explainer", "CFGNNExplainer", "MethodExplainer", "VerifiedExplanation"]
+__all__ = ["CF2Explainer", "CFGNNExplainer", "MethodExplainer", "VerifiedExplanation", "VerifiedHeteroExplanation"]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
+from cf2.core.adapter import Call
 from cf2.core.graph import Direction, Graph, Instance, check_tensors
+from cf2.core.keys import check_ids
 from cf2.core.modules import module_of
-from cf2.core.targets import GraphTargets, NodeTargets, Targets
+from cf2.core.targets import GraphTargets, NodeTargets, PairTargets, Targets, Whole
+from cf2.core.types import ATTRIBUTES, EdgeType
 from cf2.errors import CF2Error, require
-from cf2.spec import Key
+from cf2.spec import Key, Spec
 
 Kind = Literal["node", "edge", "graph", "constant"]
 _CARRIER = {"node": "node_argument", "edge": "edge_argument", "graph": "node_graph_argument"}
@@ -33,6 +36,31 @@ class BatchTargets(GraphTargets):
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
         assert isinstance(key, int)
         return replace(super().instance(key, hops, direction), node_ids=self.nodes[key])
+
+
+class LabelledPairs(PairTargets):
+    """The pairs of an `edge_label_index`, by their position in it; the graph is as the model was given it."""
+
+    def __init__(self, graph: Graph, pairs: Any, *, edge_type: EdgeType | None = None) -> None:
+        super().__init__(graph, leave_out=False, edge_type=edge_type)
+        self._pairs = super().check(pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def check(self, keys: Any) -> list[Key]:
+        return check_ids(keys, len(self))
+
+    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
+        return super().wholes(range(len(self)) if keys is None else keys)
+
+    def probes(self, direction: Direction, count: int) -> list[Key]:
+        some: list[Key] = [*range(min(count, len(self)))]
+        return some
+
+    def _ends(self, key: Key) -> tuple[int, int]:
+        assert isinstance(key, int)
+        return super()._ends(self._pairs[key])
 
 
 def _members(group: Tensor, groups: int) -> list[Tensor]:
@@ -59,15 +87,15 @@ def arrange(
     level: str,
     directed: bool | None,
 ) -> tuple[torch.nn.Module, Targets]:
-    """The model with its further arguments in place, and its targets: nodes, or the graphs of a batch."""
+    """The model with its further arguments in place, and its targets: nodes, pairs, or the graphs of a batch."""
     model, data = module_of(model), Data(x=x, edge_index=edge_index)
     x, edge_index = check_tensors(data, "the graph")
     batch = _batch(kwargs.get("batch"), x, edge_index) if level == "graph" else None
     constants: dict[str, Any] = {}
     names: dict[str, str] = {}  # ours -> the model's; ours say what a tensor describes
     for name, value in kwargs.items():
-        if batch is not None and name in ("batch", "batch_size"):
-            continue  # the packed batch takes their place
+        if (batch is not None and name in ("batch", "batch_size")) or (level == "edge" and name == PAIRS):
+            continue  # the packed ones take their place
         kind = _kind(name, value, x.size(0), edge_index.size(1), None if batch is None else int(batch.max()) + 1)
         if kind == "constant":
             constants[name] = value
@@ -78,9 +106,82 @@ def arrange(
         names[own] = name
         data[own] = value
     bound = ModelWithArguments(model, constants, names, kwargs)
+    if level == "edge":
+        return bound, LabelledPairs(Graph(data, directed=directed), labelled_pairs(kwargs))
     if batch is None:
         return bound, NodeTargets(Graph(data, directed=directed))
     return bound, BatchTargets(data, batch, directed=directed)
+
+
+PAIRS = "edge_label_index"
+
+
+def labelled_pairs(kwargs: Mapping[str, Any]) -> Tensor:
+    """The pairs whose outputs a model of edges returns."""
+    pairs = kwargs.get(PAIRS)
+    good = isinstance(pairs, Tensor) and pairs.dim() == 2 and pairs.size(0) == 2 and not pairs.is_floating_point()
+    require(
+        good,
+        "Expected the pairs of an explanation of edges as `edge_label_index`, [2, pairs]",
+        got="none" if pairs is None else f"an object of type {type(pairs).__name__}",
+        do="Call the Explainer with edge_label_index=….",
+    )
+    assert isinstance(pairs, Tensor)
+    return pairs.t().reshape(-1, 2)
+
+
+def arrange_types(
+    model: torch.nn.Module,
+    x: Mapping[str, Tensor],
+    edge_index: Mapping[EdgeType, Tensor],
+    kwargs: Mapping[str, Any],
+    *,
+    level: str,
+    outputs: int,
+    spec: Spec,
+) -> tuple[Targets, Call]:
+    """The targets of a typed graph, and how the model is called with its further arguments."""
+    model, data = module_of(model), HeteroData()
+    for name, value in x.items():
+        data[name].x = value
+    for kind, ends in edge_index.items():
+        data[kind].edge_index = ends
+    per_edge = {name: name.removesuffix("_dict") for name, value in kwargs.items() if isinstance(value, Mapping)}
+    for name, own in per_edge.items():
+        require(
+            own in ATTRIBUTES,
+            f"Expected the further arguments by type to be {' or '.join(ATTRIBUTES)} of edges",
+            got=f"`{name}`",
+            do="Explain with cf2.explain(…, call=…), or have the model hold it.",
+        )
+        for kind, value in kwargs[name].items():
+            data[kind][own] = value
+    constants = {name: value for name, value in kwargs.items() if name not in {*per_edge, PAIRS}}
+    graph = Graph(data, directed=spec.directed, mirror=spec.reverse == "auto")
+    targets: Targets
+    if level == "edge":
+        targets = LabelledPairs(graph, labelled_pairs(kwargs), edge_type=spec.edge_type)
+    else:
+        targets = NodeTargets(graph, None, _type_of_rows(x, outputs) if spec.node_type is None else spec.node_type)
+
+    def call(inner: torch.nn.Module, batch: Any) -> Any:
+        arguments = {name: batch.collect(own) for name, own in per_edge.items()}
+        arguments |= {PAIRS: batch.edge_label_index} if level == "edge" else {}
+        return inner(batch.x_dict, batch.edge_index_dict, **arguments, **constants)
+
+    return targets, call
+
+
+def _type_of_rows(x: Mapping[str, Tensor], outputs: int) -> str:
+    """The node type whose nodes the rows of the model's output are, by how many there are."""
+    fits = [name for name, value in x.items() if value.size(0) == outputs]
+    require(
+        len(fits) == 1,
+        f"Expected to know the node type of the model's {outputs} outputs",
+        got="none with as many nodes" if not fits else f"as many nodes of {' and '.join(fits)}",
+        do="Pass node_type=… to the algorithm.",
+    )
+    return fits[0]
 
 
 def _kind(name: str, value: object, nodes: int, edges: int, graphs: int | None) -> Kind:
@@ -132,7 +233,7 @@ class ModelWithArguments(torch.nn.Module):
 
         # The core asks the signature what may be passed.
         takes = {*inspect.signature(model.forward).parameters, *given}
-        filled = [name for name in ("edge_weight", "batch", "batch_size") if name in takes]
+        filled = [name for name in ("edge_weight", "batch", "batch_size", PAIRS) if name in takes]
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         declared = [inspect.Parameter(name, kind) for name in dict.fromkeys(["x", "edge_index", *filled, *names])]
         forward.__signature__ = inspect.Signature(declared)  # type: ignore[attr-defined]

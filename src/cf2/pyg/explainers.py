@@ -16,25 +16,26 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.explain import ExplainerAlgorithm
-from torch_geometric.explain.config import ExplanationType, ModelMode, ModelReturnType, ModelTaskLevel
+from torch_geometric.explain.config import ExplanationType, ModelMode, ModelReturnType
 
 from cf2.core.units import unit_kinds
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.methods.needs import check_needs
-from cf2.pyg.arguments import arrange, classes_of, keys_of
-from cf2.pyg.masks import Layout, VerifiedExplanation, fill, units_for
+from cf2.pyg.arguments import arrange, arrange_types, classes_of, keys_of
+from cf2.pyg.masks import Layout, VerifiedExplanation, VerifiedHeteroExplanation, fill, fill_types, units_for
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.session import GROUP, Request, Session, check_names, complete
 from cf2.spec import Key, Masking, Output, Spec
-from cf2.verify.criterion import PredictedClass
+from cf2.verify.criterion import SHARE, PredictedClass
 
 _OUTPUTS: dict[ModelReturnType, Output] = {
     ModelReturnType.raw: "logits",
     ModelReturnType.probs: "probabilities",
     ModelReturnType.log_probs: "log_probabilities",
 }
+OPTIONS = ("soft", "seed", "directed", "masking", "trained", "search", "tolerance", "column", "node_type", "edge_type")
 _SAME = 1e-3  # predictions with a smaller margin may differ by the order of summation
 
 
@@ -57,6 +58,14 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         What `cf2.fit` made, for methods that are trained first; for `truth`, the true edges by key.
     search : bool
         Search for a set that passes the tests, from the scores of a method that only ranks.
+    tolerance : float, optional
+        Of a regression: the same answer is one within ± this; None: a tenth of the range of all outputs of the model,
+        or of the output's size where it is the only one.
+    column : int, optional
+        Of a regression with several columns: the one to explain.
+    node_type, edge_type : str, (str, str, str), optional
+        Of a heterogeneous graph: the type of the nodes that are explained, where the number of the model's outputs does
+        not tell it, or of the pairs.
     **settings
         Settings of the method, and of the search, by name.
 
@@ -82,23 +91,36 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         masking: Masking = "auto",
         trained: Any = None,
         search: bool = False,
+        tolerance: float | None = None,
+        column: int | None = None,
+        node_type: str | None = None,
+        edge_type: tuple[str, str, str] | None = None,
         **settings: Any,
     ) -> None:
         super().__init__()
         require(isinstance(soft, bool), "Expected `soft` to be True or False", got=repr(soft)[:80])
-        self.spec = Spec(method=method, seed=seed, directed=directed, masking=masking, search=search, settings=settings)
+        self.spec = Spec(
+            method=method,
+            seed=seed,
+            directed=directed,
+            masking=masking,
+            search=search,
+            tolerance=tolerance,
+            target=column,
+            node_type=node_type,
+            edge_type=edge_type,
+            settings=settings,
+        )
         self.method, self.soft = registry.get(method), soft
         self.trained = check_needs(self.method, trained)
-        check_names(self.spec, ["soft", "seed", "directed", "masking", "trained", "search"])
+        check_names(self.spec, OPTIONS)
         complete(replace(self.spec, units=self.method.units or self.spec.units))  # so that bad values are refused now
 
     def supports(self) -> bool:
-        """Whether the method can do what is asked: classes of nodes or graphs, with units that it scores."""
-        mode, level = self.model_config.mode, self.model_config.task_level
-        if mode == ModelMode.regression:
-            return self._refuse(f"explains classes, and a regression has none (got `mode={mode.value}`)")
-        if level not in (ModelTaskLevel.node, ModelTaskLevel.graph):
-            return self._refuse(f"explains nodes and graphs, not edges (got `task_level={level.value}`)")
+        """Whether the method can do what is asked: explain what the model says, by units that it scores."""
+        mode, own = self.model_config.mode, self.explainer_config.explanation_type == ExplanationType.model
+        if mode == ModelMode.regression and not own:
+            return self._refuse("explains the numbers that a model gives (got `explanation_type=phenomenon`)")
         if self.method.needs != "nothing" and self.trained is None:
             return self._refuse(f"needs {self.method.needs} for method {self.method.name!r} (got `trained=None`)")
         try:
@@ -114,19 +136,14 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
     def forward(
         self,
         model: torch.nn.Module,
-        x: Tensor,
-        edge_index: Tensor,
+        x: Any,
+        edge_index: Any,
         *,
         target: Tensor,
         index: int | Tensor | None = None,
         **kwargs: Any,
-    ) -> VerifiedExplanation:
+    ) -> VerifiedExplanation | VerifiedHeteroExplanation:
         """Explain the outputs `index` of the model (all, if None), each on its own."""
-        require(
-            not isinstance(x, dict) and not isinstance(edge_index, dict),
-            "Expected a homogeneous graph",
-            got="a heterogeneous one, a dictionary of tensors",
-        )
         require(
             hasattr(self, "_model_config"),
             "Expected an algorithm that an Explainer uses",
@@ -134,26 +151,51 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
             do=f"Make an Explainer(model, algorithm={type(self).__name__}(…), …) and call that.",
         )
         level, own = self.model_config.task_level.value, self.explainer_config.explanation_type == ExplanationType.model
-        bound, targets = arrange(model, x, edge_index, kwargs, level=level, directed=self.spec.directed)
+        numbers = self.model_config.mode == ModelMode.regression
+        typed, call = isinstance(x, dict), None
+        if typed:
+            require(
+                level != "graph",
+                "Expected nodes or edges of a heterogeneous graph to explain",
+                got="a whole graph",
+                do="Explain it with cf2.explain(model, [hetero_data]).",
+            )
+            options: dict[str, Any] = {"level": level, "outputs": len(target), "spec": self.spec}
+            bound = model
+            targets, call = arrange_types(model, x, edge_index, kwargs, **options)
+        else:
+            bound, targets = arrange(model, x, edge_index, kwargs, level=level, directed=self.spec.directed)
         keys = keys_of(index, len(targets))
-        classes = classes_of(target, keys, len(targets))
+        classes = () if numbers else classes_of(target, keys, len(targets))
         spec = replace(
             self.spec,
             units=units_for(self.explainer_config),
-            output=_OUTPUTS[self.model_config.return_type],
-            target=None if own else classes,
+            output="regression" if numbers else _OUTPUTS[self.model_config.return_type],
+            target=self.spec.target if numbers else None if own else classes,
+            tolerance=_tolerance(target, self.spec) if numbers else None,
         )
         found: list[Explanation] = []
-        request = Request(bound, targets, spec, self.trained)
+        request = Request(bound, targets, spec, self.trained, call=call)
         with torch.enable_grad(), Session(request) as session:
             for start in range(0, len(keys), GROUP):
                 part = session.explain(keys[start : start + GROUP])
-                if own:
+                if own and not numbers:
                     _check_own(part, dict(classes))
                 found += part
-        layout = Layout(spec.units, edge_index.size(1), self.soft)
         made = Explanations(tuple(found), request.context())
+        if typed:
+            return fill_types(VerifiedHeteroExplanation(), x, edge_index, made, Layout(spec.units, 0, self.soft))
+        layout = Layout(spec.units, edge_index.size(1), self.soft)
         return fill(VerifiedExplanation(x=x, edge_index=edge_index), made, layout)
+
+
+def _tolerance(outputs: Tensor, spec: Spec) -> float:
+    """Of a regression: as given, or by all outputs of the model [n, columns]."""
+    if spec.tolerance is not None:
+        return spec.tolerance
+    column = spec.target if isinstance(spec.target, int) else 0
+    own = outputs.detach().reshape(len(outputs), -1)[:, column] if outputs.numel() else outputs.new_zeros(1)
+    return SHARE * (float(own.max() - own.min()) or float(own.abs().max()) or 1.0)
 
 
 def _check_own(found: Sequence[Explanation], classes: Mapping[Key, int]) -> None:
@@ -176,7 +218,7 @@ class CF2Explainer(MethodExplainer):
     ----------
     relaxed : bool
         The paper's procedure, a threshold without a search.
-    soft, seed, directed, masking
+    soft, seed, directed, masking, tolerance, column, node_type, edge_type
         As in `MethodExplainer`.
     **settings
         Settings of method `cf2` (`epochs`, `alpha`, `lam`, `gamma`, `lr`, `effort`, …), or of `cf2-relaxed`.
@@ -200,10 +242,25 @@ class CF2Explainer(MethodExplainer):
         seed: int | None = None,
         directed: bool | None = None,
         masking: Masking = "auto",
+        tolerance: float | None = None,
+        column: int | None = None,
+        node_type: str | None = None,
+        edge_type: tuple[str, str, str] | None = None,
         **settings: Any,
     ) -> None:
         method = "cf2-relaxed" if relaxed else "cf2"
-        super().__init__(method, soft=soft, seed=seed, directed=directed, masking=masking, **settings)
+        super().__init__(
+            method,
+            soft=soft,
+            seed=seed,
+            directed=directed,
+            masking=masking,
+            tolerance=tolerance,
+            column=column,
+            node_type=node_type,
+            edge_type=edge_type,
+            **settings,
+        )
 
 
 class CFGNNExplainer(MethodExplainer):
@@ -211,7 +268,7 @@ class CFGNNExplainer(MethodExplainer):
 
     Parameters
     ----------
-    soft, seed, directed, masking
+    soft, seed, directed, masking, tolerance, column, node_type, edge_type
         As in `MethodExplainer`.
     **settings
         Settings of method `cf-gnnexplainer`: `epochs`, `lr`, `beta`.
@@ -224,6 +281,21 @@ class CFGNNExplainer(MethodExplainer):
         seed: int | None = None,
         directed: bool | None = None,
         masking: Masking = "auto",
+        tolerance: float | None = None,
+        column: int | None = None,
+        node_type: str | None = None,
+        edge_type: tuple[str, str, str] | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__("cf-gnnexplainer", soft=soft, seed=seed, directed=directed, masking=masking, **settings)
+        super().__init__(
+            "cf-gnnexplainer",
+            soft=soft,
+            seed=seed,
+            directed=directed,
+            masking=masking,
+            tolerance=tolerance,
+            column=column,
+            node_type=node_type,
+            edge_type=edge_type,
+            **settings,
+        )

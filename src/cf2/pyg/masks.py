@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.explain import Explanation as Masks
+from torch_geometric.explain import HeteroExplanation as TypedMasks
 from torch_geometric.explain.config import ExplainerConfig, MaskType
 from torch_geometric.visualization import visualize_graph
 
+from cf2.core.types import EdgeType
 from cf2.errors import require
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
@@ -34,28 +37,15 @@ class Layout:
     soft: bool
 
 
-class VerifiedExplanation(Masks):  # type: ignore[misc]
-    """A torch_geometric Explanation whose masks were tried on really reduced graphs.
+class Verified:
+    """The verdicts of explanations, on whatever holds their masks."""
 
-    Attributes
-    ----------
-    cf2 : cf2.Explanations
-        One `cf2.Explanation` per node or graph that was asked for, in the order of `index`.
-    edge_mask : Tensor, shape [edges]
-        1 for the edges that were chosen for any of them, 0 elsewhere; scores where they were asked for.
-    edge_masks : Tensor of bool, shape [edges, asked]
-        The chosen edges of each, side by side.
-    node_mask : Tensor, shape [nodes, features], [nodes, 1] or [1, features]
-        The same as `edge_mask` for features; the shape is that of the `node_mask_type`.
-    sufficient, necessary, minimal, optimal : bool or None
-        True where it holds for every one, False where one fails, None where one was not checked.
-    """
+    _found: Explanations
 
     @property
     def cf2(self) -> Explanations:
-        """The explanations themselves, one per node or graph that was asked for."""
-        found: Explanations = self._found  # torch_geometric makes a list of a sequence that is not private
-        return found
+        """The explanations themselves, one per node, pair or graph that was asked for."""
+        return self._found  # torch_geometric makes a list of a sequence that is not private
 
     @property
     def sufficient(self) -> bool | None:
@@ -76,6 +66,78 @@ class VerifiedExplanation(Masks):  # type: ignore[misc]
     def optimal(self) -> bool | None:
         """Whether each set is proved to be the smallest."""
         return _all([one.optimal for one in self.cf2])
+
+
+class VerifiedHeteroExplanation(Verified, TypedMasks):  # type: ignore[misc]
+    """A torch_geometric HeteroExplanation whose masks were tried on really reduced graphs.
+
+    Attributes
+    ----------
+    cf2 : cf2.Explanations
+        One `cf2.Explanation` per node or pair that was asked for, in the order of `index`.
+    edge_mask_dict : dict of Tensor
+        By edge type, 1 for the edges that were chosen for any of them, 0 elsewhere; scores where they were asked for.
+    node_mask_dict : dict of Tensor
+        The same for features, by node type; the shape is that of the `node_mask_type`.
+    sufficient, necessary, minimal, optimal : bool or None
+        True where it holds for every one, False where one fails, None where one was not checked.
+    """
+
+
+def fill_types(
+    out: VerifiedHeteroExplanation,
+    x: Mapping[str, Tensor],
+    edge_index: Mapping[EdgeType, Tensor],
+    found: Explanations,
+    layout: Layout,
+) -> VerifiedHeteroExplanation:
+    """Write the explanations and their masks onto `out`, by type."""
+    out._found = found
+    shown = [replace(one, scores=_values(one, layout.soft)) for one in found]
+    for kind in layout.units:
+        if kind == "edges":
+            masks = [one.edge_mask(edge_index, soft=True) for one in shown]
+            for name, ends in edge_index.items():
+                union = np.max([mask[name] for mask in masks], axis=0)
+                out[name].edge_mask = torch.from_numpy(union).to(ends.device)
+        else:
+            for node_type, value in x.items():
+                node_mask = _typed_node_mask(shown, kind, node_type, *value.shape)
+                out[node_type].node_mask = torch.from_numpy(node_mask).to(value.device)
+    return out
+
+
+def _typed_node_mask(shown: list[Explanation], kind: str, name: str, nodes: int, features: int) -> np.ndarray:
+    """The mask of one node type, of the shape that `_node_mask` has for a graph without types."""
+    mask = np.zeros((1 if kind == "columns" else nodes, 1 if kind == "node_features" else features), dtype=np.float32)
+    for one in shown:
+        types, rows = one.types, one.units.where(kind)
+        assert types is not None
+        node, column = one.units.ids[rows].T
+        place = types.nodes.index(name)
+        mine = (one.units.types[rows] == place) if kind == "columns" else types.of(node) == place
+        local = np.zeros_like(node) if kind == "columns" else node - types.starts[place]
+        column = np.maximum(column, 0)
+        np.maximum.at(mask, (local[mine], column[mine]), one.scores[rows[mine]])
+    return mask
+
+
+class VerifiedExplanation(Verified, Masks):  # type: ignore[misc]
+    """A torch_geometric Explanation whose masks were tried on really reduced graphs.
+
+    Attributes
+    ----------
+    cf2 : cf2.Explanations
+        One `cf2.Explanation` per node, pair or graph that was asked for, in the order of `index`.
+    edge_mask : Tensor, shape [edges]
+        1 for the edges that were chosen for any of them, 0 elsewhere; scores where they were asked for.
+    edge_masks : Tensor of bool, shape [edges, asked]
+        The chosen edges of each, side by side.
+    node_mask : Tensor, shape [nodes, features], [nodes, 1] or [1, features]
+        The same as `edge_mask` for features; the shape is that of the `node_mask_type`.
+    sufficient, necessary, minimal, optimal : bool or None
+        True where it holds for every one, False where one fails, None where one was not checked.
+    """
 
     def each(self) -> list[VerifiedExplanation]:
         """One explanation per node or graph that was asked for, with masks and verdicts of its own."""

@@ -8,7 +8,8 @@ import numpy as np
 from markupsafe import Markup
 
 from cf2.report.scene import OKABE_ITO
-from cf2.report.sentences import round_probability
+from cf2.report.sentences import class_name, label_name, round_probability
+from cf2.results.explanation import Explanation
 
 STYLE = """
 .cf2-bars { width: 100%; max-width: 420px; height: auto; display: block; }
@@ -35,6 +36,41 @@ def bars(
         text = f"{shorten(names[best], 13)} {round_probability(values[best])}"
         parts.append(Markup('<text class="cf2-row" x="{}" y="{}">{}</text>').format(start + span + 8, y + 15, text))
     label = "; ".join(f"{title}: {names[int(np.argmax(v))]} {float(np.max(v)):.2f}" for title, v in rows)
+    return Markup('<svg class="cf2-bars" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        start + span + 136, len(rows) * height, label, Markup("").join(parts)
+    )
+
+
+def said(
+    e: Explanation,
+    rows: Sequence[tuple[str, np.ndarray]],
+    names: Sequence[str] | None,
+    *,
+    start: float = 104.0,
+    span: float = 190.0,
+) -> Markup:
+    """What the model says of several graphs: probabilities of classes or of one label, or numbers from 0 on."""
+    if e.output == "classes":
+        named = [class_name(number, names) for number in range(len(e.probabilities))]
+        return bars([(title, values.tolist()) for title, values in rows], named, start=start, span=span)
+    own = [(title, float(values[e.prediction])) for title, values in rows]
+    if e.output == "multilabel":
+        label = label_name(e.prediction, names)
+        return bars([(title, [1 - p, p]) for title, p in own], [f"not {label}", label], start=start, span=span)
+    return _numbers(own, start, span)
+
+
+def _numbers(rows: Sequence[tuple[str, float]], start: float, span: float) -> Markup:
+    """Numbers as bars from 0, on one scale."""
+    low, high = (pick([0.0, *(value for _, value in rows)]) for pick in (min, max))
+    scale = span / ((high - low) or 1.0)
+    parts, height = [], 26
+    for line, (title, value) in enumerate(rows):
+        y, left = line * height, start + (min(value, 0.0) - low) * scale
+        put = Markup('<text class="cf2-row" x="{}" y="{}">{}</text>')
+        parts.append(put.format(0, y + 15, title) + put.format(start + span + 8, y + 15, f"{value:.4g}"))
+        parts.append(_box(left, y + 3, abs(value) * scale, 16, OKABE_ITO[0], f"{value:.6g}"))
+    label = "; ".join(f"{title}: {value:.4g}" for title, value in rows)
     return Markup('<svg class="cf2-bars" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
         start + span + 136, len(rows) * height, label, Markup("").join(parts)
     )

@@ -11,7 +11,14 @@ import numpy as np
 from cf2.errors import CF2Error, require
 from cf2.report.charts import shorten
 from cf2.report.scene import EXPLANATION, OKABE_ITO, TARGET, TRUTH, Scene, is_molecule, scene
-from cf2.report.sentences import class_name, class_names, describe_prediction, round_probability, verdict_sentences
+from cf2.report.sentences import (
+    class_name,
+    class_names,
+    describe_prediction,
+    describe_said,
+    round_probability,
+    verdict_sentences,
+)
 from cf2.results.explanation import Explanation
 
 LARGEST = 200  # inches; a picture of more than 2¹⁶ points is not drawn
@@ -106,6 +113,8 @@ def draw(axes: Any, shown: Scene) -> None:
     colours = np.full(many, NODE, dtype=object)
     colours[shown.inside] = EXPLANATION
     colours[shown.marked > 0] = "#F0E442"
+    if len(shown.kinds):
+        colours[:] = [shown.colour(node) for node in range(many)]
     axes.scatter(points[:, 0], points[:, 1], s=area, c=list(colours), zorder=4, linewidths=0)
     x, y = points[list(shown.targets)].T
     axes.scatter(x, y, s=area * 3.2, facecolors="none", edgecolors=TARGET, linewidths=2.4, zorder=5)
@@ -117,7 +126,7 @@ def _node_text(axes: Any, shown: Scene) -> None:
     special = shown.special
     labelled = bool(shown.labels) and len(shown.nodes) <= 100
     for node in range(len(shown.nodes)) if labelled else special if len(special) <= 24 else ():
-        text = shown.labels[node][:6] if labelled else str(int(shown.nodes[node]))
+        text = shown.labels[node][:6] if labelled else shown.text(node)
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5, "zorder": 6, "color": "#111"}
         if not labelled:
             style |= {"xytext": tuple(13 * shown.outward[node]), "textcoords": "offset points"}
@@ -150,6 +159,7 @@ def _legend(axes: Any, shown: Scene) -> None:
     dot: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 9}
     if shown.targets:
         keys.append(Line2D([], [], markerfacecolor="none", markeredgecolor=TARGET, label="explained node", **dot))
+    keys += [Line2D([], [], color=colour, label=name, **dot) for colour, name in shown.legend]
     if shown.marked.any():
         keys.append(Line2D([], [], color="#F0E442", label="features in the explanation", **dot))
     if keys:
@@ -164,6 +174,9 @@ def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> Non
         ("only the\nexplanation", e.probabilities_only),
         ("without it", e.probabilities_without),
     )
+    if e.output != "classes":
+        _own_column(axes, e, rows, names)
+        return
     left = np.zeros(3)
     for number in range(len(e.probabilities)):
         share = np.array([values[number] for _, values in rows], dtype=float)
@@ -181,6 +194,20 @@ def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> Non
     axes.spines[["top", "right", "left"]].set_visible(False)
     columns = min(3, len(e.probabilities))
     axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.14), frameon=False, fontsize=8, ncols=columns)
+
+
+def _own_column(axes: Any, e: Explanation, rows: Any, names: Any) -> None:
+    """Three bars of one label's probability, or of one number."""
+    axes.barh(range(3), [float(values[e.prediction]) for _, values in rows], 0.55, color=OKABE_ITO[0])
+    for line, (_, values) in enumerate(rows):
+        axes.text(0, line - 0.4, _escape(describe_said(e, values, names)), fontsize=8, va="bottom")
+    axes.set_yticks(range(3), [name for name, _ in rows], fontsize=8)
+    axes.set(ylim=(2.6, -0.75))
+    if e.output == "multilabel":
+        axes.set(xlim=(0, 1))
+    axes.tick_params(axis="x", labelsize=7)
+    axes.set_xlabel("probability" if e.output == "multilabel" else "output", fontsize=8)
+    axes.spines[["top", "right", "left"]].set_visible(False)
 
 
 def _escape(text: str) -> str:

@@ -24,6 +24,7 @@ from cf2.report.sentences import (
     describe_target,
     describe_unit,
     key_id,
+    short_said,
     unit_words,
     verdict_sentences,
 )
@@ -156,7 +157,7 @@ def _row(e: Explanation, method: str, names: Sequence[str] | None) -> dict[str, 
     return {
         "key": e.key if isinstance(e.key, tuple) else (e.key,),
         "method": method,
-        "says": class_name(e.prediction, names),
+        "says": short_said(e, names),
         "p": round(float(e.probabilities[e.prediction]), 3),
         "true": None if e.label is None else class_name(e.label, names),
         "wrong": e.label is not None and e.label != e.prediction,
@@ -183,14 +184,13 @@ def _panel(
     name: str, e: Explanation, context: Mapping[str, Any], others: Sequence[Explanation], names: Sequence[str] | None
 ) -> dict[str, Any]:
     drawn = scene(e, context, others)
-    said = [class_name(number, names) for number in range(len(e.probabilities))]
     words = verdict_sentences(e, names)
     label = f"{describe_target(e)}, explained by {name}: " + " ".join(f"{s.head}: {s.text}" for s in words)
     rows = (("all", e.probabilities), ("only", e.probabilities_only), ("without", e.probabilities_without))
     return {
         "name": name,
         "picture": svg.picture(drawn, label, molecule=is_molecule(context)) if len(drawn.nodes) else Markup(""),
-        "bars": charts.bars([(title, values.tolist()) for title, values in rows], said),
+        "bars": charts.said(e, rows, names),
         "sentences": words,
         "caption": drawn.caption,
         "size": count_units(e),

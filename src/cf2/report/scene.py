@@ -15,6 +15,7 @@ import numpy as np
 from cf2.report import layout
 from cf2.report.sentences import count_nouns
 from cf2.results.explanation import Explanation
+from cf2.results.typed import true_edges
 
 SHOWN = 120  # more nodes than this, and only the part that matters is drawn
 AROUND = 48  # how many nodes around the target are then kept
@@ -41,6 +42,22 @@ class Scene:
     directed: bool = False
     has_truth: bool = False
     left_out: tuple[int, int] = (0, 0)  # nodes and edges that are not drawn
+    kinds: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [n] types, empty without any
+    kind_names: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()  # [n] ids in the types, empty without any
+
+    def text(self, node: int) -> str:
+        """The id of a node as its user knows it."""
+        return str(self.ids[node] if self.ids else int(self.nodes[node]))
+
+    def colour(self, node: int) -> str:
+        """The colour of a node's type, empty where there are none."""
+        return OKABE_ITO[int(self.kinds[node]) % len(OKABE_ITO)] if len(self.kinds) else ""
+
+    @property
+    def legend(self) -> list[tuple[str, str]]:
+        """The colour and the name of every type that is drawn."""
+        return [(OKABE_ITO[kind % len(OKABE_ITO)], self.kind_names[kind]) for kind in np.unique(self.kinds).tolist()]
 
     @property
     def special(self) -> list[int]:
@@ -116,6 +133,9 @@ def scene(
         directed=e.directed,
         has_truth=has_truth,
         left_out=(int((~keep).sum()), len(local) - len(drawn)),
+        kinds=np.zeros(0, np.int64) if e.types is None else e.types.of(nodes[keep]),
+        kind_names=() if e.types is None else e.types.nodes,
+        ids=() if e.types is None else tuple(e.types.local(nodes[keep]).tolist()),
     )
 
 
@@ -186,6 +206,7 @@ def _graph(e: Explanation, context: Mapping[str, Any]) -> tuple[np.ndarray, np.n
 def _target_ids(e: Explanation) -> np.ndarray:
     """The user's ids of the nodes that are explained; none where it is a whole graph."""
     ids = () if e.task == "graph" else e.key if isinstance(e.key, tuple) else (e.key,)
+    ids = ids if e.types is None else e.types.flat(e.key)
     return np.array(ids, dtype=np.int64)
 
 
@@ -213,6 +234,9 @@ def known_truth(e: Explanation, pairs: np.ndarray, context: Mapping[str, Any]) -
     """Which edges are in the known truth, and whether there is one."""
     known = context.get("truth")
     wanted = (known.get(str(e.key)) if isinstance(known, Mapping) else None) or ()
+    if e.types is not None:
+        mine = len(pairs) == len(e.units.where("edges"))  # edges that are no units have no type here
+        return (true_edges(e, wanted) if wanted and mine else np.zeros(len(pairs), dtype=bool)), len(wanted) > 0
     return _among(pairs, wanted, e.directed), len(wanted) > 0
 
 

@@ -7,7 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from cf2.core.types import Types
 from cf2.results.explanation import Explanation
+from cf2.results.typed import name_of
 from cf2.spec import Key
 
 Tone = Literal["good", "bad", "plain"]
@@ -86,9 +88,33 @@ def unit_words(name: str) -> UnitWords:
 
 
 def describe_unit(e: Explanation, row: int) -> str:
-    """How one unit is written: '3–17', 'node 3, feature 5'."""
-    pattern = unit_words(e.units.names[e.units.kind[row]]).pattern
+    """How one unit is written: '3–17', 'node 3, feature 5', 'user 3 –likes→ item 17'."""
+    name = e.units.names[e.units.kind[row]]
+    if e.types is not None:
+        return _typed_unit(e, e.types, row, name)
+    pattern = unit_words(name).pattern
     return pattern.format(*e.units.ids[row].tolist(), arrow="→" if e.directed else "–")
+
+
+def _typed_unit(e: Explanation, types: Types, row: int, name: str) -> str:
+    first, second = e.units.ids[row].tolist()
+    if name == "edges":
+        relation = types.edges[e.units.types[row]][1]
+        return f"{name_of(types, first)} –{relation}→ {name_of(types, second)}"
+    if name == "columns":
+        return f"{types.nodes[e.units.types[row]]}, feature {second}"
+    text = unit_words(name).pattern.format("{0}", second, arrow="")
+    return text.replace("node {0}", name_of(types, first)).replace("{0}", name_of(types, first))
+
+
+def describe_types(e: Explanation) -> str:
+    """Which types carried the answer: '3 of 12 (user, likes, item), 1 of 4 user'; empty without types."""
+    parts = [f"{chosen} of {units} {_type_name(name)}" for name, (chosen, units) in e.by_type().items() if chosen]
+    return ", ".join(parts)
+
+
+def _type_name(name: Any) -> str:
+    return f"({', '.join(name)})" if isinstance(name, tuple) else str(name)
 
 
 def count_units(e: Explanation) -> str:
@@ -99,6 +125,9 @@ def count_units(e: Explanation) -> str:
 
 def describe_target(e: Explanation) -> str:
     """What was explained: 'node 42', 'graph 7' or 'pair (3, 17)'."""
+    if e.types is not None and e.types.explained:
+        named = [name_of(e.types, node) for node in e.types.flat(e.key)]
+        return named[0] if len(named) == 1 else f"pair ({', '.join(named)})"
     return f"{e.task} {e.key}"
 
 
@@ -117,6 +146,30 @@ def describe_output(probabilities: np.ndarray, names: Sequence[str] | None = Non
     return f"{class_name(best, names)} ({round_probability(float(probabilities[best]))})"
 
 
+def describe_said(e: Explanation, values: np.ndarray, names: Sequence[str] | None = None) -> str:
+    """What the model says: a class and how sure it is, a label or its absence, or a number."""
+    if e.output == "classes":
+        return describe_output(values, names)
+    own = float(values[e.prediction])
+    if e.output == "regression":
+        return f"{own:.4g}"
+    return f"{'' if own > 0.5 else 'not '}{label_name(e.prediction, names)} ({round_probability(own)})"
+
+
+def short_said(e: Explanation, names: Sequence[str] | None = None) -> str:
+    """The same in a word or two, for a table."""
+    return class_name(e.prediction, names) if e.output == "classes" else describe_said(e, e.probabilities, names)
+
+
+def label_name(number: int, names: Sequence[str] | None = None) -> str:
+    """The name of a label of many, or its number.
+
+    >>> label_name(1, ["red", "round"]), label_name(7)
+    ('round', 'label 7')
+    """
+    return class_name(number, names).replace("class ", "label ")
+
+
 def round_probability(value: float) -> str:
     """Two decimals, but never a rounded certainty.
 
@@ -130,8 +183,7 @@ def round_probability(value: float) -> str:
 
 def describe_prediction(e: Explanation, names: Sequence[str] | None = None) -> str:
     """What the model says of the whole graph, and whether that is right."""
-    sure = round_probability(float(e.probabilities[e.prediction]))
-    text = f"The model says {class_name(e.prediction, names)} ({sure}) of {describe_target(e)}"
+    text = f"The model says {describe_said(e, e.probabilities, names)} of {describe_target(e)}"
     if e.label is None:
         return f"{text}."
     right = e.label == e.prediction
@@ -147,6 +199,8 @@ def verdict_sentences(e: Explanation, names: Sequence[str] | None = None) -> lis
     if e.status == "not predicted":
         return [Sentence("plain", "Nothing to explain", e.note)]
     found = [_sufficient(e, names), _necessary(e, names), *_smallest(e)]
+    if carried := describe_types(e):
+        found.append(Sentence("plain", "Types", f"{carried}."))
     status = _status(e)
     return [*found, status] if status else found
 
@@ -163,21 +217,28 @@ def _chosen_kinds(e: Explanation) -> tuple[str, ...]:
 def _sufficient(e: Explanation, names: Sequence[str] | None) -> Sentence:
     these = "this" if e.size == 1 else "these units:" if len(_chosen_kinds(e)) > 1 else "these"
     alone = f"only {these} {count_units(e)}" if e.size else "nothing kept"
-    said = describe_output(e.probabilities_only, names)
+    said = describe_said(e, e.probabilities_only, names)
+    tone: Tone = "plain" if e.question == "counterfactual" else "bad"
+    if e.output == "regression":
+        near = f"±{e.tolerance:.3g} of {e.value:.4g}"
+        if e.sufficient:
+            return Sentence("good", "Sufficient", f"with {alone} the model says {said}, within {near}.")
+        return Sentence(tone, "Not sufficient", f"with {alone} the model says {said}, outside of {near}.")
     if e.sufficient:
         return Sentence("good", "Sufficient", f"with {alone} the model still says {said}.")
     expected = class_name(e.prediction if e.question == "counterfactual" else e.explained, names)
-    tone: Tone = "plain" if e.question == "counterfactual" else "bad"
+    if e.output == "multilabel":
+        expected = describe_said(e, e.probabilities, names)
     return Sentence(tone, "Not sufficient", f"with {alone} the model says {said} instead of {expected}.")
 
 
 def _necessary(e: Explanation, names: Sequence[str] | None) -> Sentence:
     start = "with nothing removed" if not e.size else f"without {'it' if e.size == 1 else 'them'}"
-    said = describe_output(e.probabilities_without, names)
+    said = describe_said(e, e.probabilities_without, names)
     if e.necessary:
         return Sentence("good", "Necessary", f"{start} the model says {said}.")
     tone: Tone = "plain" if e.question == "factual" else "bad"
-    if e.question == "counterfactual" and e.target is not None:
+    if e.question == "counterfactual" and e.target is not None and e.output == "classes":
         return Sentence(tone, "Not enough", f"{start} the model says {said}, and not {class_name(e.target, names)}.")
     return Sentence(tone, "Not necessary", f"{start} the model still says {said}.")
 

@@ -75,7 +75,7 @@ def _graph(scene: Scene, height: int) -> Markup:
     parts += [_node(scene, at, node, radius) for node in range(count)]
     ring = Markup('<circle class="cf2-target" cx="{}" cy="{}" r="{}"/>')
     parts += [ring.format(*_short(*at[target]), radius + 4) for target in scene.targets]
-    parts += _labels(scene, at, radius)
+    parts += _labels(scene, at, radius) + _legend(scene)
     return Markup("").join(parts)
 
 
@@ -84,7 +84,21 @@ def _node(scene: Scene, at: np.ndarray, node: int, radius: float) -> Markup:
     x, y = _short(*at[node])
     if scene.labels and scene.labels[node] and len(scene.nodes) <= 60:
         return Markup("")  # the label stands in the node's place
+    colour = scene.colour(node)
+    if colour:
+        wide = 2 if scene.inside[node] or scene.marked[node] else 0
+        put = Markup('<circle style="fill:{};stroke:{};stroke-width:{}" cx="{}" cy="{}" r="{}"/>')
+        return put.format(colour, EXPLANATION, wide, x, y, radius)
     return Markup('<circle class="{}" cx="{}" cy="{}" r="{}"/>').format(kind, x, y, radius)
+
+
+def _legend(scene: Scene) -> list[Markup]:
+    """The types and their colours, below each other in a corner."""
+    put = Markup(
+        '<circle style="fill:{}" cx="8" cy="{}" r="4"/>'
+        '<text class="cf2-small" style="text-anchor:start" x="16" y="{}">{}</text>'
+    )
+    return [put.format(colour, 10 + 13 * n, 10 + 13 * n, name) for n, (colour, name) in enumerate(scene.legend)]
 
 
 def _labels(scene: Scene, at: np.ndarray, radius: float) -> list[Markup]:
@@ -98,7 +112,7 @@ def _labels(scene: Scene, at: np.ndarray, radius: float) -> list[Markup]:
     reach = np.full((len(at), 1), radius + 8)
     reach[list(scene.targets)] += 5  # outside of the ring
     spots = at + scene.outward * [1, -1] * reach
-    return [put.format(*_short(*spots[n]), int(scene.nodes[n])) for n in scene.special]
+    return [put.format(*_short(*spots[n]), scene.text(n)) for n in scene.special]
 
 
 def _lines(kind: str, at: np.ndarray, edges: np.ndarray) -> Markup:

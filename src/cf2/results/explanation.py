@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cf2.core.types import Types
 from cf2.core.units import KINDS
 from cf2.errors import CF2Error, require, unknown_name
+from cf2.results import typed
 from cf2.results.unit_table import UnitTable
 from cf2.spec import Key
 
@@ -23,20 +25,21 @@ VERDICTS = {"why": ("sufficient", "necessary"), "factual": ("sufficient",), "cou
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Why the model gives an output for one node or graph, and what of that was verified.
+    """Why the model gives an output for one node, graph or pair, and what of that was verified.
 
     Attributes
     ----------
     key : int or tuple of int
-        The node's id, or the graph's position.
+        The node's id, the graph's position, or the two nodes of a pair.
     task : str
-        What was explained: ``"node"`` or ``"graph"``.
+        What was explained: ``"node"``, ``"graph"`` or ``"pair"``.
     prediction : int
-        The class that the model gives.
+        The class that the model gives; of labels and regressions the column that was explained, see `value`.
     units, scores, selected : UnitTable, ndarray [units], ndarray of bool [units]
         What there was to choose from, how important the method holds each unit, and what it chose.
     probabilities, probabilities_only, probabilities_without : ndarray, shape [classes]
-        What the model says of the whole graph, of the explanation alone, and of all but the explanation.
+        What the model says of the whole graph, of the explanation alone, and of all but the explanation; of a
+        regression the numbers themselves.
     sufficient, necessary : bool
         The verdicts of the two tests on really reduced graphs.
     minimal, optimal : bool or None
@@ -70,7 +73,14 @@ class Explanation:
     label : int or None
         The true class, where it is known.
     target : int or None
-        The class that was asked about, where one was.
+        The class, label or column that was asked about, where one was.
+    output : str
+        What the model returns: ``"classes"``, ``"multilabel"`` or ``"regression"``.
+    tolerance : float or None
+        Of a regression: the same answer is one within ± this of `value`.
+    types : Types or None
+        Of a typed graph: its node and edge types. Ids in `units` are then those of the flat graph, in which the nodes
+        of a type are a block; `edges`, `features` and `nodes` are by type, in the ids of the type.
     """
 
     key: Key
@@ -103,6 +113,9 @@ class Explanation:
     robust: tuple[int, int] | None = None
     robust_removals: tuple[int, int] | None = None
     default: bool | None = None
+    output: str = "classes"
+    tolerance: float | None = None
+    types: Types | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -119,6 +132,11 @@ class Explanation:
     def explained(self) -> int:
         """The class that is explained: the `target` where one was asked about, or the prediction."""
         return self.prediction if self.target is None else self.target
+
+    @property
+    def value(self) -> float:
+        """What the model says of the whole graph: the probability of the prediction, or the number of a regression."""
+        return float(self.probabilities[self.prediction])
 
     @property
     def size(self) -> int:
@@ -138,17 +156,27 @@ class Explanation:
         ids: np.ndarray = self.units.ids[rows[self.selected[rows]]]
         return ids
 
-    @property
-    def edges(self) -> np.ndarray:
-        """The chosen edges [n, 2] in the user's node ids, also of groups, both directions if edges are undirected."""
+    def _pairs(self) -> np.ndarray:
+        """The chosen edges [n, 2], also of groups, as the table of units has them."""
         grouped = self.units.members[self.selected[self.units.members[:, 0]]][:, 1:]
-        pairs = np.concatenate([self.chosen("edges"), grouped])
+        return np.concatenate([self.chosen("edges"), grouped])
+
+    @property
+    def edges(self) -> Any:
+        """The chosen edges [n, 2] in the user's node ids, also of groups, both directions if edges are undirected.
+
+        Of a typed graph by edge type, with the mirror images of edges that are one unit with them.
+        """
+        if self.types is not None:
+            return typed.edges(self, self.selected)
+        pairs = self._pairs()
         return pairs if self.directed else np.concatenate([pairs, pairs[:, ::-1]])
 
     @property
-    def features(self) -> np.ndarray:
-        """The chosen feature entries [n, 2]: node and column."""
-        return self.chosen("features")
+    def features(self) -> Any:
+        """The chosen feature entries [n, 2]: node and column; of a typed graph by node type."""
+        entries = self.chosen("features")
+        return entries if self.types is None else typed.rows(self.types, entries)
 
     @property
     def edits(self) -> list[tuple[Any, ...]]:
@@ -161,8 +189,7 @@ class Explanation:
         if self.question != "counterfactual":
             return []
         found: list[tuple[Any, ...]] = []
-        grouped = self.units.members[self.selected[self.units.members[:, 0]]][:, 1:].tolist()
-        found += [("remove", tuple(pair)) for pair in [*self.chosen("edges").tolist(), *grouped]]
+        found += [("remove", tuple(pair)) for pair in self._pairs().tolist()]
         found += [("remove", (node,)) for node, _ in self.chosen("nodes").tolist()]
         found += [("add", tuple(pair)) for pair in self.chosen("added_edges").tolist()]
         for name in ("features", "changes"):
@@ -193,29 +220,43 @@ class Explanation:
         return apply_edits(self, data)
 
     @property
-    def nodes(self) -> np.ndarray:
-        """The nodes [n] that the chosen units touch, ascending."""
-        parts = [self.edges.reshape(-1), self.chosen("added_edges").reshape(-1)]
+    def nodes(self) -> Any:
+        """The nodes [n] that the chosen units touch, ascending; of a typed graph by node type."""
+        parts = [self._pairs().reshape(-1), self.chosen("added_edges").reshape(-1)]
         pairs = ("edges", "added_edges", "groups")
         parts += [self.chosen(name)[:, 0] for name in self.units.names if name not in pairs]
         found = np.unique(np.concatenate(parts))
-        return found[found >= 0]
+        found = found[found >= 0]
+        if self.types is None:
+            return found
+        return {name: ids[:, 0] for name, ids in typed.rows(self.types, found[:, None]).items()}
 
-    def edge_mask(self, edge_index: Any, *, soft: bool = False) -> np.ndarray:
+    def by_type(self) -> dict[Any, tuple[int, int]]:
+        """How many units of each type were chosen, and of how many: which types carried the answer.
+
+        By edge type, and for features by node type; an edge and its mirror image are one unit of the first of the two
+        types. Empty for a graph without types.
+        """
+        return {} if self.types is None else typed.counts(self)
+
+    def edge_mask(self, edge_index: Any, *, soft: bool = False) -> Any:
         """A value for every column of the user's `edge_index`.
 
         Parameters
         ----------
         edge_index : array-like of int, shape [2, edges]
-            The edges of the graph that was explained.
+            The edges of the graph that was explained; of a typed graph the `edge_index_dict`, by edge type.
         soft : bool
             Give scores instead of 1 for what was chosen.
 
         Returns
         -------
         ndarray of float32, shape [edges]
-            0 for edges outside of the receptive field.
+            0 for edges outside of the receptive field. Of a typed graph a dictionary of these.
         """
+        if self.types is not None:
+            values = self.scores if soft else self.selected.astype(np.float32)
+            return {kind: typed.mask(self, kind, _ends(pairs), values) for kind, pairs in edge_index.items()}
         rows = self.units.where("edges")
         values, units = (self.scores if soft else self.selected.astype(np.float32))[rows], self.units.ids[rows]
         tail, head = _ends(edge_index)
@@ -231,9 +272,14 @@ class Explanation:
         return np.where(hit, values[order[place]], 0.0).astype(np.float32)
 
     def to_networkx(self) -> networkx.Graph:
-        """The edges that could be chosen as a networkx graph, with `score` and `chosen` on each."""
+        """The edges that could be chosen as a networkx graph, with `score` and `chosen` on each.
+
+        Of a typed graph nodes are (type, id), and parallel edges are told apart by their relation.
+        """
         import networkx as nx
 
+        if self.types is not None:
+            return typed.to_networkx(self)
         graph = nx.DiGraph() if self.directed else nx.Graph()
         rows = self.units.where("edges")
         for row, (tail, head) in zip(rows.tolist(), self.units.ids[rows].tolist()):

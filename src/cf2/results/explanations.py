@@ -112,15 +112,34 @@ class Explanations(Sequence[Explanation]):
 
         rows = []
         for e in self.items:
-            row: dict[str, Any] = {"key": e.key, "prediction": e.prediction, "label": e.label, "size": e.size}
+            row: dict[str, Any] = {"key": e.key, "prediction": _said(e), "label": e.label, "size": e.size}
             row |= {n: getattr(e, n) for n in ("sufficient", "necessary", "minimal", "optimal", "status", "note")}
             row |= {"probability": float(e.probabilities[e.prediction])}
             row |= {"only": float(e.probabilities_only[e.prediction])}
             row |= {"without": float(e.probabilities_without[e.prediction])}
-            row |= {"edges": e.edges.tolist(), "features": e.features.tolist(), "units": e.num_units}
+            row |= {"edges": _plain(e.edges), "features": _plain(e.features), "units": e.num_units}
             row |= {n: getattr(e, n) for n in ("method", "seed", "evaluations", "seconds")}
             rows.append(row)
         return pandas.DataFrame(rows)
+
+    def types(self) -> pandas.DataFrame:
+        """Which types carried the answers: a row per edge type, and per node type of features.
+
+        `chosen` of `units` were in an explanation, and the type is in a `share` of all explanations.
+        """
+        import pandas
+
+        made: dict[Any, list[int]] = {}
+        for e in self.items:
+            for name, (chosen, units) in e.by_type().items():
+                row = made.setdefault(name, [0, 0, 0])
+                made[name] = [row[0] + chosen, row[1] + units, row[2] + (chosen > 0)]
+        rows = [
+            {"type": name, "chosen": chosen, "units": units, "share": inside / max(len(self), 1)}
+            for name, (chosen, units, inside) in made.items()
+        ]
+        rows.sort(key=lambda row: (-row["share"], -row["chosen"]))
+        return pandas.DataFrame(rows, columns=["type", "chosen", "units", "share"])
 
     def save(self, path: str | Path) -> Path:
         """Write a `.parquet` or `.json` file that `cf2.load` reads back exactly."""
@@ -268,6 +287,16 @@ class Explanations(Sequence[Explanation]):
         from cf2.report.html import explanations_html
 
         return explanations_html(self)
+
+
+def _plain(found: Any) -> Any:
+    """Pairs as lists; of a typed graph by type."""
+    return {name: pairs.tolist() for name, pairs in found.items()} if isinstance(found, dict) else found.tolist()
+
+
+def _said(e: Explanation) -> int | float:
+    """The class that the model gives, whether it gives the label, or its number."""
+    return {"classes": e.prediction, "multilabel": int(e.value > 0.5)}.get(e.output, e.value)
 
 
 def _path(given: Any) -> Path:

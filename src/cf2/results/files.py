@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cf2.core.types import Types
 from cf2.core.whole_files import write_with
 from cf2.errors import CF2Error, require, require_file
 from cf2.results.explanation import Explanation
@@ -26,14 +27,15 @@ ARRAYS: dict[str, tuple[type, tuple[int, ...]]] = {
     "unit_ids": (np.int64, PAIRS),
     "unit_values": (np.float64, TRIPLES),
     "unit_members": (np.int64, TRIPLES),
+    "unit_types": (np.int16, FLAT),
     "scores": (np.float32, FLAT),
     "selected": (np.bool_, FLAT),
     "probabilities": (np.float32, FLAT),
     "probabilities_only": (np.float32, FLAT),
     "probabilities_without": (np.float32, FLAT),
 }
-TEXTS = ("task", "status", "note", "question", "method", "settings")
-COLUMNS = ("unit_names", "unit_kind", "unit_ids", "unit_values", "unit_members")  # what becomes of the table of units
+TEXTS = ("task", "status", "note", "question", "method", "settings", "output", "types")
+COLUMNS = ("unit_names", "unit_kind", "unit_ids", "unit_values", "unit_members", "unit_types")  # of the table of units
 
 
 def save(found: Explanations, path: str | Path) -> Path:
@@ -94,7 +96,10 @@ def _row(e: Explanation) -> dict[str, Any]:
     for f in fields(e):
         if f.name == "units":
             units = e.units
-            row |= dict(zip(COLUMNS, (list(units.names), units.kind, units.ids, units.values, units.members)))
+            parts = (list(units.names), units.kind, units.ids, units.values, units.members, units.types)
+            row |= dict(zip(COLUMNS, parts))
+        elif f.name == "types":
+            row["types"] = None if e.types is None else e.types.to_json()
         else:
             row[f.name] = getattr(e, f.name)
     return row
@@ -103,10 +108,11 @@ def _row(e: Explanation) -> dict[str, Any]:
 def _explanation(row: dict[str, Any]) -> Explanation:
     """The inverse of `_row`."""
     names, *columns = (row.pop(name) for name in COLUMNS)
-    key = row.pop("key")
+    key, types = row.pop("key"), row.pop("types")
     for name in ("robust", "robust_removals"):
         row[name] = None if row[name] is None else tuple(int(part) for part in row[name])
-    return checked(Explanation(key=as_key(key), units=UnitTable(tuple(names), *columns), **row))
+    of_types = None if types is None else Types.from_json(types)
+    return checked(Explanation(key=as_key(key), units=UnitTable(tuple(names), *columns), types=of_types, **row))
 
 
 def as_key(value: Any) -> Key:
@@ -145,7 +151,7 @@ def _write_parquet(found: Explanations, path: Path) -> None:
     types = _types(any(isinstance(e.key, tuple) for e in found))
     values: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in types}
     values |= {name: [value.astype(kind) for value in values[name]] for name, (kind, _) in ARRAYS.items()}
-    values["settings"] = [json.dumps(value) for value in values["settings"]]
+    values |= {name: [json.dumps(value) for value in values[name]] for name in ("settings", "types")}
     columns = [
         _lists(values[name], *ARRAYS[name], kind) if name in ARRAYS else pa.array(values[name], type=kind)
         for name, kind in types.items()
@@ -174,7 +180,7 @@ def _read_parquet(path: Path) -> Explanations:
         else:
             columns[name] = _texts(column, path) if name in (*TEXTS, "unit_names") else column.to_pylist()
     check_digest(stored.pop("digest", None), digest(stored, columns), str(path))
-    columns["settings"] = [json.loads(value) for value in columns["settings"]]
+    columns |= {name: [json.loads(value) for value in columns[name]] for name in ("settings", "types")}
     rows = (dict(zip(columns, row)) for row in zip(*columns.values()))
     return Explanations(tuple(_explanation(row) for row in rows), stored["context"])
 
@@ -230,10 +236,10 @@ def _types(tuples: bool) -> dict[str, Any]:
     truths = ("sufficient", "necessary", "minimal", "optimal", "directed", "complete", "default")
     known |= dict.fromkeys(truths, pa.bool_())
     known |= {"lower_bound": pa.float64(), **dict.fromkeys(("robust", "robust_removals"), pa.list_(pa.int64()))}
-    known |= {"seconds": pa.float64(), "key": pa.list_(pa.int64()) if tuples else pa.int64()}
+    known |= {"seconds": pa.float64(), "tolerance": pa.float64(), "key": pa.list_(pa.int64()) if tuples else pa.int64()}
     known["unit_names"] = pa.list_(pa.string())
-    kinds = {np.int8: pa.int8(), np.int64: pa.int64(), np.float32: pa.float32(), np.bool_: pa.bool_()}
-    kinds |= {np.float64: pa.float64()}
+    kinds = {np.int8: pa.int8(), np.int16: pa.int16(), np.int64: pa.int64(), np.bool_: pa.bool_()}
+    kinds |= {np.float32: pa.float32(), np.float64: pa.float64()}
     for name, (dtype, shape) in ARRAYS.items():
         known[name] = pa.list_(pa.list_(kinds[dtype])) if shape != FLAT else pa.list_(kinds[dtype])
     names = [f.name for f in fields(Explanation)]

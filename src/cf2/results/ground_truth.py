@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cf2.errors import require
+from cf2.results import typed
 from cf2.results.explanation import Explanation
 
 TRUTH_FIELDS = ("acc", "pr", "re", "f1")
@@ -20,8 +21,8 @@ def truth(found: Sequence[Explanation], masks: Any, data: Any = None) -> dict[st
     ----------
     found : sequence of Explanation
     masks : mapping from keys, or list in the order of `found`
-        The true edges: pairs of node ids [n, 2], or a bool for each column of the `edge_index` of `data`. Keys without
-        truth are left out.
+        The true edges: pairs of node ids [n, 2], or a bool for each column of the `edge_index` of `data`; of a typed
+        graph pairs by edge type. Keys without truth are left out.
     data : Data or sequence of Data, optional
         The graph, or the graphs that the keys count, for masks with a bool per column.
 
@@ -41,6 +42,9 @@ def truth(found: Sequence[Explanation], masks: Any, data: Any = None) -> dict[st
 
 def true_units(e: Explanation, mask: Any, data: Any = None) -> np.ndarray:
     """Which edge units of an explanation are true, bool [edge units]; `mask` and `data` as in `truth`."""
+    if e.types is not None:
+        require(isinstance(mask, Mapping), f"Expected the true edges of {e.key} by edge type", got=type(mask).__name__)
+        return typed.true_edges(e, mask)
     values = np.asarray(mask)
     if values.dtype == bool:
         if data is None:

@@ -68,7 +68,7 @@ def check_digest(stored: str | None, found: str, path: str) -> None:
 
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("task", "status", "note", "question", "method"), str),
+    **dict.fromkeys(("task", "status", "note", "question", "method", "output"), str),
     **dict.fromkeys(("sufficient", "necessary", "directed", "complete"), bool),
     **dict.fromkeys(("minimal", "optimal", "default"), (bool, type(None))),
     **dict.fromkeys(("prediction", "evaluations", "rank"), int),
@@ -76,6 +76,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "lower_bound": (int, float, type(None)),
     **dict.fromkeys(("label", "target", "seed"), (int, type(None))),
     "seconds": (int, float),
+    "tolerance": (int, float, type(None)),
     "settings": dict,
 }
 
@@ -94,4 +95,8 @@ def checked(e: Explanation) -> Explanation:
     groups = e.units.members[:, 0]
     known = known and (not len(groups) or 0 <= groups.min() <= groups.max() < len(e.units))
     require(named and bool(known), "Expected units of the kinds that are named", got="others")
+    if e.types is not None:
+        most = max(len(e.types.edges), len(e.types.nodes))
+        inside = len(e.units.types) == len(e.units) and bool((e.units.types < most).all())
+        require(inside, "Expected the type of every unit", got="others")
     return e

@@ -89,11 +89,16 @@ class Fidelity(NamedTuple):
 
 
 def fidelity(found: Sequence[Explanation]) -> Fidelity:
-    """fid₊ = mean P(ŷ|G) - P(ŷ|G without E), high is good; fid₋ = mean P(ŷ|G) - P(ŷ|E alone), low is good."""
+    """fid₊ = mean P(ŷ|G) - P(ŷ|G without E), high is good; fid₋ = mean P(ŷ|G) - P(ŷ|E alone), low is good.
+
+    Of a regression, both are mean distances in the model's own unit.
+    """
     whole, only, without = (
         np.array([getattr(e, name)[e.explained] for e in _some(found)], dtype=float)
         for name in ("probabilities", "probabilities_only", "probabilities_without")
     )
+    if any(e.output == "regression" for e in found):  # a number may rise or fall
+        return Fidelity(float(np.abs(whole - without).mean()), float(np.abs(whole - only).mean()))
     return Fidelity(float((whole - without).mean()), float((whole - only).mean()))
 
 

@@ -27,6 +27,8 @@ class UnitTable:
         Of what can be changed: the column that a one-hot feature leaves (-1 if it does not), the old and the new value.
     members : ndarray of int64, shape [members, 3]
         Of groups: the row of the group, and the ends of an edge of it.
+    types : ndarray of int16, shape [units] or [0]
+        Of a typed graph: the place of an edge's type, or of the node type of a column, in `Explanation.types`; else -1.
     """
 
     names: tuple[str, ...]
@@ -34,6 +36,7 @@ class UnitTable:
     ids: np.ndarray
     values: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
     members: np.ndarray = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    types: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int16))
 
     def __post_init__(self) -> None:
         require(
@@ -41,6 +44,8 @@ class UnitTable:
             "Expected a kind and two ids per unit",
             got=f"shapes {self.kind.shape} and {self.ids.shape}",
         )
+        typed = len(self.types) in (0, len(self.ids))
+        require(typed, "Expected a type per unit, or none", got=f"{len(self.types)} types")
         require(
             self.values.shape in ((len(self.ids), 3), (0, 3)) and self.members.shape == (len(self.members), 3),
             "Expected three values per unit, and three numbers per member of a group",

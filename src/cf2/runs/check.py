@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,7 @@ def problems_of_verdicts(run: Run, source: ModelAndData, sample: int) -> tuple[i
 
 def _differences(source: ModelAndData, spec: Spec, stored: Sequence[Explanation]) -> Iterator[str]:
     by_key = {e.key: e for e in stored}
+    spec = replace(spec, tolerance=stored[0].tolerance)  # as it was measured on all keys
     with Session(source.request(list(by_key), spec), fitting=True) as session:
         for problem in session.problems(list(by_key)):
             here = [by_key[instance.key] for instance in problem.instances]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
-from cf2.core.graph import Graph
-from cf2.core.targets import GraphTargets, NodeTargets, Targets
+from cf2.core.adapter import Call
+from cf2.core.targets import Targets, targets_for
+from cf2.core.types import EdgeType
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.runs.session import Request, train
@@ -33,7 +34,7 @@ class ModelAndData:
 
     model: nn.Module
     level: str  # "node", "pair": one graph; "graph": many
-    graphs: Sequence[Data]
+    graphs: Sequence[Data | HeteroData]
     class_names: tuple[str, ...] = ()
     description: dict[str, Any] = field(default_factory=dict)
     model_line: str = ""  # the model in a few words
@@ -43,34 +44,36 @@ class ModelAndData:
     edge_type: tuple[str, str, str] | None = None  # of a typed graph, what a pair stands for
     truths: Callable[[Key], list[Any]] = lambda key: []  # every acceptable explanation, each as `truth` gives it
     atoms: tuple[str, ...] | None = None  # the element that each feature column stands for
-    truth: Callable[[Key], Tensor | None] = lambda key: None  # true edges, a bool per column of the `edge_index`
+    # True edges: a bool per column of the `edge_index`; of a typed graph pairs [n, 2] by edge type.
+    truth: Callable[[Key], Tensor | Mapping[EdgeType, Any] | None] = lambda key: None
+    call: Call | None = None  # how the model is called, where its own forward does not say it
     keys_to_explain: Callable[[], list[Key]] | None = None
     keys_to_train_on: Callable[[], list[Key]] | None = None
-    _targets: dict[tuple[str, bool | None], Targets] = field(default_factory=dict, repr=False)
+    _targets: dict[tuple[Any, ...], Targets] = field(default_factory=dict, repr=False)
     _fingerprints: dict[str, str] = field(default_factory=dict, init=False, repr=False)
 
     def targets(self, spec: Spec = Spec()) -> Targets:
         """What can be explained; checked and indexed once."""
         level = self.level if spec.level == "auto" else spec.level
-        if (level, spec.directed) not in self._targets:
-            require(level == "graph" or self.level == "node", 'Expected one graph for level="node"', got="several")
-            made: Targets = GraphTargets(self.graphs, directed=spec.directed)
-            if level == "node":
-                made = NodeTargets(Graph(self.graphs[0], directed=spec.directed), getattr(self.graphs[0], "y", None))
-            self._targets[level, spec.directed] = made
-        return self._targets[level, spec.directed]
+        asked = (level, spec.directed, spec.leave_out_pair, spec.node_type, spec.edge_type, spec.reverse)
+        if asked not in self._targets:
+            one = self.level != "graph"
+            require(level == "graph" or one, f'Expected one graph for level="{level}"', got="several")
+            graphs = self.graphs if level == "graph" else self.graphs[0]
+            self._targets[asked] = targets_for(graphs, level, spec)
+        return self._targets[asked]
 
     def fingerprints(self) -> dict[str, str]:
         """Digests of the data, and of the model: its layers as it prints them, and its weights; made once."""
         if not self._fingerprints:
             layers = re.sub(r" at 0x[0-9a-f]+", "", f"{type(self.model).__qualname__} {self.model!r}")
-            self._fingerprints["data"] = _fingerprint(self.level, _stores(self.graphs))
+            self._fingerprints["data"] = _fingerprint(self.level, map(values_of, self.graphs))
             self._fingerprints["model"] = _fingerprint(layers, [self.model.state_dict()])
         return dict(self._fingerprints)
 
     def __len__(self) -> int:
-        """How many keys there are: nodes, or graphs."""
-        return int(self.graphs[0].num_nodes or 0) if self.level == "node" else len(self.graphs)
+        """How many nodes or graphs there are."""
+        return int(self.graphs[0].num_nodes or 0) if self.level != "graph" else len(self.graphs)
 
     def keys(self, spec: Spec = Spec()) -> list[Key]:
         """The keys to explain when none are given: as the source says, else the test set, else all."""
@@ -78,10 +81,15 @@ class ModelAndData:
             return list(range(len(self.targets(spec))))
         if self.keys_to_explain is not None:
             return self.keys_to_explain()
-        return self._masked("test_mask") or list(range(len(self)))
+        if found := self._masked("test_mask", spec.node_type):
+            return found
+        require(self.level != "pair", "Expected the pairs to explain", got="none", do="Pass --pairs 3:17,4:9.")
+        return list(range(len(self.targets(spec))))
 
-    def _masked(self, name: str) -> list[Key]:
-        mask = getattr(self.graphs[0], name, None) if self.level == "node" else None
+    def _masked(self, name: str, node_type: str | None = None) -> list[Key]:
+        graph = self.graphs[0]
+        store = graph[node_type] if isinstance(graph, HeteroData) and node_type in graph.node_types else graph
+        mask = getattr(store, name, None) if self.level == "node" else None
         if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 1:
             return [int(key) for key in mask.nonzero().flatten()]
         return []
@@ -89,7 +97,7 @@ class ModelAndData:
     def request(self, keys: Sequence[Key], spec: Spec, trained: Any = None) -> Request:
         """The request to explain the keys."""
         targets = self.targets(spec)
-        return Request(self.model, targets, spec, trained, targets.labels(keys))
+        return Request(self.model, targets, spec, trained, targets.labels(keys), call=self.call)
 
     def needed(self, spec: Spec, keys: Sequence[Key]) -> Any:
         """What the method of a Spec needs beside the model to explain the keys: see `Method.needs`."""
@@ -111,7 +119,7 @@ class ModelAndData:
         if own and self.keys_to_train_on is not None:
             others = self.keys_to_train_on()
         else:
-            explained, masked = set(keys), self._masked("train_mask") if own else []
+            explained, masked = set(keys), self._masked("train_mask", spec.node_type) if own else []
             others = [key for key in masked or range(len(self.targets(spec))) if key not in explained]
         require(
             len(others) > 0,
@@ -141,7 +149,7 @@ class ModelAndData:
         known = {str(key): pairs for key in keys if (pairs := self._pairs(key)) is not None}
         return found | ({"truth": known} if known else {})
 
-    def _graph(self, key: Key) -> Data:
+    def _graph(self, key: Key) -> Any:
         return self.graphs[0] if self.level != "graph" else self.graphs[key]  # type: ignore[index]
 
     def _molecule(self, key: Key, atoms: Sequence[str]) -> dict[str, Any]:
@@ -152,18 +160,21 @@ class ModelAndData:
             found["bonds"] = torch.cat([graph.edge_index, graph.bond[None]]).t().tolist()
         return found
 
-    def _pairs(self, key: Key) -> list[list[int]] | None:
+    def _pairs(self, key: Key) -> Any:
+        """The true edges as JSON has them: pairs of ids, or, of a typed graph, pairs by edge type."""
         mask = self.truth(key)
+        if isinstance(mask, Mapping):
+            return {",".join(kind): np.asarray(pairs).reshape(-1, 2).tolist() for kind, pairs in mask.items()}
         pairs: list[list[int]] | None = None if mask is None else self._graph(key).edge_index[:, mask].t().tolist()
         return pairs
 
 
-def _stores(graphs: Sequence[Data]) -> Iterator[Mapping[str, Any]]:
-    """What each graph holds by name, of a typed one what each type does."""
-    for graph in graphs:
-        for store in graph.stores:
-            kind = getattr(store, "_key", None)
-            yield store.to_dict() | ({} if kind is None else {"_type": str(kind)})
+def values_of(graph: Data | HeteroData) -> dict[str, Any]:
+    """Everything that a graph holds, by name; of a typed graph with the type before the name."""
+    if isinstance(graph, Data):
+        return dict(graph.to_dict())
+    parts = zip((*graph.node_types, *graph.edge_types), (*graph.node_stores, *graph.edge_stores))
+    return {f"{kind}.{name}": value for kind, store in parts for name, value in store.items()}
 
 
 def _fingerprint(name: str, parts: Iterable[Mapping[str, Any]]) -> str:

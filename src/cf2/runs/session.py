@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cf2.core.adapter import Call
 from cf2.core.edits import Editing
 from cf2.core.graph import Instance
-from cf2.core.outputs import check_labels
+from cf2.core.outputs import SORTS, Kind, check_labels
 from cf2.core.packing import Pack, chunks, pack
 from cf2.core.predictor import Findings, Predictor
 from cf2.core.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.core.targets import Targets
+from cf2.core.typed_adapter import adapter_of
 from cf2.core.units import InstanceUnits, kinds_for, units_of
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.methods import registry
@@ -29,7 +31,7 @@ from cf2.methods.trained import Trained
 from cf2.results.explanation import Explanation
 from cf2.runs.answers import Answers
 from cf2.spec import Key, Spec
-from cf2.verify.criterion import criterion_for
+from cf2.verify.criterion import criterion_for, default_tolerance, target_columns
 from cf2.verify.neighbours import neighbours
 from cf2.verify.question import QUESTIONS
 from cf2.verify.rules import Valid, flags, rules_for
@@ -57,6 +59,7 @@ class Measured:
 
     findings: Findings
     reach: Reach
+    tolerance: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +73,7 @@ class Request:
     labels: Mapping[Key, int] | None = None
     measured: Measured | None = None
     valid: Valid | None = None  # says of an edited graph whether it is accepted
+    call: Call | None = None  # how the model is called, where the user says so
     method: Method = field(init=False)
 
     def __post_init__(self) -> None:
@@ -133,10 +137,12 @@ class Session:
             device=self.spec.device,
             masking=self.spec.masking,
             findings=None if known is None else known.findings,
+            adapter=adapter_of(request.model, request.targets, request.call),
         )
         editing = Editing.of(self.spec, request.targets)
         self.answers = Answers(request, self.method, self.settings, self.search, self._is_too_large)
         self.group = GROUP if editing is None else GROUP // 8  # candidates take room
+        self.tolerance = self.spec.tolerance if known is None or known.tolerance is None else known.tolerance
         self.field = ReceptiveField(self.predictor, request.targets, None if known is None else known.reach, editing)
         if self.method.needs == "training" and request.trained is None and not fitting:
             name = self.method.name
@@ -161,12 +167,23 @@ class Session:
             pass
         if self.predictor.findings is None:  # every one of them was refused
             return self.request
-        return replace(self.request, measured=Measured(self.predictor.findings, self.field.reach))
+        return replace(self.request, measured=Measured(self.predictor.findings, self.field.reach, self.tolerance))
+
+    def _settle_tolerance(self, keys: Sequence[Key]) -> None:
+        """Of a regression without a tolerance: measure it once, on the first of the given keys."""
+        if self.spec.output != "regression" or self.tolerance is not None:
+            return
+        instances = self.field.instances(keys[:FIRST])
+        takes = self.predictor.adapter.takes
+        outputs = torch.cat([P for _, _, P in self.field.packed(instances, lambda part: pack(part, takes=takes))])
+        columns = target_columns(outputs, [instance.key for instance in instances], self.spec.target, "regression")
+        self.tolerance = default_tolerance(outputs, columns)
 
     # -- problems -------------------------------------------------------------------------------------------
 
     def problems(self, keys: Sequence[Key]) -> Iterator[Problem]:
         """The keys as packed problems; what is too large is left out."""
+        self._settle_tolerance(keys)
         for start in range(0, len(keys), self.group):
             known = self._known(keys[start : start + self.group])
             yield from self._packed([one for one in known if not self._is_too_large(one[1])])
@@ -223,7 +240,8 @@ class Session:
         units = packed.units.flagged(flags(spec, instances, tables))
         packed = replace(packed, units=units).to(self.predictor.device)
         keys = [instance.key for instance in instances]
-        criterion = criterion_for(P, keys, spec.target, wanted=spec.question == "counterfactual")
+        wanted = spec.question == "counterfactual"
+        criterion = criterion_for(P, keys, spec.target, wanted=wanted, kind=self.kind, tolerance=self.tolerance)
         disturbed = None
         if spec.robust:
             disturbed = neighbours(
@@ -250,6 +268,12 @@ class Session:
             self.request.trained,
         )
 
+    @property
+    def kind(self) -> Kind:
+        """What the model's outputs are: classes, labels or numbers."""
+        assert self.predictor.findings is not None
+        return SORTS[self.predictor.findings.output].kind
+
     def _check_labels(self, instances: Sequence[Instance]) -> None:
         """Once per request: are the model's outputs classes, by what the data says is true?"""
         findings = self.predictor.findings
@@ -265,6 +289,7 @@ class Session:
 
     def explain(self, keys: Sequence[Key], progress: Progress | None = None) -> list[Explanation]:
         """Explanations of the keys, in their order."""
+        self._settle_tolerance(keys)
         found: list[Explanation] = []
         for start in range(0, len(keys), self.group):
             group = keys[start : start + self.group]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cf2.core.graph import Instance
+from cf2.core.outputs import SORTS
 from cf2.core.targets import Targets
 from cf2.core.units import CHANGED, InstanceUnits
 from cf2.methods.candidates import MOST
@@ -73,6 +74,8 @@ def explanations(
     confirmed, given = verdict.passes(problem.tests).tolist(), problem.criterion.holds(problem.outputs).tolist()
     said, asked = problem.criterion.said(problem.outputs).tolist(), problem.criterion.answers.tolist()
     default = None if empty is None else empty.tolist()
+    assert problem.predictor.findings is not None
+    kind = SORTS[problem.predictor.findings.output].kind
     for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
         status, note = _status(spec, choice, row, confirmed[row], table.count, refused)
         tried = status in ("impossible", "not found")
@@ -108,16 +111,20 @@ def explanations(
             evaluations=int(choice.evaluations[row]) + RUNS,
             seconds=seconds,
             directed=instance.directed,
-            label=labels.get(instance.key),
+            label=labels.get(instance.key) if kind == "classes" else None,
             target=None if spec.target is None else asked[row],
             lower_bound=choice.lower_bound[row] if choice.lower_bound and status in ("found", "not found") else None,
             default=default[row] if default is not None and tried else None,
+            output=kind,
+            tolerance=getattr(problem.criterion, "tolerance", None),
+            types=instance.types,
         )
 
 
 def _unit_table(instance: Instance, table: InstanceUnits, question: str) -> UnitTable:
     kind, ids = table.kind.numpy().astype("int8"), table.ids.numpy()
-    return UnitTable(table.names, kind, ids, _values(instance, table, question), _members(instance, table))
+    types = np.zeros(0, np.int16) if table.types is None else table.types.numpy().astype(np.int16)
+    return UnitTable(table.names, kind, ids, _values(instance, table, question), _members(instance, table), types)
 
 
 def _values(instance: Instance, table: InstanceUnits, question: str) -> np.ndarray:

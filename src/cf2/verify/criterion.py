@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from cf2.core.outputs import Kind
 from cf2.errors import require
 from cf2.spec import Key
 
@@ -61,25 +62,78 @@ def passes(criterion: Criterion, outputs: Tensor, same: bool, confidence: float 
     return good & ((margin if same else -margin) > confidence)
 
 
-def criterion_for(
-    outputs: Tensor, keys: Sequence[Key], target: int | tuple[tuple[Key, int], ...] | None, *, wanted: bool = False
-) -> Criterion:
-    """The criterion of instances, from what the model says of them [B, classes] and the classes that are asked for.
+Target = int | tuple[tuple[Key, int], ...] | None
 
-    The answer in question is the class itself, or, where the class is `wanted`, that the model does not give it yet.
+
+def criterion_for(
+    outputs: Tensor,
+    keys: Sequence[Key],
+    target: Target,
+    *,
+    wanted: bool = False,
+    kind: Kind = "classes",
+    tolerance: float | None = None,
+) -> Criterion:
+    """The criterion of instances, from what the model says of them [B, width] and the columns that are asked for.
+
+    Of classes, the answer in question is the class itself, or, where the class is `wanted`, that the model does not
+    give it yet. Of labels and numbers it is what the model says, and `target` is the column.
     """
+    if kind != "classes":
+        column = target_columns(outputs, keys, target, kind)
+        own = outputs.detach().gather(1, column[:, None]).squeeze(1)
+        if kind == "multilabel":
+            return Label(column, own > 0.5)
+        assert tolerance is not None
+        return Within(column, own, tolerance)
     if target is None:
         return PredictedClass(outputs.argmax(1))
+    y = _asked(outputs, keys, target, "classes")
+    return NotYet(PredictedClass(y)) if wanted else PredictedClass(y)
+
+
+def target_columns(outputs: Tensor, keys: Sequence[Key], target: Target, kind: Kind) -> Tensor:
+    """Which column of the outputs [B, width] of labels or of a regression is explained, [B]."""
+    if target is None:
+        what = {"multilabel": "the label", "regression": "the column"}.get(kind)
+        require(
+            outputs.size(1) == 1,
+            f"Expected `target`, {what} to explain",
+            got=f"None, and a model with {outputs.size(1)} outputs",
+            do="Pass target=0 for the first.",
+        )
+        target = 0
+    return _asked(outputs, keys, target, {"multilabel": "labels"}.get(kind, "columns"))
+
+
+SHARE = 0.1  # of the range of the predictions, the tolerance where none is given
+
+
+def default_tolerance(outputs: Tensor, columns: Tensor) -> float:
+    """A tenth of the range of the predictions in outputs [B, width], of which each instance has one column [B]."""
+    own = _column(outputs, columns)
+    span = float(own.max() - own.min())
+    one = bool((columns == columns[0]).all())
+    require(
+        one and span > 0,
+        "Expected predictions of one column that differ, to measure a tolerance by",
+        got=f"{len(own)} that are all {float(own[0]):.4g}" if one else "several columns",
+        do="Pass tolerance=…: the same answer is one within ± that.",
+    )
+    return SHARE * span
+
+
+def _asked(outputs: Tensor, keys: Sequence[Key], target: int | tuple[tuple[Key, int], ...], what: str) -> Tensor:
     by_key = dict.fromkeys(keys, target) if isinstance(target, int) else dict(target)
     missing = [key for key in keys if key not in by_key]
     require(not missing, "Expected a class in `target` for each key", got=f"none for {missing[:1]}")
     y = torch.tensor([by_key[key] for key in keys], device=outputs.device)
     require(
         int(y.min()) >= 0 and int(y.max()) < outputs.size(1),
-        f"Expected `target` to hold classes from 0 to {outputs.size(1) - 1}",
+        f"Expected `target` to hold {what} from 0 to {outputs.size(1) - 1}",
         got=y.tolist(),
     )
-    return NotYet(PredictedClass(y)) if wanted else PredictedClass(y)
+    return y
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,3 +220,97 @@ class NotYet:
 
     def precise_loss(self, outputs: Tensor) -> Tensor:
         return self.loss(outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Label:
+    """The model's probability of one label of many is on the same side of 0.5."""
+
+    column: Tensor  # [B], the label
+    given: Tensor  # [B] bool, whether the model gives it
+
+    @property
+    def answers(self) -> Tensor:
+        return self.column
+
+    def said(self, outputs: Tensor) -> Tensor:
+        return self.column
+
+    def take(self, rows: Tensor) -> Label:
+        return Label(self.column[rows], self.given[rows])
+
+    def holds(self, outputs: Tensor) -> Tensor:
+        return (_column(outputs, self.column) > 0.5) == self.given
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        """2P - 1 where the label is given, 1 - 2P where it is not."""
+        return 2 * self._own(outputs) - 1
+
+    def slack(self, outputs: Tensor) -> Tensor:
+        return self.odds(outputs).clamp(-27, 27)  # as far as log(TINY) goes for classes
+
+    def loss(self, outputs: Tensor) -> Tensor:
+        """-log P, of the label or of its absence."""
+        return -self._own(outputs).clamp(min=SMALLEST).log()
+
+    def odds(self, outputs: Tensor) -> Tensor:
+        own = self._own(outputs)
+        return own.clamp(min=SMALLEST).log() - (1 - own).clamp(min=SMALLEST).log()
+
+    def precise_loss(self, outputs: Tensor) -> Tensor:
+        other = 1 - self._own(outputs)
+        return torch.where(other < 0.5, -torch.log1p(-other.clamp(max=0.5)), self.loss(outputs))
+
+    def _own(self, outputs: Tensor) -> Tensor:
+        own = _column(outputs, self.column)
+        return torch.where(self.given, own, 1 - own)
+
+
+@dataclass(frozen=True, eq=False)
+class Within:
+    """The number that the model gives stays within a tolerance of what it is on the whole graph."""
+
+    column: Tensor  # [B]
+    value: Tensor  # [B], what the model gives
+    tolerance: float
+
+    @property
+    def answers(self) -> Tensor:
+        return self.column
+
+    def said(self, outputs: Tensor) -> Tensor:
+        return self.column
+
+    def take(self, rows: Tensor) -> Within:
+        return Within(self.column[rows], self.value[rows], self.tolerance)
+
+    def holds(self, outputs: Tensor) -> Tensor:
+        return self._distance(outputs) <= 1
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        """1 - d inside of the tolerance and 1/d - 1 outside of it, with d the distance in tolerances."""
+        d = self._distance(outputs)
+        return torch.where(d <= 1, 1 - d, 1 / d.clamp(min=1) - 1)
+
+    def slack(self, outputs: Tensor) -> Tensor:
+        """1 - d."""
+        return 1 - self._distance(outputs)
+
+    def loss(self, outputs: Tensor) -> Tensor:
+        """√(1 + d²) - 1: a square near the answer, and no steeper than d far from it."""
+        return (1 + self._distance(outputs) ** 2).sqrt() - 1
+
+    def odds(self, outputs: Tensor) -> Tensor:
+        return self.slack(outputs)
+
+    def precise_loss(self, outputs: Tensor) -> Tensor:
+        return self._distance(outputs)
+
+    def _distance(self, outputs: Tensor) -> Tensor:
+        """|v - value| / tolerance, with a slope where it is 0, too."""
+        apart = (_column(outputs, self.column) - self.value) / self.tolerance
+        return torch.where(apart >= 0, apart, -apart)
+
+
+def _column(outputs: Tensor, column: Tensor) -> Tensor:
+    return outputs.gather(1, column[:, None]).squeeze(1)

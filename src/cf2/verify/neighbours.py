@@ -136,6 +136,7 @@ def _draw(instance: Instance, table: InstanceUnits, draw: torch.Generator, numbe
         edge_index=torch.cat([instance.edge_index[:, columns], new], 1),
         extras=extended(extras, count, {}),
         role=role,
+        ties=None if instance.ties is None else torch.cat([instance.ties[columns], torch.full((count,), -1)]),
         groups=None if groups is None else torch.cat([groups[columns], torch.full((count,), -1)]),
     )
     governed = torch.cat([first[columns], torch.full((count,), -1)])

@@ -12,14 +12,13 @@ from markupsafe import Markup
 from cf2.report import charts, svg
 from cf2.report.scene import EXPLANATION, TARGET, TRUTH, Scene, is_molecule, scene
 from cf2.report.sentences import (
-    class_name,
     class_names,
     count_units,
-    describe_output,
+    describe_said,
     describe_target,
     describe_unit,
     key_id,
-    round_probability,
+    short_said,
     verdict_sentences,
 )
 from cf2.results.explanation import Explanation
@@ -58,6 +57,7 @@ STYLESHEET: list[dict[str, Any]] = [
     {"selector": ".atom.inside", "style": {"background-color": "#ffd3b5"}},
     {"selector": ".marked", "style": {"background-color": "#F0E442", "border-width": 1, "border-color": "#5c5600"}},
     {"selector": ".target", "style": {"border-width": 4, "border-color": TARGET, "width": 22, "height": 22}},
+    {"selector": ".typed", "style": {"background-color": "data(colour)"}},
     {"selector": "edge", "style": {"line-color": "#8a8f98", "width": 1.6, "curve-style": "haystack"}},
     {
         "selector": ".arrow",
@@ -79,12 +79,15 @@ def elements(e: Explanation, shown: Scene) -> list[dict[str, Any]]:
     for node, (x, y) in enumerate((shown.points * [SCALE, -SCALE]).tolist()):
         facts = (("inside", shown.inside[node]), ("marked", shown.marked[node]), ("target", node in shown.targets))
         kinds = [name for name, holds in facts if holds]
-        data = {"id": f"k{key}n{shown.nodes[node]}", "label": str(int(shown.nodes[node]))}
+        data = {"id": f"k{key}n{shown.nodes[node]}", "label": shown.text(node)}
         if shown.labels:
             data["label"] = shown.labels[node]
             kinds.append("atom")
         elif len(shown.nodes) > 40 and not kinds:
             del data["label"]
+        if len(shown.kinds):
+            data["colour"] = shown.colour(node)
+            kinds.append("typed")
         made.append({"data": data, "position": {"x": x, "y": y}, "classes": " ".join(kinds), "grabbable": False})
     for (a, b), unit, chosen, true in zip(shown.edges.tolist(), shown.units.tolist(), shown.chosen, shown.true):
         kinds = [name for name, holds in (("chosen", chosen), ("true", true), ("arrow", e.directed)) if holds]
@@ -142,7 +145,7 @@ def answer(e: Explanation, found: Answer, removed: np.ndarray, names: Sequence[s
     """What the model says now, in words, bars and a small table."""
     count = int(removed.sum())
     change = "changed" if found.changed else "unchanged"
-    now = f"The model now says {describe_output(found.left, names)}: {change}."
+    now = f"The model now says {describe_said(e, found.left, names)}: {change}."
     rows = (("whole graph", e.probabilities), ("what is left", found.left), ("removed part", found.removed))
     body = (("left", len(removed) - count, *found.left_verdict), ("removed", count, *found.removed_verdict))
     return _said(e, now, change, rows, body, names)
@@ -150,7 +153,7 @@ def answer(e: Explanation, found: Answer, removed: np.ndarray, names: Sequence[s
 
 def stored(e: Explanation, names: Sequence[str] | None) -> list[Any]:
     """What the model said when the explanation was made, in the same form."""
-    now = f"The model said {describe_output(e.probabilities, names)}."
+    now = f"The model said {describe_said(e, e.probabilities, names)}."
     only, without = ("only this", e.probabilities_only), ("all but this", e.probabilities_without)
     body = (("explanation", e.size, e.sufficient, e.necessary),)
     return _said(e, now, "unchanged", (("whole graph", e.probabilities), only, without), body, names)
@@ -160,8 +163,7 @@ def _said(e: Explanation, now: str, change: str, rows: Any, body: Any, names: Se
     """A sentence, the probabilities in `rows` as bars, and the verdicts in `body` as a table."""
     from dash import html
 
-    said = [class_name(number, names) for number in range(len(e.probabilities))]
-    picture = charts.bars([(title, values.tolist()) for title, values in rows], said, start=88, span=104)
+    picture = charts.said(e, rows, names, start=88, span=104)
     head = ("", "units", "sufficient", "necessary")
     return [
         html.P(now, id="now", className=f"now {change}", **_facts(e, rows[1][1])),
@@ -213,10 +215,10 @@ def entry(e: Explanation, names: Sequence[str] | None, current: bool) -> Any:
     tests = (("S", e.sufficient, "sufficient"), ("N", e.necessary, "necessary"))
     marks = [html.Span(f"{text}{'✓' if good else '✗'}", className="yes" if good else "no") for text, good, _ in tests]
     spoken = ", ".join(f"{'' if good else 'not '}{word}" for _, good, word in tests)
-    said = class_name(e.prediction, names)
+    said = short_said(e, names)
     wrong = e.label is not None and e.label != e.prediction
-    sure = round_probability(float(e.probabilities[e.prediction]))
-    label = f"{describe_target(e)}: {said} {sure}{', misclassified' if wrong else ''}, {spoken}, size {e.size}"
+    sure = describe_said(e, e.probabilities, names)
+    label = f"{describe_target(e)}: {sure}{', misclassified' if wrong else ''}, {spoken}, size {e.size}"
     return html.Li(
         html.Button(
             [

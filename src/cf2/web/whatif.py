@@ -29,7 +29,9 @@ from cf2.web.again import GoOn
 from cf2.web.labels import visible, visible_context
 
 KEPT = 64  # instances and new explanations that stay in memory
-ANSWER = ("units", "question", "target", "output", "level", "directed")  # the options that an answer depends on
+# The options that an answer depends on.
+TYPED = ("node_type", "edge_type", "reverse")
+ANSWER = ("units", "question", "target", "output", "level", "directed", "leave_out_pair", *TYPED)
 SAME = 1e-3  # probabilities closer than this are those of the run
 
 
@@ -140,7 +142,8 @@ class WhatIf:
         sufficient, necessary = bool(found.sufficient[0]), bool(found.necessary[0])
         # Where the whole graph does not get the answer in question, nothing is the reason for it.
         given = bool(problem.criterion.holds(problem.outputs)[0])
-        said = criterion_for(problem.outputs, [e.key], None)
+        column = None if e.output == "classes" else e.prediction
+        said = criterion_for(problem.outputs, [e.key], column, kind=self._session(e).kind, tolerance=e.tolerance)
         return Answer(
             left=found.without[0].cpu().numpy(),
             removed=found.only[0].cpu().numpy(),
@@ -191,7 +194,8 @@ class WhatIf:
         stored = next((self._specs[name] for name, by_key in self.methods.items() if by_key.get(e.key) is e), None)
         if stored is None:
             return Spec(units=e.units.names or ("edges",), directed=e.directed)
-        return Spec.from_json({name: value for name, value in stored.items() if name in ANSWER})
+        asked = {name: value for name, value in stored.items() if name in ANSWER}
+        return Spec.from_json({**asked, "tolerance": e.tolerance})
 
     def _session(self, e: Explanation) -> Session:
         spec = self._spec(e)

@@ -1,0 +1,96 @@
+"""Pairs, numbers, types and a `call` on the command line: a run, its check, its report, its what-if page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands_here import cf2
+
+from cf2.paper.sources import restore
+from cf2.runs.directory import open_run
+from cf2.web.whatif import WhatIf
+
+CODE = """
+import sys
+sys.path.insert(0, {tests!r})
+import torch
+import typed_toys
+from test_tasks import Net, graph
+
+def links():
+    return {{"model": Net(1, 1, 3.0), "data": graph(1), "pairs": [(0, 3), (4, 7)],
+             "call": decode}}
+
+def decode(model, batch):
+    return model(batch.x, batch.edge_index, batch.edge_label_index)
+
+def numbers():
+    return Net(1, 1, 3.0), graph(1)
+
+def typed():
+    return typed_toys.model("graph", 3, 1), typed_toys.graph(1)
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    tests = str(Path(__file__).parent.parent)
+    (tmp_path / "tasks_of_mine.py").write_text(CODE.format(tests=tests), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+TASKS: dict[str, tuple[str, list[str], list[Any]]] = {
+    "links": ("links", ["--output", "logits"], [(0, 3), (4, 7)]),
+    "given links": ("links", ["--output", "logits", "--pairs", "1:2,3:5", "--no-leave-out-pair"], [(1, 2), (3, 5)]),
+    "numbers": ("numbers", ["--output", "regression", "--nodes", "0-4"], [0, 1, 2, 3, 4]),
+    "typed": ("typed", ["--node-type", "user", "--nodes", "0,1,3"], [0, 1, 3]),
+    "typed links": ("typed", ["--edge-type", "user,likes,item", "--pairs", "0:0,4:2"], [(0, 0), (4, 2)]),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_run_of_every_task_is_whole_and_true(here: Path, task: str) -> None:
+    function, words, keys = TASKS[task]
+    asked = ["explain", "--data", f"tasks_of_mine:{function}", *words, "--set", "effort=quick", "--out", "run"]
+    done = cf2(*asked, "--json")
+    assert done.returncode == 0, done.stderr
+    run = open_run(here / "run")
+    found = run.explanations()
+    assert [e.key for e in found] == keys
+    assert cf2(*asked, "--resume").returncode == 0
+    checked = cf2("check", "run", "--trust", "--json")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert checked.json["verdicts"] == len(keys)
+    assert cf2("report", "run", "--out", "report.html").returncode == 0
+    assert (here / "report.html").is_file()
+    page = WhatIf(restore(run.manifest["source"], trust=True), {"cf2": found})
+    for e in found:
+        answer = page.ask(page.methods["cf2"][e.key], e.selected)
+        assert answer.removed_verdict == (e.sufficient, e.necessary)
+        assert answer.changed == e.necessary
+    again = cf2(*asked[:-1], "other", "--engine", "processes", "--workers", "1") if task == "numbers" else None
+    if again is not None:
+        assert again.returncode == 0, again.stderr
+        other = open_run(here / "other").explanations()
+        assert [e.tolerance for e in other] == [e.tolerance for e in found]
+        assert all(np.array_equal(a.selected, b.selected) for a, b in zip(other, found))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--pairs", "3-17"], "Expected pairs such as 3:17,4:9"),
+        (["--pairs", "0:1", "--nodes", "3"], "either --nodes or --pairs"),
+        (["--pairs", "0:99"], "second number of every pair"),
+        (["--tolerance", "-1"], "tolerance"),
+        (["--edge-type", "likes", "--pairs", "0:1"], "source, relation, destination"),
+    ],
+)
+def test_what_is_wrong_is_said(here: Path, words: list[str], said: str) -> None:
+    done = cf2("explain", "--data", "tasks_of_mine:links", "--output", "logits", *words, "--out", "run")
+    assert done.returncode != 0
+    assert said in done.said

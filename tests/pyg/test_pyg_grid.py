@@ -1,0 +1,224 @@
+"""torch_geometric's own grid of explainers: every combination works, or is refused in words before it starts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.explain import Explainer, HeteroExplanation
+from torch_geometric.explain.config import ModelConfig
+from torch_geometric.nn import GCNConv, global_add_pool
+
+from cf2.errors import CF2Error
+from cf2.pyg import CF2Explainer, CFGNNExplainer, MethodExplainer, VerifiedHeteroExplanation
+from typed_toys import LIKES, graph, kept, model
+
+LEVELS = ("node", "edge", "graph")
+MODES = {
+    "binary_classification": ("raw", "probs"),
+    "multiclass_classification": ("raw", "probs", "log_probs"),
+    "regression": ("raw",),
+}
+NODE_MASKS = (None, "object", "attributes", "common_attributes")
+EDGE_MASKS = (None, "object")
+INDICES: tuple[Any, ...] = (None, 1, torch.arange(2))
+KINDS = ("model", "phenomenon")
+
+
+class Net(nn.Module):
+    """As in torch_geometric's tests: one model for all levels and modes."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.config = config
+        self.first = GCNConv(3, 16)
+        self.second = GCNConv(16, 7 if config.mode.value == "multiclass_classification" else 1)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        batch: Tensor | None = None,
+        edge_label_index: Tensor | None = None,
+    ) -> Tensor:
+        x = self.second(self.first(x, edge_index, edge_weight).relu(), edge_index, edge_weight)
+        if self.config.task_level.value == "graph":
+            x = global_add_pool(x, batch)
+        elif self.config.task_level.value == "edge":
+            assert edge_label_index is not None
+            x = x[edge_label_index[0]] * x[edge_label_index[1]]
+        returns = self.config.return_type.value
+        if self.config.mode.value == "binary_classification":
+            return x.sigmoid() if returns == "probs" else x
+        return {"probs": x.softmax(-1), "log_probs": x.log_softmax(-1)}.get(returns, x)
+
+
+X = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7], [1, 0, 2, 1, 3, 2, 4, 3, 5, 4, 6, 5, 7, 6]])
+BATCH = torch.tensor([0, 0, 0, 0, 0, 0, 0, 0])
+PAIRS = torch.tensor([[0, 1, 2], [3, 4, 5]])
+
+
+def configurations() -> Iterator[tuple[str, str, str]]:
+    for level, (mode, returns) in product(LEVELS, MODES.items()):
+        yield from ((level, mode, one) for one in returns)
+
+
+@pytest.mark.parametrize("algorithm", ["cf2", "cf-gnnexplainer"])
+@pytest.mark.parametrize(("level", "mode", "returns"), list(configurations()))
+def test_homogeneous(level: str, mode: str, returns: str, algorithm: str) -> None:
+    config = ModelConfig(mode=mode, task_level=level, return_type=returns)
+    net = Net(config)
+    count: Counter[str] = Counter()
+    arguments = {"edge_label_index": PAIRS, "batch": BATCH}
+    with torch.no_grad():
+        said = net(X, EDGES, **arguments)
+    for node_mask, edge_mask, kind, index in product(NODE_MASKS, EDGE_MASKS, KINDS, INDICES):
+        if level == "graph" and isinstance(index, Tensor):
+            continue  # there is one graph
+        index = 0 if level == "graph" and index == 1 else index
+        own = {"cf2": CF2Explainer, "cf-gnnexplainer": CFGNNExplainer}[algorithm]
+        searched = algorithm == "cf2" and isinstance(index, int) and kind == "model"
+        settings: dict[str, Any] = {"effort": "quick", "epochs": 1} if searched else {"epochs": 1}
+        settings |= {"relaxed": True} if algorithm == "cf2" and not searched else {}
+        try:
+            explain = Explainer(net, own(**settings), kind, config, node_mask_type=node_mask, edge_mask_type=edge_mask)
+        except ValueError:
+            count["refused"] += 1
+            assert (
+                (node_mask is None and edge_mask is None)
+                or (kind == "phenomenon" and mode == "regression")
+                or (algorithm == "cf-gnnexplainer" and node_mask is not None)
+            )
+            continue
+        target = None
+        if kind == "phenomenon":
+            target = said.argmax(-1) if mode.startswith("multi") else (said > (returns == "probs") / 2).long().view(-1)
+        passed = {"batch": arguments["batch"]} if level == "graph" else {}
+        passed |= {"edge_label_index": PAIRS} if level == "edge" else {}
+        found = explain(X, EDGES, target=target, index=index, **passed)
+        count["works"] += 1
+        shapes = {"object": (8, 1), "attributes": (8, 3), "common_attributes": (1, 3)}
+        assert (node_mask is None) or tuple(found.node_mask.shape) == shapes[node_mask]
+        assert (edge_mask is None) or tuple(found.edge_mask.shape) == (14,)
+        asked = len(said) if index is None else 1 if isinstance(index, int) else len(index)
+        assert len(found.cf2) == asked
+        for e in found.cf2:
+            assert e.task == {"edge": "pair"}.get(level, level)
+            assert e.output == ("regression" if mode == "regression" else "classes")
+    kinds = 2 if level == "graph" else 3  # of `index`
+    masks = {"cf2": 7, "cf-gnnexplainer": 1}[algorithm]  # of 8 kinds; one has no mask at all
+    types = 1 if mode == "regression" else 2
+    assert count == {"works": masks * types * kinds, "refused": (16 - masks * types) * kinds}
+
+
+def test_verdicts_of_pairs_and_numbers_are_true() -> None:
+    for level, mode in product(("node", "edge"), ("binary_classification", "regression")):
+        config = ModelConfig(mode=mode, task_level=level, return_type="raw")
+        net = Net(config)
+        passed = {"edge_label_index": PAIRS} if level == "edge" else {}
+        explain = Explainer(net, CF2Explainer(effort="quick"), "model", config, edge_mask_type="object")
+        whole = net(X, EDGES, **passed).detach().flatten()
+        for part in explain(X, EDGES, **passed).each():
+            (e,) = part.cf2
+            for keep, verdict in ((part.edge_mask > 0, e.sufficient), (part.edge_mask == 0, not e.necessary)):
+                now = float(net(X, EDGES[:, keep], **passed).flatten()[e.key])
+                before = float(whole[e.key])
+                if mode == "regression":
+                    assert e.tolerance == pytest.approx(0.1 * float(whole.max() - whole.min()), rel=1e-4)
+                    assert verdict == (abs(now - before) <= e.tolerance)
+                else:
+                    assert verdict == ((now > 0) == (before > 0))
+
+
+TYPED: dict[str, dict[str, Any]] = {"node": {"node_type": "user"}, "edge": {"edge_type": LIKES}}
+
+
+@pytest.mark.parametrize("mode", ["binary_classification", "multiclass_classification", "regression"])
+@pytest.mark.parametrize("level", ["node", "edge", "graph"])
+def test_heterogeneous(level: str, mode: str) -> None:
+    config = ModelConfig(mode=mode, task_level=level, return_type="raw")
+    net, data = model("graph", 3 if mode.startswith("multi") else 1, 1), graph(1)
+    passed = {"edge_label_index": torch.tensor([[0, 1, 4], [0, 1, 2]])} if level == "edge" else {}
+    refused: list[tuple[bool, bool, bool]] = []
+    for node_mask, edge_mask, kind, index in product(NODE_MASKS, EDGE_MASKS, KINDS, INDICES):
+        searched = isinstance(index, int) and kind == "model"
+        settings: dict[str, Any] = {"effort": "quick"} if searched else {"relaxed": True}
+        algorithm = CF2Explainer(epochs=1, **settings, **TYPED.get(level, {}))
+        try:
+            explain = Explainer(net, algorithm, kind, config, node_mask_type=node_mask, edge_mask_type=edge_mask)
+            with torch.no_grad():
+                said = net(data.x_dict, data.edge_index_dict, **passed)
+            target = None
+            if kind == "phenomenon":
+                target = said.argmax(-1) if mode.startswith("multi") else (said > 0).long().view(-1)
+            found = explain(data.x_dict, data.edge_index_dict, target=target, index=index, **passed)
+        except (ValueError, CF2Error):
+            refused.append((level == "graph", node_mask is edge_mask is None, kind == "phenomenon"))
+            continue
+        assert level != "graph"
+        assert isinstance(found, HeteroExplanation)
+        assert isinstance(found, VerifiedHeteroExplanation)
+        assert len(found.cf2) == (len(said) if index is None else 1 if isinstance(index, int) else len(index))
+        if edge_mask is not None:
+            for kind_of_edge, ends in data.edge_index_dict.items():
+                assert found[kind_of_edge].edge_mask.shape == (ends.size(1),)
+        for name, x in data.x_dict.items() if node_mask is not None else ():
+            shapes = {"object": (len(x), 1), "attributes": tuple(x.shape), "common_attributes": (1, x.size(1))}
+            assert tuple(found[name].node_mask.shape) == shapes[node_mask]
+    assert all(whole or none or (given and mode == "regression") for whole, none, given in refused)
+    assert len(refused) == {"graph": 48}.get(level, 27 if mode == "regression" else 6)
+
+
+def test_typed_masks_are_the_sets_that_were_verified() -> None:
+    data, net = graph(1), model("graph", 3, 1)
+    config = ModelConfig(mode="multiclass_classification", task_level="node", return_type="raw")
+    explain = Explainer(net, CF2Explainer(effort="quick"), "model", config, edge_mask_type="object")
+    some = 0
+    for node in range(5):
+        found = explain(data.x_dict, data.edge_index_dict, index=node)
+        (e,) = found.cf2
+        chosen = {kind: data[kind].edge_index[:, found[kind].edge_mask > 0].t().tolist() for kind in data.edge_types}
+        whole, only, without = (
+            int(net(cut.x_dict, cut.edge_index_dict)[node].argmax())
+            for cut in (data, kept(data, chosen, True), kept(data, chosen, False))
+        )
+        assert (found.sufficient, found.necessary) == (only == whole, without != whole) == (e.sufficient, e.necessary)
+        assert sum(len(pairs) for pairs in chosen.values()) == sum(map(len, e.edges.values()))
+        some += e.size
+    assert some
+
+
+def test_what_cannot_be_known_is_asked_for() -> None:
+    data, net = graph(1), model("graph", 3, 1)
+    data["tag"].x = torch.randn(5, 3)  # as many as there are users
+    config = ModelConfig(mode="multiclass_classification", task_level="node", return_type="raw")
+    explain = Explainer(net, CF2Explainer(), "model", config, edge_mask_type="object")
+    with pytest.raises(CF2Error, match="node_type="):
+        explain(data.x_dict, data.edge_index_dict, index=0)
+    config = ModelConfig(mode="multiclass_classification", task_level="edge", return_type="raw")
+    explain = Explainer(net, CF2Explainer(), "model", config, edge_mask_type="object")
+    pairs = torch.tensor([[0], [1]])
+    with pytest.raises(CF2Error, match="edge_type"):
+        explain(data.x_dict, data.edge_index_dict, index=0, edge_label_index=pairs)
+    config = ModelConfig(mode="regression", task_level="node", return_type="raw")
+    explain = Explainer(net, CF2Explainer(node_type="user"), "model", config, edge_mask_type="object")
+    with pytest.raises(CF2Error, match="target"):
+        explain(data.x_dict, data.edge_index_dict, index=0)
+    own = MethodExplainer("gradient", k=1, node_type="user", column=2)
+    explain = Explainer(net, own, "model", config, edge_mask_type="object")
+    assert explain(data.x_dict, data.edge_index_dict, index=0).cf2[0].prediction == 2
+
+
+def test_edges_without_their_pairs_are_refused() -> None:
+    config = ModelConfig(mode="binary_classification", task_level="edge", return_type="raw")
+    explain = Explainer(Net(config), CF2Explainer(), "phenomenon", config, edge_mask_type="object")
+    with pytest.raises(CF2Error, match="edge_label_index"):
+        explain(X, EDGES, target=torch.tensor([1]))

@@ -1,0 +1,458 @@
+"""Typed graphs: verdicts are true of the *full* HeteroData, rebuilt by code that shares nothing with the package."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import GATConv, HANConv, HeteroConv, RGCNConv
+
+import cf2
+from cf2.core.packing import pack
+from cf2.core.predictor import Predictor
+from cf2.core.targets import targets_for
+from cf2.core.typed_adapter import adapter_of
+from cf2.results.explanation import same_results
+from cf2.spec import Spec
+from typed_toys import BACK, HAS, KNOWS, LIKES, SEES, graph, kept, model, transformed, zeroed
+
+QUICK: dict[str, Any] = {"effort": "quick", "epochs": 2}
+OUTPUTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "classes": (3, {"output": "logits"}),
+    "one logit": (1, {"output": "logits"}),
+    "labels": (4, {"output": "multilabel_logits", "target": 2}),
+    "number": (1, {"output": "regression", "tolerance": 0.15}),
+}
+
+
+def same(output: str, one: Tensor, other: Tensor) -> bool | None:
+    """Whether two rows give the same answer; None where it is too close to say."""
+    if output == "classes":
+        best = other.topk(2).values
+        return None if float(best[0] - best[1]) < 1e-5 else int(one.argmax()) == int(other.argmax())
+    if output == "number":
+        gap = abs(float(one[0] - other[0]))
+        return None if abs(gap - 0.15) < 1e-5 else gap <= 0.15
+    column = 2 if output == "labels" else 0
+    return None if abs(float(other[column])) < 1e-5 else bool(one[column] > 0) == bool(other[column] > 0)
+
+
+def says(net: nn.Module, data: HeteroData, level: str, key: Any) -> Tensor:
+    with torch.no_grad():
+        if level == "node":
+            return net(data.x_dict, data.edge_index_dict)[key]
+        if level == "pair":
+            return net(data.x_dict, data.edge_index_dict, torch.tensor([key]).t())[0]
+        batch = {name: torch.zeros(data[name].num_nodes, dtype=torch.long) for name in data.node_types}
+        return net(data.x_dict, data.edge_index_dict, batch_dict=batch)[0]
+
+
+def without_pair(data: HeteroData, u: int, v: int) -> HeteroData:
+    return kept(data, {LIKES: [(u, v)], BACK: [(v, u)]}, inside=False)
+
+
+ASKED = {
+    "node": ({"nodes": [0, 1, 3], "node_type": "user"}, [0, 1, 3]),
+    "pair": ({"pairs": [(0, 0), (1, 1), (4, 2)], "edge_type": LIKES}, [(0, 0), (1, 1), (4, 2)]),
+    "graph": ({"level": "graph"}, [0]),
+}
+
+
+@pytest.mark.parametrize("units", ["edges", "features", "edges,features"])
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("level", ASKED)
+def test_verdicts_are_true_of_the_full_graph(level: str, output: str, units: str) -> None:
+    width, asked = OUTPUTS[output]
+    given, keys = ASKED[level]
+    data, net = graph(1), model("graph", width, 1)
+    found = cf2.explain(net, data, **given, **asked, units=units, **QUICK)
+    assert [e.key for e in found] == keys
+    for e in found:
+        whole = without_pair(data, *e.key) if level == "pair" else data
+        row = says(net, whole, level, e.key)
+        for inside, verdict in ((True, e.sufficient), (False, not e.necessary)):
+            changed = kept(whole, e.edges, inside) if "edges" in units else whole
+            changed = zeroed(changed, e.features, inside) if "features" in units else changed
+            true = same(output, row, says(net, changed, level, e.key))
+            assert true is None or true == verdict, (e.key, inside)
+
+
+@pytest.mark.parametrize("kind", ["sage", "gat", "hgt"])
+def test_verdicts_are_true_for_every_layer(kind: str) -> None:
+    data, net = graph(3), model(kind, 3, 3)
+    found = 0
+    for e in cf2.explain(net, data, range(5), node_type="user", effort="quick"):
+        row = says(net, data, "node", e.key)
+        assert e.probabilities == pytest.approx(row.softmax(0).tolist(), abs=1e-5)
+        for inside, verdict in ((True, e.sufficient), (False, not e.necessary)):
+            true = same("classes", row, says(net, kept(data, e.edges, inside), "node", e.key))
+            assert true is None or true == verdict
+        found += e.status == "found"
+    assert found
+
+
+def units_of(e: cf2.Explanation, data: HeteroData) -> list[dict[Any, list[tuple[int, int]]]]:
+    """The edges of each unit by type, from flat ids by hand."""
+    start, total = {}, 0
+    for name in data.node_types:
+        start[name], total = total, total + data[name].num_nodes
+    made = []
+    for (tail, head), kind in zip(e.units.ids.tolist(), e.units.types.tolist()):
+        src, rel, dst = data.edge_types[kind]
+        u, v = tail - start[src], head - start[dst]
+        unit = {(src, rel, dst): [(u, v)]}
+        if (src, rel, dst) == LIKES:
+            unit[BACK] = [(v, u)]
+        if rel == "knows":
+            unit[KNOWS] = [(u, v), (v, u)]
+        made.append(unit)
+    return made
+
+
+def joined(units: list[dict[Any, list[tuple[int, int]]]]) -> dict[Any, list[tuple[int, int]]]:
+    made: dict[Any, list[tuple[int, int]]] = {}
+    for unit in units:
+        for kind, pairs in unit.items():
+            made.setdefault(kind, []).extend(pairs)
+    return made
+
+
+def test_the_smallest_set_is_the_smallest_by_brute_force() -> None:
+    checked = 0
+    for seed in range(4):
+        data, net = graph(seed), model("graph", 2, seed)
+        for e in cf2.explain(net, data, range(5), node_type="user"):
+            units = units_of(e, data)
+            assert {kind: {tuple(p) for p in pairs.tolist()} for kind, pairs in e.edges.items()} == {
+                kind: set(pairs)
+                for kind, pairs in joined([u for u, chosen in zip(units, e.selected) if chosen]).items()
+            }
+            if len(units) > 7 or not (e.optimal or e.status == "impossible"):
+                continue
+            y = int(says(net, data, "node", e.key).argmax())
+            passing = [
+                size
+                for size in range(len(units) + 1)
+                for some in combinations(units, size)
+                if int(says(net, kept(data, joined(list(some)), True), "node", e.key).argmax()) == y
+                and int(says(net, kept(data, joined(list(some)), False), "node", e.key).argmax()) != y
+            ]
+            assert (min(passing) == e.size) if e.status == "found" else not passing
+            checked += 1
+    assert checked >= 3
+
+
+# -- units ------------------------------------------------------------------------------------------------------
+
+
+def test_units_are_one_within_a_type_and_tied_to_an_exact_mirror() -> None:
+    data, net = graph(), model("sage")
+    (e,) = cf2.explain(net, data, [0], node_type="user", method="gradient", k=1)
+    assert e.types is not None
+    kinds = dict(zip(e.types.edges, e.types.partners))
+    place = {kind: number for number, kind in enumerate(e.types.edges)}
+    assert kinds == {LIKES: place[BACK], BACK: place[LIKES], SEES: -1, HAS: -1, KNOWS: place[KNOWS]}
+    ends = [(tuple(ids), kind) for ids, kind in zip(e.units.ids.tolist(), e.units.types.tolist())]
+    assert {((0, 5), place[LIKES]), ((0, 5), place[SEES])} <= set(ends), "two relations, two units"
+    (apart,) = cf2.explain(net, data, [0], node_type="user", method="gradient", k=1, reverse="none")
+    assert set(apart.types.partners) == {-1, place[KNOWS]}  # type: ignore[union-attr]
+    assert apart.num_units > e.num_units
+    data[BACK].edge_index = data[BACK].edge_index[:, 1:]
+    (broken,) = cf2.explain(net, data, [0], node_type="user", method="gradient", k=1)
+    assert broken.types.partners[place[LIKES]] == -1  # type: ignore[union-attr]
+
+
+def test_padding_is_no_unit_and_columns_belong_to_a_type() -> None:
+    data, net = graph(), model("sage")
+    widths = {"user": 4, "item": 2, "tag": 3}
+    (e,) = cf2.explain(net, data, [0], node_type="user", units="features", method="gradient", threshold=0)
+    for name, entries in e.features.items():
+        assert entries[:, 1].max() < widths[name]
+    (e,) = cf2.explain(net, data, [0], node_type="user", units="columns", method="gradient", k=2)
+    counts = np.bincount(e.units.types, minlength=3).tolist()
+    assert counts == [widths[name] for name in e.types.nodes]  # type: ignore[union-attr]
+    chosen = [(e.types.nodes[t], c) for t, (_, c) in zip(e.units.types[e.selected], e.chosen("columns"))]  # type: ignore[union-attr]
+    only = data.clone()
+    for name in data.node_types:
+        columns = [c for kind, c in chosen if kind == name]
+        only[name].x = torch.zeros_like(data[name].x)
+        only[name].x[:, columns] = data[name].x[:, columns]
+    assert e.probabilities_only == pytest.approx(says(net, only, "node", 0).softmax(0).tolist(), abs=1e-5)
+
+
+def test_of_a_typed_pair_only_its_own_relation_is_left_out() -> None:
+    data, net = graph(), model("sage", 1)
+    (e,) = cf2.explain(net, data, pairs=[(0, 0)], edge_type=LIKES, output="logits", **QUICK)
+    likes, sees = (e.types.edges.index(kind) for kind in (LIKES, SEES))  # type: ignore[union-attr]
+    ends = [(tuple(ids), kind) for ids, kind in zip(e.units.ids.tolist(), e.units.types.tolist())]
+    assert ((0, 5), likes) not in ends
+    assert ((0, 5), sees) in ends
+    p = torch.sigmoid(says(net, without_pair(data, 0, 0), "pair", (0, 0))).item()
+    assert e.probabilities[1] == pytest.approx(p, abs=1e-5)
+    (there,) = cf2.explain(net, data, pairs=[(0, 0)], edge_type=LIKES, output="logits", leave_out_pair=False, **QUICK)
+    assert ((0, 5), likes) in [(tuple(i), k) for i, k in zip(there.units.ids.tolist(), there.units.types.tolist())]
+    new = ("user", "will_buy", "item")
+    (other,) = cf2.explain(net, data, pairs=[(0, 0)], edge_type=new, output="logits", **QUICK)
+    assert other.num_units == there.num_units, "a relation that the graph has none of"
+
+
+@pytest.mark.parametrize("make", [lambda: model("graph"), transformed], ids=["HeteroConv", "to_hetero"])
+def test_a_soft_mask_of_zeros_and_ones_is_the_removal_of_messages(make: Any) -> None:
+    """With sums, an edge whose messages are scaled by 0 is an edge that is not there."""
+    torch.manual_seed(0)
+    data, net = graph(), make()
+    for module in net.modules():
+        if type(module).__name__ == "SAGEConv":
+            module.aggr_module = type(model("graph").layers[0].convs[LIKES].aggr_module)()  # type: ignore[union-attr]
+    targets = targets_for(data, "node", Spec(node_type="user"))
+    with Predictor(net, "node", adapter=adapter_of(net, targets)) as predictor:
+        packed = pack([targets.instance(key, 3) for key in (0, 2)], takes=predictor.adapter.takes)
+        predictor.predict(packed)
+        stream = torch.Generator().manual_seed(1)
+        for _ in range(5):
+            states = torch.rand(packed.units.count, generator=stream) < 0.6
+            hard = predictor.hard(packed, states)
+            with predictor.soft(packed) as run:
+                assert torch.allclose(run(states.float()), hard, atol=1e-5)
+
+
+def test_soft_masks_reach_every_type_of_hgt() -> None:
+    data, net = graph(), model("hgt")
+    targets = targets_for(data, "node", Spec(node_type="user"))
+    with Predictor(net, "node", adapter=adapter_of(net, targets)) as predictor:
+        packed = pack([targets.instance(0, 3)], takes=predictor.adapter.takes)
+        before = predictor.predict(packed)
+        ones = torch.ones(packed.units.count, requires_grad=True)
+        with predictor.soft(packed) as run:
+            said = run(ones)
+            assert torch.allclose(said, before, atol=1e-6)
+            (slope,) = torch.autograd.grad(said[0, 0], ones)
+    assert (slope != 0).sum() >= packed.units.count - 1
+
+
+# -- how a model is called ------------------------------------------------------------------------------------------
+
+
+def test_models_of_to_hetero_return_rows_by_type() -> None:
+    data, net = graph(), transformed()
+    (e,) = cf2.explain(net, data, [1], node_type="item", **QUICK)
+    row = net(data.x_dict, data.edge_index_dict)["item"][1].softmax(0)
+    assert e.probabilities == pytest.approx(row.tolist(), abs=1e-5)
+
+
+def test_a_model_may_take_one_hetero_data_or_be_called_by_the_user() -> None:
+    data, net = graph(), model("sage")
+
+    class OfData(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, data: HeteroData) -> Tensor:
+            return self.net(data.x_dict, data.edge_index_dict)
+
+    plain = cf2.explain(net, data, [0, 1], node_type="user", **QUICK)
+    assert same_results(list(plain), list(cf2.explain(OfData(), data, [0, 1], node_type="user", **QUICK)))
+
+    def call(given: Any, batch: HeteroData) -> Tensor:
+        assert torch.equal(batch["user"].x, data["user"].x[batch["user"].n_id])
+        return given.head(given.encode(batch.x_dict, batch.edge_index_dict)["user"])[batch.index] * 3
+
+    assert same_results(list(plain), list(cf2.explain(net, data, [0, 1], node_type="user", call=call, **QUICK)))
+
+    def decode(given: Any, batch: HeteroData) -> Tensor:
+        x = given.encode(batch.x_dict, batch.edge_index_dict)
+        tail, head = batch[LIKES].edge_label_index
+        return given.head(x["user"][tail] * x["item"][head]) * 3
+
+    pairs: dict[str, Any] = {"pairs": [(0, 0), (4, 2)], "edge_type": LIKES, **QUICK}
+    assert same_results(list(cf2.explain(net, data, **pairs)), list(cf2.explain(net, data, call=decode, **pairs)))
+
+
+def test_edge_attributes_go_with_their_edges() -> None:
+    data = graph()
+    stream = torch.Generator().manual_seed(5)
+    for kind, width in ((LIKES, 2), (BACK, 2), (SEES, 3)):
+        data[kind].edge_attr = torch.randn(data[kind].edge_index.size(1), width, generator=stream)
+
+    class WithAttributes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(1)
+            layers = {
+                kind: GATConv((-1, -1), 8, add_self_loops=False, edge_dim=width)
+                for kind, width in ((LIKES, 2), (BACK, 2), (SEES, 3), (KNOWS, None), (HAS, None))
+            }
+            self.first = HeteroConv(layers, aggr="sum")
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, x_dict: Any, edge_index_dict: Any, edge_attr_dict: Any) -> Tensor:
+            return self.head(self.first(x_dict, edge_index_dict, edge_attr_dict=edge_attr_dict)["item"]) * 5
+
+    net = WithAttributes()
+    with torch.no_grad():
+        net(data.x_dict, data.edge_index_dict, data.edge_attr_dict)
+    for e in cf2.explain(net, data, range(4), node_type="item", **QUICK):
+        with torch.no_grad():
+            row = net(data.x_dict, data.edge_index_dict, data.edge_attr_dict)[e.key]
+            assert e.probabilities == pytest.approx(row.softmax(0).tolist(), abs=1e-5)
+            only = kept(data, e.edges, True)
+            alone = net(only.x_dict, only.edge_index_dict, only.edge_attr_dict)[e.key]
+        assert e.probabilities_only == pytest.approx(alone.softmax(0).tolist(), abs=1e-5)
+
+
+def test_a_homogeneous_model_reads_edge_type() -> None:
+    class Relations(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second = RGCNConv(4, 8, 3), RGCNConv(8, 3, 3)
+
+        def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+            return self.second(self.first(x, edge_index, edge_type).relu(), edge_index, edge_type) * 4
+
+    made = torch.Generator().manual_seed(2)
+    edge_index = torch.randint(0, 12, (2, 24), generator=made)
+    data = Data(x=torch.randn(12, 4, generator=made), edge_index=edge_index)
+    data.edge_type = torch.randint(0, 3, (24,), generator=made)
+    net = Relations()
+    for e in cf2.explain(net, data, range(0, 12, 3), **QUICK):
+        chosen = {tuple(pair) for pair in e.edges.tolist()}
+        stay = [n for n, pair in enumerate(edge_index.t().tolist()) if tuple(pair) not in chosen]
+        with torch.no_grad():
+            row = net(data.x, edge_index[:, stay], data.edge_type[stay])[e.key].softmax(0)
+        assert e.probabilities_without == pytest.approx(row.tolist(), abs=1e-5)
+
+
+def test_a_model_that_averages_over_all_nodes_is_refused() -> None:
+    """HANConv weighs relations by a mean over all nodes of a type, so a graph's output depends on the batch."""
+
+    class Han(nn.Module):
+        def __init__(self, data: HeteroData) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv, self.head = HANConv(-1, 8, data.metadata(), heads=2), nn.Linear(8, 3)
+
+        def forward(self, x_dict: Any, edge_index_dict: Any) -> Tensor:
+            return self.head(self.conv(x_dict, edge_index_dict)["item"]) * 20
+
+    data = graph()
+    net = Han(data)
+    with torch.no_grad():
+        net(data.x_dict, data.edge_index_dict)
+    with pytest.raises(cf2.CF2Error, match=r"batch|whole graph|depend"):
+        cf2.explain(net, data, range(4), node_type="item")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"nodes": [0]}, "Expected `node_type`, one of user, item, tag"),
+        ({"nodes": [0], "node_type": "usr"}, "Did you mean 'user'"),
+        ({"nodes": [7], "node_type": "user"}, "from 0 to 4"),
+        ({"pairs": [(0, 0)]}, "Expected `edge_type`"),
+        ({"pairs": [(0, 0)], "edge_type": ("user", "likes", "itm")}, "Did you mean 'item'"),
+        ({"pairs": [(0, 4)], "edge_type": LIKES}, "second number of every pair"),
+        ({"nodes": [0], "node_type": "user", "edge_type": "likes"}, "source, relation, destination"),
+    ],
+)
+def test_bad_types_are_refused_in_words(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(cf2.CF2Error, match=words):
+        cf2.explain(model("sage"), graph(), **options)
+
+
+def test_types_of_a_graph_without_any_are_refused() -> None:
+    data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    with pytest.raises(cf2.CF2Error, match="HeteroData for `node_type`"):
+        cf2.explain(model("sage"), data, [0], node_type="user")
+
+
+# -- results ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["json", "parquet"])
+def test_files_give_back_types(ending: str, tmp_path: Path) -> None:
+    found = cf2.explain(model("graph", 3, 1), graph(1), range(5), node_type="user", units="edges,features", **QUICK)
+    again = cf2.load(found.save(tmp_path / f"found.{ending}"))
+    assert same_results(list(found), list(again))
+    assert [e.summary() for e in again] == [e.summary() for e in found]
+    assert again[0].edges.keys() == found[0].edges.keys()
+
+
+def test_results_are_in_the_users_types(tmp_path: Path) -> None:
+    data = graph(1)
+    found = cf2.explain(model("graph", 3, 3), data, range(5), node_type="user", effort="quick")
+    some = [e for e in found if e.size]
+    assert some
+    for e in some:
+        for kind, pairs in e.edges.items():
+            known = {tuple(pair) for pair in data[kind].edge_index.t().tolist()}
+            assert {tuple(pair) for pair in pairs.tolist()} <= known
+        masks = e.edge_mask(data.edge_index_dict)
+        assert {k: int(m.sum()) for k, m in masks.items() if m.any()} == {k: len(p) for k, p in e.edges.items()}
+        assert sum(chosen for chosen, _ in e.by_type().values()) == e.size
+        assert "Types:" in e.summary()
+        assert all(name in data.node_types for name in e.nodes)
+        chosen = [facts for *_, facts in e.to_networkx().edges(data=True) if facts["chosen"]]
+        assert len(chosen) == sum(map(len, e.edges.values()))
+        assert e.plot() is not None
+    table = found.types()
+    assert table.chosen.sum() == sum(e.size for e in found)
+    assert set(table.type) <= set(data.edge_types)
+    assert isinstance(found.to_pandas().edges[found.items.index(some[0])], dict)
+    page = found.report(tmp_path / "typed.html").read_text(encoding="utf-8")
+    assert "user 0" in page
+    assert ">item<" in page
+    assert "–likes→" in page
+
+
+def test_truth_is_by_type(tmp_path: Path) -> None:
+    (e,) = cf2.explain(model("graph", 3, 1), graph(1), [0], node_type="user", effort="quick")
+    assert e.size
+    perfect = cf2.metrics.truth([e], [e.edges])
+    assert (perfect["pr"], perfect["re"], perfect["acc"]) == (1, 1, 1)
+    mirrored = {kind: pairs for kind, pairs in e.edges.items() if kind != LIKES}
+    assert cf2.metrics.truth([e], [mirrored]) == perfect, "the mirror image is the same unit"
+    named = {",".join(kind): pairs.tolist() for kind, pairs in e.edges.items()}
+    assert cf2.metrics.truth([e], {0: named}) == perfect
+    none = cf2.metrics.truth([e], [{HAS: [(2, 2)]}])
+    assert none["pr"] == 0
+    with pytest.raises(cf2.CF2Error, match="by edge type"):
+        cf2.metrics.truth([e], [[(0, 1)]])
+    page = cf2.Explanations((e,), {"truth": {"0": named}}).report(tmp_path / "truth.html")
+    assert 'class="cf2-true"' in page.read_text(encoding="utf-8")
+
+
+def test_a_typed_node_packed_with_others_gets_what_it_gets_alone() -> None:
+    data, net = graph(2), model("graph", 3, 2)
+    together = cf2.explain(net, data, range(5), node_type="user", effort="quick")
+    alone = [cf2.explain(net, data, [key], node_type="user", effort="quick")[0] for key in range(5)]
+    assert [e.selected.tolist() for e in together] == [e.selected.tolist() for e in alone]
+
+
+def test_the_users_data_stay_as_they_were() -> None:
+    data, net = graph(), model("sage")
+    before = data.clone()
+    cf2.explain(net, data, [0], node_type="user", units="edges,features", **QUICK)
+    for name in data.node_types:
+        assert torch.equal(data[name].x, before[name].x)
+    for kind in data.edge_types:
+        assert torch.equal(data[kind].edge_index, before[kind].edge_index)
+    assert data.metadata() == before.metadata()
+
+
+@pytest.mark.parametrize("method", ["cf2-relaxed", "gnnexplainer", "cf-gnnexplainer", "gradient", "random", "cf2"])
+def test_every_method_answers_for_typed_graphs(method: str) -> None:
+    data, net = graph(1), model("graph", 3, 1)
+    settings = {"k": 2} if method in ("gnnexplainer", "gradient", "random") else {}
+    for e in cf2.explain(net, data, [0, 3], node_type="user", method=method, **settings):
+        row = says(net, data, "node", e.key)
+        for inside, verdict in ((True, e.sufficient), (False, not e.necessary)):
+            true = same("classes", row, says(net, kept(data, e.edges, inside), "node", e.key))
+            assert true is None or true == verdict
