@@ -78,7 +78,7 @@ def ways(problem: Problem) -> dict[str, Row]:
     guide = relax(problem, Verified())
     t = trials()
     ranking = t.dense(guide.mask, float("-inf"))
-    sets, first = prefixes(t, ranking)
+    sets, first, _ = prefixes(t, ranking)
     sets = prune(t, torch.arange(problem.num_instances), sets, ranking, first.passes)
     found["prefix, prune"] = outcome(t, sets, 6 * guide.epochs)
     found["forward greedy"] = outcome(t := trials(), greedy(t))

@@ -24,7 +24,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cf2.api import explain, fit
+    from cf2.api import Explainer, explain, fit
     from cf2.errors import CF2Error
     from cf2.methods.registry import register
     from cf2.methods.trained import load_trained
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 __all__ = [
     "CF2Error",
+    "Explainer",
     "Explanation",
     "Explanations",
     "datasets",
@@ -52,6 +53,7 @@ _HOMES = {
     "CF2Error": "errors",
     "Explanation": "results.explanation",
     "Explanations": "results.explanations",
+    "Explainer": "api",
     "explain": "api",
     "fit": "api",
     "load": "results.files",

@@ -1,4 +1,4 @@
-"""`cf2.explain` and `cf2.fit`: the two functions most people need."""
+"""`cf2.explain` and `cf2.fit`, the two functions most people need, and `cf2.Explainer` for many questions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cf2.methods import registry
 from cf2.methods.needs import check_needs
 from cf2.methods.trained import Trained
 from cf2.results.explanations import Explanations
-from cf2.runs.session import Progress, Request, Session, check_names, train
+from cf2.runs.session import Measured, Progress, Request, Session, check_names, train
 from cf2.spec import Key, Level, Masking, Output, Question, Reduce, Spec
 
 if TYPE_CHECKING:
@@ -129,9 +129,91 @@ def explain(
         reduce=reduce,
         settings=settings,
     )
-    request, keys = plan(model, data, nodes, spec, target=target, trained=trained)
+    kept = data if isinstance(data, Explainer) else Explainer(model, data)
+    request, keys = plan(model, kept, nodes, spec, target=target, trained=trained)
     with _told(progress, len(keys)) as tell, Session(request) as session:
-        return Explanations(tuple(session.explain(keys, tell)), request.context())
+        found = Explanations(tuple(session.explain(keys, tell)), request.context())
+        kept.learn(session)
+        return found
+
+
+class Explainer:
+    """A model and its data, for more than one question: what `cf2.explain` finds out about them is kept between calls.
+
+    The graph is checked and indexed once, and the model is measured once: how far it looks, and what it says of the
+    whole graph. Where the weights of the model or the tensors of a graph have changed since, that is done again.
+
+    Parameters
+    ----------
+    model, data
+        As in `cf2.explain`.
+
+    Examples
+    --------
+    >>> import cf2, torch
+    >>> from torch_geometric.data import Data
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> data = Data(x=torch.randn(4, 3), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
+    >>> explainer = cf2.Explainer(GCN(3, 8, 2, 2), data)
+    >>> [explainer.explain(nodes=[node])[0].key for node in (1, 2)]
+    [1, 2]
+    """
+
+    def __init__(self, model: torch.nn.Module, data: Data | Iterable[Data]) -> None:
+        self.model, self.data = model, data
+        self._targets: dict[Any, tuple[Any, Targets]] = {}
+        self._measured: dict[Any, tuple[Any, Measured]] = {}
+
+    def explain(
+        self, nodes: int | slice | Iterable[int] | Iterable[bool] | Tensor | None = None, **options: Any
+    ) -> Explanations:
+        """Explain predictions, with every option of `cf2.explain`.
+
+        Parameters
+        ----------
+        nodes
+            The nodes to explain, as in `cf2.explain`.
+        **options
+            Options of `cf2.explain`, and settings of the method, by name.
+
+        Returns
+        -------
+        Explanations
+            One per key, in their order.
+        """
+        return explain(self.model, self, nodes, **options)
+
+    def targets(self, nodes: Any, spec: Spec) -> Targets:
+        """What can be explained of the data, as it is now."""
+        kind, state = (spec.level, spec.directed, nodes is None), self._state()
+        if kind not in self._targets or self._targets[kind][0] != state:
+            self._targets[kind] = (state, make_targets(self.data, nodes, spec))
+        return self._targets[kind][1]
+
+    def measured(self, request: Request) -> Measured | None:
+        """What is known about the model from an earlier call, if that still holds."""
+        state, known = self._measured.get(self._way(request), (None, None))
+        return known if state == self._state() else None
+
+    def learn(self, session: Session) -> None:
+        """Keep what a session has found out about the model."""
+        known = session.measured
+        if known is not None:
+            self._measured[self._way(session.request)] = (self._state(), known)
+
+    @staticmethod
+    def _way(request: Request) -> tuple[Any, ...]:
+        spec = request.spec
+        return id(request.targets), spec.output, spec.masking, spec.device
+
+    def _state(self) -> tuple[Any, ...]:
+        """What is other when the model or a single graph has changed: torch counts writes to a tensor."""
+        module = module_of(self.model)
+        tensors = [*module.parameters(), *module.buffers()]
+        if isinstance(self.data, Data):
+            tensors += [value for _, value in self.data if isinstance(value, torch.Tensor)]
+        return tuple((id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
 
 
 def fit(
@@ -196,12 +278,14 @@ def plan(
     `function` is the one whose options are named where one is misspelt.
     """
     check_names(spec, set(inspect.signature(function).parameters) - {"model", "data", "settings"})
-    module, targets = module_of(model), make_targets(data, nodes, spec)
+    kept = data if isinstance(data, Explainer) else None
+    module, targets = module_of(model), make_targets(data, nodes, spec) if kept is None else kept.targets(nodes, spec)
     keys = targets.check(nodes)
     if target is not None:
         spec = replace(spec, target=_classes(target, keys, len(targets)))
     needed = check_needs(registry.get(spec.method), trained)
-    return Request(module, targets, spec, needed, targets.labels(keys)), keys
+    request = Request(module, targets, spec, needed, targets.labels(keys))
+    return request if kept is None else replace(request, measured=kept.measured(request)), keys
 
 
 def _classes(given: Any, keys: Sequence[Key], count: int) -> Any:

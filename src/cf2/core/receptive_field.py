@@ -19,6 +19,7 @@ from cf2.core.graph import Direction, Graph, Instance
 from cf2.core.packing import Pack, chunks, pack
 from cf2.core.predictor import Predictor
 from cf2.core.targets import Targets
+from cf2.core.units import InstanceUnits
 from cf2.errors import CF2Error
 from cf2.spec import Key
 
@@ -176,13 +177,20 @@ class ReceptiveField:
 
     def _whole_outputs(self, whole: Instance) -> Tensor:
         """What the model says of every node on the whole graph."""
-        packed = pack([whole], takes=self.predictor.adapter.takes)
+        packed = pack([whole], tables=[_no_units(whole)], takes=self.predictor.adapter.takes)
         return self._comparable(self.predictor.rows_of_nodes(packed, torch.arange(whole.x.size(0))))
 
 
 def _reads_no_degree(layer: torch.nn.Module) -> bool:
     """By its type, or because it says so: `normalize=False` is how torch_geometric's layers do."""
     return type(layer) in STATES_ONLY or getattr(layer, "normalize", True) is False
+
+
+def _no_units(instance: Instance) -> InstanceUnits:
+    """A table without units, of a graph that is only predicted: to list those of 10⁶ edges takes longer than that."""
+    none, pairs = torch.zeros(0, dtype=torch.long), torch.zeros((2, 0), dtype=torch.long)
+    free = torch.full((instance.edge_index.size(1),), -1)
+    return InstanceUnits((), none, pairs.t(), pairs.t(), (free, pairs), (none, pairs))
 
 
 def _thinned(instance: Instance) -> Instance:

@@ -104,6 +104,8 @@ class Explanation:
         The true class, where it is known.
     target : int or None
         The class that was asked about, where one was.
+    lower_bound : int or None
+        Proved that no set of a smaller size passes. None: nothing was proved.
     """
 
     key: Key
@@ -130,6 +132,7 @@ class Explanation:
     directed: bool = False
     label: int | None = None
     target: int | None = None
+    lower_bound: int | None = None
 
     def __post_init__(self) -> None:
         require(

@@ -200,7 +200,7 @@ def _types(tuples: bool) -> dict[str, Any]:
     """The type of every column, in the order of the fields."""
     import pyarrow as pa
 
-    known = dict.fromkeys(("prediction", "label", "target", "seed", "evaluations"), pa.int64())
+    known = dict.fromkeys(("prediction", "label", "target", "seed", "evaluations", "lower_bound"), pa.int64())
     known |= dict.fromkeys(("task", "status", "note", "question", "method", "settings"), pa.string())
     known |= dict.fromkeys(("sufficient", "necessary", "minimal", "optimal", "directed"), pa.bool_())
     known |= {"seconds": pa.float64(), "key": pa.list_(pa.int64()) if tuples else pa.int64()}

@@ -72,7 +72,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("sufficient", "necessary", "directed"), bool),
     **dict.fromkeys(("minimal", "optimal"), (bool, type(None))),
     **dict.fromkeys(("prediction", "evaluations"), int),
-    **dict.fromkeys(("label", "target", "seed"), (int, type(None))),
+    **dict.fromkeys(("label", "target", "seed", "lower_bound"), (int, type(None))),
     "seconds": (int, float),
     "settings": dict,
 }

@@ -81,6 +81,7 @@ def explanations(
             directed=instance.directed,
             label=labels.get(instance.key),
             target=None if spec.target is None else asked[row],
+            lower_bound=choice.lower_bound[row] if choice.lower_bound and status in ("found", "not found") else None,
         )
 
 

@@ -25,26 +25,32 @@ class Budget:
     adds: int  # candidates tried in each move that adds one
     proof: int  # sets tried to prove an answer smallest
     rounds: int = 1  # exchanges from so many starts
+    partly: bool = False  # whether a proof goes on where it cannot reach the end, for a lower bound
     slack: int = 1  # a restart is given up when it looks to end with so many times the units of the best set
 
 
 # -- 1. start ----------------------------------------------------------------------------------------------
 
 
-def prefixes(trials: Trials, ranking: Tensor) -> tuple[Tensor, Outcome]:
-    """The shortest tried prefix that passes, else the tried prefix nearest to passing; and what the tests gave."""
-    place = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
-    rows, sets = [], []
-    for length in _lengths(trials.width) or [0]:
-        fits = ((trials.counts > length) | (length == trials.width)).nonzero().flatten()
-        rows.append(fits)
-        sets.append(trials.admissible(fits, place[fits] < length))
-    row, candidates = torch.cat(rows), torch.cat(sets)
+def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor]:
+    """The shortest tried prefix of any ranking that passes, else the tried prefix nearest to passing.
+
+    With what the tests gave, and which ranking it was [B].
+    """
+    rows, sets, ways = [], [], []
+    for way, ranking in enumerate(rankings):
+        place = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
+        for length in _lengths(trials.width) or [0]:
+            fits = ((trials.counts > length) | (length == trials.width)).nonzero().flatten()
+            rows.append(fits)
+            sets.append(trials.admissible(fits, place[fits] < length))
+            ways.append(torch.full_like(fits, way))
+    row, candidates, way_of = torch.cat(rows), torch.cat(sets), torch.cat(ways)
     outcome = trials.run(row, candidates)
     size = trials.size(row, candidates)
     value = torch.where(outcome.passes, 1e6 - size, outcome.score.clamp(min=-1e5))
     winner = best_of(row, value, trials.pack.num_instances)  # the longest prefix is a candidate of every instance
-    return candidates[winner], outcome.take(winner)
+    return candidates[winner], outcome.take(winner), way_of[winner]
 
 
 def _lengths(width: int) -> list[int]:
@@ -70,7 +76,7 @@ def repair(trials: Trials, sets: Tensor, start: Outcome, budget: Budget) -> tupl
         if not len(rows):
             break
         held = tabu[rows] > move
-        picked, outcome, unit = _move(trials, rows, current[rows], held, budget.drops, budget.adds)
+        picked, outcome, unit, _ = _move(trials, rows, current[rows], held, budget.drops, budget.adds)
         current[rows], passed[rows] = picked, outcome.passes
         tabu[rows, unit] = move + 5
         nearer = (outcome.score > best[rows] + EQUAL) | outcome.passes
@@ -89,7 +95,7 @@ def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor,
         live = (~passed & (sets.sum(1) < most)).nonzero().flatten()
         if not len(live):
             return sets, passed
-        picked, outcome, _ = _move(trials, rows[live], sets[live], nothing[live], 0, adds)
+        picked, outcome, _, _ = _move(trials, rows[live], sets[live], nothing[live], 0, adds)
         stuck = live[(picked == sets[live]).all(1)]  # nothing is left to add
         sets[live], passed[live], most[stuck] = picked, outcome.passes, 0
 
@@ -189,41 +195,72 @@ def _drop_together(trials: Trials, rows: Tensor, sets: Tensor, loose: Tensor, ra
 # -- 3. exchange -------------------------------------------------------------------------------------------
 
 
-def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tensor:
-    """Look for a passing set one smaller: drop a unit, then swap units until the tests pass again.
+def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget, floor: Tensor | None = None) -> Tensor:
+    """Look for a smaller passing set: drop a unit, add another, and again, until the tests pass with fewer.
 
-    A unit that was just moved is left alone for a few moves, so that the walk does not step back.
+    The walk never comes to the same set twice. An instance is left alone after as many evaluations as so many moves
+    can take without a smaller set (what is known already is free), where nothing new is in reach, or where no set
+    smaller than `floor` [R] passes and the best one has that size.
     """
     best, current = sets.clone(), sets.clone()
-    left = torch.full((len(rows),), budget.exchanges, device=rows.device)
-    held = torch.zeros(sets.shape, dtype=torch.long, device=sets.device)
-    move = 0
+    patience = budget.exchanges * len(trials.tests) * (2 + budget.drops + budget.adds)
+    limit = trials.evaluations[rows] + patience
+    left = torch.ones_like(rows, dtype=torch.bool)
+    been = _name(trials, sets)[:, None]
+    free = torch.zeros_like(sets)
     while True:
-        move += 1
-        live = ((left > 0) & (current.sum(1) > 1)).nonzero().flatten()
+        size = trials.size(rows, best)
+        left &= (trials.evaluations[rows] < limit) & (current.sum(1) > 1)
+        live = (left if floor is None else left & (size > floor)).nonzero().flatten()
         if not len(live):
             return best
-        picked, outcome, unit = _move(trials, rows[live], current[live], held[live] > move, budget.drops, 0)
-        current[live] = picked
-        held[live, unit] = move + 4
-        hit = live[outcome.passes & (trials.size(rows[live], picked) < trials.size(rows[live], best[live]))]
-        best[hit], left[hit], held[hit] = current[hit], budget.exchanges + 1, 0
-        short = live[current[live].sum(1) == best[live].sum(1) - 1]
-        if len(short):
-            picked, outcome, unit = _move(trials, rows[short], current[short], held[short] > move, 0, budget.adds)
-            current[short] = picked
-            held[short, unit] = move + 3
-        left[live] -= 1
+        slopes = trials.slopes(rows[live], current[live])
+        picked, outcome, _, new = _move(
+            trials, rows[live], current[live], free[live], budget.drops, 0, slopes, been[live]
+        )
+        current[live], been = picked, _been(trials, been, live, picked)
+        smaller = outcome.passes & (trials.size(rows[live], picked) < size[live])
+        hit = live[smaller]
+        best[hit], limit[hit] = current[hit], trials.evaluations[rows[hit]] + patience
+        left[live[~new & ~smaller]] = False
+        on = ~smaller & (current[live].sum(1) < best[live].sum(1)) & left[live]
+        short = live[on]
+        if len(short):  # the slopes are those of one unit more, which tells candidates apart well enough
+            near = outcome.slack[on], slopes[1][on]
+            picked, _, _, new = _move(
+                trials, rows[short], current[short], free[short], 0, budget.adds, near, been[short]
+            )
+            current[short], been = picked, _been(trials, been, short, picked)
+            left[short[~new]] = False
+
+
+def _been(trials: Trials, been: Tensor, rows: Tensor, sets: Tensor) -> Tensor:
+    """Where walks have been [R, moves], with one more set for some of them."""
+    key = been.new_zeros((len(been), 1))
+    key[rows, 0] = _name(trials, sets)
+    return torch.cat([been, key], 1)
+
+
+def _name(trials: Trials, sets: Tensor) -> Tensor:
+    return trials.keys(torch.zeros_like(sets[:, :1], dtype=torch.long).flatten(), sets)[0]
 
 
 def _move(
-    trials: Trials, rows: Tensor, sets: Tensor, held: Tensor, drops: int, adds: int
-) -> tuple[Tensor, Outcome, Tensor]:
+    trials: Trials,
+    rows: Tensor,
+    sets: Tensor,
+    held: Tensor,
+    drops: int,
+    adds: int,
+    slopes: tuple[Tensor, Tensor] | None = None,
+    been: Tensor | None = None,
+) -> tuple[Tensor, Outcome, Tensor, Tensor]:
     """The best of the most promising single drops and adds, chosen by slopes and decided by trials.
 
-    A set that no unit can be dropped from or added to stays as it is and counts as failing, with unit 0.
+    With the outcome, the unit that was moved, and whether that is a set where the walk has not `been` [R, moves]. A
+    set that no unit can be dropped from or added to stays as it is and counts as failing, with unit 0.
     """
-    slack, slope = trials.slopes(rows, sets)
+    slack, slope = trials.slopes(rows, sets) if slopes is None else slopes
     sign = torch.where(sets, -1.0, 1.0)
     guess = score(slack[:, None].double() + sign[..., None] * slope)  # so precise that only slopes tell units apart
     equal = ALIKE * slope.abs().sum(2).amax(1)
@@ -242,13 +279,17 @@ def _move(
     candidates = sets[owner].clone()
     candidates[torch.arange(len(owner), device=owner.device), unit] ^= True
     outcome = trials.run(rows[owner], candidates)
-    winner = best_of(owner, outcome.score + 1e3 * outcome.passes, len(rows))
+    known = torch.zeros_like(owner, dtype=torch.bool)
+    if been is not None:
+        known = (been[owner] == _name(trials, candidates)[:, None]).any(1)
+    winner = best_of(owner, outcome.score + 1e3 * outcome.passes - 1e6 * known, len(rows))
     if bool((winner >= 0).all()):
-        return candidates[winner], outcome.take(winner), unit[winner]
+        return candidates[winner], outcome.take(winner), unit[winner], ~known[winner]
     # One row more at the end, for the instances without a candidate.
     failing = Outcome(
         torch.cat([outcome.passed, torch.zeros_like(slack[:1], dtype=torch.bool)]),
         torch.cat([outcome.slack, torch.full_like(slack[:1], float("-inf"))]),
     )
     moved = torch.where((winner >= 0)[:, None], torch.cat([candidates, sets[:1]])[winner], sets)
-    return moved, failing.take(winner), torch.cat([unit, unit.new_zeros(1)])[winner]
+    known = torch.cat([known, torch.ones_like(known[:1]) if len(known) else allowed.new_ones(1)])
+    return moved, failing.take(winner), torch.cat([unit, unit.new_zeros(1)])[winner], ~known[winner]

@@ -1,11 +1,12 @@
 """The constrained problem: from scores to the smallest set that passes the tests of the question.
 
-1. *Start* from the smallest prefix of the ranking that passes the tests; where none does, repair the nearest.
+1. *Start* from the smallest prefix of two rankings, the given one and one by slope, that passes the tests; where none
+   does, repair the nearest.
 2. *Prune*: drop blocks of the least important units, then single ones, while the tests pass. Where that
    leaves many, *grow* a set from nothing instead.
-3. *Exchange*: leave one unit out and swap others, guided by the slopes of the tests, until both pass again.
-4. *Restart* where there are many units: prune them in other orders, and go on from what is smaller.
-5. *Prove* (`proof.py`): try every smaller set where that fits the budget.
+3. *Prove* (`proof.py`): try every smaller set where that fits the budget. What is proved needs nothing more.
+4. *Exchange*: leave one unit out and swap others, guided by the slopes of the tests, until both pass again.
+5. *Restart* where there are many units: prune them in other orders, and go on from what is smaller. Then prove.
 
 Every step is packed over all instances at once. A set is only ever accepted by the model's own verdict.
 """
@@ -29,9 +30,10 @@ from cf2.verify.proof import Proof, prove
 from cf2.verify.question import Test
 from cf2.verify.trials import Rules, Trials, in_order
 
-Effort = Literal["quick", "standard", "thorough"]
+Effort = Literal["quick", "standard", "thorough", "exact"]
 LARGE = 14  # a set of more units is worth a second way to start
 CROWDED = 64  # and so is a choice among more units than this
+FIRST = 1_000  # sets that a proof may take before anything else is tried
 SMALL = 8  # a restart looks for a set of fewer units: larger ones are hardly found by chance
 
 
@@ -53,10 +55,11 @@ class Search:
 
 _BUDGETS = {
     "quick": Budget(repairs=10, restarts=0, grown=1, exchanges=4, drops=3, adds=4, proof=0),
-    "standard": Budget(repairs=30, restarts=6, grown=3, exchanges=10, drops=4, adds=4, proof=1_000),
+    "standard": Budget(repairs=30, restarts=3, grown=3, exchanges=6, drops=6, adds=4, proof=1_000),
     "thorough": Budget(
         repairs=120, restarts=20, slack=2, grown=LARGE, exchanges=40, drops=6, adds=8, proof=20_000, rounds=3
     ),
+    "exact": Budget(repairs=30, restarts=6, grown=3, exchanges=10, drops=6, adds=4, proof=300_000, partly=True),
 }
 
 
@@ -73,6 +76,7 @@ class Choice:
     minimal: Sequence[bool | None] | None = None  # [B]
     optimal: Sequence[bool | None] | None = None  # [B]
     notes: Sequence[str] | None = None  # [B]
+    lower_bound: Sequence[int] | None = None  # [B], no set of a smaller size passes
 
 
 def search(
@@ -87,16 +91,34 @@ def search(
     """The smallest set per instance that passes the tests, keeps to the rules, and that the effort finds."""
     budget = _BUDGETS[settings.effort]
     trials = Trials(predictor, pack, criterion, tests, settings.confidence, rules)
-    ranking = -in_order(trials.dense(scores, float("-inf"))).float()
-    sets, outcome = prefixes(trials, ranking)
+    every = torch.arange(pack.num_instances, device=trials.valid.device)
+    rankings = torch.stack([_in_order(trials, trials.dense(scores, float("-inf"))), _steepest(trials, every)])
+    sets, outcome, way = prefixes(trials, *rankings)
+    ranking = rankings[way, every]
     sets, passed = repair(trials, sets, outcome, budget)
-    sets = prune(trials, torch.arange(pack.num_instances, device=sets.device), sets, ranking, passed)
+    sets = prune(trials, every, sets, ranking, passed)
     sets, passed = _regrow(trials, sets, passed, budget)
-    alive = passed.nonzero().flatten()
+    most = budget.proof if settings.proof is None else settings.proof
+    first = min(most, FIRST)
+    proof = prove(trials, sets, passed, first)  # where that is affordable now, there is nothing to improve
+    alive = (proof.passed & ~proof.optimal).nonzero().flatten()
     if len(alive):
+        sets = proof.sets.clone()
         sets[alive] = _improve(trials, alive, sets[alive], ranking[alive], budget)
-    proof = prove(trials, sets, passed, budget.proof if settings.proof is None else settings.proof)
-    return _choice(trials, proof, passed)
+        proof = prove(trials, sets, proof.passed, first, proof)
+    if most > first or budget.partly:
+        proof = prove(trials, proof.sets, proof.passed, most, proof, partly=budget.partly)
+    return _choice(trials, proof)
+
+
+def _in_order(trials: Trials, scores: Tensor) -> Tensor:
+    return -in_order(scores.masked_fill(~trials.valid, float("-inf"))).float()
+
+
+def _steepest(trials: Trials, rows: Tensor) -> Tensor:
+    """The units by how much adding each to nothing would help the tests: a second opinion, for one gradient."""
+    _, slope = trials.slopes(rows, trials.admissible(rows, torch.zeros_like(trials.valid)))
+    return _in_order(trials, slope.sum(2))
 
 
 def _regrow(trials: Trials, sets: Tensor, passed: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
@@ -152,12 +174,13 @@ def _shuffled(trials: Trials, rows: Tensor, number: int) -> Tensor:
     return torch.where(trials.selectable[rows], noise.to(rows.device), float("-inf"))
 
 
-def _choice(trials: Trials, proof: Proof, passed: Tensor) -> Choice:
-    found = passed | proof.passed
+def _choice(trials: Trials, proof: Proof) -> Choice:
+    found = proof.passed
     status = [
         "found" if good else "impossible" if never else "not found"
         for good, never in zip(found.tolist(), proof.impossible.tolist())
     ]
     minimal: list[bool | None] = [True if good else None for good in found.tolist()]
     optimal: list[bool | None] = [True if proved else None for proved in proof.optimal.tolist()]
-    return Choice(trials.flat(proof.sets), trials.evaluations, status, minimal, optimal)
+    bound = proof.lower_bound(trials).tolist()
+    return Choice(trials.flat(proof.sets), trials.evaluations, status, minimal, optimal, lower_bound=bound)

@@ -128,13 +128,19 @@ class Trials:
             return outcome
         return Outcome(outcome.passed & self.allowed(rows, sets)[:, None], outcome.slack)
 
-    def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None) -> Tensor:
+    def one(self, column: int, rows: Tensor, sets: Tensor) -> Tensor:
+        """Whether sets pass one of the tests, whatever the rules say."""
+        return self.test(self.tests[column], rows, sets)[0]
+
+    def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None, *, small: bool = False) -> Tensor:
         """Whether sets pass every test, or those that they `need` to [R, tests].
 
-        The last test comes first, and the others are run only where it is passed.
+        The last test comes first, and the others are run only where it is passed; the first, where sets are `small`
+        and what is alone with them has a small field.
         """
         good = self.allowed(rows, sets)
-        for column in reversed(range(len(self.tests))):
+        columns = range(len(self.tests))
+        for column in columns if small and self.fields is not None else reversed(columns):
             run = (good if need is None else good & need[:, column]).nonzero().flatten()
             good[run], _ = self.test(self.tests[column], rows[run], sets[run])
         return good
@@ -144,11 +150,15 @@ class Trials:
         if not self.cached or not len(rows):
             return self._seen(test, rows, sets)
         table = self._table(test, "sets")
-        slot, fresh = table.claim(keys_of(self._sums.of_sets(sets), rows))
+        slot, fresh = table.claim(self.keys(rows, sets))
         new = fresh.nonzero().flatten()
         if len(new):
             table.keep(slot[new], *self._seen(test, rows[new], sets[new]))
         return table.read(slot)
+
+    def keys(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """A key [2, R] per instance and set."""
+        return keys_of(self._sums.of_sets(sets), rows)
 
     def _table(self, test: Test, kind: str) -> Table:
         return self._tables.setdefault((test.name, kind), Table(self.valid.device))
