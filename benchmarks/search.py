@@ -21,7 +21,8 @@ from cf2.methods.contract import Problem
 from cf2.paper.sources import from_dataset
 from cf2.runs.session import Session
 from cf2.spec import Spec
-from cf2.verify.moves import prefixes, prune, prune_single
+from cf2.verify.moves import prefixes
+from cf2.verify.pruning import prune, prune_single
 from cf2.verify.search import Effort, Search, search
 from cf2.verify.trials import Trials, best_of
 

@@ -98,7 +98,7 @@ def test_a_lower_bound_is_true_and_grows_with_the_budget(whole: bool) -> None:
 
 
 def test_a_bound_that_is_no_proof_is_told(tmp_path: object) -> None:
-    data, model = random_graph(12, 26, seed=3), GraphNet("gin", seed=5)
+    data, model = random_graph(12, 26, seed=3), GraphNet("sum", seed=1)
     (e,) = cf2.explain(model, [data], effort="exact", proof=400)
     assert e.status == "found"
     assert not e.optimal

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from cf2.methods.contract import Problem
-from cf2.verify.moves import _move, exchange, grow, prefixes, prune, prune_single, repair
+from cf2.verify.moves import _move, exchange, grow, prefixes, repair
+from cf2.verify.pruning import prune, prune_single
 from cf2.verify.search import _BUDGETS
 from cf2.verify.trials import Trials, best_of, score
 from toys import NodeNet, random_graph

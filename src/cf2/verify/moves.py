@@ -100,120 +100,27 @@ def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor,
         sets[live], passed[live], most[stuck] = picked, outcome.passes, 0
 
 
-# -- 2. prune ----------------------------------------------------------------------------------------------
-
-
-def prune(
-    trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, passed: Tensor, below: Tensor | None = None
-) -> Tensor:
-    """Drop runs of the least important units, halving their length, then single ones, while the tests pass.
-
-    A set that has not `passed` is pruned to what keeps passing the tests that it does pass. With sizes
-    `below` which to get, a set is left as it is once as many runs have proved needed.
-    """
-    order = ranking.argsort(dim=1, stable=True)  # once: what is dropped leaves a gap
-    sets = sets.gather(1, order)
-    free = _free(trials, rows, sets, order)
-    back = order.argsort(1)
-    need = _needs(trials, rows, sets.gather(1, back), passed)
-    length = (free.sum(1) // 2).clamp(min=1)
-    skip = torch.zeros_like(length)  # units at the bottom of the ranking that have proved needed
-    while True:
-        todo = ((length > 0) & (skip < free.sum(1))).nonzero().flatten()
-        if not len(todo):
-            return sets.gather(1, back)
-        mine, place = free[todo], free[todo].cumsum(1) - 1
-        first = skip[todo, None]
-        block = mine & (place >= first) & (place < first + length[todo, None])
-        candidates = sets[todo] & ~block
-        good = trials.passes(rows[todo], candidates.gather(1, back[todo]), need[todo])
-        sets[todo[good]], free[todo[good]] = candidates[good], (mine & ~block)[good]
-        skip[todo[~good]] += length[todo[~good]]
-        if below is not None:
-            lost = todo[skip[todo] >= length[todo] * below[todo]]
-            length[lost], skip[lost] = 1, sets.size(1)
-        over = todo[skip[todo] >= free[todo].sum(1)]
-        finer = over[length[over] > 1]
-        length[over[length[over] == 1]] = 0
-        length[finer] = (length[finer] // 2).clamp(min=1)
-        skip[finer] = 0
-
-
-def _free(trials: Trials, rows: Tensor, sets: Tensor, order: Tensor | None = None) -> Tensor:
-    """The units of sets that may be dropped; the columns of sets may be in another `order`."""
-    if trials.required is None:
-        return sets.clone()
-    required = trials.required[rows]
-    return sets & ~(required if order is None else required.gather(1, order))
-
-
-def _needs(trials: Trials, rows: Tensor, sets: Tensor, passed: Tensor) -> Tensor:
-    """Which tests [R, tests] a pruned set must keep passing: all, or those that it passes now."""
-    need = torch.ones(len(rows), len(trials.tests), dtype=torch.bool, device=rows.device)
-    failed = (~passed).nonzero().flatten()
-    for column, test in enumerate(trials.tests):
-        need[failed, column], _ = trials.test(test, rows[failed], sets[failed])
-    return need
-
-
-def prune_single(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor) -> Tensor:
-    """Drop units until every one left is needed by itself: the proof of `minimal`.
-
-    Each round tries every single drop. Where several work, as many as still work together go at once.
-    """
-    sets = sets.clone()
-    todo = torch.arange(len(rows), device=rows.device)
-    while len(todo):
-        owner, unit = _free(trials, rows[todo], sets[todo]).nonzero(as_tuple=True)
-        candidates = sets[todo[owner]].clone()
-        candidates[torch.arange(len(unit), device=unit.device), unit] = False
-        good = trials.passes(rows[todo[owner]], candidates)
-        loose = torch.zeros_like(sets[todo])
-        loose[owner[good], unit[good]] = True
-        todo, loose = todo[loose.any(1)], loose[loose.any(1)]
-        sets[todo] = _drop_together(trials, rows[todo], sets[todo], loose, ranking[todo])
-    return sets
-
-
-def _drop_together(trials: Trials, rows: Tensor, sets: Tensor, loose: Tensor, ranking: Tensor) -> Tensor:
-    """Drop the least important of the loose units: all, or half of them, or a quarter, … or one, as may be."""
-    sets = sets.clone()
-    order = ranking.masked_fill(~loose, float("inf")).argsort(dim=1, stable=True).argsort(1)
-    count = loose.sum(1)
-    left = torch.arange(len(rows), device=rows.device)
-    while len(left):
-        candidates = sets[left] & ~(loose[left] & (order[left] < count[left, None]))
-        single = count[left] == 1  # known to pass
-        good = single.clone()
-        good[~single] = trials.passes(rows[left[~single]], candidates[~single])
-        sets[left[good]] = candidates[good]
-        left = left[~good]
-        count[left] = (count[left] // 2).clamp(min=1)
-    return sets
-
-
-# -- 3. exchange -------------------------------------------------------------------------------------------
+# -- 2. exchange -------------------------------------------------------------------------------------------
 
 
 def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget, floor: Tensor | None = None) -> Tensor:
     """Look for a smaller passing set: drop a unit, add another, and again, until the tests pass with fewer.
 
-    The walk never comes to the same set twice. An instance is left alone after as many evaluations as so many moves
-    can take without a smaller set (what is known already is free), where nothing new is in reach, or where no set
-    smaller than `floor` [R] passes and the best one has that size.
+    The walk never comes to the same set twice. An instance is left alone after some moves without a smaller set (more
+    of them where trials are cheap), where nothing new is in reach, or where no set smaller than `floor` [R] passes and
+    the best one has that size.
     """
     best, current = sets.clone(), sets.clone()
-    patience = budget.exchanges * len(trials.tests) * (2 + budget.drops + budget.adds)
-    limit = trials.evaluations[rows] + patience
-    left = torch.ones_like(rows, dtype=torch.bool)
+    patience = budget.exchanges * (1 if trials.fields is None else 2)
+    left = torch.full_like(rows, patience)
     been = _name(trials, sets)[:, None]
     free = torch.zeros_like(sets)
     while True:
         size = trials.size(rows, best)
-        left &= (trials.evaluations[rows] < limit) & (current.sum(1) > 1)
-        live = (left if floor is None else left & (size > floor)).nonzero().flatten()
+        live = ((left > 0) & (current.sum(1) > 1) & (True if floor is None else size > floor)).nonzero().flatten()
         if not len(live):
             return best
+        left[live] -= 1
         slopes = trials.slopes(rows[live], current[live])
         picked, outcome, _, new = _move(
             trials, rows[live], current[live], free[live], budget.drops, 0, slopes, been[live]
@@ -221,9 +128,9 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget, floor: 
         current[live], been = picked, _been(trials, been, live, picked)
         smaller = outcome.passes & (trials.size(rows[live], picked) < size[live])
         hit = live[smaller]
-        best[hit], limit[hit] = current[hit], trials.evaluations[rows[hit]] + patience
-        left[live[~new & ~smaller]] = False
-        on = ~smaller & (current[live].sum(1) < best[live].sum(1)) & left[live]
+        best[hit], left[hit] = current[hit], patience
+        left[live[~new & ~smaller]] = 0
+        on = ~smaller & (current[live].sum(1) < best[live].sum(1)) & (left[live] > 0)
         short = live[on]
         if len(short):  # the slopes are those of one unit more, which tells candidates apart well enough
             near = outcome.slack[on], slopes[1][on]
@@ -231,7 +138,7 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget, floor: 
                 trials, rows[short], current[short], free[short], 0, budget.adds, near, been[short]
             )
             current[short], been = picked, _been(trials, been, short, picked)
-            left[short[~new]] = False
+            left[short[~new]] = 0
 
 
 def _been(trials: Trials, been: Tensor, rows: Tensor, sets: Tensor) -> Tensor:

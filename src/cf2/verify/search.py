@@ -25,8 +25,9 @@ from cf2.core.packing import Pack
 from cf2.core.predictor import Predictor
 from cf2.errors import require_number, unknown_name
 from cf2.verify.criterion import Criterion
-from cf2.verify.moves import Budget, exchange, grow, prefixes, prune, prune_single, repair
+from cf2.verify.moves import Budget, exchange, grow, prefixes, repair
 from cf2.verify.proof import Proof, prove
+from cf2.verify.pruning import prune, prune_single
 from cf2.verify.question import Test
 from cf2.verify.trials import Rules, Trials, in_order
 
@@ -55,7 +56,7 @@ class Search:
 
 _BUDGETS = {
     "quick": Budget(repairs=10, restarts=0, grown=1, exchanges=4, drops=3, adds=4, proof=0),
-    "standard": Budget(repairs=30, restarts=3, grown=3, exchanges=6, drops=6, adds=4, proof=1_000),
+    "standard": Budget(repairs=30, restarts=3, grown=3, exchanges=7, drops=6, adds=4, proof=1_000),
     "thorough": Budget(
         repairs=120, restarts=20, slack=2, grown=LARGE, exchanges=40, drops=6, adds=8, proof=20_000, rounds=3
     ),
