@@ -55,7 +55,7 @@ class Search:
 
 
 _BUDGETS = {
-    "quick": Budget(repairs=10, restarts=0, grown=1, exchanges=4, drops=3, adds=4, proof=0),
+    "quick": Budget(repairs=10, restarts=0, grown=1, exchanges=3, drops=6, adds=4, proof=0),
     "standard": Budget(repairs=30, restarts=3, grown=3, exchanges=7, drops=6, adds=4, proof=1_000),
     "thorough": Budget(
         repairs=120, restarts=20, slack=2, grown=LARGE, exchanges=40, drops=6, adds=8, proof=20_000, rounds=3
