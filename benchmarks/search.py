@@ -21,7 +21,8 @@ from cf2.methods.contract import Problem
 from cf2.paper.sources import from_dataset
 from cf2.runs.session import Session
 from cf2.spec import Spec
-from cf2.verify.moves import prefixes, prune, prune_single
+from cf2.verify.moves import prefixes
+from cf2.verify.pruning import prune, prune_single
 from cf2.verify.search import Effort, Search, search
 from cf2.verify.trials import Trials, best_of
 
@@ -78,7 +79,7 @@ def ways(problem: Problem) -> dict[str, Row]:
     guide = relax(problem, Verified())
     t = trials()
     ranking = t.dense(guide.mask, float("-inf"))
-    sets, first = prefixes(t, ranking)
+    sets, first, _ = prefixes(t, ranking)
     sets = prune(t, torch.arange(problem.num_instances), sets, ranking, first.passes)
     found["prefix, prune"] = outcome(t, sets, 6 * guide.epochs)
     found["forward greedy"] = outcome(t := trials(), greedy(t))

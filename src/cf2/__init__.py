@@ -25,7 +25,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cf2.api import explain, fit
+    from cf2.api import Explainer, explain, fit
     from cf2.errors import CF2Error
     from cf2.methods.registry import register
     from cf2.methods.trained import load_trained
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 __all__ = [
     "CF2Error",
+    "Explainer",
     "Explanation",
     "Explanations",
     "Pattern",
@@ -61,6 +62,7 @@ _HOMES = {
     "Explanations": "results.explanations",
     "Pattern": "results.pattern",
     "Patterns": "results.patterns",
+    "Explainer": "api",
     "explain": "api",
     "fit": "api",
     "load": "results.files",

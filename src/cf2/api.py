@@ -1,4 +1,4 @@
-"""`cf2.explain` and `cf2.fit`: the two functions most people need."""
+"""`cf2.explain` and `cf2.fit`, the two functions most people need, and `cf2.Explainer` for many questions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,12 @@ from rich.progress import Progress as ProgressBar
 from torch_geometric.data import Data, HeteroData
 
 from cf2.core.adapter import Call
-from cf2.core.data import graphs_of, groups_of
-from cf2.core.modules import module_of
-from cf2.core.targets import Targets, targets_for
-from cf2.errors import CF2Error, require
-from cf2.methods import registry
-from cf2.methods.needs import check_needs
+from cf2.core.data import groups_of
+from cf2.errors import require
 from cf2.methods.trained import Trained
 from cf2.results.explanations import Explanations
-from cf2.runs.session import Progress, Request, Session, check_names, train
+from cf2.runs.planning import Kept, plan
+from cf2.runs.session import Progress, Session, train
 from cf2.spec import Edit, Key, Level, Masking, Output, Question, Reduce, Reverse, Spec, Valid
 
 if TYPE_CHECKING:
@@ -215,10 +212,61 @@ def explain(
         reduce=reduce,
         settings=settings,
     )
-    request, keys = plan(model, data, nodes, spec, pairs=pairs, target=target, trained=trained, call=call)
+    kept = data if isinstance(data, Kept) else Kept(model, data)
+    given: dict[str, Any] = {"pairs": pairs, "target": target, "trained": trained, "call": call}
+    request, keys = plan(model, kept, nodes, spec, **given, options=_options(explain))
     request = replace(request, valid=valid if callable(valid) else None)
     with _told(progress, len(keys)) as tell, Session(request) as session:
-        return Explanations(tuple(session.explain(keys, tell)), request.context())
+        found = Explanations(tuple(session.explain(keys, tell)), request.context())
+        kept.learn(session)
+        return found
+
+
+class Explainer:
+    """A model and its data, for more than one question: what `cf2.explain` finds out about them is kept between calls.
+
+    The graph is checked and indexed once, and the model is measured once: how far it looks, and what it says of the
+    whole graph. Where the weights of the model or the tensors of a graph have changed since, that is done again.
+
+    Parameters
+    ----------
+    model, data
+        As in `cf2.explain`.
+
+    Examples
+    --------
+    >>> import cf2, torch
+    >>> from torch_geometric.data import Data
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> data = Data(x=torch.randn(4, 3), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
+    >>> explainer = cf2.Explainer(GCN(3, 8, 2, 2), data)
+    >>> [explainer.explain(nodes=[node])[0].key for node in (1, 2)]
+    [1, 2]
+    """
+
+    def __init__(self, model: torch.nn.Module, data: Data | HeteroData | Iterable[Data | HeteroData]) -> None:
+        self.model, self.data = model, data
+        self._kept = Kept(model, data)
+
+    def explain(
+        self, nodes: int | slice | Iterable[int] | Iterable[bool] | Tensor | None = None, **options: Any
+    ) -> Explanations:
+        """Explain predictions, with every option of `cf2.explain`.
+
+        Parameters
+        ----------
+        nodes
+            The nodes to explain, as in `cf2.explain`.
+        **options
+            Options of `cf2.explain`, and settings of the method, by name.
+
+        Returns
+        -------
+        Explanations
+            One per key, in their order.
+        """
+        return explain(self.model, self._kept, nodes, **options)
 
 
 def fit(
@@ -278,56 +326,12 @@ def fit(
         device=device,
         settings=settings,
     )
-    request, keys = plan(model, data, nodes, spec, pairs=pairs, target=target, call=call, function=fit)
+    request, keys = plan(model, data, nodes, spec, pairs=pairs, target=target, call=call, options=_options(fit))
     return train(request, keys)
 
 
-def plan(
-    model: Any,
-    data: Any,
-    nodes: Any,
-    spec: Spec,
-    *,
-    pairs: Any = None,
-    target: Any = None,
-    trained: Any = None,
-    call: Call | None = None,
-    function: Callable[..., Any] = explain,
-) -> tuple[Request, list[Key]]:
-    """The request that `explain` would carry out, and the keys; `target` is a class, or one per key in their order.
-
-    `function` is the one whose options are named where one is misspelt.
-    """
-    check_names(spec, set(inspect.signature(function).parameters) - {"model", "data", "settings"})
-    if pairs is not None:
-        require(nodes is None, "Expected either `nodes` or `pairs`", got="both")
-        spec = replace(spec, level="pair")
-    module, targets = module_of(model), make_targets(data, nodes if pairs is None else pairs, spec)
-    keys = targets.check(nodes if pairs is None else pairs)
-    if target is not None:
-        spec = replace(spec, target=_classes(target, keys, len(targets)))
-    needed = check_needs(registry.get(spec.method), trained)
-    return Request(module, targets, spec, needed, targets.labels(keys), call=call), keys
-
-
-def _classes(given: Any, keys: Sequence[Key], count: int) -> Any:
-    """A class for all keys, or pairs of a key and its class, which the Spec checks."""
-    if isinstance(given, Mapping):
-        return given
-    try:
-        listed = given.tolist() if hasattr(given, "tolist") else list(given) if isinstance(given, range) else given
-    except Exception as error:  # of a tensor without values, or a sparse one
-        got = f"an object of type {type(given).__name__}"
-        raise CF2Error("Expected `target` to be a class, or one for each key", got=got) from error
-    if not isinstance(listed, list | tuple):
-        return listed
-    require(
-        len(listed) == len(keys),
-        f"Expected one class in `target` per key, {len(keys)}",
-        got=len(listed),
-        do="Pass target[nodes], the classes of what is explained." if len(listed) == count else "",
-    )
-    return tuple(zip(keys, listed))
+def _options(function: Callable[..., Any]) -> set[str]:
+    return set(inspect.signature(function).parameters) - {"model", "data", "settings"}
 
 
 @contextmanager
@@ -343,17 +347,3 @@ def _told(given: Any, total: int) -> Iterator[Progress | None]:
     else:
         require(callable(given), "Expected `progress` to be a function, True or False", got=repr(given)[:80])
         yield given
-
-
-def make_targets(data: Any, nodes: Any, spec: Spec) -> Targets:
-    """What can be explained of the user's data: the nodes or pairs of one graph, or graphs."""
-    graphs = graphs_of(data, spec.level, positions=nodes is not None)
-    if not isinstance(graphs, Data | HeteroData) or spec.level == "graph":
-        return targets_for(graphs, "graph", spec)
-    if nodes is None:
-        raise CF2Error(
-            "Expected `nodes` or `pairs` beside a single graph",
-            got="none",
-            do='Pass nodes=[…] or pairs=[(u, v), …], or level="graph" to explain the graph as a whole.',
-        )
-    return targets_for(graphs, "pair" if spec.level == "pair" else "node", spec)

@@ -9,10 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from cf2.core.predictor import Predictor
 from cf2.methods.contract import Problem
 from cf2.verify import cache
+from cf2.verify import trials as trials_module
 from cf2.verify.cache import Sums, Table, keys_of
 from cf2.verify.field import Fields, applies
+from cf2.verify.search import Search, search
 from cf2.verify.trials import Trials
 from toys import LAYERS, GraphNet, NodeNet, random_graph
 
@@ -135,3 +138,33 @@ def test_features_and_additions_have_no_field_of_their_own(problem_of: Callable[
     absent = torch.zeros(pack.units.count, dtype=torch.bool)
     assert not applies(replace(pack, units=replace(pack.units, absent=absent)))
     assert not applies(problem_of(GraphNet("gin"), [data]).pack)
+
+
+@pytest.mark.parametrize("question", ["why", "factual", "counterfactual"])
+def test_trying_many_sets_per_call_changes_no_answer_and_needs_fewer_calls(
+    question: str, problem_of: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = problem_of(GraphNet("sum", seed=1), [random_graph(12, 26, seed=3)], question=question)
+    scores = torch.rand(problem.pack.units.count, generator=torch.Generator().manual_seed(2))
+    calls, chosen = [0, 0], []
+    plain = Predictor._call
+
+    def counted(self: Predictor, *args: object) -> Tensor:
+        calls[-1] += 1
+        return plain(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Predictor, "_call", counted)
+    for few in (4, 0):
+        monkeypatch.setattr(trials_module, "FEW", few)
+        calls.append(0)
+        choice = search(
+            problem.predictor,
+            problem.pack,
+            problem.criterion,
+            problem.tests,
+            scores,
+            Search(proof=0, effort="standard"),
+        )
+        chosen.append((choice.selected.tolist(), choice.status, choice.minimal))
+    assert chosen[0] == chosen[1]
+    assert calls[-2] < calls[-1]

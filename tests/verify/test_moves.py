@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from cf2.methods.contract import Problem
-from cf2.verify.moves import _move, exchange, grow, prefixes, prune, prune_single, repair
+from cf2.verify.moves import _move, exchange, grow, prefixes, repair
+from cf2.verify.pruning import prune, prune_single
 from cf2.verify.search import _BUDGETS
 from cf2.verify.trials import Trials, best_of, score
 from toys import NodeNet, random_graph
@@ -62,7 +63,7 @@ def test_what_is_missing_counts_before_what_is_to_spare() -> None:
 
 def test_a_start_is_the_shortest_prefix_that_passes(trials: Trials) -> None:
     ranking = ranking_of(trials)
-    sets, outcome = prefixes(trials, ranking)
+    sets, outcome, _ = prefixes(trials, ranking)
     place = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
     for row, size in enumerate(sets.sum(1).tolist()):
         assert torch.equal(sets[row], place[row] < size)
@@ -135,7 +136,7 @@ def test_a_repair_that_comes_no_nearer_keeps_the_set_it_was_given(problem_of: Ca
     """Many moves give sets that are as near as can be; one more from there makes most of them worse."""
     trials = trials_of(problem_of(NodeNet("sum", seed=1), random_graph(40, 60, seed=5), range(40)))
     rows = torch.arange(40)
-    sets, start = prefixes(trials, ranking_of(trials))
+    sets, start, _ = prefixes(trials, ranking_of(trials))
     kept = 0
     for repairs in (12, 1, 3):
         nearest, passed = repair(trials, sets, start, replace(BUDGET, repairs=repairs))
@@ -155,11 +156,11 @@ def test_an_instance_without_a_move_stays_as_it_is_beside_others(problem_of: Cal
     trials = trials_of(replace(problem, pack=replace(problem.pack, units=units)))
     rows, held = torch.arange(3), torch.zeros_like(trials.valid)
     nothing = torch.zeros_like(trials.valid)
-    picked, outcome, _ = _move(trials, rows, nothing, held, 2, 4)
+    picked, outcome, *_ = _move(trials, rows, nothing, held, 2, 4)
     assert not picked[0].any()
     assert picked[1:].sum(1).tolist() == [1, 1]
     assert not outcome.passes[0]
-    alone, other, _ = _move(trials, rows[1:], nothing[1:], held[1:], 2, 4)
+    alone, other, *_ = _move(trials, rows[1:], nothing[1:], held[1:], 2, 4)
     assert torch.equal(picked[1:], alone)
     assert torch.equal(outcome.passed[1:], other.passed)
     start = trials.run(rows, nothing)

@@ -201,7 +201,8 @@ def obeys(problem: Problem, choice: Choice) -> bool:
 
 
 def searched(problem: Problem, effort: str, proof: int) -> Choice:
-    scores = torch.rand(problem.pack.units.count, generator=torch.Generator().manual_seed(0))
+    counts = problem.pack.units.counts.tolist()
+    scores = torch.cat([torch.rand(count, generator=torch.Generator().manual_seed(0)) for count in counts])
     nothing = Ranking(scores, Choice(scores > 1, torch.zeros(problem.num_instances, dtype=torch.long)))
     return search_from(problem, nothing, Search(effort, proof=proof)).choice  # type: ignore[arg-type]
 

@@ -20,6 +20,7 @@ from cf2.core.graph import Direction, Graph, Instance, with_edges
 from cf2.core.packing import Pack, chunks, pack
 from cf2.core.predictor import Predictor
 from cf2.core.targets import Targets, Whole
+from cf2.core.units import InstanceUnits
 from cf2.errors import CF2Error
 from cf2.spec import Key
 
@@ -202,7 +203,7 @@ class ReceptiveField:
         """What the model says of `count` keys on whole graphs."""
         found: Tensor | None = None
         for whole in wholes:
-            packed = pack([whole.instance], takes=self.predictor.adapter.takes)
+            packed = pack([whole.instance], tables=[_no_units(whole.instance)], takes=self.predictor.adapter.takes)
             rows = self._comparable(self.predictor.rows_of_many(packed, whole.targets))
             found = rows.new_zeros(count, rows.size(1)) if found is None else found
             found[whole.places] = rows
@@ -213,6 +214,13 @@ class ReceptiveField:
 def _reads_no_degree(layer: torch.nn.Module) -> bool:
     """By its type, or because it says so: `normalize=False` is how torch_geometric's layers do."""
     return type(layer) in STATES_ONLY or getattr(layer, "normalize", True) is False
+
+
+def _no_units(instance: Instance) -> InstanceUnits:
+    """A table without units, of a graph that is only predicted: to list those of 10⁶ edges takes longer than that."""
+    none, pairs = torch.zeros(0, dtype=torch.long), torch.zeros((2, 0), dtype=torch.long)
+    free = torch.full((instance.edge_index.size(1),), -1)
+    return InstanceUnits((), none, pairs.t(), pairs.t(), (free, pairs), (none, pairs))
 
 
 def _thinned(instance: Instance) -> Instance:

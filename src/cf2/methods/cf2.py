@@ -88,7 +88,7 @@ def rank_relaxed(problem: Problem, settings: Relaxed) -> Ranking:
 class Verified(Relaxed):
     """Settings of the relaxed problem that guides the search, and of the search."""
 
-    epochs: int = 10
+    epochs: int = 4
     lr: float = 0.1
     messages: bool = True
     effort: Effort = "standard"

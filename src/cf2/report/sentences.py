@@ -249,7 +249,9 @@ def _smallest(e: Explanation) -> list[Sentence]:
     if e.optimal:
         return [Sentence("good", "Smallest", f"proved that no smaller set passes {TESTS[e.question]}.")]
     if e.minimal:
-        return [Sentence("good", "Minimal", "no single part of it can be left out.")]
+        bound, tests = e.lower_bound or 0, TESTS[e.question]
+        proved = f" Proved that no set of fewer than {bound:,} passes {tests}." if bound > 1 else ""
+        return [Sentence("good", "Minimal", f"no single part of it can be left out.{proved}")]
     if e.minimal is False:
         return [Sentence("plain", "Not minimal", "some part of it can be left out and it still passes.")]
     return []

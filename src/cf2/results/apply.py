@@ -13,6 +13,24 @@ from cf2.errors import CF2Error, require
 from cf2.results.explanation import Explanation
 
 
+def edits_of(e: Explanation) -> list[tuple[Any, ...]]:
+    """What the units that a counterfactual has chosen do, one after the other."""
+    if e.question != "counterfactual":
+        return []
+    grouped = e.units.members[e.selected[e.units.members[:, 0]]][:, 1:].tolist()
+    found: list[tuple[Any, ...]] = [("remove", tuple(pair)) for pair in [*e.chosen("edges").tolist(), *grouped]]
+    found += [("remove", (node,)) for node, _ in e.chosen("nodes").tolist()]
+    found += [("add", tuple(pair)) for pair in e.chosen("added_edges").tolist()]
+    for name in ("features", "changes"):
+        rows = e.units.where(name)
+        for row in rows[e.selected[rows]]:
+            (node, column), (source, old, new) = e.units.ids[row].tolist(), e.units.values[row].tolist()
+            found.append(("change", (node, column), old, new))
+            if source >= 0:
+                found.append(("change", (node, int(source)), 1.0, 0.0))
+    return found
+
+
 def apply_edits(e: Explanation, data: Any) -> Any:
     """A copy of a Data object with the edits of an explanation made."""
     for name in ("x", "edge_index"):

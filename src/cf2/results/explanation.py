@@ -44,14 +44,13 @@ class Explanation:
         The verdicts of the two tests on really reduced graphs.
     minimal, optimal : bool or None
         No single unit can go; proved to be the smallest. None: not checked.
-    lower_bound : float or None
+    lower_bound : int or None
         Proved that no smaller set passes: the size of the answer where that is `optimal`. None: nothing is proved.
     rank, complete : int, bool
         The place of this answer among those of its key, 0 for the best; whether these are all minimal ones.
-    robust : tuple of int or None
-        On how many of how many disturbed copies of the graph the set passes its tests too; None: not tried.
-    robust_removals : tuple of int or None
-        The same of all graphs with one other unit gone of which the model says the same.
+    robust, robust_removals : tuple of int or None
+        On how many of how many disturbed copies of the graph the set passes its tests too; the same of all graphs
+        with one other unit gone. None: not tried.
     default : bool or None
         Whether the model gives the same answer when everything that can be removed is gone. None: not tried.
     status : str
@@ -107,7 +106,7 @@ class Explanation:
     directed: bool = False
     label: int | None = None
     target: int | None = None
-    lower_bound: float | None = None
+    lower_bound: int | None = None
     rank: int = 0
     complete: bool = False
     robust: tuple[int, int] | None = None
@@ -186,20 +185,9 @@ class Explanation:
         features, ``("change", (node, column), old, new)`` a feature entry. A one-hot feature that moves is two such
         changes and counts once.
         """
-        if self.question != "counterfactual":
-            return []
-        found: list[tuple[Any, ...]] = []
-        found += [("remove", tuple(pair)) for pair in self._pairs().tolist()]
-        found += [("remove", (node,)) for node, _ in self.chosen("nodes").tolist()]
-        found += [("add", tuple(pair)) for pair in self.chosen("added_edges").tolist()]
-        for name in ("features", "changes"):
-            rows = self.units.where(name)
-            for row in rows[self.selected[rows]]:
-                (node, column), (source, old, new) = self.units.ids[row].tolist(), self.units.values[row].tolist()
-                found.append(("change", (node, column), old, new))
-                if source >= 0:
-                    found.append(("change", (node, int(source)), 1.0, 0.0))
-        return found
+        from cf2.results.apply import edits_of
+
+        return edits_of(self)
 
     def apply(self, data: Any) -> Any:
         """The user's graph after the edits of a counterfactual.

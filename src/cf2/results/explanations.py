@@ -114,6 +114,7 @@ class Explanations(Sequence[Explanation]):
         for e in self.items:
             row: dict[str, Any] = {"key": e.key, "prediction": _said(e), "label": e.label, "size": e.size}
             row |= {n: getattr(e, n) for n in ("sufficient", "necessary", "minimal", "optimal", "status", "note")}
+            row |= {"lower_bound": e.lower_bound}
             row |= {"probability": float(e.probabilities[e.prediction])}
             row |= {"only": float(e.probabilities_only[e.prediction])}
             row |= {"without": float(e.probabilities_without[e.prediction])}

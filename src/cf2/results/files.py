@@ -231,11 +231,11 @@ def _types(tuples: bool) -> dict[str, Any]:
     """The type of every column, in the order of the fields."""
     import pyarrow as pa
 
-    known = dict.fromkeys(("prediction", "label", "target", "seed", "evaluations", "rank"), pa.int64())
+    known = dict.fromkeys(("prediction", "label", "target", "seed", "evaluations", "rank", "lower_bound"), pa.int64())
     known |= dict.fromkeys(TEXTS, pa.string())
     truths = ("sufficient", "necessary", "minimal", "optimal", "directed", "complete", "default")
     known |= dict.fromkeys(truths, pa.bool_())
-    known |= {"lower_bound": pa.float64(), **dict.fromkeys(("robust", "robust_removals"), pa.list_(pa.int64()))}
+    known |= dict.fromkeys(("robust", "robust_removals"), pa.list_(pa.int64()))
     known |= {"seconds": pa.float64(), "tolerance": pa.float64(), "key": pa.list_(pa.int64()) if tuples else pa.int64()}
     known["unit_names"] = pa.list_(pa.string())
     kinds = {np.int8: pa.int8(), np.int16: pa.int16(), np.int64: pa.int64(), np.bool_: pa.bool_()}

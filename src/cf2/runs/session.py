@@ -165,9 +165,13 @@ class Session:
         """The request with everything measured that a session would find out from these keys."""
         for _ in self.problems(keys[:FIRST]):
             pass
-        if self.predictor.findings is None:  # every one of them was refused
-            return self.request
-        return replace(self.request, measured=Measured(self.predictor.findings, self.field.reach, self.tolerance))
+        return replace(self.request, measured=self.measured)
+
+    @property
+    def measured(self) -> Measured | None:
+        """What has been found out about the model so far; None where every key was refused."""
+        findings = self.predictor.findings
+        return None if findings is None else Measured(findings, self.field.reach, self.tolerance)
 
     def _settle_tolerance(self, keys: Sequence[Key]) -> None:
         """Of a regression without a tolerance: measure it once, on the first of the given keys."""

@@ -113,12 +113,17 @@ def explanations(
             directed=instance.directed,
             label=labels.get(instance.key) if kind == "classes" else None,
             target=None if spec.target is None else asked[row],
-            lower_bound=choice.lower_bound[row] if choice.lower_bound and status in ("found", "not found") else None,
+            lower_bound=_bound(spec, choice, row) if status in ("found", "not found") else None,
             default=default[row] if default is not None and tried else None,
             output=kind,
             tolerance=getattr(problem.criterion, "tolerance", None),
             types=instance.types,
         )
+
+
+def _bound(spec: Spec, choice: Choice, row: int) -> int | None:
+    """The size below which nothing passes; it counts units, so there is none where some cost more than others."""
+    return None if choice.lower_bound is None or spec.costs else choice.lower_bound[row]
 
 
 def _unit_table(instance: Instance, table: InstanceUnits, question: str) -> UnitTable:

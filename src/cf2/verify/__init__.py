@@ -7,7 +7,9 @@ verdict        the final check, from which every verdict comes
 cache          what trials have given so far, so that nothing is evaluated twice
 field          a trial's own receptive field
 trials         packed tests of many candidate sets
-moves          the moves of the search
+pruning        dropping what is not needed
+moves          the other moves of the search
+connected      exhaustion for nodes: what is joined to the target first
 proof          proof by exhaustion
 search         from scores to the smallest set that passes
 """

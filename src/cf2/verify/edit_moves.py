@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cf2.verify.moves import Budget, grow, prefixes, prune
+from cf2.verify.moves import Budget, grow, prefixes
+from cf2.verify.pruning import prune
 from cf2.verify.trials import Trials
 
 MOST = 24  # edits of a set that is grown from nothing
@@ -19,7 +20,7 @@ WIDER = 8  # where a set was grown in vain, so many times the candidates are tri
 def start_edits(trials: Trials, ranking: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
     """A first set of edits per instance [B, U], and whether it passes [B]; where none does, nothing is edited."""
     rows = torch.arange(trials.pack.num_instances, device=ranking.device)
-    sets, outcome = prefixes(trials, ranking)
+    sets, outcome, _ = prefixes(trials, ranking)
     passed = outcome.passes.clone()
     sets = torch.where(passed[:, None], sets, trials.admissible(rows, torch.zeros_like(sets)))
     hit = passed.nonzero().flatten()

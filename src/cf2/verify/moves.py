@@ -25,26 +25,32 @@ class Budget:
     adds: int  # candidates tried in each move that adds one
     proof: int  # sets tried to prove an answer smallest
     rounds: int = 1  # exchanges from so many starts
+    partly: bool = False  # whether a proof goes on where it cannot reach the end, for a lower bound
     slack: int = 1  # a restart is given up when it looks to end with so many times the units of the best set
 
 
 # -- 1. start ----------------------------------------------------------------------------------------------
 
 
-def prefixes(trials: Trials, ranking: Tensor) -> tuple[Tensor, Outcome]:
-    """The shortest tried prefix that passes, else the tried prefix nearest to passing; and what the tests gave."""
-    place = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
-    rows, sets = [], []
-    for length in _lengths(trials.width) or [0]:
-        fits = ((trials.counts > length) | (length == trials.width)).nonzero().flatten()
-        rows.append(fits)
-        sets.append(trials.admissible(fits, place[fits] < length))
-    row, candidates = torch.cat(rows), torch.cat(sets)
+def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor]:
+    """The shortest tried prefix of any ranking that passes, else the tried prefix nearest to passing.
+
+    With what the tests gave, and which ranking it was [B].
+    """
+    rows, sets, ways = [], [], []
+    for way, ranking in enumerate(rankings):
+        place = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
+        for length in _lengths(trials.width) or [0]:
+            fits = ((trials.counts > length) | (length == trials.width)).nonzero().flatten()
+            rows.append(fits)
+            sets.append(trials.admissible(fits, place[fits] < length))
+            ways.append(torch.full_like(fits, way))
+    row, candidates, way_of = torch.cat(rows), torch.cat(sets), torch.cat(ways)
     outcome = trials.run(row, candidates)
     size = trials.size(row, candidates)
     value = torch.where(outcome.passes, 1e6 - size, outcome.score.clamp(min=-1e5))
     winner = best_of(row, value, trials.pack.num_instances)  # the longest prefix is a candidate of every instance
-    return candidates[winner], outcome.take(winner)
+    return candidates[winner], outcome.take(winner), way_of[winner]
 
 
 def _lengths(width: int) -> list[int]:
@@ -70,7 +76,7 @@ def repair(trials: Trials, sets: Tensor, start: Outcome, budget: Budget) -> tupl
         if not len(rows):
             break
         held = tabu[rows] > move
-        picked, outcome, unit = _move(trials, rows, current[rows], held, budget.drops, budget.adds)
+        picked, outcome, unit, _ = _move(trials, rows, current[rows], held, budget.drops, budget.adds)
         current[rows], passed[rows] = picked, outcome.passes
         tabu[rows, unit] = move + 5
         nearer = (outcome.score > best[rows] + EQUAL) | outcome.passes
@@ -89,141 +95,79 @@ def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor,
         live = (~passed & (sets.sum(1) < most)).nonzero().flatten()
         if not len(live):
             return sets, passed
-        picked, outcome, _ = _move(trials, rows[live], sets[live], nothing[live], 0, adds)
+        picked, outcome, _, _ = _move(trials, rows[live], sets[live], nothing[live], 0, adds)
         stuck = live[(picked == sets[live]).all(1)]  # nothing is left to add
         sets[live], passed[live], most[stuck] = picked, outcome.passes, 0
 
 
-# -- 2. prune ----------------------------------------------------------------------------------------------
+# -- 2. exchange -------------------------------------------------------------------------------------------
 
 
-def prune(
-    trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, passed: Tensor, below: Tensor | None = None
-) -> Tensor:
-    """Drop runs of the least important units, halving their length, then single ones, while the tests pass.
+def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget, floor: Tensor | None = None) -> Tensor:
+    """Look for a smaller passing set: drop a unit, add another, and again, until the tests pass with fewer.
 
-    A set that has not `passed` is pruned to what keeps passing the tests that it does pass. With sizes
-    `below` which to get, a set is left as it is once as many runs have proved needed.
-    """
-    order = ranking.argsort(dim=1, stable=True)  # once: what is dropped leaves a gap
-    sets = sets.gather(1, order)
-    free = _free(trials, rows, sets, order)
-    back = order.argsort(1)
-    need = _needs(trials, rows, sets.gather(1, back), passed)
-    length = (free.sum(1) // 2).clamp(min=1)
-    skip = torch.zeros_like(length)  # units at the bottom of the ranking that have proved needed
-    while True:
-        todo = ((length > 0) & (skip < free.sum(1))).nonzero().flatten()
-        if not len(todo):
-            return sets.gather(1, back)
-        mine, place = free[todo], free[todo].cumsum(1) - 1
-        first = skip[todo, None]
-        block = mine & (place >= first) & (place < first + length[todo, None])
-        candidates = sets[todo] & ~block
-        good = trials.passes(rows[todo], candidates.gather(1, back[todo]), need[todo])
-        sets[todo[good]], free[todo[good]] = candidates[good], (mine & ~block)[good]
-        skip[todo[~good]] += length[todo[~good]]
-        if below is not None:
-            lost = todo[skip[todo] >= length[todo] * below[todo]]
-            length[lost], skip[lost] = 1, sets.size(1)
-        over = todo[skip[todo] >= free[todo].sum(1)]
-        finer = over[length[over] > 1]
-        length[over[length[over] == 1]] = 0
-        length[finer] = (length[finer] // 2).clamp(min=1)
-        skip[finer] = 0
-
-
-def _free(trials: Trials, rows: Tensor, sets: Tensor, order: Tensor | None = None) -> Tensor:
-    """The units of sets that may be dropped; the columns of sets may be in another `order`."""
-    if trials.required is None:
-        return sets.clone()
-    required = trials.required[rows]
-    return sets & ~(required if order is None else required.gather(1, order))
-
-
-def _needs(trials: Trials, rows: Tensor, sets: Tensor, passed: Tensor) -> Tensor:
-    """Which tests [R, tests] a pruned set must keep passing: all, or those that it passes now."""
-    need = torch.ones(len(rows), len(trials.tests), dtype=torch.bool, device=rows.device)
-    failed = (~passed).nonzero().flatten()
-    for column, test in enumerate(trials.tests):
-        need[failed, column], _ = trials.test(test, rows[failed], sets[failed])
-    return need
-
-
-def prune_single(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor) -> Tensor:
-    """Drop units until every one left is needed by itself: the proof of `minimal`.
-
-    Each round tries every single drop. Where several work, as many as still work together go at once.
-    """
-    sets = sets.clone()
-    todo = torch.arange(len(rows), device=rows.device)
-    while len(todo):
-        owner, unit = _free(trials, rows[todo], sets[todo]).nonzero(as_tuple=True)
-        candidates = sets[todo[owner]].clone()
-        candidates[torch.arange(len(unit), device=unit.device), unit] = False
-        good = trials.passes(rows[todo[owner]], candidates)
-        loose = torch.zeros_like(sets[todo])
-        loose[owner[good], unit[good]] = True
-        todo, loose = todo[loose.any(1)], loose[loose.any(1)]
-        sets[todo] = _drop_together(trials, rows[todo], sets[todo], loose, ranking[todo])
-    return sets
-
-
-def _drop_together(trials: Trials, rows: Tensor, sets: Tensor, loose: Tensor, ranking: Tensor) -> Tensor:
-    """Drop the least important of the loose units: all, or half of them, or a quarter, … or one, as may be."""
-    sets = sets.clone()
-    order = ranking.masked_fill(~loose, float("inf")).argsort(dim=1, stable=True).argsort(1)
-    count = loose.sum(1)
-    left = torch.arange(len(rows), device=rows.device)
-    while len(left):
-        candidates = sets[left] & ~(loose[left] & (order[left] < count[left, None]))
-        single = count[left] == 1  # known to pass
-        good = single.clone()
-        good[~single] = trials.passes(rows[left[~single]], candidates[~single])
-        sets[left[good]] = candidates[good]
-        left = left[~good]
-        count[left] = (count[left] // 2).clamp(min=1)
-    return sets
-
-
-# -- 3. exchange -------------------------------------------------------------------------------------------
-
-
-def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tensor:
-    """Look for a passing set one smaller: drop a unit, then swap units until the tests pass again.
-
-    A unit that was just moved is left alone for a few moves, so that the walk does not step back.
+    The walk never comes to the same set twice. An instance is left alone after some moves without a smaller set (more
+    of them where trials are cheap), where nothing new is in reach, or where no set smaller than `floor` [R] passes and
+    the best one has that size.
     """
     best, current = sets.clone(), sets.clone()
-    left = torch.full((len(rows),), budget.exchanges, device=rows.device)
-    held = torch.zeros(sets.shape, dtype=torch.long, device=sets.device)
-    move = 0
+    patience = budget.exchanges * (1 if trials.fields is None else 2)
+    left = torch.full_like(rows, patience)
+    been = _name(trials, sets)[:, None]
+    free = torch.zeros_like(sets)
     while True:
-        move += 1
-        live = ((left > 0) & (current.sum(1) > 1)).nonzero().flatten()
+        size = trials.size(rows, best)
+        live = ((left > 0) & (current.sum(1) > 1) & (True if floor is None else size > floor)).nonzero().flatten()
         if not len(live):
             return best
-        picked, outcome, unit = _move(trials, rows[live], current[live], held[live] > move, budget.drops, 0)
-        current[live] = picked
-        held[live, unit] = move + 4
-        hit = live[outcome.passes & (trials.size(rows[live], picked) < trials.size(rows[live], best[live]))]
-        best[hit], left[hit], held[hit] = current[hit], budget.exchanges + 1, 0
-        short = live[current[live].sum(1) == best[live].sum(1) - 1]
-        if len(short):
-            picked, outcome, unit = _move(trials, rows[short], current[short], held[short] > move, 0, budget.adds)
-            current[short] = picked
-            held[short, unit] = move + 3
         left[live] -= 1
+        slopes = trials.slopes(rows[live], current[live])
+        picked, outcome, _, new = _move(
+            trials, rows[live], current[live], free[live], budget.drops, 0, slopes, been[live]
+        )
+        current[live], been = picked, _been(trials, been, live, picked)
+        smaller = outcome.passes & (trials.size(rows[live], picked) < size[live])
+        hit = live[smaller]
+        best[hit], left[hit] = current[hit], patience
+        left[live[~new & ~smaller]] = 0
+        on = ~smaller & (current[live].sum(1) < best[live].sum(1)) & (left[live] > 0)
+        short = live[on]
+        if len(short):  # the slopes are those of one unit more, which tells candidates apart well enough
+            near = outcome.slack[on], slopes[1][on]
+            picked, _, _, new = _move(
+                trials, rows[short], current[short], free[short], 0, budget.adds, near, been[short]
+            )
+            current[short], been = picked, _been(trials, been, short, picked)
+            left[short[~new]] = 0
+
+
+def _been(trials: Trials, been: Tensor, rows: Tensor, sets: Tensor) -> Tensor:
+    """Where walks have been [R, moves], with one more set for some of them."""
+    key = been.new_zeros((len(been), 1))
+    key[rows, 0] = _name(trials, sets)
+    return torch.cat([been, key], 1)
+
+
+def _name(trials: Trials, sets: Tensor) -> Tensor:
+    return trials.keys(torch.zeros_like(sets[:, :1], dtype=torch.long).flatten(), sets)[0]
 
 
 def _move(
-    trials: Trials, rows: Tensor, sets: Tensor, held: Tensor, drops: int, adds: int
-) -> tuple[Tensor, Outcome, Tensor]:
+    trials: Trials,
+    rows: Tensor,
+    sets: Tensor,
+    held: Tensor,
+    drops: int,
+    adds: int,
+    slopes: tuple[Tensor, Tensor] | None = None,
+    been: Tensor | None = None,
+) -> tuple[Tensor, Outcome, Tensor, Tensor]:
     """The best of the most promising single drops and adds, chosen by slopes and decided by trials.
 
-    A set that no unit can be dropped from or added to stays as it is and counts as failing, with unit 0.
+    With the outcome, the unit that was moved, and whether that is a set where the walk has not `been` [R, moves]. A
+    set that no unit can be dropped from or added to stays as it is and counts as failing, with unit 0.
     """
-    slack, slope = trials.slopes(rows, sets)
+    slack, slope = trials.slopes(rows, sets) if slopes is None else slopes
     sign = torch.where(sets, -1.0, 1.0)
     if trials.price is not None:
         slope = slope / trials.price[rows].clamp(min=1e-9)[..., None]  # what a unit wins for what it counts
@@ -246,16 +190,21 @@ def _move(
     candidates = sets[owner].clone()
     candidates[torch.arange(len(owner), device=owner.device), unit] ^= True
     outcome = trials.run(rows[owner], candidates)
-    value = outcome.score + 1e3 * outcome.passes
+    known = torch.zeros_like(owner, dtype=torch.bool)
+    if been is not None:
+        known = (been[owner] == _name(trials, candidates)[:, None]).any(1)
+    value = outcome.score + 1e3 * outcome.passes - 1e6 * known
     if trials.price is not None:  # of those that pass, the cheapest
-        value = torch.where(outcome.passes, 1e9 - trials.size(rows[owner], candidates).double(), value.double())
+        cheap = 1e9 - trials.size(rows[owner], candidates).double() - 1e10 * known
+        value = torch.where(outcome.passes, cheap, value.double())
     winner = best_of(owner, value, len(rows))
     if bool((winner >= 0).all()):
-        return candidates[winner], outcome.take(winner), unit[winner]
+        return candidates[winner], outcome.take(winner), unit[winner], ~known[winner]
     # One row more at the end, for the instances without a candidate.
     failing = Outcome(
         torch.cat([outcome.passed, torch.zeros_like(slack[:1], dtype=torch.bool)]),
         torch.cat([outcome.slack, torch.full_like(slack[:1], float("-inf"))]),
     )
     moved = torch.where((winner >= 0)[:, None], torch.cat([candidates, sets[:1]])[winner], sets)
-    return moved, failing.take(winner), torch.cat([unit, unit.new_zeros(1)])[winner]
+    known = torch.cat([known, torch.ones_like(known[:1]) if len(known) else allowed.new_ones(1)])
+    return moved, failing.take(winner), torch.cat([unit, unit.new_zeros(1)])[winner], ~known[winner]

@@ -1,23 +1,28 @@
-"""Proof by exhaustion: every set smaller than the answer, in order of size, packed.
+"""Proof by exhaustion: every set smaller than the answer, in order of size, packed over all instances.
 
-Two edges to leaves that look alike (the same neighbour, the same features) can be exchanged without the model
-noticing, so only sets that take such twins in their order need to be tried.
+Not every set has to be tried. Two edges to leaves that look alike (the same neighbour, the same features) can be
+exchanged without the model noticing, so only sets that take such twins in their order are. And of a node, what the
+model says of S alone depends on the part of S that is joined to the target (`connected.py`).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cf2.core.packed_units import FLAGS
+from cf2.verify.connected import applies, connected
 from cf2.verify.trials import Trials
 
-BATCH = 2048
+BATCH = 2048  # sets of one instance that are tried at once
+WIDTH = 1 << 23  # entries of the table of all sets that are tried at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,23 +33,152 @@ class Proof:
     passed: Tensor
     optimal: Tensor
     impossible: Tensor
+    exhausted: Tensor  # no set of fewer free units than this passes
+
+    def lower_bound(self, trials: Trials) -> Tensor:
+        """No smaller set passes, [B]: what must be chosen, and the cheapest of so many further units."""
+        rows = torch.arange(len(self.sets), device=self.sets.device)
+        must = torch.zeros_like(trials.valid) if trials.required is None else trials.required
+        prices = torch.ones_like(trials.valid, dtype=torch.double) if trials.price is None else trials.price.double()
+        free = prices.masked_fill(~trials.selectable | must, float("inf")).sort(1).values
+        taken = torch.arange(free.size(1), device=free.device)[None] < self.exhausted[:, None]
+        bound = trials.size(rows, must).double() + free.masked_fill(~taken | free.isinf(), 0).sum(1)
+        size = trials.size(rows, self.sets).double()
+        bound = torch.where(self.optimal, size, torch.where(self.passed, torch.minimum(bound, size), bound))
+        return (bound + 1e-6).floor().long()
 
 
-def prove(trials: Trials, sets: Tensor, passed: Tensor, budget: int) -> Proof:
-    """Try every smaller set (every set, where none passes) of the instances for which `budget` sets are enough."""
-    sets, passed = sets.clone(), passed.clone()
-    optimal, impossible = torch.zeros_like(passed), torch.zeros_like(passed)
+def prove(
+    trials: Trials, sets: Tensor, passed: Tensor, budget: int, before: Proof | None = None, *, partly: bool = False
+) -> Proof:
+    """Try every smaller set (every set, where none passes) of the instances for which `budget` sets are enough.
+
+    With `partly`, all sets of as many sizes are tried as the budget allows. `before` is what an earlier proof has shown
+    of the same instances; it is not shown again.
+    """
+    never = torch.zeros_like(passed)
+    known = before or Proof(sets, passed, never, never, torch.zeros_like(trials.counts))
+    shown = (t.clone() for t in (known.optimal, known.impossible, known.exhausted))
+    proof = Proof(sets.clone(), passed.clone(), *shown)
+    searches = []
     for row, count in enumerate(trials.counts.tolist()):
-        free = _free(trials, row)
-        top = _most(trials, row, sets[row], free) if passed[row] else len(free)
-        if not count or trials.some_left_out[row] or not _affordable(len(free), top, budget):
+        if not count or trials.some_left_out[row] or proof.optimal[row] or proof.impossible[row]:
             continue
-        smaller = _smallest(trials, row, free, top, sets[row] if passed[row] else None)
-        if smaller is not None:
-            sets[row], passed[row] = smaller, True
-        optimal[row] = bool(passed[row])
-        impossible[row] = not passed[row]
-    return Proof(sets, passed, optimal, impossible)
+        best = sets[row] if passed[row] else None
+        search = Exhaustion(trials, row, best, budget, int(proof.exhausted[row]), partly)
+        if applies(trials):
+            searches.append((search, connected(search)))
+        elif search.certain or partly:
+            searches.append((search, every_set(search)))
+    _run(trials, searches)
+    for search, _ in searches:
+        row = search.row
+        if search.best is not None:
+            proof.sets[row], proof.passed[row] = search.best, True
+        proof.exhausted[row] = search.exhausted
+        proof.optimal[row] = search.complete & proof.passed[row]
+        proof.impossible[row] = search.complete & ~proof.passed[row]
+    return proof
+
+
+Asked = tuple[Tensor, int | None]  # sets [r, U], and the test they are put to (None: all tests and rules)
+Tries = Generator[Asked, Tensor, None]  # asks for trials of sets and is sent which pass, bool [r]
+
+
+class Exhaustion:
+    """How far the sets of one instance have been tried, in order of the number of their free units."""
+
+    def __init__(
+        self, trials: Trials, row: int, best: Tensor | None, budget: int, exhausted: int, partly: bool
+    ) -> None:
+        self.trials, self.row, self.best, self.partly = trials, row, best, partly
+        self.budget, self.exhausted = budget, exhausted
+        free = _free(trials, row)
+        self.free: list[int] = free.tolist()
+        self.top = len(free) if best is None else _most(trials, row, best, free)
+        none = torch.zeros_like(trials.valid[row])
+        self.must = none if trials.required is None else trials.required[row]
+        self.complete = self.exhausted > self.top
+        self.certain = _affordable(len(free), self.top, budget, exhausted)  # the budget is known to hold
+
+    def spend(self, sets: int) -> bool:
+        """Take so many sets from the budget, if it has them."""
+        if sets > self.budget and not self.certain:
+            return False
+        self.budget -= sets
+        return True
+
+    def size(self, sets: Tensor) -> Tensor:
+        """The sizes of sets of this instance."""
+        return _size(self.trials, self.row, sets)
+
+    def combined(self, base: Tensor, units: list[int], number: int) -> Iterator[Tensor]:
+        """The base with every choice of so many of the units, smaller than the best set, in blocks [r, U]."""
+        every = combinations(units, number)
+        while some := list(islice(every, BATCH)):
+            sets = base.expand(len(some), -1).clone()
+            if number:
+                flat = np.fromiter(chain.from_iterable(some), dtype=np.int64, count=number * len(some))
+                sets.scatter_(1, torch.from_numpy(flat).view(-1, number).to(sets.device), True)
+            if self.best is not None:
+                sets = sets[self.size(sets) < self.size(self.best[None])]
+            if len(sets):
+                yield sets
+
+    def found(self, good: Tensor) -> bool:
+        """Take the smallest of passing sets, the first of equals; whether nothing smaller can follow."""
+        if not len(good):
+            return False
+        self.best = good[int(self.size(good).argmin())]
+        return self.trials.price is None  # all that follow are larger
+
+    def done(self, number: int) -> None:
+        """All sets of that many free units have been tried."""
+        self.exhausted = max(self.exhausted, number + 1)
+        self.complete = self.exhausted > self.top
+
+
+def every_set(search: Exhaustion) -> Tries:
+    """All sets, but for twins in another order."""
+    trials = search.trials
+    pairs = twins(trials, search.row, int(trials.counts[search.row]))
+    for number in range(search.exhausted, search.top + 1):
+        if not search.spend(math.comb(len(search.free), number)):
+            return
+        for sets in search.combined(search.must, search.free, number):
+            if len(pairs):
+                sets = sets[(sets[:, pairs[:, 0]] | ~sets[:, pairs[:, 1]]).all(1)]
+            if len(sets):
+                good = yield sets, None
+                if search.found(sets[good]):
+                    search.complete = True
+                    return
+        search.done(number)
+
+
+def _run(trials: Trials, searches: list[tuple[Exhaustion, Tries]]) -> None:
+    """Carry out the trials that all searches ask for side by side."""
+    asking: list[tuple[Exhaustion, Tries, Asked]] = []
+    for search, tries in searches:
+        asked = next(tries, None)
+        if asked is not None:
+            asking.append((search, tries, asked))
+    while asking:
+        room, count = WIDTH, 0
+        while count < len(asking) and room > 0:
+            room -= asking[count][2][0].numel()
+            count += 1
+        now, asking = asking[:count], asking[count:]
+        for column in sorted({asked[1] for _, _, asked in now}, key=lambda c: -1 if c is None else c):
+            group = [(search, tries, asked[0]) for search, tries, asked in now if asked[1] == column]
+            sets = torch.cat([block for _, _, block in group])
+            rows = torch.cat([torch.full((len(b),), s.row, device=b.device) for s, _, b in group])
+            good = trials.passes(rows, sets, small=True) if column is None else trials.one(column, rows, sets)
+            for (search, tries, _), passing in zip(group, torch.split(good, [len(b) for _, _, b in group])):
+                try:
+                    asking.append((search, tries, tries.send(passing)))
+                except StopIteration:
+                    continue
 
 
 def _free(trials: Trials, row: int) -> Tensor:
@@ -65,39 +199,14 @@ def _most(trials: Trials, row: int, known: Tensor, free: Tensor) -> int:
     return int((prices.cumsum(0) < room - 1e-9).sum()) if room > 0 else -1
 
 
-def _affordable(count: int, top: int, budget: int) -> bool:
-    """Whether there are at most `budget` sets of at most `top` of `count` units; looks no further than it must."""
+def _affordable(count: int, top: int, budget: int, done: int = 0) -> bool:
+    """Whether there are at most `budget` sets of `done` to `top` of `count` units; looks no further than it must."""
     sets = 0
-    for size in range(top + 1):
+    for size in range(done, top + 1):
         sets += math.comb(count, size)
         if sets > budget:
             return False
     return True
-
-
-def _smallest(trials: Trials, row: int, free: Tensor, top: int, known: Tensor | None) -> Tensor | None:
-    """The smallest passing set of at most `top` free units of one instance that is smaller than the known one."""
-    before = twins(trials, row, int(trials.counts[row]))
-    must = torch.zeros_like(trials.valid[row]) if trials.required is None else trials.required[row]
-    best = known
-    for number in range(top + 1):
-        every = combinations(free.tolist(), number)
-        while block := list(islice(every, BATCH)):
-            sets = must.expand(len(block), -1).clone()
-            if number:
-                sets.scatter_(1, torch.tensor(block, device=sets.device), True)
-            if len(before):
-                sets = sets[(sets[:, before[:, 0]] | ~sets[:, before[:, 1]]).all(1)]
-            if best is not None:
-                sets = sets[_size(trials, row, sets) < _size(trials, row, best[None])]
-            if not len(sets):
-                continue
-            good = sets[trials.passes(torch.full((len(sets),), row, device=sets.device), sets)]
-            if len(good):
-                best = good[int(_size(trials, row, good).argmin())]
-                if trials.price is None:  # all that follow are larger
-                    return best
-    return None if best is known else best
 
 
 def twins(trials: Trials, row: int, count: int) -> Tensor:

@@ -1,11 +1,12 @@
 """The constrained problem: from scores to the smallest set that passes the tests of the question.
 
-1. *Start* from the smallest prefix of the ranking that passes the tests; where none does, repair the nearest.
+1. *Start* from the smallest prefix of two rankings, the given one and one by slope, that passes the tests; where none
+   does, repair the nearest.
 2. *Prune*: drop blocks of the least important units, then single ones, while the tests pass. Where that
    leaves many, *grow* a set from nothing instead.
-3. *Exchange*: leave one unit out and swap others, guided by the slopes of the tests, until both pass again.
-4. *Restart* where there are many units: prune them in other orders, and go on from what is smaller.
-5. *Prove* (`proof.py`): try every smaller set where that fits the budget.
+3. *Prove* (`proof.py`): try every smaller set where that fits the budget. What is proved needs nothing more.
+4. *Exchange*: leave one unit out and swap others, guided by the slopes of the tests, until both pass again.
+5. *Restart* where there are many units: prune them in other orders, and go on from what is smaller. Then prove.
 
 Every step is packed over all instances at once. A set is only ever accepted by the model's own verdict.
 """
@@ -25,14 +26,16 @@ from cf2.core.predictor import Predictor
 from cf2.errors import require_number, unknown_name
 from cf2.verify.criterion import Criterion
 from cf2.verify.edit_moves import start_edits
-from cf2.verify.moves import Budget, exchange, grow, prefixes, prune, prune_single, repair
+from cf2.verify.moves import Budget, exchange, grow, prefixes, repair
 from cf2.verify.proof import Proof, prove
+from cf2.verify.pruning import prune, prune_single
 from cf2.verify.question import Test
 from cf2.verify.trials import Rules, Trials, in_order
 
-Effort = Literal["quick", "standard", "thorough"]
+Effort = Literal["quick", "standard", "thorough", "exact"]
 LARGE = 14  # a set of more units is worth a second way to start
 CROWDED = 64  # and so is a choice among more units than this
+FIRST = 1_000  # sets that a proof may take before anything else is tried
 SMALL = 8  # a restart looks for a set of fewer units: larger ones are hardly found by chance
 
 
@@ -53,11 +56,12 @@ class Search:
 
 
 _BUDGETS = {
-    "quick": Budget(repairs=10, restarts=0, grown=1, exchanges=4, drops=3, adds=4, proof=0),
-    "standard": Budget(repairs=30, restarts=6, grown=3, exchanges=10, drops=4, adds=4, proof=1_000),
+    "quick": Budget(repairs=10, restarts=0, grown=1, exchanges=3, drops=6, adds=4, proof=0),
+    "standard": Budget(repairs=30, restarts=3, grown=3, exchanges=7, drops=6, adds=4, proof=1_000),
     "thorough": Budget(
         repairs=120, restarts=20, slack=2, grown=LARGE, exchanges=40, drops=6, adds=8, proof=20_000, rounds=3
     ),
+    "exact": Budget(repairs=30, restarts=6, grown=3, exchanges=10, drops=6, adds=4, proof=300_000, partly=True),
 }
 
 
@@ -74,7 +78,7 @@ class Choice:
     minimal: Sequence[bool | None] | None = None  # [B]
     optimal: Sequence[bool | None] | None = None  # [B]
     notes: Sequence[str] | None = None  # [B]
-    lower_bound: Sequence[float | None] | None = None  # [B], proved that no smaller set passes
+    lower_bound: Sequence[int] | None = None  # [B], no set of a smaller size passes
 
 
 def proof_budget(settings: Search) -> int:
@@ -94,22 +98,42 @@ def search(
     """The smallest set per instance that passes the tests, keeps to the rules, and that the effort finds."""
     budget = _BUDGETS[settings.effort]
     trials = Trials(predictor, pack, criterion, tests, settings.confidence, rules)
-    ranking = -in_order(trials.dense(scores, float("-inf"))).float()
-    start = _start if pack.units.absent is None else start_edits
-    sets, passed = start(trials, ranking, budget)
-    alive = passed.nonzero().flatten()
+    sets, passed, ranking = _start(trials, trials.dense(scores, float("-inf")), budget)
+    most = proof_budget(settings)
+    first = min(most, FIRST)
+    proof = prove(trials, sets, passed, first)  # where that is affordable now, there is nothing to improve
+    alive = (proof.passed & ~proof.optimal).nonzero().flatten()
     if len(alive):
+        sets = proof.sets.clone()
         sets[alive] = _improve(trials, alive, sets[alive], ranking[alive], budget)
-    proof = prove(trials, sets, passed, proof_budget(settings))
-    return _choice(trials, proof, passed)
+        proof = prove(trials, sets, proof.passed, first, proof)
+    if most > first or budget.partly:
+        proof = prove(trials, proof.sets, proof.passed, most, proof, partly=budget.partly)
+    return _choice(trials, proof)
 
 
-def _start(trials: Trials, ranking: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
-    """A first set per instance [B, U], and whether it passes [B]; where none does, the nearest that is known."""
-    sets, outcome = prefixes(trials, ranking)
+def _in_order(trials: Trials, scores: Tensor) -> Tensor:
+    return -in_order(scores.masked_fill(~trials.valid, float("-inf"))).float()
+
+
+def _steepest(trials: Trials, rows: Tensor) -> Tensor:
+    """The units by how much adding each to nothing would help the tests: a second opinion, for one gradient."""
+    _, slope = trials.slopes(rows, trials.admissible(rows, torch.zeros_like(trials.valid)))
+    return _in_order(trials, slope.sum(2))
+
+
+def _start(trials: Trials, scores: Tensor, budget: Budget) -> tuple[Tensor, Tensor, Tensor]:
+    """A first set per instance [B, U], whether it passes [B], and the ranking that it came from [B, U]."""
+    every = torch.arange(trials.pack.num_instances, device=trials.valid.device)
+    given = _in_order(trials, scores)
+    if trials.pack.units.absent is not None:
+        return *start_edits(trials, given, budget), given
+    rankings = torch.stack([given, _steepest(trials, every)])
+    sets, outcome, way = prefixes(trials, *rankings)
+    ranking = rankings[way, every]
     sets, passed = repair(trials, sets, outcome, budget)
-    sets = prune(trials, torch.arange(len(sets), device=sets.device), sets, ranking, passed)
-    return _regrow(trials, sets, passed, budget)
+    sets = prune(trials, every, sets, ranking, passed)
+    return *_regrow(trials, sets, passed, budget), ranking
 
 
 def _regrow(trials: Trials, sets: Tensor, passed: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
@@ -165,12 +189,13 @@ def _shuffled(trials: Trials, rows: Tensor, number: int) -> Tensor:
     return torch.where(trials.selectable[rows], noise.to(rows.device), float("-inf"))
 
 
-def _choice(trials: Trials, proof: Proof, passed: Tensor) -> Choice:
-    found = passed | proof.passed
+def _choice(trials: Trials, proof: Proof) -> Choice:
+    found = proof.passed
     status = [
         "found" if good else "impossible" if never else "not found"
         for good, never in zip(found.tolist(), proof.impossible.tolist())
     ]
     minimal: list[bool | None] = [True if good else None for good in found.tolist()]
     optimal: list[bool | None] = [True if proved else None for proved in proof.optimal.tolist()]
-    return Choice(trials.flat(proof.sets), trials.evaluations, status, minimal, optimal)
+    bound = proof.lower_bound(trials).tolist()
+    return Choice(trials.flat(proof.sets), trials.evaluations, status, minimal, optimal, lower_bound=bound)

@@ -17,10 +17,11 @@ from cf2.core.packing import Pack, chunks
 from cf2.core.predictor import Predictor
 from cf2.verify.cache import Sums, Table, keys_of
 from cf2.verify.criterion import Criterion, passes
-from cf2.verify.field import Fields, applies
+from cf2.verify.field import Field, Fields, applies
 from cf2.verify.intervention import soft_outputs
 from cf2.verify.question import Test
 
+FEW = 4  # instances with which a call of the model costs more than what is computed in it
 CHUNK = 4_000_000  # floats kept by one packed pass of trials
 
 
@@ -85,6 +86,7 @@ class Trials:
         *,
         cache: bool = True,
         fields: bool = True,
+        wide: bool = True,
     ) -> None:
         self.predictor, self.pack, self.criterion, self.tests = predictor, pack, criterion, tests
         self.confidence, self.rules = confidence, rules
@@ -104,6 +106,9 @@ class Trials:
         self.footprint = predictor.cost(pack.node_ptr.diff(), pack.edge_ptr.diff()).cpu()
         self.fixed = None if flags.fixed is None else self.dense(flags.fixed, False)
         self.fields = Fields(pack, *predictor.sight) if fields and applies(pack) else None
+        # With few graphs many sets are tried per call; trials in fields know most of what they are asked. Nothing that
+        # is found depends on it.
+        self.few = wide and cache and self.fields is None and pack.num_instances <= FEW and flags.absent is None
         self.cached, self._tables = cache, dict[tuple[str, str], Table]()
         self._sums = Sums(self.width, 0, device)
 
@@ -140,7 +145,7 @@ class Trials:
 
     def run(self, rows: Tensor, sets: Tensor) -> Outcome:
         """Every test of every candidate set; one that breaks a rule passes none."""
-        columns = [self.test(test, rows, sets) for test in self.tests]
+        columns = self.together(rows, sets) if self.few else [self.test(test, rows, sets) for test in self.tests]
         outcome = Outcome(*(torch.stack(part, 1) for part in zip(*columns)))
         if self.rules is None:
             return outcome
@@ -149,13 +154,22 @@ class Trials:
         good[todo] = self.rules.confirm(rows[todo], sets[todo])
         return Outcome(outcome.passed & (good | ~outcome.passes)[:, None], outcome.slack)
 
-    def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None) -> Tensor:
+    def one(self, column: int, rows: Tensor, sets: Tensor) -> Tensor:
+        """Whether sets pass one of the tests, whatever the rules say."""
+        return self.test(self.tests[column], rows, sets)[0]
+
+    def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None, *, small: bool = False) -> Tensor:
         """Whether sets pass every test, or those that they `need` to [R, tests].
 
-        The last test comes first, and the others are run only where it is passed.
+        The last test comes first, and the others are run only where it is passed; the first, where sets are `small`
+        and what is alone with them has a small field.
         """
         good = self.allowed(rows, sets)
-        for column in reversed(range(len(self.tests))):
+        columns = range(len(self.tests))
+        if self.few and not small:
+            passed = torch.stack([passed for passed, _ in self.together(rows, sets)], 1)
+            return good & (passed if need is None else passed | ~need).all(1)
+        for column in columns if small and self.fields is not None else reversed(columns):
             run = (good if need is None else good & need[:, column]).nonzero().flatten()
             good[run], _ = self.test(self.tests[column], rows[run], sets[run])
         if self.rules is not None:
@@ -168,14 +182,53 @@ class Trials:
         if not self.cached or not len(rows):
             return self._seen(test, rows, sets)
         table = self._table(test, "sets")
-        slot, fresh = table.claim(keys_of(self._sums.of_sets(sets), rows))
+        slot, fresh = table.claim(self.keys(rows, sets))
         new = fresh.nonzero().flatten()
         if len(new):
             table.keep(slot[new], *self._seen(test, rows[new], sets[new]))
         return table.read(slot)
 
+    def together(self, rows: Tensor, sets: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """`test` for all tests in one call of the model: with few instances, a call costs more than its rows.
+
+        What is asked, and so the answer, does not depend on it; the number of evaluations does.
+        """
+        keys, new, kept = self.keys(rows, sets), [], []
+        for test in self.tests:
+            table = self._table(test, "sets")
+            slot, fresh = table.claim(keys)
+            new.append(fresh.nonzero().flatten())
+            kept.append((table, slot))
+        many = torch.cat([rows[some] for some in new])
+        if len(many):
+            states = torch.cat([test.intervention.states(sets[some]) for test, some in zip(self.tests, new)])
+            parts = [
+                self.predictor.hard(self.pack.take(many[part]), states[part][self.valid[many[part]]])
+                for part in self._parts(many)
+            ]
+            outputs = torch.split(torch.cat(parts), list(map(len, new)))
+            for test, some, said, (table, slot) in zip(self.tests, new, outputs, kept):
+                table.keep(slot[some], *self._judged(test, rows[some], said))
+        return [table.read(slot) for table, slot in kept]
+
+    def _field(self, fields: Fields, rows: Tensor, states: Tensor) -> Field:
+        return fields.find(rows, states if self.fixed is None else states | self.fixed[rows])
+
+    def _field_outputs(self, fields: Fields, field: Field) -> Tensor:
+        of = (field.of_node, field.of_column)
+        cost = self.predictor.cost(*(torch.bincount(owner, minlength=len(field.rows)) for owner in of))
+        every = torch.arange(len(field.rows), device=field.rows.device)
+        parts = (fields.packed(field.take(every[part])) for part in chunks(cost.tolist(), CHUNK))
+        return torch.cat([self.predictor.hard(part, self.valid.new_zeros(0)) for part in parts])
+
+    def keys(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """A key [2, R] per instance and set."""
+        return keys_of(self._sums.of_sets(sets), rows)
+
     def _table(self, test: Test, kind: str) -> Table:
-        return self._tables.setdefault((test.name, kind), Table(self.valid.device))
+        if (test.name, kind) not in self._tables:
+            self._tables[test.name, kind] = Table(self.valid.device)
+        return self._tables[test.name, kind]
 
     def _seen(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """The same of sets that are new; those of which the target sees the same are run once."""
@@ -187,23 +240,15 @@ class Trials:
         )
 
     def _in_field(self, fields: Fields, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        states = test.intervention.states(sets)
-        field = fields.find(rows, states if self.fixed is None else states | self.fixed[rows])
-        new, slot, table = torch.arange(len(rows), device=rows.device), None, self._table(test, "fields")
-        if self.cached:
-            slot, fresh = table.claim(keys_of(fields.sums(field), rows))
-            new = fresh.nonzero().flatten()
-            field = field.take(new)
-        cost = self.predictor.cost(*(torch.bincount(of, minlength=len(new)) for of in (field.of_node, field.of_column)))
-        parts = []
-        for part in chunks(cost.tolist(), CHUNK):
-            some = field.take(torch.arange(part.start, part.stop, device=rows.device))
-            outputs = self.predictor.hard(fields.packed(some), sets.new_zeros(0))
-            parts.append(self._judged(test, rows[new[part]], outputs))
-        found = self._gathered(iter(parts))
-        if slot is None:
-            return found
-        table.keep(slot[new], *found)
+        field = self._field(fields, rows, test.intervention.states(sets))
+        if not self.cached:
+            return self._judged(test, rows, self._field_outputs(fields, field))
+        table = self._table(test, "fields")
+        slot, fresh = table.claim(keys_of(fields.sums(field), rows))
+        new = fresh.nonzero().flatten()
+        if len(new):
+            said = self._field_outputs(fields, field.take(new))
+            table.keep(slot[new], *self._judged(test, rows[new], said))
         return table.read(slot)
 
     def _whole(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:

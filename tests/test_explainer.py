@@ -1,0 +1,70 @@
+"""`cf2.Explainer` answers as `cf2.explain` does, measures once, and notices when model or data change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import cf2
+from cf2.core.graph import Graph
+from cf2.core.receptive_field import ReceptiveField
+from toys import GraphNet, NodeNet, random_graph
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often a graph was checked and a model measured."""
+    counts = {"graphs": 0, "measured": 0}
+    made, measured = Graph.__init__, ReceptiveField._measure
+
+    def init(self: Graph, *args: object, **options: object) -> None:
+        counts["graphs"] += 1
+        made(self, *args, **options)  # type: ignore[arg-type]
+
+    def measure(self: ReceptiveField, graph: Graph) -> object:
+        counts["measured"] += 1
+        return measured(self, graph)
+
+    monkeypatch.setattr(Graph, "__init__", init)
+    monkeypatch.setattr(ReceptiveField, "_measure", measure)
+    return counts
+
+
+def test_it_answers_as_explain_does_and_measures_once(counted: dict[str, int]) -> None:
+    data, model = random_graph(30, 45, seed=1), NodeNet("gcn", seed=1)
+    explainer = cf2.Explainer(model, data)
+    for nodes in ([3], [7, 9], [3]):
+        kept = explainer.explain(nodes, effort="quick")
+        before = dict(counted)
+        plain = cf2.explain(model, data, nodes=nodes, effort="quick")
+        assert counted == {name: number + 1 for name, number in before.items()}
+        assert [e.key for e in kept] == [e.key for e in plain]
+        assert all(np.array_equal(a.selected, b.selected) for a, b in zip(kept, plain))
+    assert counted == {"graphs": 4, "measured": 4}  # three of them by `cf2.explain`
+
+
+def test_it_looks_again_when_the_model_or_the_graph_has_changed(counted: dict[str, int]) -> None:
+    data, model = random_graph(30, 45, seed=1), NodeNet("gcn", seed=1)
+    explainer = cf2.Explainer(model, data)
+    explainer.explain(nodes=[3])
+    with torch.no_grad():
+        next(model.parameters()).mul_(-1.0)
+    assert explainer.explain(nodes=[3])[0].prediction == cf2.explain(model, data, nodes=[3])[0].prediction
+    data.x = data.x * 2
+    (e,) = explainer.explain(nodes=[3])
+    (plain,) = cf2.explain(model, data, nodes=[3])
+    assert np.allclose(e.probabilities, plain.probabilities)
+    data.edge_index = data.edge_index[:, :-4]
+    assert explainer.explain(nodes=[3])[0].num_units == cf2.explain(model, data, nodes=[3])[0].num_units
+    assert counted["measured"] == 7
+
+
+def test_it_takes_graphs_and_every_option(counted: dict[str, int]) -> None:
+    graphs, model = [random_graph(7, 8, seed=seed) for seed in range(3)], GraphNet("gin", seed=1)
+    explainer = cf2.Explainer(model, graphs)
+    for options in ({"question": "factual"}, {"units": "features"}, {"method": "gradient", "k": 2}):
+        kept, plain = explainer.explain(**options), cf2.explain(model, graphs, **options)  # type: ignore[arg-type]
+        assert [e.selected.tolist() for e in kept] == [e.selected.tolist() for e in plain]
+    with pytest.raises(cf2.CF2Error, match="efort"):
+        explainer.explain(efort="quick")
