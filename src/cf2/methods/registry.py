@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cf2.errors import CF2Error, require, unknown_name
-from cf2.methods import cf2, cf_gnnexplainer, gem, gnnexplainer, gradient, pgexplainer, random, truth
+from cf2.methods import cf2, cf_gnnexplainer, gem, gnnexplainer, gradient, greedy, pgexplainer, random, truth
 from cf2.methods.contract import Method
 
 _METHODS: dict[str, Method] = {
@@ -16,6 +16,7 @@ _METHODS: dict[str, Method] = {
         gem.METHOD,
         pgexplainer.METHOD,
         gradient.METHOD,
+        greedy.METHOD,
         random.METHOD,
         truth.METHOD,
     )
