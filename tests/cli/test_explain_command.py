@@ -309,7 +309,7 @@ def test_a_run_by_processes_is_the_same() -> None:
 def test_several_questions_are_a_row_each(here: Path) -> None:
     words = ("--question", "why,counterfactual", "--edits", "remove,add", "--costs", "add=2", "--nodes", "0-3")
     done = own("make", *words, "--method", "cf2", "--method", "gradient", "--set", "k=2")
-    rows = json.loads(done.out)["rows"]
+    rows = done.json["rows"]
     labels = ["cf2", "cf2, counterfactual", "gradient", "gradient, counterfactual"]
     assert [row["label"] for row in rows] == labels
     assert [(row["method"], row["question"]) for row in rows[:2]] == [("cf2", "why"), ("cf2", "counterfactual")]
@@ -318,33 +318,33 @@ def test_several_questions_are_a_row_each(here: Path) -> None:
         ("why", ("remove",), ()),
         ("counterfactual", ("remove", "add"), (("add", 2.0),)),
     ]
-    again = json.loads(own("make", *words, "--method", "cf2", "--method", "gradient", "--set", "k=2", "--resume").out)
+    again = own("make", *words, "--method", "cf2", "--method", "gradient", "--set", "k=2", "--resume").json
     assert [row["size"] for row in again["rows"]] == [row["size"] for row in rows]
-    scored = json.loads(cf2("evaluate", "run", "--json").out)
+    scored = cf2("evaluate", "run", "--json").json
     assert [row["label"] for row in scored["methods"]] == labels
-    assert len(json.loads(cf2("evaluate", "run", "--method", "cf2", "--json").out)["methods"]) == 2
-    assert "gradient, counterfactual" in cf2("evaluate", "run").out.replace("\n", " ")
+    assert len(cf2("evaluate", "run", "--method", "cf2", "--json").json["methods"]) == 2
+    assert "gradient, counterfactual" in cf2("evaluate", "run").stdout.replace("\n", " ")
     cf2("report", "run", "-o", "page.html")
     page = Path("page.html").read_text(encoding="utf-8")
     assert all(label in page for label in labels)
-    assert json.loads(cf2("check", "run", "--trust", "--json").out)["problems"] == []
+    assert cf2("check", "run", "--trust", "--json").json["problems"] == []
     from cf2.web.server import explanations
 
     assert list(explanations(open_run("run"))) == labels
 
 
 def test_one_question_is_called_as_before(here: Path) -> None:
-    (row,) = json.loads(own("make", "--question", "counterfactual", "--nodes", "0-3").out)["rows"]
+    (row,) = own("make", "--question", "counterfactual", "--nodes", "0-3").json["rows"]
     assert (row["label"], row["question"]) == ("cf2", "counterfactual")
-    assert "Did you mean 'counterfactual'" in own("make", "--question", "why,counterfactua", out="other").err
+    assert "Did you mean 'counterfactual'" in own("make", "--question", "why,counterfactua", out="other").said
 
 
 def test_predictions_of_the_default_class_are_counted_and_the_question_that_helps_is_named(here: Path) -> None:
-    (row,) = json.loads(own("graphs").out)["rows"]
+    (row,) = own("graphs").json["rows"]
     found_here = [e for e in found() if e.default]
     assert row["default"] == len(found_here)
     assert row["default"] > 0
     (module,) = Path.cwd().glob("mine_*.py")
-    said = cf2("explain", "--data", f"{module.stem}:graphs", "--out", "other").out
+    said = cf2("explain", "--data", f"{module.stem}:graphs", "--out", "other").stdout
     assert f"{row['default']} of {row['n']} predictions are of the model's default class" in said
     assert "--question counterfactual --edits remove,add" in said
