@@ -44,6 +44,7 @@ class Case:
     edits: tuple[str, ...]
     most: int
     options: dict[str, Any] = field(default_factory=dict)
+    others: int = 0  # so many random nodes are candidates for an edge with the target, instead of those that are near
 
 
 CASES = [
@@ -53,6 +54,7 @@ CASES = [
     Case("Mutag₀, all three, valid molecules", "mutag0", "non-mutagen", ALL, 100, {"valid": "molecule"}),
     Case("Tree-Cycles, remove + add", "tree-cycles", "tree", ("remove", "add"), 150),
     Case("CiteSeer, remove + add", "citeseer", "DB", ("remove", "add"), 150),
+    Case("CiteSeer, remove + add, 100 random papers to cite", "citeseer", "DB", ("remove", "add"), 150, others=100),
 ]
 COLUMNS = {  # the six columns of the paper: data set and units
     "BA-Shapes": ("ba-shapes", "edges"),
@@ -180,6 +182,8 @@ def measure_case(case: Case, most: int) -> dict[str, Row]:
     keys = [key for key in drawn if said[key] == wanted][: min(most, case.most)]
     before = {key: said[key] for key in keys}
     spec = Spec(question="counterfactual", edits=case.edits, **case.options)  # type: ignore[arg-type]
+    if case.others:
+        spec = replace(spec, candidates=citable(source.graphs[0], keys, drawn[-case.others :]))
     valid = case.options.get("valid") == "molecule"
     ours, seconds = explained(source, keys, spec)
     rows = {"cf2": row(source, ours, seconds, before, valid)}
@@ -201,6 +205,12 @@ def measure_case(case: Case, most: int) -> dict[str, Row]:
         made = of_sizes(source, keys, replace(spec, method=method, seed=0), sizes)
         rows[f"{method}, as many edits"] = row(source, made, time.process_time() - started, before, valid)
     return rows
+
+
+def citable(graph: Data, keys: Sequence[int], others: Sequence[int]) -> Any:
+    """By key, the pairs of a node with others that it has no edge with."""
+    near = {tuple(pair) for pair in graph.edge_index.t().tolist()}
+    return {key: [(key, other) for other in others if other != key and (key, other) not in near] for key in keys}
 
 
 def measure_column(name: str, most: int) -> dict[str, Row]:

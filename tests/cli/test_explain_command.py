@@ -37,6 +37,14 @@ def make():
     return GCN(3, 8, 2, 2), ring(12)
 
 
+def coloured():
+    model, data = make()
+    data.x = torch.eye(3)[torch.arange(12) % 3]
+    data.edge_ring = torch.arange(24) % 3
+    data.bond = torch.ones(24, dtype=torch.long)
+    return model, data
+
+
 class Pooled(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -78,6 +86,7 @@ def found(out: str = "run", method: str | None = None) -> Explanations:
 
 # -- every option, written down once --------------------------------------------------------------------------
 
+COUNTER = ["--question", "counterfactual"]
 GIVEN: dict[str, tuple[list[str], Any]] = {
     "method": (["--method", "gradient"], "gradient"),
     "units": (["--units", "features,edges"], ["features", "edges"]),
@@ -93,13 +102,27 @@ GIVEN: dict[str, tuple[list[str], Any]] = {
     "max_units": (["--max-units", "9"], 9),
     "reduce": (["--max-units", "1", "--reduce", "gradient"], "gradient"),
     "settings": (["--method", "gradient", "--set", "k=2", "--set", "kind=integrated"], None),
+    "edits": ([*COUNTER, "--edits", "remove,add"], ["remove", "add"]),
+    "candidates": ([*COUNTER, "--edits", "add", "--candidates", "0:4,4:6"], [[None, [[0, 4], [4, 6]]]]),
+    "keep": (["--keep", "0:1"], [[None, [[0, 1]]]]),
+    "forbid": (["--forbid", "0:1"], [[None, [[0, 1]]]]),
+    "groups": (["--groups", "edge_ring"], "edge_ring"),
+    "connected": (["--connected"], True),
+    "valid": ([*COUNTER, "--valid", "molecule", "--atoms", "C,N,O"], "molecule"),
+    "alternatives": (["--alternatives", "2"], 2),
+    "robust": (["--robust", "3"], 3),
+    "costs": ([*COUNTER, "--edits", "remove,add", "--costs", "add=2"], [["add", 2.0]]),
+    "one_hot": ([*COUNTER, "--edits", "change", "--one-hot", "0-2"], [[0, 1, 2]]),
+    "added_attributes": ([*COUNTER, "--edits", "add", "--added-attributes", '{"edge_ring": 1}'], {"edge_ring": 1}),
+    "atoms": (["--atoms", "C,N,O"], ["C", "N", "O"]),
 }
 
 
 @pytest.mark.parametrize("option", [option.name for option in specs.options()])
 def test_every_option_is_given_by_its_own_name_and_arrives_in_the_manifest(option: str) -> None:
     words, value = GIVEN[option]
-    assert own("make", "--nodes", "0,4", *words).returncode == 0
+    done = own("coloured", "--nodes", "0,4", *words)
+    assert done.returncode == 0, done.said
     (job,) = json.loads(Path("run/manifest.json").read_text())["jobs"]
     if option == "settings":
         assert (job["settings"]["k"], job["settings"]["kind"]) == (2, "integrated")

@@ -12,20 +12,7 @@ from cf2 import __version__
 from cf2.cli import options as o
 from cf2.cli.check import check
 from cf2.cli.endings import Commands, Debug, go_on, if_stopped, kept_in, show_tracebacks
-from cf2.cli.terminal import (
-    COMPARED,
-    bar,
-    cell,
-    compared,
-    named_bar,
-    of_default,
-    out,
-    percent,
-    print_json,
-    refusal,
-    table,
-    tell,
-)
+from cf2.cli.terminal import COMPARED, bar, cell, compared, named_bar, out, percent, print_json, remarks, table, tell
 
 app = Commands(
     name="cf2",
@@ -230,13 +217,7 @@ def explain(
         print_json({"run": str(path), "rows": rows})
         return
     out.print(table(f"{source.name}, {len(run.keys)} instances, percent", COMPARED, [compared(row) for row in rows]))
-    for row in rows:
-        if "stability" in row:
-            out.print(f"{row['label']}: mean Jaccard overlap over seeds {row['stability']:.3f}", highlight=False)
-        if "refused" in row:
-            tell(refusal(row, options["max_units"]))
-        if row.get("default"):
-            out.print(of_default(row), soft_wrap=True, highlight=False)
+    remarks(rows, options["max_units"])
     out.print(f"The run is at {path}. Look at it: cf2 report {path} -o report.html", soft_wrap=True, highlight=False)
 
 
