@@ -51,6 +51,7 @@ def run(page: Path, numbers: slice, space: dict[str, Any]) -> None:
 
 WITH_TESTS_OF_THEIR_OWN = {
     "tutorial.md",
+    "counterfactuals.md",
     "mathematics.md",
     "patterns.md",
     "add-a-method.md",
@@ -197,6 +198,31 @@ def test_patterns_of_mutagens_are_those_of_the_page(capsys: pytest.CaptureFixtur
     assert space["rules"].about["together"][0].value > 0.9
     assert space["best"].contained == 0
     assert "Prototype of class 0" in capsys.readouterr().out
+
+
+def test_the_page_on_counterfactuals_runs_and_says_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rdkit")
+    space: dict[str, Any] = {"__name__": "counterfactuals"}
+    run(DOCS / "counterfactuals.md", slice(None), space)
+    printed = capsys.readouterr().out
+    assert 'question="counterfactual", edits=("remove", "add")' in printed
+    why, model, aniline = space["why"], space["model"], space["aniline"]
+    assert (why.status, why.default) == ("impossible", True)
+    assert "tensor([1])" in printed  # the edited molecule is toxic
+    for name in ("valid", "kept", "barred", "mine"):
+        made = space[name]
+        assert made.status == "found"
+        edited = made.apply(aniline)
+        assert int(model(edited.x, edited.edge_index).argmax(1)) == 1
+    assert ("remove", (5, 6)) not in space["kept"].edits
+    assert ("add", (0, 6)) not in space["barred"].edits
+    assert {ends[0] for _, ends, *_ in space["valid"].edits} == {7, 8}  # the hydrogens of the nitrogen
+    assert space["plain"].edits == [("add", (6, 8))]
+    assert (space["dear"].size, {sort for sort, *_ in space["dear"].edits}) == (1, {"change"})
+    assert all(e.status == "found" for e in (space["grouped"], space["joined"], space["nodes"]))
+    assert all(e.status == "found" for e in space["found"])
+    for e in space["by_itself"]:
+        assert all(sort == "add" and e.key in ends for sort, ends in e.edits)
 
 
 def test_a_common_factor_on_all_weights_cancels_without_self_loops(capsys: pytest.CaptureFixture[str]) -> None:

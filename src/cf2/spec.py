@@ -211,8 +211,9 @@ class Spec:
 
     @property
     def name(self) -> str:
-        """The method, and the seed where there is one: what tells the jobs of a run apart."""
-        return self.method if self.seed is None else f"{self.method}-seed{self.seed}"
+        """The method, the question where it is not `why`, and the seed where there is one: what tells jobs apart."""
+        question = "" if self.question == "why" else f"-{self.question}"
+        return f"{self.method}{question}" + ("" if self.seed is None else f"-seed{self.seed}")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` makes the same Spec of them."""
@@ -231,6 +232,11 @@ class Spec:
             if name not in known:
                 raise unknown_name("an option", name, known)
         return Spec(**options)
+
+
+def titled(method: str, question: str, several: bool) -> str:
+    """What a row about a method is called, of a run that asks one question or several."""
+    return f"{method}, {question}" if several and question != "why" else method
 
 
 def options() -> tuple[Field[Any], ...]:

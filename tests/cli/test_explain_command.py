@@ -37,6 +37,14 @@ def make():
     return GCN(3, 8, 2, 2), ring(12)
 
 
+def coloured():
+    model, data = make()
+    data.x = torch.eye(3)[torch.arange(12) % 3]
+    data.edge_ring = torch.arange(24) % 3
+    data.bond = torch.ones(24, dtype=torch.long)
+    return model, data
+
+
 class Pooled(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -78,6 +86,7 @@ def found(out: str = "run", method: str | None = None) -> Explanations:
 
 # -- every option, written down once --------------------------------------------------------------------------
 
+COUNTER = ["--question", "counterfactual"]
 GIVEN: dict[str, tuple[list[str], Any]] = {
     "method": (["--method", "gradient"], "gradient"),
     "units": (["--units", "features,edges"], ["features", "edges"]),
@@ -93,13 +102,27 @@ GIVEN: dict[str, tuple[list[str], Any]] = {
     "max_units": (["--max-units", "9"], 9),
     "reduce": (["--max-units", "1", "--reduce", "gradient"], "gradient"),
     "settings": (["--method", "gradient", "--set", "k=2", "--set", "kind=integrated"], None),
+    "edits": ([*COUNTER, "--edits", "remove,add"], ["remove", "add"]),
+    "candidates": ([*COUNTER, "--edits", "add", "--candidates", "0:4,4:6"], [[None, [[0, 4], [4, 6]]]]),
+    "keep": (["--keep", "0:1"], [[None, [[0, 1]]]]),
+    "forbid": (["--forbid", "0:1"], [[None, [[0, 1]]]]),
+    "groups": (["--groups", "edge_ring"], "edge_ring"),
+    "connected": (["--connected"], True),
+    "valid": ([*COUNTER, "--valid", "molecule", "--atoms", "C,N,O"], "molecule"),
+    "alternatives": (["--alternatives", "2"], 2),
+    "robust": (["--robust", "3"], 3),
+    "costs": ([*COUNTER, "--edits", "remove,add", "--costs", "add=2"], [["add", 2.0]]),
+    "one_hot": ([*COUNTER, "--edits", "change", "--one-hot", "0-2"], [[0, 1, 2]]),
+    "added_attributes": ([*COUNTER, "--edits", "add", "--added-attributes", '{"edge_ring": 1}'], {"edge_ring": 1}),
+    "atoms": (["--atoms", "C,N,O"], ["C", "N", "O"]),
 }
 
 
 @pytest.mark.parametrize("option", [option.name for option in specs.options()])
 def test_every_option_is_given_by_its_own_name_and_arrives_in_the_manifest(option: str) -> None:
     words, value = GIVEN[option]
-    assert own("make", "--nodes", "0,4", *words).returncode == 0
+    done = own("coloured", "--nodes", "0,4", *words)
+    assert done.returncode == 0, done.said
     (job,) = json.loads(Path("run/manifest.json").read_text())["jobs"]
     if option == "settings":
         assert (job["settings"]["k"], job["settings"]["kind"]) == (2, "integrated")
@@ -301,3 +324,50 @@ def test_a_run_by_processes_is_the_same() -> None:
     own("make", *words, out="one")
     own("make", *words, "--engine", "processes", "--workers", 1, out="two")
     assert same_results(found("one"), found("two"))
+
+
+# -- several questions ----------------------------------------------------------------------------------------
+
+
+def test_several_questions_are_a_row_each(here: Path) -> None:
+    words = ("--question", "why,counterfactual", "--edits", "remove,add", "--costs", "add=2", "--nodes", "0-3")
+    done = own("make", *words, "--method", "cf2", "--method", "gradient", "--set", "k=2")
+    rows = done.json["rows"]
+    labels = ["cf2", "cf2, counterfactual", "gradient", "gradient, counterfactual"]
+    assert [row["label"] for row in rows] == labels
+    assert [(row["method"], row["question"]) for row in rows[:2]] == [("cf2", "why"), ("cf2", "counterfactual")]
+    jobs = open_run("run").jobs()
+    assert [(job.question, job.edits, job.costs) for job in jobs[:2]] == [
+        ("why", ("remove",), ()),
+        ("counterfactual", ("remove", "add"), (("add", 2.0),)),
+    ]
+    again = own("make", *words, "--method", "cf2", "--method", "gradient", "--set", "k=2", "--resume").json
+    assert [row["size"] for row in again["rows"]] == [row["size"] for row in rows]
+    scored = cf2("evaluate", "run", "--json").json
+    assert [row["label"] for row in scored["methods"]] == labels
+    assert len(cf2("evaluate", "run", "--method", "cf2", "--json").json["methods"]) == 2
+    assert "gradient, counterfactual" in cf2("evaluate", "run").stdout.replace("\n", " ")
+    cf2("report", "run", "-o", "page.html")
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert all(label in page for label in labels)
+    assert cf2("check", "run", "--trust", "--json").json["problems"] == []
+    from cf2.web.server import explanations
+
+    assert list(explanations(open_run("run"))) == labels
+
+
+def test_one_question_is_called_as_before(here: Path) -> None:
+    (row,) = own("make", "--question", "counterfactual", "--nodes", "0-3").json["rows"]
+    assert (row["label"], row["question"]) == ("cf2", "counterfactual")
+    assert "Did you mean 'counterfactual'" in own("make", "--question", "why,counterfactua", out="other").said
+
+
+def test_predictions_of_the_default_class_are_counted_and_the_question_that_helps_is_named(here: Path) -> None:
+    (row,) = own("graphs").json["rows"]
+    found_here = [e for e in found() if e.default]
+    assert row["default"] == len(found_here)
+    assert row["default"] > 0
+    (module,) = Path.cwd().glob("mine_*.py")
+    said = cf2("explain", "--data", f"{module.stem}:graphs", "--out", "other").stdout
+    assert f"{row['default']} of {row['n']} predictions are of the model's default class" in said
+    assert "--question counterfactual --edits remove,add" in said

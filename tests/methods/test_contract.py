@@ -107,7 +107,9 @@ def test_required_units_are_always_chosen_and_forbidden_ones_never(
 
     monkeypatch.setattr(session, "reduced", constrained)
     kind = (registry.get(method).units or ("edges",))[0]
-    options = QUICK.get(method, {}) | ({"effort": "quick", "proof": 100} if search and method != "cf2" else {})
+    options = QUICK.get(method, {}) | (
+        {"effort": "quick", "proof": 100} if search and not registry.get(method).searches else {}
+    )
     found = cf2.explain(
         MODEL,
         DATA,

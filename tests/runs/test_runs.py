@@ -20,6 +20,7 @@ from cf2.errors import CF2Error
 from cf2.results.explanation import same_results
 from cf2.runs import engines, manifest, shards
 from cf2.runs.directory import OWN, Finished, Run, create_run, open_run
+from cf2.runs.run import OF_EDITS
 from cf2.spec import Spec
 
 
@@ -190,24 +191,81 @@ OTHER: dict[str, Any] = {
     "max_units": 7,
     "reduce": "gradient",
     "settings": {"epochs": 3},
+    "edits": ("remove", "add"),
+    "candidates": "target",
+    "keep": ((0, 1),),
+    "forbid": ((0, 1),),
+    "groups": "ring",
+    "connected": True,
+    "valid": "molecule",
+    "alternatives": 2,
+    "robust": 3,
+    "costs": (("remove", 2.0),),
+    "one_hot": ((0, 1),),
+    "added_attributes": {"edge_attr": 1.0},
+    "atoms": ("C", "N", "O"),
 }
 
 
 @pytest.mark.parametrize("option", [option.name for option in specs.options()])
-def test_jobs_of_a_run_differ_in_method_settings_seed_and_search_and_in_nothing_else(
+def test_jobs_of_a_run_differ_in_method_settings_seed_search_and_question_and_in_nothing_else(
     tmp_path: Path, option: str
 ) -> None:
-    run = make(tmp_path / "run")
-    # another job by its seed, whatever else it changes
-    job = replace(spec_of(seed=4), **{option: OTHER[option], **({"settings": {}} if option == "method" else {})})
-    if option in ("method", "settings", "seed", "search"):
+    # another job by its seed, whatever else it changes; that of edits is of a counterfactual
+    first = replace(spec_of(), method="gradient", question="counterfactual", settings={})
+    run = make(tmp_path / "run", spec=first if option in OF_EDITS else spec_of())
+    (known,) = run.jobs()
+    job = replace(known, **{"seed": 4, "settings": {}, option: OTHER[option]})
+    if option in ("method", "settings", "seed", "search", "question"):
         run.add(job)
         assert run.jobs()[1] == job
     else:
-        with pytest.raises(CF2Error, match=rf"{option} was"):
+        with pytest.raises(CF2Error, match=rf"{option}(\.\w+)? was"):
             run.add(job)
         assert len(open_run(run.path).jobs()) == 1
     assert set(OWN) == {"method", "settings", "seed", "search"}
+
+
+@pytest.mark.parametrize("option", OF_EDITS)
+def test_a_counterfactual_beside_another_question_may_differ_in_its_edits(tmp_path: Path, option: str) -> None:
+    run = make(tmp_path / "run", spec=Spec("gradient", settings={"k": 2}))
+    (first,) = run.jobs()
+    job = replace(first, question="counterfactual", **{option: OTHER[option]})
+    run.add(job)
+    assert [spec.name for spec in run.jobs()] == ["gradient", "gradient-counterfactual"]
+    assert list(run.rows()) == ["gradient", "gradient, counterfactual"]
+    with pytest.raises(CF2Error, match=r"units was"):
+        run.add(replace(job, seed=1, units=("features",)))
+
+
+def test_a_run_keeps_the_questions_apart(tmp_path: Path) -> None:
+    edits: Any = ("remove", "add")
+    first, second = Spec("gradient", settings={"k": 2}), Spec("greedy", question="counterfactual", edits=edits)
+    run = make(tmp_path / "run", spec=first, keys=KEYS[:4])
+    for spec in (replace(first, question="counterfactual", edits=edits), second):
+        create_run(run.path, ring_source(), spec, keys=KEYS[:4], chunk_size=3, resume=True)
+    run = make(tmp_path / "run", spec=first, keys=KEYS[:4], resume=True)
+    for job in run.jobs():
+        engines.explain_run(run, job)
+    again = open_run(run.path)
+    assert again.finished() == [
+        Finished("gradient", 4, 4),
+        Finished("gradient, counterfactual", 4, 4),
+        Finished("greedy, counterfactual", 4, 4),
+    ]
+    for question in ("why", "counterfactual"):
+        found = again.explanations("gradient", question=question)
+        alone = engines.explain_many(
+            ring_source().request(KEYS[:4], again.job("gradient", None, question)), KEYS[:4], chunk_size=3
+        )
+        assert same_results(found, alone)
+        assert {e.question for e in found} == {question}
+    with pytest.raises(CF2Error, match="question 'factual'"):
+        again.explanations("gradient", question="factual")
+    with pytest.raises(CF2Error, match="Expected explanations by gradient-counterfactual"):
+        run.write(
+            again.job("gradient", None, "counterfactual"), 9, again.explanations("gradient", question="why").items
+        )
 
 
 def test_a_shard_is_only_written_with_keys_that_are_left_and_by_its_own_job(tmp_path: Path, undisturbed: Run) -> None:

@@ -9,7 +9,7 @@ import torch
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.runs import verified
+from cf2.runs import answers, verified
 from cf2.verify.criterion import PredictedClass
 from cf2.verify.question import QUESTIONS
 from cf2.verify.verdict import RUNS, Verdict, judge

@@ -14,7 +14,7 @@ from cf2.cli.benchmarks import bench
 from cf2.cli.check import check
 from cf2.cli.endings import Commands, Debug, go_on, if_stopped, kept_in, show_tracebacks
 from cf2.cli.patterns import patterns
-from cf2.cli.terminal import COMPARED, bar, cell, compared, named_bar, out, percent, print_json, refusal, table, tell
+from cf2.cli.terminal import COMPARED, bar, cell, compared, named_bar, out, percent, print_json, remarks, table, tell
 
 app = Commands(
     name="cf2",
@@ -200,6 +200,7 @@ def explain(
     specs = runs.make_specs(
         methods=[o.one_of("`--method`", name, registry.names()) for name in options.pop("method") or ["cf2"]],
         seeds=tuple(range(seeds)) if seeds else (seed,),
+        questions=o.parse_questions(options.pop("question")),
         settings=dict(o.parse_setting(text) for text in setting or ()),
         options=options,
     )
@@ -222,11 +223,7 @@ def explain(
         print_json({"run": str(path), "rows": rows})
         return
     out.print(table(f"{source.name}, {len(run.keys)} instances, percent", COMPARED, [compared(row) for row in rows]))
-    for row in rows:
-        if "stability" in row:
-            out.print(f"{row['method']}: mean Jaccard overlap over seeds {row['stability']:.3f}", highlight=False)
-        if "refused" in row:
-            tell(refusal(row, options["max_units"]))
+    remarks(rows, options["max_units"])
     out.print(f"The run is at {path}. Look at it: cf2 report {path} -o report.html", soft_wrap=True, highlight=False)
 
 

@@ -110,6 +110,7 @@ _KINDS |= {"leave_out_pair": bool, "tolerance": float | None}
 _NUMBERS = ("seed", "target", "max_units")
 _DEFAULTS = {"method": None, "units": ",".join(spec.Spec().units), "edits": ",".join(spec.Spec().edits)}
 _DEFAULTS |= {"costs": None, "added_attributes": None}
+_MORE = {"method": " May be given several times.", "question": " Several, as why,counterfactual, make a row each."}
 
 
 def _parameter(option: Field[Any]) -> inspect.Parameter:
@@ -118,7 +119,7 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
     default = _DEFAULTS.get(option.name, option.default)
     name = option.name.replace("_", "-")
     flag = f"--{name}/--no-{name}" if bool in (kind, *get_args(kind)) else f"--{name}"
-    more = " May be given several times." if option.name == "method" else ""
+    more = _MORE.get(option.name, "")
     described = Annotated.__class_getitem__((kind, typer.Option(flag, help=option.metadata["meaning"] + more)))  # type: ignore[attr-defined]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=described)
 
@@ -132,6 +133,17 @@ def parse_setting(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except (ValueError, RecursionError):
         return name, value
+
+
+def parse_questions(text: str) -> list[str]:
+    """`why,counterfactual` -> the questions it names, each once."""
+    from cf2.errors import unknown_name
+
+    known, asked = get_args(spec.Question), [part.strip() for part in text.split(",")]
+    for name in asked:
+        if name not in known:
+            raise unknown_name("`question`", name, known)
+    return list(dict.fromkeys(asked))
 
 
 def parse_ids(text: str) -> list[int]:

@@ -17,8 +17,11 @@ from cf2.results import metrics
 from cf2.runs import engines
 from cf2.runs.directory import Finished, Run, create_run, open_run, partial_sentence
 from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.run import OF_EDITS
 from cf2.spec import Key, Spec
 from cf2.verify.search import Search
+
+COUNTERFACTUAL = "counterfactual"
 
 
 def find_source(dataset: str | None, data: str | None, checkpoint: Path | None, root: Path | None) -> ModelAndData:
@@ -30,17 +33,32 @@ def find_source(dataset: str | None, data: str | None, checkpoint: Path | None, 
 
 
 def make_specs(
-    methods: Sequence[str], seeds: Sequence[int | None], settings: Mapping[str, Any], options: Mapping[str, Any]
+    methods: Sequence[str],
+    seeds: Sequence[int | None],
+    questions: Sequence[str],
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> list[Spec]:
-    """One Spec per method and seed, each with the settings that its method knows; one that none knows is an error."""
+    """One Spec per method, seed and question, each with the settings that its method knows.
+
+    A setting that none knows is an error. Of several questions, only the counterfactual is given what is about edits.
+    """
     searching = {f.name for f in fields(Search)} if options.get("search") else set()
     known = {name: {f.name for f in fields(registry.get(name).settings)} | searching for name in methods}
     for name in settings:
         if not any(name in own for own in known.values()):
             registry.get(methods[0]).make_settings({name: None})
+    plain = {name: value for name, value in options.items() if name not in OF_EDITS}
     return [
-        Spec(**{**options, "method": method, "seed": seed, "settings": _own(settings, known[method])})
+        Spec(
+            **(options if question == COUNTERFACTUAL or COUNTERFACTUAL not in questions else plain),
+            method=method,
+            seed=seed,
+            question=question,  # type: ignore[arg-type]  # a Spec refuses others
+            settings=_own(settings, known[method]),
+        )
         for method in methods
+        for question in questions
         for seed in seeds
     ]
 
@@ -73,48 +91,56 @@ def explain(
     run = None
     for spec in specs:
         run = create_run(path, source, spec, keys=explained, resume=resume or run is not None)
-        job = run.job(spec.method, spec.seed)
+        job = run.job(spec.method, spec.seed, spec.question)
         engines.explain_run(run, job, engine=engine, workers=workers, address=address, progress=progress)
     assert run is not None
     return run
 
 
 def summaries(run: Run, method: str | None = None) -> list[dict[str, Any]]:
-    """One row per method: how much is finished, the metrics over that, and the stability under several seeds."""
-    rows = []
-    for name in run.methods() if method is None else [_known(run, method)]:
-        found = run.explanations(name)
+    """One row per method and question: how much is finished, the metrics over that, the stability under several seeds.
+
+    `default` counts the predictions that the model gives also with everything removed.
+    """
+    rows: list[dict[str, Any]] = []
+    wanted = None if method is None else _known(run, method)
+    for label, jobs in run.rows().items():
+        if wanted not in (None, jobs[0].method):
+            continue
+        found = run.explanations(jobs[0].method, question=jobs[0].question)
+        about = {"method": jobs[0].method, "question": jobs[0].question, "label": label}
         counts = {"finished": found.context["finished"], "asked": found.context["asked"]}
         if not len(found):
-            rows.append({"method": name, "n": 0, **counts})
+            rows.append({**about, "n": 0, **counts})
             continue
         # Truth is known of edges, so a run that explains features alone has none to compare with.
         masks = found.context.get("truth") if "edges" in found.context["spec"]["units"] else None
-        row = {"method": name, **metrics.evaluate(found, masks), **counts}
+        default = sum(e.default is True for e in found)
+        row = {**about, **metrics.evaluate(found, masks), **counts, "default": default}
         if len({e.seed for e in found}) > 1:
             row["stability"] = found.stability()
         if large := [e.key for e in found if e.status == "refused"]:
             row["refused"] = large
         rows.append(row)
     if not any(row["n"] for row in rows):
-        wanted = f"Expected finished explanations by {rows[0]['method']!r} in {run.path}"
+        wanted = f"Expected finished explanations by {rows[0]['label']!r} in {run.path}"
         raise CF2Error(wanted, got="none", do="Run it with --resume.")
     return rows
 
 
 def unfinished(rows: Sequence[Mapping[str, Any]]) -> str:
     """What to say of rows that are not about all that was asked for."""
-    return partial_sentence([Finished(row["method"], row["finished"], row["asked"]) for row in rows])
+    return partial_sentence([Finished(row["label"], row["finished"], row["asked"]) for row in rows])
 
 
 def report(path: Path, out: Path, pictures: int, patterns: bool = False, trust: bool = False) -> tuple[Path, str]:
     """Write the page about a run; where it is, and what to say of a run that is not finished."""
     check_place(out)
     run = open_run(path)
-    found = [run.explanations(name) for name in run.methods()]
+    found = {row: run.explanations(jobs[0].method, question=jobs[0].question) for row, jobs in run.rows().items()}
+    said = unfinished([{**given.context, "label": row} for row, given in found.items()])
     shared = find(path, trust=trust) if patterns else None
-    written = write_report(found, out, pictures=pictures, patterns=shared)
-    return written, unfinished([given.context for given in found])
+    return write_report(list(found.values()), out, pictures=pictures, patterns=shared), said
 
 
 def _known(run: Run, method: str) -> str:

@@ -111,14 +111,35 @@ def compared(row: dict[str, Any]) -> list[str]:
     """One method's row of a comparison, under `COMPARED`."""
     shares = [percent(row.get(name)) for name in ("pn", "ps", "fns")]
     cost = [f"{row['evaluations']:.0f}", f"{row['seconds']:.3f}"]
-    return [row["method"], *shares, f"{row['size']:.2f}", percent(row.get("f1")), *cost]
+    return [row.get("label", row["method"]), *shares, f"{row['size']:.2f}", percent(row.get("f1")), *cost]
 
 
-def refusal(row: dict[str, Any], max_units: int | None) -> str:
+def _refusal(row: dict[str, Any], max_units: int | None) -> str:
     """Which instances of a method's row were too large to be explained."""
     large = row["refused"]
     named = ", ".join(map(str, large[:6])) + (", …" if len(large) > 6 else "")
     return (
-        f"{row['method']}: {len(large)} of {row['n']} were not explained, having more units than "
+        f"{row['label']}: {len(large)} of {row['n']} were not explained, having more units than "
         f"--max-units {max_units}: {named}. Add --reduce gradient to explain them too."
     )
+
+
+def _of_default(row: dict[str, Any]) -> str:
+    """How many predictions of a row nothing that is removed can change, and what to ask about them instead."""
+    edits = " with more --edits, --candidates or another --target" if row["question"] == "counterfactual" else ""
+    ask = "" if edits else " with --question counterfactual --edits remove,add"
+    return (
+        f"{row['label']}: {row['default']} of {row['n']} predictions are of the model's default class: it gives them "
+        f"also when everything that can be removed is gone. Ask{ask or edits} what would have to change."
+    )
+
+
+def remarks(rows: Sequence[dict[str, Any]], max_units: int | None) -> None:
+    """What a table does not show of its rows: stability, what was too large, and predictions of the default class."""
+    for row in rows:
+        if "stability" in row:
+            out.print(f"{row['label']}: mean Jaccard overlap over seeds {row['stability']:.3f}", highlight=False)
+        if "refused" in row:
+            tell(_refusal(row, max_units))
+        if row.get("default"):
+            out.print(_of_default(row), soft_wrap=True, highlight=False)

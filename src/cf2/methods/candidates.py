@@ -16,7 +16,7 @@ from torch import Tensor
 from cf2.core.edits import with_some
 from cf2.core.graph import Instance, Role
 from cf2.core.units import ADDED, CHANGED, InstanceUnits
-from cf2.methods.contract import Problem, rank_within
+from cf2.methods.contract import Problem, choose, rank_within
 from cf2.verify.trials import Trials
 
 MOST = 1_000  # edits beside removals that one instance can choose from
@@ -71,7 +71,17 @@ def one_of_each_choice(problem: Problem, scores: Tensor) -> Tensor:
             choice = table.changes.choice.to(part.device)
             best = torch.full((int(choice.max()) + 1 if len(choice) else 0,), float("-inf"), device=part.device)
             best = best.scatter_reduce(0, choice, part[mine], "amax")
-            second = part[mine] < best[choice]
+            places = torch.arange(len(mine), device=part.device)
+            equal = part[mine] >= best[choice]
+            first = torch.full_like(best, len(mine), dtype=torch.long)
+            first = first.scatter_reduce(0, choice[equal], places[equal], "amin")  # of equals, the first
+            second = places != first[choice]
             part[mine[second]] -= 1e6
         parts.append(part)
     return torch.cat(parts)
+
+
+def choose_once(problem: Problem, scores: Tensor, *, k: int | None, threshold: float | None) -> Tensor:
+    """What `choose` takes of scores [units], with at most one change of each feature."""
+    apart = one_of_each_choice(problem, scores)
+    return choose(apart, problem.pack, k=k, threshold=threshold) & (apart == scores)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from cf2.errors import require_number, unknown_name
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose
+from cf2.methods.candidates import choose_once
+from cf2.methods.contract import Method, Problem, Ranking, check_choice
 from cf2.verify.search import Choice
 
 KINDS = ("saliency", "integrated")
@@ -45,7 +46,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     signed = settings.kind == "integrated" or problem.pack.units.absent is not None  # an edit must help, not hurt
     scores = gradient if signed else gradient.abs()
     scores = scores / largest(scores.abs(), problem)[problem.pack.units.owner]
-    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
+    selected = choose_once(problem, scores, k=settings.k, threshold=settings.threshold)
     return Ranking(scores, Choice(selected, torch.full((problem.num_instances,), 3 * steps)))
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from cf2.core.targets import stream
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose
+from cf2.methods.candidates import choose_once
+from cf2.methods.contract import Method, Problem, Ranking, check_choice
 from cf2.verify.search import Choice
 
 
@@ -29,7 +30,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
         torch.rand(count, generator=stream(seed, pack.key(row))) for row, count in enumerate(pack.units.counts.tolist())
     ]
     scores = torch.cat(parts).to(problem.outputs.device)
-    selected = choose(scores, pack, k=settings.k, threshold=settings.threshold)
+    selected = choose_once(problem, scores, k=settings.k, threshold=settings.threshold)
     return Ranking(scores, Choice(selected, torch.zeros(problem.num_instances, dtype=torch.long)))
 
 

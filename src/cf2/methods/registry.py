@@ -11,6 +11,7 @@ from cf2.methods import (
     gnnexplainer,
     gradient,
     graphlime,
+    greedy,
     pgexplainer,
     random,
     rcexplainer,
@@ -35,6 +36,7 @@ _METHODS: dict[str, Method] = {
         subgraphx.METHOD,
         graphlime.METHOD,
         gradient.METHOD,
+        greedy.METHOD,
         random.METHOD,
         truth.METHOD,
     )

@@ -32,7 +32,7 @@ from cf2.results import metrics
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.results.patterns import Patterns
-from cf2.spec import Key
+from cf2.spec import Key, titled
 
 PICTURES = 60  # instances that are drawn
 ROWS = 20_000  # rows of the table, one per instance and method
@@ -86,12 +86,14 @@ def explanations_html(found: Explanations, shown: int = 8) -> str:
 
 
 def _groups(found: Sequence[Explanations]) -> list[tuple[str, Explanations]]:
-    """Explanations by method, in the order in which methods first appear."""
+    """Explanations by method, and by question where there are several, in the order in which they first appear."""
     groups: dict[str, Explanations] = {}
+    several = len({e.question for given in found for e in given}) > 1
     for given in found:
-        for method in dict.fromkeys(e.method for e in given):
-            part = Explanations(tuple(e for e in given if e.method == method), given.context)
-            name = method or "explanations"
+        for method, question in dict.fromkeys((e.method, e.question) for e in given):
+            mine = tuple(e for e in given if (e.method, e.question) == (method, question))
+            part = Explanations(mine, given.context)
+            name = titled(method or "explanations", question, several)
             groups[name] = groups[name] + part if name in groups else part
     return list(groups.items())
 

@@ -48,7 +48,7 @@ def problems_of_source(run: Run, source: ModelAndData) -> list[str]:
 
 def problems_of_verdicts(run: Run, source: ModelAndData, sample: int) -> tuple[int, list[str]]:
     """How many verdicts were computed again, at most `sample` spread over the run, and which came out otherwise."""
-    stored = [(spec, e) for spec in run.jobs() for e in run.explanations(spec.method, spec.seed)]
+    stored = [(spec, e) for spec in run.jobs() for e in run.explanations(spec.method, spec.seed, spec.question)]
     stored = [(spec, e) for spec, e in stored if e.seed == spec.seed and e.status != "refused"]
     places = sorted({round(at) for at in np.linspace(0, len(stored) - 1, min(sample, len(stored)))})
     chosen = [stored[place] for place in places]

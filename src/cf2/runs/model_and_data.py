@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,9 @@ class ModelAndData:
         return []
 
     def request(self, keys: Sequence[Key], spec: Spec, trained: Any = None) -> Request:
-        """The request to explain the keys."""
+        """The request to explain the keys; the elements of the data are those that `valid="molecule"` goes by."""
+        if spec.valid == "molecule" and spec.atoms is None and self.atoms is not None:
+            spec = replace(spec, atoms=self.atoms)
         targets = self.targets(spec)
         return Request(self.model, targets, spec, trained, targets.labels(keys), call=self.call)
 

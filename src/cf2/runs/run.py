@@ -27,9 +27,10 @@ from cf2.runs.model_and_data import ModelAndData
 from cf2.runs.session import Chunk, Request
 from cf2.runs.shards import Refused, Shard, Survey, Writer, identity
 from cf2.runs.start import CONTEXT, TRAINED, Start
-from cf2.spec import Key, Spec
+from cf2.spec import Key, Spec, titled
 
 OWN = ("method", "settings", "seed", "search")  # what jobs of one run may differ in
+OF_EDITS = ("edits", "candidates", "costs", "valid", "one_hot", "added_attributes")  # what only a counterfactual has
 
 log = logging.getLogger("cf2")
 
@@ -72,20 +73,33 @@ class Run:
         return found
 
     def jobs(self) -> list[Spec]:
-        """What is asked for: one Spec per method and seed, in the order in which they were added."""
+        """What is asked for: one Spec per method, seed and question, in the order in which they were added."""
         return [Spec.from_json(stored) for stored in self.manifest["jobs"]]
 
     def methods(self) -> list[str]:
         """The methods of the run, in the order in which they were added."""
         return list(dict.fromkeys(spec.method for spec in self.jobs()))
 
-    def job(self, method: str | None = None, seed: int | None = None) -> Spec:
-        """The job of a method and seed; without a method, the first one."""
+    def rows(self) -> dict[str, list[Spec]]:
+        """The jobs by the row of a table that they are shown in: a method, and a question where the run asks several.
+
+        Of several, `why` goes without saying.
+        """
+        jobs, found = self.jobs(), dict[str, list[Spec]]()
+        several = len({spec.question for spec in jobs}) > 1
+        for spec in jobs:
+            found.setdefault(titled(spec.method, spec.question, several), []).append(spec)
+        return found
+
+    def job(self, method: str | None = None, seed: int | None = None, question: str | None = None) -> Spec:
+        """The job of a method, seed and question; the first one of those that are not said."""
         for spec in self.jobs():
-            if method is None or (spec.method, spec.seed) == (method, seed):
+            same = method is None or (spec.method, spec.seed) == (method, seed)
+            if same and question in (None, spec.question):
                 return spec
         names = ", ".join(spec.name for spec in self.jobs())
-        raise CF2Error(f"Expected a method and seed of the run, {names}", got=f"{method!r} with seed {seed}")
+        asked = f"{method!r} with seed {seed}" + (f" and question {question!r}" if question else "")
+        raise CF2Error(f"Expected a method and seed of the run, {names}", got=asked)
 
     # -- writing --------------------------------------------------------------------------------------------
 
@@ -137,7 +151,8 @@ class Run:
             for known in self.jobs():
                 same = known.name == spec.name
                 before, now = known.to_json(), as_json(spec.to_json())
-                refuse_changes(self.path, _shared(before, same), _shared(now, same))
+                own = () if same else OWN if known.question == spec.question else (*OWN, "question", *OF_EDITS)
+                refuse_changes(self.path, _without(before, own), _without(now, own))
                 if same:
                     return known
             self.update(jobs=[*self.manifest["jobs"], spec.to_json()])
@@ -182,8 +197,8 @@ class Run:
     def write(self, spec: Spec, number: int, found: Sequence[Explanation]) -> Path:
         """Keep explanations of a job in a shard of that number; they are on the disk when this returns."""
         require(len(found) > 0, f"Expected explanations for shard {number}", got="none")
-        keys, made = [e.key for e in found if not e.rank], {(e.method, e.seed) for e in found}
-        require(made == {(spec.method, spec.seed)}, f"Expected explanations by {spec.name}", got=made)
+        keys, made = [e.key for e in found if not e.rank], {(e.method, e.seed, e.question) for e in found}
+        require(made == {(spec.method, spec.seed, spec.question)}, f"Expected explanations by {spec.name}", got=made)
         with self.writing():
             missing = self._missing(spec)
             good = len(set(keys)) == len(keys) and missing.issuperset(keys)
@@ -238,21 +253,24 @@ class Run:
         return self._survey(self.jobs())
 
     def finished(self) -> list[Finished]:
-        """How much of what the run asks for is there, by method."""
-        jobs, there = self.jobs(), self.look()
-        counts = {method: [len(there.keys(s.name)) for s in jobs if s.method == method] for method in self.methods()}
+        """How much of what the run asks for is there, by row."""
+        there = self.look()
+        counts = {row: [len(there.keys(spec.name)) for spec in jobs] for row, jobs in self.rows().items()}
         total = len(self.manifest["keys"])
-        return [Finished(method, sum(done), total * len(done)) for method, done in counts.items()]
+        return [Finished(row, sum(done), total * len(done)) for row, done in counts.items()]
 
-    def explanations(self, method: str | None = None, seed: int | None = None) -> Explanations:
-        """What is finished, in the order of the keys: of all jobs, of a method's, or of one seed's.
+    def explanations(
+        self, method: str | None = None, seed: int | None = None, question: str | None = None
+    ) -> Explanations:
+        """What is finished, in the order of the keys: of all jobs, of a method's, of one seed's or one question's.
 
         Its context says how many are `finished` and how many the run asks for (`asked`), and, where that is not the
         same, a sentence about it (`partial`).
         """
         wanted = [s for s in self.jobs() if method is None or (s.method == method and seed in (None, s.seed))]
+        wanted = [s for s in wanted if question in (None, s.question)]
         if not wanted:
-            self.job(method, seed)
+            self.job(method, seed, question)
         there, keys = self._survey(wanted), self.keys
         items: list[Explanation] = []
         for spec in wanted:
@@ -262,7 +280,8 @@ class Run:
                     by_key.setdefault(e.key, []).append(e)
             items += [e for key in keys for e in by_key.get(key, ())]
         done = sum(not e.rank for e in items)
-        told = Finished(method or ", ".join(self.methods()), done, len(keys) * len(wanted))
+        shown = [row for row, jobs in self.rows().items() if any(spec in wanted for spec in jobs)]
+        told = Finished(", ".join(shown), done, len(keys) * len(wanted))
         context = self.context() | {"method": told.method, "spec": wanted[0].to_json()}
         if said := partial_sentence([told]):
             context["partial"] = said
@@ -284,5 +303,5 @@ def partial_sentence(told: Sequence[Finished]) -> str:
     return f"Not all is finished: {', '.join(left)}. {rest}" if left else ""
 
 
-def _shared(spec: dict[str, Any], same_job: bool) -> dict[str, Any]:
-    return {name: value for name, value in spec.items() if same_job or name not in OWN}
+def _without(spec: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in spec.items() if name not in names}

@@ -79,7 +79,7 @@ def explanations(
     for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
         status, note = _status(spec, choice, row, confirmed[row], table.count, refused)
         tried = status in ("impossible", "not found")
-        if tried and default is not None and default[row] and given[row]:
+        if tried and default is not None and default[row] and given[row] and "add" not in spec.edits:
             note = f"{DEFAULT} {note}".strip()
         if instance.narrowed and not refused:
             note = f"{note} {NARROWED.format(most=MOST, all=instance.narrowed)}".strip()

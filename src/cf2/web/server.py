@@ -112,11 +112,11 @@ def inside(path: str | Path, root: str | Path | None) -> Path:
 
 
 def explanations(run: Run) -> dict[str, Explanations]:
-    """What is finished in a run, by method, and by seed where a method has several."""
+    """What is finished in a run, by method and question, and by seed where a method has several."""
     found: dict[str, Explanations] = {}
-    for job in run.jobs():
-        every = run.explanations(job.method, job.seed)
-        name = job.method if job.method not in found else f"{job.method}, seed {job.seed}"
+    for row, job in ((row, job) for row, jobs in run.rows().items() for job in jobs):
+        every = run.explanations(job.method, job.seed, job.question)
+        name = row if row not in found else f"{row}, seed {job.seed}"
         found[name] = Explanations(tuple(e for e in every if e.seed == job.seed), every.context)
     require(any(map(len, found.values())), f"Expected finished explanations in {str(run.path)!r}", got="none yet")
     return found
