@@ -40,7 +40,14 @@ UNIT_WORDS = {
     "nodes": UnitWords("node", "nodes", "node {0}"),
     "node_features": UnitWords("feature row", "feature rows", "features of node {0}"),
     "columns": UnitWords("feature column", "feature columns", "feature {1}"),
+    "groups": UnitWords("group of edges", "groups of edges", "group {0}"),
+    "added_edges": UnitWords("added edge", "added edges", "{0}{arrow}{1}"),
+    "changes": UnitWords("changed feature", "changed features", "node {0}, feature {1}"),
 }
+# The sorts of edit, as a sentence and as a list name them; the kinds of unit that are not named here are removed.
+ADDED, CHANGED = "added_edges", "changes"
+SORTS = {"removing": "remove", "adding": "add", "changing": "change"}
+SPELT_OUT = 6  # edits of one sort that a sentence names; of more, it gives the number
 
 
 class Sentence(NamedTuple):
@@ -85,10 +92,91 @@ def unit_words(name: str) -> UnitWords:
     return UNIT_WORDS.get(name) or UnitWords(plain.removesuffix("s"), plain, "{0}, {1}")
 
 
-def describe_unit(e: Explanation, row: int) -> str:
-    """How one unit is written: '3–17', 'node 3, feature 5'."""
-    pattern = unit_words(e.units.names[e.units.kind[row]]).pattern
-    return pattern.format(*e.units.ids[row].tolist(), arrow="→" if e.directed else "–")
+def describe_unit(e: Explanation, row: int, atoms: Sequence[str] | None = None) -> str:
+    """How one unit is written: '3–17', 'node 3, feature 5'; of a change, 'atom 3: C → N' or 'node 3, feature 5: 0 → 1'.
+
+    `atoms` names the element of every feature column.
+    """
+    name, arrow = e.units.names[e.units.kind[row]], "→" if e.directed else "–"
+    text = unit_words(name).pattern.format(*e.units.ids[row].tolist(), arrow=arrow)
+    if name == "groups":
+        ends = e.units.members[e.units.members[:, 0] == row][:, 1:].tolist()
+        shown = ", ".join(f"{u}{arrow}{v}" for u, v in ends[:SPELT_OUT])
+        return f"{text} ({shown}{', …' if len(ends) > SPELT_OUT else ''})" if ends else text
+    if name == CHANGED and len(e.units.values):
+        (node, column), (source, old, new) = e.units.ids[row].tolist(), e.units.values[row].tolist()
+        return describe_change(node, column, source, old, new, atoms)
+    return text
+
+
+def describe_change(
+    node: int, column: int, source: float, old: float, new: float, atoms: Sequence[str] | None = None
+) -> str:
+    """A change of a feature; a one-hot feature moves from the column `source`, which is -1 for any other.
+
+    >>> describe_change(3, 1, 0, 0, 1, ("C", "N")), describe_change(3, 1, -1, 0, 0.25), describe_change(3, 1, 0, 0, 1)
+    ('atom 3: C → N', 'node 3, feature 1: 0 → 0.25', 'node 3: feature 0 → feature 1')
+    """
+    if source < 0:
+        return f"node {node}, feature {column}: {old:.4g} → {new:.4g}"
+    if atoms and max(column, source) < len(atoms):
+        return f"atom {node}: {atoms[int(source)]} → {atoms[column]}"
+    return f"node {node}: feature {int(source)} → feature {column}"
+
+
+def adds_or_changes(e: Explanation) -> bool:
+    """Whether a counterfactual may do more than remove, so that its set is no part of the graph."""
+    return e.question == "counterfactual" and any(name in e.units.names for name in (ADDED, CHANGED))
+
+
+def edits_by_sort(e: Explanation, atoms: Sequence[str] | None = None) -> dict[str, list[str]]:
+    """The edits of a counterfactual as texts by sort, 'removing', 'adding', 'changing'; none of a sort, no entry."""
+    found: dict[str, list[str]] = {sort: [] for sort in SORTS}
+    for row in np.flatnonzero(e.selected).tolist() if e.question == "counterfactual" else ():
+        name = e.units.names[e.units.kind[row]]
+        sort = {ADDED: "adding", CHANGED: "changing"}.get(name, "removing")
+        found[sort].append(describe_unit(e, row, atoms))
+    return {sort: texts for sort, texts in found.items() if texts}
+
+
+def describe_edits(e: Explanation, atoms: Sequence[str] | None = None) -> str:
+    """The edits of a counterfactual in half a sentence: 'adding 1–5 and removing 3–4'."""
+    parts = []
+    for sort, texts in edits_by_sort(e, atoms).items():
+        many = count_nouns(len(texts), {"adding": "edge", "changing": "feature"}.get(sort, "unit"))
+        parts.append(f"{sort} {join_words(texts) if len(texts) <= SPELT_OUT else many}")
+    return join_words(parts) or "no edit"
+
+
+def list_edits(e: Explanation, atoms: Sequence[str] | None = None, most: int = SPELT_OUT) -> str:
+    """The edits of a counterfactual as a short list: 'remove 3–4; add 1–5, 2–7'."""
+    parts = []
+    for sort, texts in edits_by_sort(e, atoms).items():
+        more = f" and {len(texts) - most} more" if len(texts) > most else ""
+        parts.append(f"{SORTS[sort]} {', '.join(texts[:most])}{more}")
+    return "; ".join(parts)
+
+
+def join_words(words: Sequence[str]) -> str:
+    """A list in words.
+
+    >>> join_words(["a"]), join_words(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def atom_names(context: Mapping[str, Any]) -> Sequence[str] | None:
+    """The element of every feature column in a context, if it has any."""
+    atoms = context.get("atoms")
+    return [str(atom) for atom in atoms] if isinstance(atoms, list | tuple) and atoms else None
+
+
+def said_rows(e: Explanation) -> tuple[tuple[str, np.ndarray], ...]:
+    """What the model was asked, in a few words each, and the probabilities [classes] that it gave."""
+    if adds_or_changes(e):
+        return ("as it is", e.probabilities), ("after the edits", e.probabilities_without)
+    return ("all", e.probabilities), ("only", e.probabilities_only), ("without", e.probabilities_without)
 
 
 def count_units(e: Explanation) -> str:
@@ -138,22 +226,25 @@ def describe_prediction(e: Explanation, names: Sequence[str] | None = None) -> s
     return f"{text}, which is right." if right else f"{text}; the true class is {class_name(e.label, names)}."
 
 
-def verdict_sentences(e: Explanation, names: Sequence[str] | None = None) -> list[Sentence]:
-    """The verdicts on one explanation, the two tests first."""
+def verdict_sentences(
+    e: Explanation, names: Sequence[str] | None = None, atoms: Sequence[str] | None = None
+) -> list[Sentence]:
+    """The verdicts on one explanation, the two tests first; of edits, what they lead to."""
     if e.status == "refused":
         return [Sentence("bad", "Refused", e.note)]
     if e.status == "empty":
         return [Sentence("plain", "Nothing to mask", e.note or "there is nothing to remove.")]
     if e.status == "not predicted":
         return [Sentence("plain", "Nothing to explain", e.note)]
-    found = [_sufficient(e, names), _necessary(e, names), *_smallest(e)]
+    tests = [_edited(e, names, atoms)] if adds_or_changes(e) else [_sufficient(e, names), _necessary(e, names)]
+    found = [*tests, *_smallest(e)]
     status = _status(e)
     return [*found, status] if status else found
 
 
-def verdict(e: Explanation, names: Sequence[str] | None = None) -> str:
+def verdict(e: Explanation, names: Sequence[str] | None = None, atoms: Sequence[str] | None = None) -> str:
     """All verdicts on one explanation as one paragraph."""
-    return " ".join(f"{s.head}: {s.text}" for s in verdict_sentences(e, names))
+    return " ".join(f"{s.head}: {s.text}" for s in verdict_sentences(e, names, atoms))
 
 
 def _chosen_kinds(e: Explanation) -> tuple[str, ...]:
@@ -182,13 +273,27 @@ def _necessary(e: Explanation, names: Sequence[str] | None) -> Sentence:
     return Sentence(tone, "Not necessary", f"{start} the model still says {said}.")
 
 
+def _edited(e: Explanation, names: Sequence[str] | None, atoms: Sequence[str] | None) -> Sentence:
+    """What the model says after the edits."""
+    start = f"after {describe_edits(e, atoms)}" if e.size else "with nothing edited"
+    said, before = describe_output(e.probabilities_without, names), class_name(e.prediction, names)
+    done, failed = ("Changed", "Not changed") if e.target is None else ("Reached", "Not reached")
+    if e.necessary:
+        return Sentence("good", done, f"{start} the model says {said} instead of {before}.")
+    wanted = "" if e.target is None else f", and not {class_name(e.target, names)}"
+    still = "still says" if int(np.argmax(e.probabilities_without)) == e.prediction else "says"
+    return Sentence("bad", failed, f"{start} the model {still} {said}{wanted}.")
+
+
 def _smallest(e: Explanation) -> list[Sentence]:
     if not e.size:
         return []
+    edits = adds_or_changes(e)
     if e.optimal:
-        return [Sentence("good", "Smallest", f"proved that no smaller set passes {TESTS[e.question]}.")]
+        fewer = "fewer edits do this" if edits else f"smaller set passes {TESTS[e.question]}"
+        return [Sentence("good", "Smallest", f"proved that no {fewer}.")]
     if e.minimal:
-        return [Sentence("good", "Minimal", "no single part of it can be left out.")]
+        return [Sentence("good", "Minimal", f"no single {'edit' if edits else 'part of it'} can be left out.")]
     if e.minimal is False:
         return [Sentence("plain", "Not minimal", "some part of it can be left out and it still passes.")]
     return []
@@ -196,6 +301,8 @@ def _smallest(e: Explanation) -> list[Sentence]:
 
 def _status(e: Explanation) -> Sentence | None:
     note, tests = f" {e.note}" if e.note else "", TESTS[e.question]
+    if adds_or_changes(e) and e.status in ("impossible", "not found"):
+        return _no_edits(e, note)
     if e.status == "impossible":
         return Sentence("bad", "Impossible", f"proved that no set passes {tests}; this is the closest one.{note}")
     if e.status == "not found":
@@ -206,3 +313,12 @@ def _status(e: Explanation) -> Sentence | None:
         text = f"{who} not look for a set that passes; both tests were still run.{note}"
         return Sentence("plain", "Not searched", text)
     return Sentence("plain", "Note", e.note) if e.note else None
+
+
+def _no_edits(e: Explanation, note: str) -> Sentence:
+    """What is said where no edits do what was asked."""
+    aim = "changes the answer" if e.target is None else "reaches that class"
+    if e.status == "impossible":
+        return Sentence("bad", "Impossible", f"proved that no set of such edits {aim}; this one comes closest.{note}")
+    text = f"no set of edits that {aim} was found within the budget; this is the best one known.{note}"
+    return Sentence("bad", "Not found", text)
