@@ -144,9 +144,9 @@ def _panel(asked: WhatIf) -> list[Any]:
         ),
         html.Div(id="answer", role="status", **{"aria-live": "polite"}),
         html.Details(_units(), open=True),
+        html.Fieldset(_again(), className="again", disabled=read_only),
         html.Fieldset(_edit(asked), className="again edit", disabled=read_only),
         html.Fieldset(_find(asked), className="again find", disabled=read_only),
-        html.Fieldset(_again(), className="again", disabled=read_only),
         html.Div(
             [
                 html.Button("Save picture (PNG)", id="png"),
