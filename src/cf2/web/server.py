@@ -112,11 +112,14 @@ def inside(path: str | Path, root: str | Path | None) -> Path:
 
 
 def explanations(run: Run) -> dict[str, Explanations]:
-    """What is finished in a run, by method, and by seed where a method has several."""
+    """What is finished in a run, by method; by question and by seed, too, where there are several."""
     found: dict[str, Explanations] = {}
+    several = len({job.question for job in run.jobs()}) > 1
     for job in run.jobs():
         every = run.explanations(job.method, job.seed)
-        name = job.method if job.method not in found else f"{job.method}, seed {job.seed}"
-        found[name] = Explanations(tuple(e for e in every if e.seed == job.seed), every.context)
+        name = f"{job.method}, {job.question}" if several else job.method
+        name = name if name not in found else f"{name}, seed {job.seed}"
+        mine = tuple(e for e in every if (e.seed, e.question) == (job.seed, job.question))
+        found[name] = Explanations(mine, every.context)
     require(any(map(len, found.values())), f"Expected finished explanations in {str(run.path)!r}", got="none yet")
     return found

@@ -99,8 +99,11 @@ def elements(
             kinds.append("atom")
         elif len(shown.nodes) > 40 and not kinds:
             del data["label"]
+        if node in shown.changed:
+            text = shown.changed[node]
+            data["label"] = text if shown.labels and text.startswith(f"{shown.labels[node]} → ") else f"{own}: {text}"
         if own in changed:
-            data["label"] = _changed_label(str(data.get("label", own)), changed[own], atoms)
+            data["label"] = _changed_label(shown.labels[node] if shown.labels else str(own), changed[own], atoms)
         made.append({"data": data, "position": {"x": x, "y": y}, "classes": " ".join(kinds), "grabbable": False})
     for (a, b), unit, chosen, true in zip(shown.edges.tolist(), shown.units.tolist(), shown.chosen, shown.true):
         kinds = [name for name, holds in (("chosen", chosen), ("true", true), ("arrow", e.directed)) if holds]
@@ -119,7 +122,7 @@ def _changed_label(label: str, edit: Edit, atoms: Sequence[str] | None) -> str:
 def _new_edges(e: Explanation, shown: Scene, edits: Sequence[Edit]) -> list[dict[str, Any]]:
     """The edges that the explanation would add, which can be clicked, and those that the user has added.
 
-    An end that is not drawn gets a place beside the other one, or beside the picture.
+    An end that is not drawn gets a place beside the other one.
     """
     key, rows = key_id(e.key), e.units.where(ADDED)
     units = {tuple(e.units.ids[row].tolist()): row for row in rows[e.selected[rows]].tolist()}
@@ -130,15 +133,23 @@ def _new_edges(e: Explanation, shown: Scene, edits: Sequence[Edit]) -> list[dict
     for (tail, head), unit in pairs:
         for end, other in ((tail, head), (head, tail)):
             if end not in spots:
-                x, y = spots.get(other, (0.0, 0.0))
-                spots[end] = [x + 0.7 * SCALE, y - 0.7 * SCALE * (1 + len(made) % 3)]
-                where = {"x": spots[end][0], "y": spots[end][1]}
+                spots[end] = _free_place(spots, other)
+                where = dict(zip("xy", spots[end]))
                 label = {"id": f"k{key}n{end}", "label": str(end), "node": end}
                 made.append({"data": label, "position": where, "classes": "", "grabbable": False})
         data: dict[str, Any] = {"source": f"k{key}n{tail}", "target": f"k{key}n{head}"}
         data |= {"id": f"k{key}u{unit}", "unit": unit} if unit >= 0 else {"id": f"k{key}a{tail}-{head}"}
         made.append({"data": data, "classes": " ".join(["added", *(["arrow"] if e.directed else [])])})
     return made
+
+
+def _free_place(spots: dict[int, list[float]], beside: int) -> list[float]:
+    """A place beside a node, as far from all others as can be."""
+    taken = np.array([*spots.values(), [0.0, 0.0]])
+    angles = np.linspace(0, 2 * np.pi, 16, endpoint=False)
+    around = np.array(spots.get(beside, [0.0, 0.0])) + 0.8 * SCALE * np.stack([np.cos(angles), np.sin(angles)], 1)
+    room = np.linalg.norm(around[:, None] - taken[None], axis=2).min(1)
+    return [float(part) for part in around[np.argsort(-room, kind="stable")[0]]]
 
 
 def stylesheet(e: Explanation, removed: np.ndarray) -> list[dict[str, Any]]:
@@ -192,7 +203,8 @@ def image(markup: Markup, style: str, label: str) -> Any:
     text = str(markup).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     text = text.replace(">", f"><style>{style}{colour}</style>", 1)
     data = base64.b64encode(text.encode()).decode()
-    return html.Img(src=f"data:image/svg+xml;base64,{data}", alt=label, className="picture")
+    kind = "picture pair" if 'class="cf2-graph cf2-pair"' in text else "picture"
+    return html.Img(src=f"data:image/svg+xml;base64,{data}", alt=label, className=kind)
 
 
 def answer(e: Explanation, found: Answer, removed: np.ndarray, names: Sequence[str] | None) -> list[Any]:

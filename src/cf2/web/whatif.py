@@ -228,7 +228,7 @@ class WhatIf:
             atoms=tuple(atom_names(self.context) or ()) or None,
         )
         aim = "another class" if target is None else class_name(target, class_names(self.context))
-        how = " or ".join(edits) + (", valid" if valid else "")
+        how = ", ".join(edits) + (", valid" if valid else "")
         return self._made(e, asked, visible(f"smallest edit to {aim} ({how})"), go_on)
 
     def _made(self, e: Explanation, asked: Spec, name: str, go_on: GoOn) -> str:
