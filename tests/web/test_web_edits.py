@@ -345,3 +345,20 @@ def test_a_bad_method_is_not_disturbed(red_source: ModelAndData) -> None:
     said, changed = asked.ask_edited(e, nothing(e), [])
     assert np.allclose(said, e.probabilities, atol=1e-5)
     assert not changed
+
+
+def test_an_edge_of_a_directed_graph_is_added_one_way() -> None:
+    for seed in range(4):
+        data = random_graph(10, 16, directed=True, seed=seed)
+        model = NodeNet("sage", classes=3, seed=seed, layers=2).eval()
+        (e,) = cf2.explain(model, data, nodes=[0], directed=True)
+        context = {"spec": Spec(directed=True).to_json()}
+        asked = WhatIf(ModelAndData(model, "node", [data]), {"cf2": Explanations((e,), context)})
+        known = {tuple(pair) for pair in data.edge_index.t().tolist()}
+        tail = next(node for node in range(9, 0, -1) if (node, 0) not in known)
+        (edit,) = checked_edits([["add", tail, 0]], data, True)
+        said, _ = asked.ask_edited(e, nothing(e), [edit])
+        with torch.no_grad():
+            edge_index = torch.cat([data.edge_index, torch.tensor([[tail], [0]])], 1)
+            expected = model(data.x, edge_index).softmax(1)[0].numpy()
+        assert np.allclose(said, expected, atol=1e-5)
