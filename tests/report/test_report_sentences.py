@@ -5,14 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cf2.report.sentences import (
-    count_units,
-    describe_prediction,
-    describe_target,
-    describe_unit,
-    verdict,
-    verdict_sentences,
-)
+from cf2.report.sentences import count_units, describe_prediction, describe_target, verdict, verdict_sentences
+from cf2.report.unit_words import describe_unit
 from cf2.results.explanation import Explanation
 from cf2.results.unit_table import UnitTable
 from report.explained_toys import explained, first_edge
@@ -88,7 +82,7 @@ def test_every_kind_of_unit_and_one_that_is_new_has_its_words(good: Explanation)
     every = UnitTable(names, np.arange(5, dtype=np.int8), ids)
     e = replace(good, units=every, scores=np.ones(5), selected=np.ones(5, dtype=bool))
     texts = [describe_unit(e, row) for row in range(5)]
-    assert texts == ["3–6", "node 4", "features of node 5", "feature 2", "7, 8"]
+    assert texts == ["3–6", "node 4", "features of node 5", "feature 2", "7–8"]
     assert describe_unit(replace(e, directed=True), 0) == "3→6"
     assert count_units(e) == "1 edge and 1 node and 1 feature row and 1 feature column and 1 added edge"
 

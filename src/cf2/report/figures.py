@@ -10,7 +10,18 @@ import numpy as np
 
 from cf2.errors import CF2Error, require
 from cf2.report.charts import shorten
-from cf2.report.scene import EXPLANATION, OKABE_ITO, TARGET, TRUTH, Scene, is_molecule, scene
+from cf2.report.scene import (
+    EXPLANATION,
+    NEW,
+    OKABE_ITO,
+    OTHER,
+    TARGET,
+    TRUTH,
+    Scene,
+    before_and_after,
+    is_molecule,
+    scene,
+)
 from cf2.report.sentences import (
     class_name,
     class_names,
@@ -19,6 +30,7 @@ from cf2.report.sentences import (
     round_probability,
     verdict_sentences,
 )
+from cf2.report.unit_words import atom_names, said_rows
 from cf2.results.explanation import Explanation
 
 LARGEST = 200  # inches; a picture of more than 2¹⁶ points is not drawn
@@ -55,7 +67,7 @@ def plot(
     _legend(left, shown)
     if words:
         figure.suptitle(_escape(describe_prediction(e, class_names(context))), fontsize=11, fontweight="bold")
-        lines = [f"{s.head}: {s.text}" for s in verdict_sentences(e, class_names(context))]
+        lines = [f"{s.head}: {s.text}" for s in verdict_sentences(e, class_names(context), atom_names(context))]
         lines += [shown.caption] if shown.caption else []
         wide = int(size[0] * 13)
         text = "\n".join(part for line in lines for part in textwrap.wrap(line, wide))
@@ -102,12 +114,13 @@ def draw(axes: Any, shown: Scene) -> None:
     styles = (
         (shown.true, TRUTH, 9.0, 0.42, 1),
         (~shown.chosen, GREY, 0.9 if many <= 60 else 0.6, 0.7, 2),
-        (shown.chosen, EXPLANATION, 3.2, 1.0, 3),
+        (shown.chosen & (not shown.edited), EXPLANATION, 3.2, 1.0, 3),
     )
     for which, colour, width, alpha, level in styles:
         lines = LineCollection(ends[which], colors=colour, linewidths=width, alpha=alpha, zorder=level)
         lines.set_capstyle("round")
         axes.add_collection(lines)
+    _edits(axes, shown, points)
     if shown.directed:
         _arrows(axes, shown)
     colours = np.full(many, NODE, dtype=object)
@@ -119,6 +132,25 @@ def draw(axes: Any, shown: Scene) -> None:
     x, y = points[list(shown.targets)].T
     axes.scatter(x, y, s=area * 3.2, facecolors="none", edgecolors=TARGET, linewidths=2.4, zorder=5)
     _node_text(axes, shown)
+
+
+def _edits(axes: Any, shown: Scene, at: np.ndarray, width: float = 3.2) -> None:
+    """Added edges in dashes, crosses on what is taken away, and rings around changed nodes, at their places [n, 2]."""
+    from matplotlib.collections import LineCollection
+
+    if not shown.edited:
+        return
+    ends, taken = at[shown.added], shown.edges[shown.chosen]
+    axes.add_collection(LineCollection(ends, colors=NEW, linewidths=width, linestyles=[(0, (2.2, 1.4))], zorder=3))
+    gone = LineCollection(at[taken], colors=EXPLANATION, linewidths=1.6, linestyles=[(0, (2, 2))], zorder=3)
+    axes.add_collection(gone)
+    spots = np.concatenate([at[taken].mean(1).reshape(-1, 2), at[np.flatnonzero(shown.lost)]])
+    axes.scatter(spots[:, 0], spots[:, 1], s=52, marker="x", c=EXPLANATION, linewidths=2.2, zorder=7)
+    for node, text in shown.changed.items():
+        ring = {"facecolors": "none", "edgecolors": OTHER, "linewidths": 2.2, "linestyles": "--", "zorder": 5}
+        axes.scatter(*at[node], s=420 if node in shown.targets else 260, **ring)
+        look: dict[str, Any] = {"xytext": (0, -16), "textcoords": "offset points", "ha": "center", "va": "center"}
+        axes.annotate(_escape(text[:40]), at[node], fontsize=7.5, zorder=6, color="#111", **look)
 
 
 def _node_text(axes: Any, shown: Scene) -> None:
@@ -137,29 +169,48 @@ def _arrows(axes: Any, shown: Scene) -> None:
     for (a, b), chosen in zip(shown.edges.tolist(), shown.chosen.tolist()):
         look = {"arrowstyle": "-|>", "color": EXPLANATION if chosen else GREY, "shrinkB": 5, "linewidth": 0.8}
         axes.annotate("", shown.points[b], shown.points[a], arrowprops=look, zorder=3)
+    for a, b in shown.added.tolist():
+        look = {"arrowstyle": "-|>", "color": NEW, "shrinkB": 5, "linewidth": 0.8, "linestyle": "--"}
+        axes.annotate("", shown.points[b], shown.points[a], arrowprops=look, zorder=3)
 
 
 def _molecule(axes: Any, shown: Scene) -> bool:
-    from cf2.report.molecules import image
+    """Draw a molecule, an edited one before and after; returns whether it is one."""
+    from cf2.report.molecules import placed_image
 
-    pixels = image(shown)
-    if pixels is None:
+    parts = before_and_after(shown)
+    made = [placed_image(part) for part in parts]
+    found = [one for one in made if one is not None]
+    if len(found) < len(parts):
         return False
-    axes.imshow(pixels)
+    axes.imshow(np.concatenate([pixels for pixels, _ in found], 1))
     axes.set_axis_off()
+    height, width = found[0][0].shape[:2]
+    for place, (part, (_, at)) in enumerate(zip(parts, found)):
+        _edits(axes, part, at + np.array([width * place, 0]), 2.6)
+        if shown.has_edits:
+            axes.text(width * (place + 0.5), height, ("before", "after")[place], ha="center", va="top", fontsize=9)
     return True
 
 
 def _legend(axes: Any, shown: Scene) -> None:
     from matplotlib.lines import Line2D
 
-    keys = [Line2D([], [], color=EXPLANATION, linewidth=3.2, label="explanation")] if shown.inside.any() else []
+    keys = []
+    if shown.edited:
+        removed = shown.chosen.any() or shown.lost.any()
+        keys += [Line2D([], [], color=EXPLANATION, linestyle=":", marker="x", label="removed")] if removed else []
+        keys += [Line2D([], [], color=NEW, linewidth=3.2, linestyle="--", label="added")] if len(shown.added) else []
+    elif shown.inside.any():
+        keys.append(Line2D([], [], color=EXPLANATION, linewidth=3.2, label="explanation"))
     if shown.has_truth:
         keys.append(Line2D([], [], color=TRUTH, linewidth=8, alpha=0.42, label="known truth"))
     dot: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 9}
     if shown.targets:
         keys.append(Line2D([], [], markerfacecolor="none", markeredgecolor=TARGET, label="explained node", **dot))
     keys += [Line2D([], [], color=colour, label=name, **dot) for colour, name in shown.legend]
+    if shown.changed:
+        keys.append(Line2D([], [], markerfacecolor="none", markeredgecolor=OTHER, label="changed", **dot))
     if shown.marked.any():
         keys.append(Line2D([], [], color="#F0E442", label="features in the explanation", **dot))
     if keys:
@@ -167,28 +218,24 @@ def _legend(axes: Any, shown: Scene) -> None:
 
 
 def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> None:
-    """Three bars, one for each graph the model was asked about, split by class."""
-    names = class_names(context)
-    rows = (
-        ("all", e.probabilities),
-        ("only the\nexplanation", e.probabilities_only),
-        ("without it", e.probabilities_without),
-    )
+    """Bars, one for each graph the model was asked about, split by class."""
+    names, longer = class_names(context), {"only": "only the\nexplanation", "without": "without it"}
+    rows = [(longer.get(text, text.replace("the ", "the\n")), values) for text, values in said_rows(e)]
     if e.output != "classes":
         _own_column(axes, e, rows, names)
         return
-    left = np.zeros(3)
+    lines, left = range(len(rows)), np.zeros(len(rows))
     for number in range(len(e.probabilities)):
         share = np.array([values[number] for _, values in rows], dtype=float)
         colour = OKABE_ITO[number % len(OKABE_ITO)]
-        axes.barh(range(3), share, 0.55, left=left, color=colour, label=_escape(shorten(class_name(number, names), 20)))
+        axes.barh(lines, share, 0.55, left=left, color=colour, label=_escape(shorten(class_name(number, names), 20)))
         left += share
     for line, (_, values) in enumerate(rows):
         best = int(np.argmax(values))
         text = f"{shorten(class_name(best, names), 20)} {round_probability(float(values[best]))}"
         axes.text(0, line - 0.4, _escape(text), fontsize=8, va="bottom")
-    axes.set_yticks(range(3), [name for name, _ in rows], fontsize=8)
-    axes.set(xlim=(0, 1), ylim=(2.6, -0.75))
+    axes.set_yticks(lines, [name for name, _ in rows], fontsize=8)
+    axes.set(xlim=(0, 1), ylim=(len(rows) - 0.4, -0.75))
     axes.tick_params(axis="x", labelsize=7)
     axes.set_xlabel("probability", fontsize=8)
     axes.spines[["top", "right", "left"]].set_visible(False)

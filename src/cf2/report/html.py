@@ -18,15 +18,21 @@ from cf2.report.sentences import (
     STATUS,
     class_name,
     class_names,
-    count_nouns,
     count_units,
     describe_prediction,
     describe_target,
-    describe_unit,
     key_id,
     short_said,
-    unit_words,
     verdict_sentences,
+)
+from cf2.report.unit_words import (
+    adds_or_changes,
+    atom_names,
+    count_nouns,
+    describe_unit,
+    list_edits,
+    said_rows,
+    unit_words,
 )
 from cf2.results import metrics
 from cf2.results.explanation import Explanation
@@ -79,8 +85,13 @@ def explanations_html(found: Explanations, shown: int = 8) -> str:
     """A summary and the first few explanations as an HTML fragment for a notebook."""
     if not found:
         return "<p>No explanations.</p>"
-    rows = [_row(e, e.method, class_names(found.context)) for e in found.items[:shown]]
-    parts = {"rows": rows, "methods": _summaries(_groups([found])), "more": max(0, len(found) - shown)}
+    rows = [_row(e, e.method, found.context) for e in found.items[:shown]]
+    parts = {
+        "rows": rows,
+        "edits": any(row["edits"] for row in rows),
+        "methods": _summaries(_groups([found])),
+        "more": max(0, len(found) - shown),
+    }
     page = environment().get_template("explanations.html")
     return str(page.render(**parts, style=_style(), status=STATUS))
 
@@ -110,7 +121,7 @@ def _page(groups: list[tuple[str, Explanations]], pictures: int, rows: int, titl
         for e in found:
             if e.key in drawn:
                 by_key[e.key].append((name, e))
-    listed = [_row(e, name, names) for name, found in groups for e in found.items[: max(1, rows // len(groups))]]
+    listed = [_row(e, name, context) for name, found in groups for e in found.items[: max(1, rows // len(groups))]]
     cards = [_card(shown, context) for shown in by_key.values()]
     data = context.get("dataset")
     return {
@@ -126,6 +137,8 @@ def _page(groups: list[tuple[str, Explanations]], pictures: int, rows: int, titl
         "rows": listed[:rows],
         "truth": bool(context.get("truth")),
         "targets": next((e.task for _, found in groups for e in found if e.task != "graph"), ""),
+        "edits": any(row["edits"] for row in listed),
+        "drawn_as": {kind for card in cards for panel in card["panels"] for kind in panel["drawn_as"]},
         "marked": any(panel["marked"] for card in cards for panel in card["panels"]),
         "classes": list(zip(names or (), OKABE_ITO)),
         "style": _style() + _asset("report.css"),
@@ -143,7 +156,9 @@ def _summary(name: str, found: Explanations) -> dict[str, Any]:
     return {
         "name": name,
         "n": len(found),
+        "edited": all(map(adds_or_changes, found)),
         **metrics.intervals(found, found.context.get("truth")),
+        "reached": sum(e.necessary for e in found),
         "both": sum(e.sufficient and e.necessary for e in found),
         "minimal": sum(bool(e.minimal) or bool(e.optimal) for e in found),
         "optimal": sum(bool(e.optimal) for e in found),
@@ -154,8 +169,12 @@ def _summary(name: str, found: Explanations) -> dict[str, Any]:
     }
 
 
-def _row(e: Explanation, method: str, names: Sequence[str] | None) -> dict[str, Any]:
-    """One line of the table, as plain values; a key is a list of ids, so that it sorts by number."""
+def _row(e: Explanation, method: str, context: Mapping[str, Any]) -> dict[str, Any]:
+    """One line of the table, as plain values; a key is a list of ids, so that it sorts by number.
+
+    Edits that add or change are no part of the graph, which could be sufficient alone: None.
+    """
+    names = class_names(context)
     return {
         "key": e.key if isinstance(e.key, tuple) else (e.key,),
         "method": method,
@@ -164,7 +183,8 @@ def _row(e: Explanation, method: str, names: Sequence[str] | None) -> dict[str, 
         "true": None if e.label is None else class_name(e.label, names),
         "wrong": e.label is not None and e.label != e.prediction,
         "size": e.size,
-        "sufficient": bool(e.sufficient),
+        "edits": list_edits(e, atom_names(context)),
+        "sufficient": None if adds_or_changes(e) else bool(e.sufficient),
         "necessary": bool(e.necessary),
         "status": e.status,
     }
@@ -186,29 +206,38 @@ def _panel(
     name: str, e: Explanation, context: Mapping[str, Any], others: Sequence[Explanation], names: Sequence[str] | None
 ) -> dict[str, Any]:
     drawn = scene(e, context, others)
-    words = verdict_sentences(e, names)
+    words = verdict_sentences(e, names, atom_names(context))
     label = f"{describe_target(e)}, explained by {name}: " + " ".join(f"{s.head}: {s.text}" for s in words)
-    rows = (("all", e.probabilities), ("only", e.probabilities_only), ("without", e.probabilities_without))
+    removed = drawn.edited and bool(drawn.chosen.any() or drawn.lost.any())
+    sorts = (
+        ("chosen", not drawn.edited),
+        ("added", len(drawn.added) > 0),
+        ("removed", removed),
+        ("changed", bool(drawn.changed)),
+    )
     return {
         "name": name,
         "picture": svg.picture(drawn, label, molecule=is_molecule(context)) if len(drawn.nodes) else Markup(""),
-        "bars": charts.said(e, rows, names),
+        "bars": charts.said(e, said_rows(e), names),
         "sentences": words,
         "caption": drawn.caption,
         "size": count_units(e),
-        "units": _listed(e),
+        "units": _listed(e, atom_names(context)),
+        "edits": list_edits(e, atom_names(context), LISTED),
+        "wide": drawn.has_edits and is_molecule(context),
+        "drawn_as": [name for name, holds in sorts if holds],
         "marked": bool(drawn.marked.any()),
     }
 
 
-def _listed(e: Explanation) -> list[tuple[str, list[str], int]]:
+def _listed(e: Explanation, atoms: Sequence[str] | None) -> list[tuple[str, list[str], int]]:
     """The chosen units by kind: the kind's name, the first units, and how many more there are."""
     parts = []
     for name in e.units.names:
         rows = e.units.where(name)
         rows = rows[e.selected[rows]]
         if len(rows):
-            shown = [describe_unit(e, row) for row in rows[:LISTED].tolist()]
+            shown = [describe_unit(e, row, atoms) for row in rows[:LISTED].tolist()]
             parts.append((unit_words(name).plural.capitalize(), shown, len(rows) - len(shown)))
     return parts
 

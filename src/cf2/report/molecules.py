@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cf2.report.scene import EXPLANATION, TRUTH, Scene
+from cf2.report.scene import EXPLANATION, OTHER, TRUTH, Scene
 
 # The colours of elements, from the same palette as everything else; carbon takes the colour of the text.
 ELEMENTS = {7: (0.0, 0.45, 0.70), 8: (0.84, 0.37, 0.0), 16: (0.90, 0.62, 0.0), 15: (0.80, 0.47, 0.65)}
@@ -21,8 +21,11 @@ def coordinates(labels: Sequence[str], edges: np.ndarray, bonds: np.ndarray) -> 
     return None if molecule is None else _points(molecule)
 
 
-def drawing(scene: Scene, width: int = 420, height: int = 320) -> str | None:
-    """The scene as SVG in chemists' style, explanation highlighted; None where it is no readable molecule."""
+def drawing(scene: Scene, width: int = 420, height: int = 320) -> tuple[str, np.ndarray] | None:
+    """The scene as SVG in chemists' style, explanation highlighted, and where each atom is [atoms, 2].
+
+    None where it is no readable molecule. What a counterfactual takes away is not highlighted.
+    """
     made = _prepare(scene)
     if made is None:
         return None
@@ -34,13 +37,19 @@ def drawing(scene: Scene, width: int = 420, height: int = 320) -> str | None:
     text = text[text.index("<!-- END OF HEADER -->") :].replace("</svg>", "")
     # Black means "the colour of the text", so that the same drawing works on a dark page.
     text = re.sub(r"#000000", "currentColor", text)
-    return (
-        _lines("cf2-true", scene.edges[scene.true], where) + _lines("cf2-bond", scene.edges[scene.chosen], where) + text
-    )
+    behind = _lines("cf2-true", scene.edges[scene.true], where)
+    behind += "" if scene.edited else _lines("cf2-bond", scene.edges[scene.chosen], where)
+    return behind + text, _places(scene, where)
 
 
 def image(scene: Scene, width: int = 840, height: int = 640) -> np.ndarray | None:
     """The scene as pixels [height, width, 4], for a matplotlib figure."""
+    made = placed_image(scene, width, height)
+    return None if made is None else made[0]
+
+
+def placed_image(scene: Scene, width: int = 840, height: int = 640) -> tuple[np.ndarray, np.ndarray] | None:
+    """The same, with where each atom is [atoms, 2]."""
     made = _prepare(scene)
     if made is None:
         return None
@@ -50,8 +59,14 @@ def image(scene: Scene, width: int = 840, height: int = 640) -> np.ndarray | Non
     from rdkit.Chem.Draw import rdMolDraw2D
 
     drawer = rdMolDraw2D.MolDraw2DCairo(width, height)
-    _draw(drawer, made, scene, own_lines=False)
-    return np.asarray(pixels.imread(io.BytesIO(drawer.GetDrawingText()), format="png"))
+    where = _draw(drawer, made, scene, own_lines=False)
+    return np.asarray(pixels.imread(io.BytesIO(drawer.GetDrawingText()), format="png")), _places(scene, where)
+
+
+def _places(scene: Scene, where: dict[int, tuple[float, float]]) -> np.ndarray:
+    """Where each atom is [atoms, 2]; one that is folded into its neighbour is nowhere."""
+    nowhere = (float("nan"), float("nan"))
+    return np.array([where.get(atom, nowhere) for atom in range(len(scene.nodes))]).reshape(-1, 2)
 
 
 def _molecule(labels: Sequence[str], edges: np.ndarray, bonds: np.ndarray) -> Any:
@@ -136,10 +151,11 @@ def _draw(drawer: Any, molecule: Any, scene: Scene, own_lines: bool) -> dict[int
     mine = _rgb(EXPLANATION, 0.0 if own_lines else 0.55)
     other = _rgb(TRUTH, 0.35)
     bonds = {}
-    for (a, b), chosen, true in zip(scene.edges.tolist(), scene.chosen, scene.true):
+    for (a, b), chosen, true in zip(scene.edges.tolist(), scene.chosen & (not scene.edited), scene.true):
         if (chosen or true) and not own_lines:
             bonds[molecule.GetBondBetweenAtoms(here[a], here[b]).GetIdx()] = mine if chosen else other
-    atoms = {here[a]: mine for a in np.flatnonzero(scene.inside).tolist()}
+    atoms = {here[a]: mine for a in np.flatnonzero(scene.inside).tolist() if not scene.edited or own_lines}
+    atoms |= {here[a]: _rgb(OTHER, 0.75) for a in scene.changed}
     atoms |= {here[a]: (0.94, 0.89, 0.26, 0.8) for a in np.flatnonzero(scene.marked).tolist()}
     drawer.DrawMolecule(
         molecule,

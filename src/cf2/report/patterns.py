@@ -9,7 +9,8 @@ from markupsafe import Markup
 
 from cf2.report import charts, layout, svg
 from cf2.report.scene import Scene, is_molecule
-from cf2.report.sentences import count_nouns, key_id
+from cf2.report.sentences import key_id
+from cf2.report.unit_words import count_nouns
 from cf2.results.pattern import ELEMENTS, Pattern
 from cf2.results.patterns import FoundPattern, Patterns
 

@@ -6,14 +6,14 @@ The figure, the report and the page all draw this, so they agree on what is show
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from cf2.report import layout
-from cf2.report.sentences import count_nouns
+from cf2.report.unit_words import ADDED, CHANGED, atom_names, count_nouns, describe_unit
 from cf2.results.explanation import Explanation
 from cf2.results.typed import true_edges
 
@@ -22,6 +22,9 @@ AROUND = 48  # how many nodes around the target are then kept
 # Okabe and Ito's colours, which stay apart for every common kind of colour vision.
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 EXPLANATION, TRUTH, TARGET = "#D55E00", "#009E73", "#0072B2"
+NEW, OTHER = "#009E73", "#CC79A7"  # an added edge, always dashed; a node with a changed feature, always ringed
+PAIRS = ("edges", "groups", ADDED)  # kinds of unit whose first id is no node of its own
+NO_EDGES = np.zeros((0, 2), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -59,16 +62,27 @@ class Scene:
         """The colour and the name of every type that is drawn."""
         return [(OKABE_ITO[kind % len(OKABE_ITO)], self.kind_names[kind]) for kind in np.unique(self.kinds).tolist()]
 
+    edited: bool = False  # the chosen edges and nodes are taken away
+    added: np.ndarray = field(default_factory=lambda: NO_EDGES)  # [a, 2] local, edges that are put in
+    lost: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))  # [n] taken away; empty: none
+    changed: Mapping[int, str] = field(default_factory=dict)  # by local id, what becomes of a node: 'C → N'
+
+    @property
+    def has_edits(self) -> bool:
+        """Whether the graph is another one after the explanation is carried out."""
+        return self.edited and bool(self.chosen.any() or len(self.added) or self.lost.any() or self.changed)
+
     @property
     def special(self) -> list[int]:
         """The local ids of the nodes whose ids a reader needs: targets, and what is in the explanation."""
-        return sorted({*self.targets, *np.flatnonzero(self.inside | (self.marked > 0)).tolist()})
+        touched = {*self.changed, *self.added.reshape(-1).tolist()}
+        return sorted({*self.targets, *touched, *np.flatnonzero(self.inside | (self.marked > 0)).tolist()})
 
     @property
     def outward(self) -> np.ndarray:
         """The direction [n, 2] away from each node's chosen edges (else upward), where its id is readable."""
         pull = np.zeros((len(self.nodes), 2))
-        for a, b in self.edges[self.chosen].tolist():
+        for a, b in [*self.edges[self.chosen].tolist(), *self.added.tolist()]:
             way = self.points[b] - self.points[a]
             way = way / max(float(np.hypot(*way)), 1e-9)
             pull[a] -= way
@@ -110,10 +124,12 @@ def scene(
     targets = np.searchsorted(nodes, _target_ids(e))
     true, has_truth = known_truth(e, pairs, context)
     chosen = (units >= 0) & np.append(e.selected, False)[units]
+    added = np.searchsorted(nodes, e.chosen(ADDED))
     important = chosen | true
     for other in others:
         important = important | _among(pairs, other.chosen("edges"), e.directed)
     inside, marked = _marks(e, nodes, local[chosen])
+    inside[added.reshape(-1)] = True
     keep = _kept(len(nodes), local, targets, important, inside | (marked > 0), shown)
     drawn = np.flatnonzero(keep[local].all(1))
     new = np.cumsum(keep) - 1
@@ -136,7 +152,68 @@ def scene(
         kinds=np.zeros(0, np.int64) if e.types is None else e.types.of(nodes[keep]),
         kind_names=() if e.types is None else e.types.nodes,
         ids=() if e.types is None else tuple(e.types.local(nodes[keep]).tolist()),
+        edited=e.question == "counterfactual",
+        added=new[added[keep[added].all(1)]],
+        lost=_lost(e, nodes)[keep],
+        changed={int(new[node]): text for node, text in _changed(e, nodes, context).items() if keep[node]},
     )
+
+
+def before_and_after(shown: Scene) -> tuple[Scene, ...]:
+    """Two pictures where a counterfactual edits the graph, else one; what is added is in the second one only."""
+    return (replace(shown, added=NO_EDGES), after(shown)) if shown.has_edits else (shown,)
+
+
+def after(before: Scene) -> Scene:
+    """The picture of the graph after the edits, every node in its place; added edges are the last ones.
+
+    What was changed is marked, but has no text any more.
+    """
+    stays = ~before.lost
+    new = np.cumsum(stays) - 1
+    kept = np.flatnonzero(~before.chosen & stays[before.edges].all(1))
+    added = before.added[stays[before.added].all(1)]
+    labels = list(before.labels)
+    for node, text in before.changed.items():
+        if labels and text.startswith(f"{labels[node]} → "):
+            labels[node] = text.rsplit(" ", 1)[-1]
+
+    def extended(values: np.ndarray, fill: Any) -> np.ndarray:
+        return np.concatenate([values[kept], np.full(len(added), fill, dtype=values.dtype)]) if len(values) else values
+
+    return replace(
+        before,
+        nodes=before.nodes[stays],
+        points=before.points[stays],
+        inside=before.inside[stays],
+        marked=before.marked[stays],
+        edges=new[np.concatenate([before.edges[kept], added])],
+        chosen=np.zeros(len(kept) + len(added), dtype=bool),
+        true=extended(before.true, False),
+        units=extended(before.units, -1),
+        bonds=extended(before.bonds, 1.0),
+        labels=tuple(label for label, stay in zip(labels, stays) if stay),
+        targets=tuple(new[list(before.targets)].tolist()),
+        added=new[added],
+        lost=np.zeros(len(before.nodes[stays]), dtype=bool),
+        changed={int(new[node]): "" for node in before.changed if stays[node]},
+    )
+
+
+def _lost(e: Explanation, nodes: np.ndarray) -> np.ndarray:
+    """Which nodes a counterfactual takes away."""
+    taken = e.chosen("nodes")[:, 0] if e.question == "counterfactual" else nodes[:0]
+    return np.isin(nodes, taken)
+
+
+def _changed(e: Explanation, nodes: np.ndarray, context: Mapping[str, Any]) -> dict[int, str]:
+    """What becomes of nodes whose features a counterfactual changes, by their place among the nodes."""
+    found: dict[int, list[str]] = {}
+    rows = e.units.where(CHANGED)
+    for row in rows[e.selected[rows]].tolist():
+        text = describe_unit(e, row, atom_names(context)).split(" ", 2)[2]  # without 'node 3,' or 'atom 3:'
+        found.setdefault(int(np.searchsorted(nodes, e.units.ids[row, 0])), []).append(text)
+    return {node: "; ".join(texts) for node, texts in found.items()}
 
 
 def _kept(
@@ -192,12 +269,15 @@ def _graph(e: Explanation, context: Mapping[str, Any]) -> tuple[np.ndarray, np.n
     Where edges are no units, the context may know them (row -1).
     """
     known = _known(e, context)
-    units = e.units.where("edges")
-    pairs = e.units.ids[units]
-    if not len(pairs) and known.get("edges"):
-        pairs = np.unique(np.asarray(known["edges"], dtype=np.int64).reshape(-1, 2), axis=0)
+    units = np.concatenate([e.units.where("edges"), e.units.members[:, 0]])
+    pairs = np.concatenate([e.units.of("edges"), e.units.members[:, 1:]])
+    if not len(pairs) and (known.get("edges") or known.get("bonds")):
+        ends = known.get("edges") or [bond[:2] for bond in known["bonds"]]
+        pairs = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
+        pairs = np.unique(pairs if e.directed else np.sort(pairs, 1), axis=0)
         units = np.full(len(pairs), -1)
-    named = [e.units.of(name)[:, 0] for name in e.units.names if name != "edges"]
+    named = [e.units.of(name)[:, 0] for name in e.units.names if name not in PAIRS]
+    named += [e.chosen(ADDED).reshape(-1)]
     given = np.arange(len(known.get("labels") or ()) if e.task == "graph" else 0)
     nodes = np.unique(np.concatenate([pairs.reshape(-1), *named, _target_ids(e), given])).astype(np.int64)
     return nodes[nodes >= 0], pairs, units  # a column of features belongs to no node
@@ -225,7 +305,7 @@ def _marks(e: Explanation, nodes: np.ndarray, chosen: np.ndarray) -> tuple[np.nd
         places = np.searchsorted(nodes, ids[ids >= 0])
         if name == "nodes":
             inside[places] = True
-        elif name != "edges":
+        elif name not in PAIRS and name != CHANGED:
             np.add.at(marked, places, 1)
     return inside, marked
 

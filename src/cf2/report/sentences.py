@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from cf2.core.types import Types
+from cf2.report.unit_words import adds_or_changes, count_nouns, describe_edits, describe_types, unit_words
 from cf2.results.explanation import Explanation
 from cf2.results.typed import name_of
 from cf2.spec import Key
@@ -26,23 +26,6 @@ STATUS = {
 
 
 TESTS = {"why": "both tests", "factual": "the test of sufficiency", "counterfactual": "the test of necessity"}
-
-
-class UnitWords(NamedTuple):
-    """The noun for a kind of unit, and how one of them is written from its two ids."""
-
-    singular: str
-    plural: str
-    pattern: str
-
-
-UNIT_WORDS = {
-    "edges": UnitWords("edge", "edges", "{0}{arrow}{1}"),
-    "features": UnitWords("feature entry", "feature entries", "node {0}, feature {1}"),
-    "nodes": UnitWords("node", "nodes", "node {0}"),
-    "node_features": UnitWords("feature row", "feature rows", "features of node {0}"),
-    "columns": UnitWords("feature column", "feature columns", "feature {1}"),
-}
 
 
 class Sentence(NamedTuple):
@@ -66,55 +49,6 @@ def class_names(context: Mapping[str, Any]) -> Sequence[str] | None:
     """The class names in a context, if it has any."""
     names = context.get("class_names")
     return [str(name) for name in names] if isinstance(names, list | tuple) and names else None
-
-
-def count_nouns(number: int, singular: str, plural: str = "") -> str:
-    """A number and its noun.
-
-    >>> count_nouns(1, "edge"), count_nouns(3, "feature entry", "feature entries")
-    ('1 edge', '3 feature entries')
-    """
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
-
-
-def unit_words(name: str) -> UnitWords:
-    """The words for a kind of unit by its name in `units=`; one that is not known is called by its name.
-
-    >>> unit_words("features").plural, unit_words("added_edges").singular
-    ('feature entries', 'added edge')
-    """
-    plain = name.replace("_", " ")
-    return UNIT_WORDS.get(name) or UnitWords(plain.removesuffix("s"), plain, "{0}, {1}")
-
-
-def describe_unit(e: Explanation, row: int) -> str:
-    """How one unit is written: '3–17', 'node 3, feature 5', 'user 3 –likes→ item 17'."""
-    name = e.units.names[e.units.kind[row]]
-    if e.types is not None:
-        return _typed_unit(e, e.types, row, name)
-    pattern = unit_words(name).pattern
-    return pattern.format(*e.units.ids[row].tolist(), arrow="→" if e.directed else "–")
-
-
-def _typed_unit(e: Explanation, types: Types, row: int, name: str) -> str:
-    first, second = e.units.ids[row].tolist()
-    if name == "edges":
-        relation = types.edges[e.units.types[row]][1]
-        return f"{name_of(types, first)} –{relation}→ {name_of(types, second)}"
-    if name == "columns":
-        return f"{types.nodes[e.units.types[row]]}, feature {second}"
-    text = unit_words(name).pattern.format("{0}", second, arrow="")
-    return text.replace("node {0}", name_of(types, first)).replace("{0}", name_of(types, first))
-
-
-def describe_types(e: Explanation) -> str:
-    """Which types carried the answer: '3 of 12 (user, likes, item), 1 of 4 user'; empty without types."""
-    parts = [f"{chosen} of {units} {_type_name(name)}" for name, (chosen, units) in e.by_type().items() if chosen]
-    return ", ".join(parts)
-
-
-def _type_name(name: Any) -> str:
-    return f"({', '.join(name)})" if isinstance(name, tuple) else str(name)
 
 
 def count_units(e: Explanation) -> str:
@@ -190,24 +124,27 @@ def describe_prediction(e: Explanation, names: Sequence[str] | None = None) -> s
     return f"{text}, which is right." if right else f"{text}; the true class is {class_name(e.label, names)}."
 
 
-def verdict_sentences(e: Explanation, names: Sequence[str] | None = None) -> list[Sentence]:
-    """The verdicts on one explanation, the two tests first."""
+def verdict_sentences(
+    e: Explanation, names: Sequence[str] | None = None, atoms: Sequence[str] | None = None
+) -> list[Sentence]:
+    """The verdicts on one explanation, the two tests first; of edits, what they lead to."""
     if e.status == "refused":
         return [Sentence("bad", "Refused", e.note)]
     if e.status == "empty":
         return [Sentence("plain", "Nothing to mask", e.note or "there is nothing to remove.")]
     if e.status == "not predicted":
         return [Sentence("plain", "Nothing to explain", e.note)]
-    found = [_sufficient(e, names), _necessary(e, names), *_smallest(e)]
+    tests = [_edited(e, names, atoms)] if adds_or_changes(e) else [_sufficient(e, names), _necessary(e, names)]
+    found = [*tests, *_smallest(e)]
     if carried := describe_types(e):
         found.append(Sentence("plain", "Types", f"{carried}."))
     status = _status(e)
     return [*found, status] if status else found
 
 
-def verdict(e: Explanation, names: Sequence[str] | None = None) -> str:
+def verdict(e: Explanation, names: Sequence[str] | None = None, atoms: Sequence[str] | None = None) -> str:
     """All verdicts on one explanation as one paragraph."""
-    return " ".join(f"{s.head}: {s.text}" for s in verdict_sentences(e, names))
+    return " ".join(f"{s.head}: {s.text}" for s in verdict_sentences(e, names, atoms))
 
 
 def _chosen_kinds(e: Explanation) -> tuple[str, ...]:
@@ -243,15 +180,29 @@ def _necessary(e: Explanation, names: Sequence[str] | None) -> Sentence:
     return Sentence(tone, "Not necessary", f"{start} the model still says {said}.")
 
 
+def _edited(e: Explanation, names: Sequence[str] | None, atoms: Sequence[str] | None) -> Sentence:
+    """What the model says after the edits."""
+    start = f"after {describe_edits(e, atoms)}" if e.size else "with nothing edited"
+    said, before = describe_output(e.probabilities_without, names), class_name(e.prediction, names)
+    done, failed = ("Changed", "Not changed") if e.target is None else ("Reached", "Not reached")
+    if e.necessary:
+        return Sentence("good", done, f"{start} the model says {said} instead of {before}.")
+    wanted = "" if e.target is None else f", and not {class_name(e.target, names)}"
+    still = "still says" if int(np.argmax(e.probabilities_without)) == e.prediction else "says"
+    return Sentence("bad", failed, f"{start} the model {still} {said}{wanted}.")
+
+
 def _smallest(e: Explanation) -> list[Sentence]:
     if not e.size:
         return []
+    edits = adds_or_changes(e)
     if e.optimal:
-        return [Sentence("good", "Smallest", f"proved that no smaller set passes {TESTS[e.question]}.")]
+        fewer = "fewer edits do this" if edits else f"smaller set passes {TESTS[e.question]}"
+        return [Sentence("good", "Smallest", f"proved that no {fewer}.")]
     if e.minimal:
-        bound, tests = e.lower_bound or 0, TESTS[e.question]
-        proved = f" Proved that no set of fewer than {bound:,} passes {tests}." if bound > 1 else ""
-        return [Sentence("good", "Minimal", f"no single part of it can be left out.{proved}")]
+        bound, what = e.lower_bound or 0, "edits do this" if edits else f"passes {TESTS[e.question]}"
+        proved = f" Proved that no set of fewer than {bound:,} {what}." if bound > 1 else ""
+        return [Sentence("good", "Minimal", f"no single {'edit' if edits else 'part of it'} can be left out.{proved}")]
     if e.minimal is False:
         return [Sentence("plain", "Not minimal", "some part of it can be left out and it still passes.")]
     return []
@@ -259,6 +210,8 @@ def _smallest(e: Explanation) -> list[Sentence]:
 
 def _status(e: Explanation) -> Sentence | None:
     note, tests = f" {e.note}" if e.note else "", TESTS[e.question]
+    if adds_or_changes(e) and e.status in ("impossible", "not found"):
+        return _no_edits(e, note)
     if e.status == "impossible":
         return Sentence("bad", "Impossible", f"proved that no set passes {tests}; this is the closest one.{note}")
     if e.status == "not found":
@@ -269,3 +222,12 @@ def _status(e: Explanation) -> Sentence | None:
         text = f"{who} not look for a set that passes; both tests were still run.{note}"
         return Sentence("plain", "Not searched", text)
     return Sentence("plain", "Note", e.note) if e.note else None
+
+
+def _no_edits(e: Explanation, note: str) -> Sentence:
+    """What is said where no edits do what was asked."""
+    aim = "changes the answer" if e.target is None else "reaches that class"
+    if e.status == "impossible":
+        return Sentence("bad", "Impossible", f"proved that no set of such edits {aim}; this one comes closest.{note}")
+    text = f"no set of edits that {aim} was found within the budget; this is the best one known.{note}"
+    return Sentence("bad", "Not found", text)

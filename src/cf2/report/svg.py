@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from markupsafe import Markup
 
-from cf2.report.scene import EXPLANATION, TARGET, TRUTH, Scene
+from cf2.report.scene import EXPLANATION, NEW, OTHER, TARGET, TRUTH, Scene, before_and_after
 
 WIDTH, HEIGHT, MARGIN = 420, 320, 22
+BELOW = 22  # room for a word below a picture
 EDGE = 56.0  # how long an edge of a small graph is
 
 STYLE = f"""
@@ -22,23 +25,60 @@ STYLE = f"""
 .cf2-in {{ fill: {EXPLANATION}; }}
 .cf2-marked {{ fill: #F0E442; stroke: #5c5600; stroke-width: 1; }}
 .cf2-target {{ fill: none; stroke: {TARGET}; stroke-width: 2.6; }}
+.cf2-pair {{ max-width: {2 * WIDTH}px; }}
+.cf2-removed {{ stroke: {EXPLANATION}; stroke-width: 1.8; stroke-dasharray: 3 3; fill: none; }}
+.cf2-cross {{ stroke: {EXPLANATION}; stroke-width: 2.4; stroke-linecap: round; fill: none; }}
+.cf2-added {{ stroke: {NEW}; stroke-width: 3.4; stroke-dasharray: 8 5; fill: none; }}
+.cf2-molecule.cf2-added {{ stroke-width: 8; stroke-opacity: .6; stroke-dasharray: 7 4; }}
+.cf2-changed {{ fill: none; stroke: {OTHER}; stroke-width: 2.6; stroke-dasharray: 4 2; }}
 .cf2-text {{ font: 600 11px system-ui, sans-serif; text-anchor: middle; dominant-baseline: central;
   fill: currentColor; }}
 .cf2-small {{ font: 9px system-ui, sans-serif; text-anchor: middle; dominant-baseline: central;
   fill: currentColor; fill-opacity: .85; }}
+.cf2-larger {{ font-size: 15px; }}
 """
 
 
 def picture(scene: Scene, title: str, *, molecule: bool = False) -> Markup:
-    """The scene as one SVG element that says to a screen reader what it shows."""
-    body, height = None, _height(scene)
-    if molecule:
-        from cf2.report.molecules import drawing
+    """The scene as one SVG element that says to a screen reader what it shows.
 
-        body = drawing(scene, WIDTH, height)
-    inner = Markup(body) if body is not None else _graph(scene, height)
-    return Markup('<svg class="cf2-graph" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
-        WIDTH, height, title, inner
+    An edited molecule is drawn before and after, side by side.
+    """
+    height = _height(scene)
+    drawn = [_molecule(one, height) for one in before_and_after(scene) if molecule]
+    if not drawn or None in drawn:
+        return _element("cf2-graph", WIDTH, height, title, _graph(scene, height))
+    if len(drawn) == 1:
+        return _element("cf2-graph", WIDTH, height, title, Markup(drawn[0]))
+    return _element("cf2-graph cf2-pair", 2 * WIDTH, height + BELOW, title, _side_by_side(drawn, height + BELOW / 2))
+
+
+def _element(kind: str, width: int, height: int, title: str, inner: Markup) -> Markup:
+    return Markup('<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        kind, width, height, title, inner
+    )
+
+
+def _molecule(scene: Scene, height: int) -> str | None:
+    """A molecule as chemists draw it; what is added, taken away or changed is marked. None where it is none."""
+    from cf2.report.molecules import drawing
+
+    made = drawing(scene, WIDTH, height)
+    if made is None:
+        return None
+    text, at = made
+    put = Markup('<text class="cf2-small cf2-larger" x="{}" y="{}">{}</text>')
+    words = [put.format(*_short(*(at[atom] + [0, 20])), change[:40]) for atom, change in scene.changed.items()]
+    added = _lines("cf2-molecule cf2-added", at, scene.added)
+    return str(Markup("").join([added, Markup(text), _struck(scene, at, 6.0), *words]))
+
+
+def _side_by_side(drawn: Sequence[str | None], below: float) -> Markup:
+    """Drawings in a row, with a word below each."""
+    part = Markup('<g transform="translate({} 0)">{}<text class="cf2-small cf2-larger" x="{}" y="{}">{}</text></g>')
+    words = ("before", "after")
+    return Markup("").join(
+        part.format(WIDTH * place, Markup(text), WIDTH / 2, below, words[place]) for place, text in enumerate(drawn)
     )
 
 
@@ -68,15 +108,34 @@ def _graph(scene: Scene, height: int) -> Markup:
     parts = [
         _lines("cf2-true", at, scene.edges[scene.true]),
         _lines("cf2-edge", at, scene.edges[~scene.chosen]),
-        _lines("cf2-chosen", at, scene.edges[scene.chosen]),
+        _lines("cf2-removed" if scene.edited else "cf2-chosen", at, scene.edges[scene.chosen]),
+        _lines("cf2-added", at, scene.added),
     ]
     if scene.directed:
         parts.append(_arrows(at, scene, radius))
     parts += [_node(scene, at, node, radius) for node in range(count)]
     ring = Markup('<circle class="cf2-target" cx="{}" cy="{}" r="{}"/>')
     parts += [ring.format(*_short(*at[target]), radius + 4) for target in scene.targets]
+    ring = Markup('<circle class="cf2-changed" cx="{}" cy="{}" r="{}"/>')
+    outer = {node: 8 if node in scene.targets else 4 for node in scene.changed}
+    parts += [ring.format(*_short(*at[node]), radius + more) for node, more in outer.items()]
+    parts.append(_struck(scene, at, 4.5))
     parts += _labels(scene, at, radius) + _legend(scene)
     return Markup("").join(parts)
+
+
+def _struck(scene: Scene, at: np.ndarray, reach: float) -> Markup:
+    """A cross on everything that a counterfactual takes away, which is seen without colours, too."""
+    if not scene.edited:
+        return Markup("")
+    ends = scene.edges[scene.chosen]
+    spots = [*((at[ends[:, 0]] + at[ends[:, 1]]) / 2).tolist(), *at[np.flatnonzero(scene.lost)].tolist()]
+    path = "".join(
+        f"M{x - reach:.1f} {y - reach:.1f}L{x + reach:.1f} {y + reach:.1f}"
+        f"M{x - reach:.1f} {y + reach:.1f}L{x + reach:.1f} {y - reach:.1f}"
+        for x, y in spots
+    )
+    return Markup('<path class="cf2-cross" d="{}"/>').format(path) if path else Markup("")
 
 
 def _node(scene: Scene, at: np.ndarray, node: int, radius: float) -> Markup:
@@ -103,16 +162,17 @@ def _legend(scene: Scene) -> list[Markup]:
 
 def _labels(scene: Scene, at: np.ndarray, radius: float) -> list[Markup]:
     """Labels instead of nodes where they have any; else the ids of the nodes that matter."""
-    if scene.labels and len(scene.nodes) <= 60:
-        put = Markup('<text class="cf2-text" x="{}" y="{}">{}</text>')
-        return [put.format(*_short(x, y), label[:6]) for (x, y), label in zip(at, scene.labels)]
-    if len(scene.special) > 24:
-        return []
     put = Markup('<text class="cf2-small" x="{}" y="{}">{}</text>')
+    below = [put.format(*_short(*(at[n] + [0, radius + 15])), text[:40]) for n, text in scene.changed.items()]
+    if scene.labels and len(scene.nodes) <= 60:
+        name = Markup('<text class="cf2-text" x="{}" y="{}">{}</text>')
+        return [name.format(*_short(x, y), label[:6]) for (x, y), label in zip(at, scene.labels)] + below
+    if len(scene.special) > 24:
+        return below
     reach = np.full((len(at), 1), radius + 8)
-    reach[list(scene.targets)] += 5  # outside of the ring
+    reach[[*scene.targets, *scene.changed]] += 5  # outside of the ring
     spots = at + scene.outward * [1, -1] * reach
-    return [put.format(*_short(*spots[n]), scene.text(n)) for n in scene.special]
+    return [put.format(*_short(*spots[n]), scene.text(n)) for n in scene.special] + below
 
 
 def _lines(kind: str, at: np.ndarray, edges: np.ndarray) -> Markup:
@@ -125,7 +185,9 @@ def _lines(kind: str, at: np.ndarray, edges: np.ndarray) -> Markup:
 
 def _arrows(at: np.ndarray, scene: Scene, radius: float) -> Markup:
     parts = []
-    for kind, edges in (("cf2-edge", scene.edges[~scene.chosen]), ("cf2-chosen", scene.edges[scene.chosen])):
+    chosen = "cf2-removed" if scene.edited else "cf2-chosen"
+    sorts = (("cf2-edge", scene.edges[~scene.chosen]), (chosen, scene.edges[scene.chosen]), ("cf2-added", scene.added))
+    for kind, edges in sorts:
         path = []
         for a, b in edges.tolist():
             way = at[b] - at[a]

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import json
-import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cf2.errors import CF2Error, require
 from cf2.report.scene import scene
-from cf2.report.sentences import class_names, count_nouns, describe_prediction, describe_target, key_id
-from cf2.results.explanation import Explanation
+from cf2.report.sentences import class_names, describe_prediction, key_id
+from cf2.report.unit_words import adds_or_changes, count_nouns
 from cf2.results.explanations import Explanations
 from cf2.runs.model_and_data import ModelAndData
-from cf2.web import view
+from cf2.web import explaining, trying, view
 from cf2.web.again import SECONDS, Queue
-from cf2.web.changes import checked_lam, checked_number, checked_units, removed_now, state_of
+from cf2.web.changes import checked_units, explanation_shown, state_of
 from cf2.web.guard import LOOPBACK, protect
 from cf2.web.layout import layout
-from cf2.web.listing import page, search_ids
+from cf2.web.listing import page
+from cf2.web.trial import checked_edits
 from cf2.web.whatif import WhatIf
-
-log = logging.getLogger("cf2.web")
 
 
 def build_app(
@@ -61,10 +57,9 @@ def build_app(
     _list_callbacks(app, asked)
     _pick_callbacks(app, asked)
     _method_callbacks(app, asked)
-    _again_callbacks(app, asked, queue)
-    _cancel_callbacks(app, queue)
+    explaining.callbacks(app, asked, queue)
     _picture_callbacks(app, asked)
-    _whatif_callbacks(app, asked)
+    trying.callbacks(app, asked)
     _export_callbacks(app, asked)
     app.enable_dev_tools(debug=False)
     app.server.extensions["cf2"] = queue
@@ -166,51 +161,6 @@ def _method_callbacks(app: Any, asked: WhatIf) -> None:
         return names, method if method in names else names[0], view.comparison(asked, key)
 
 
-def _again_callbacks(app: Any, asked: WhatIf, queue: Queue) -> None:
-    from dash import Input, Output, State, set_props
-
-    busy = f"Explaining, or waiting for others who do; at most {queue.seconds:g} s each."
-
-    @app.callback(  # type: ignore[untyped-decorator]
-        Output("again-note", "children"),
-        Input("again", "n_clicks"),
-        State("visitor", "data"),
-        State("shown", "data"),
-        State("alpha", "value"),
-        State("lambda", "value"),
-        running=[
-            (Output("again", "disabled"), True, False),
-            (Output("cancel", "disabled"), False, True),
-            (Output("again-busy", "children"), busy, ""),
-        ],
-        prevent_initial_call=True,
-    )
-    def again(_clicks: Any, visitor: Any, shown: Any, alpha: Any, lam: Any) -> Any:
-        e, page = _explanation(asked, shown), _visitor(visitor)
-        try:
-            numbers = checked_number("α", alpha), checked_lam(lam)
-            name = queue.run(page, lambda go_on: asked.again(e, *numbers, go_on))
-        except CF2Error as error:
-            return str(error)
-        except Exception as error:
-            log.error("Failed to explain again", exc_info=error)
-            return f"It failed, and the log says why: {error}"
-        made = asked.explanation(e.key, name)
-        # Were this an output, Dash would hold back all that depends on it, and so every what-if, until it is there.
-        set_props("made", {"data": {"key": key_id(e.key), "method": name}})
-        return f"{describe_target(e)}: {count_nouns(made.size, 'unit')} in {made.seconds:.1f} s"
-
-
-def _cancel_callbacks(app: Any, queue: Queue) -> None:
-    from dash import Input, Output, State
-
-    @app.callback(  # type: ignore[untyped-decorator]
-        Output("cancelled", "data"), Input("cancel", "n_clicks"), State("visitor", "data"), prevent_initial_call=True
-    )
-    def cancel(_clicks: Any, visitor: Any) -> Any:
-        return queue.cancel(_visitor(visitor))
-
-
 def _picture_callbacks(app: Any, asked: WhatIf) -> None:
     from dash import Input, Output, no_update
 
@@ -220,63 +170,21 @@ def _picture_callbacks(app: Any, asked: WhatIf) -> None:
         Output("prediction", "children"),
         Output("caption", "children"),
         Output("shown", "data"),
+        Output("without", "children"),
         Input("key", "data"),
         Input("method", "value"),
     )
     def show(key: Any, method: Any) -> Any:
         every = asked.explanations(asked.key(key))
         if not isinstance(method, str) or method not in every:
-            return (no_update,) * 5  # the method belongs to another instance and is about to change
+            return (no_update,) * 6  # the method belongs to another instance and is about to change
         e = every[method]
         drawn = scene(e, asked.context_of(e), list(every.values()))
         preset = {"name": "preset", "fit": True, "padding": 24, "instance": f"{key} {method}"}
         said = describe_prediction(e, class_names(asked.context))
         where = {"key": key, "method": method}
-        return view.elements(e, drawn), preset, said, drawn.caption, where
-
-
-def _whatif_callbacks(app: Any, asked: WhatIf) -> None:
-    from dash import Input, Output, State, ctx, no_update
-
-    @app.callback(  # type: ignore[untyped-decorator]
-        Output("removed", "data"),
-        Output("units", "options"),
-        Output("units", "value"),
-        Output("unlisted", "children"),
-        Output("cytoscape", "stylesheet"),
-        Output("answer", "children"),
-        Input("shown", "data"),
-        Input("cytoscape", "tapEdge"),
-        Input("units", "value"),
-        Input("only", "n_clicks"),
-        Input("without", "n_clicks"),
-        Input("restore", "n_clicks"),
-        Input("near", "value"),
-        State("removed", "data"),
-    )
-    def change(shown: Any, tap: Any, checked: Any, _o: Any, _w: Any, _r: Any, near: Any, before: Any) -> Any:
-        if shown is None:
-            return (no_update,) * 6
-        e = _explanation(asked, shown)
-        listed = view.listed(e, search_ids(near))
-        if asked.read_only:
-            return _stored(asked, e, listed)
-        removed = removed_now(e, ctx.triggered_id, tap, checked, before, listed)
-        answer = view.answer(e, asked.ask(e, removed), removed, class_names(asked.context))
-        boxes = view.options(e, listed) if ctx.triggered_id in ("shown", "near", None) else no_update
-        still = listed[~removed[listed]].tolist()
-        return np.flatnonzero(removed).tolist(), boxes, still, _unlisted(e, listed), view.stylesheet(e, removed), answer
-
-
-def _stored(asked: WhatIf, e: Explanation, listed: np.ndarray) -> Any:
-    """The same where there is no model: nothing can be removed."""
-    boxes, answer = view.options(e, listed, disabled=True), view.stored(e, class_names(asked.context))
-    return [], boxes, listed.tolist(), _unlisted(e, listed), view.STYLESHEET, answer
-
-
-def _unlisted(e: Explanation, listed: np.ndarray) -> str:
-    left = e.num_units - len(listed)
-    return f"{left:,} more are not listed; give a node's id to see those at it." if left else ""
+        button = "Make the edits" if adds_or_changes(e) else "Remove the explanation"
+        return view.elements(e, drawn), preset, said, drawn.caption, where, button
 
 
 def _export_callbacks(app: Any, asked: WhatIf) -> None:
@@ -289,7 +197,7 @@ def _export_callbacks(app: Any, asked: WhatIf) -> None:
         prevent_initial_call=True,
     )
     def picture(clicks: Any, shown: Any) -> Any:
-        e = _explanation(asked, shown)
+        e = explanation_shown(asked, shown)
         options = {"bg": "#ffffff", "scale": 2, "full": True}
         return {"type": "png", "action": "download", "filename": f"{e.task}-{key_id(e.key)}", "options": options}
 
@@ -298,26 +206,18 @@ def _export_callbacks(app: Any, asked: WhatIf) -> None:
         Input("json", "n_clicks"),
         State("shown", "data"),
         State("removed", "data"),
+        State("edits", "data"),
         prevent_initial_call=True,
     )
-    def state(clicks: Any, shown: Any, removed: Any) -> Any:
+    def state(clicks: Any, shown: Any, removed: Any, edits: Any) -> Any:
         if not clicks:
             return no_update
-        e = _explanation(asked, shown)
-        made = json.dumps(state_of(asked, e, checked_units(removed, e.num_units)), indent=1)
+        e = explanation_shown(asked, shown)
+        extra = checked_edits(edits, asked.graph(e.key), e.directed)
+        made = json.dumps(state_of(asked, e, checked_units(removed, e.num_units), extra), indent=1)
         return {
             "content": made,
             "filename": f"{e.task}-{key_id(e.key)}.json",
             "type": "application/json",
             "base64": False,
         }
-
-
-def _explanation(asked: WhatIf, shown: Any) -> Explanation:
-    require(isinstance(shown, Mapping), "Expected a key and a method", got=type(shown).__name__)
-    return asked.explanation(asked.key(shown.get("key")), shown.get("method"))
-
-
-def _visitor(name: Any) -> str:
-    require(isinstance(name, str) and len(name) < 40, "Expected the name of a page", got=type(name).__name__)
-    return str(name)

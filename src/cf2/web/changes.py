@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from cf2.errors import require
+from cf2.core.units import ADDED, CHANGED
+from cf2.errors import CF2Error, require
 from cf2.results.explanation import Explanation
+from cf2.spec import Edit as Sort
+from cf2.web.trial import Edit, checked_edits, checked_number, checked_place
 from cf2.web.whatif import WhatIf
 
-LARGEST = 1e9  # of any number that is typed into the page
+KEEPING = ("cytoscape", "units", "near", "add-edge", "change-feature", "edited")  # what goes on from what was removed
+
+
+def absent(e: Explanation) -> np.ndarray:
+    """Which units [units] are edits that add or change: not in the graph before they are made."""
+    kinds = [kind for kind, name in enumerate(e.units.names) if name in (ADDED, CHANGED)]
+    return np.isin(e.units.kind, kinds)
 
 
 def removed_now(e: Explanation, cause: Any, tap: Any, checked: Any, before: Any, listed: np.ndarray) -> np.ndarray:
-    """Which units are removed after what the user did: a click, a button, or a checkbox.
+    """Which units are removed (or, of edits, made) after what the user did: a click, a button, or a checkbox.
 
     Parameters
     ----------
@@ -37,8 +46,8 @@ def removed_now(e: Explanation, cause: Any, tap: Any, checked: Any, before: Any,
     if cause == "without":
         return np.asarray(removed | e.selected)
     if cause == "only":
-        return np.asarray(~e.selected)
-    if cause not in ("cytoscape", "units", "near"):
+        return np.asarray(~e.selected & ~absent(e))
+    if cause not in KEEPING:
         return removed
     removed[checked_units(before, e.num_units)] = True
     if cause == "cytoscape":
@@ -47,18 +56,41 @@ def removed_now(e: Explanation, cause: Any, tap: Any, checked: Any, before: Any,
         if unit is not None:
             removed[checked_units([unit], e.num_units)] ^= True
     elif cause == "units":
-        removed[listed] = True
-        removed[np.intersect1d(listed, checked_units(checked, e.num_units))] = False
+        removed[listed] = ~np.isin(listed, checked_units(checked, e.num_units)) ^ absent(e)[listed]
     return removed
 
 
-def state_of(asked: WhatIf, e: Explanation, units: np.ndarray) -> dict[str, Any]:
+def edits_now(
+    asked: WhatIf, e: Explanation, cause: Any, typed: Sequence[Any], checked: Any, before: Any
+) -> tuple[list[Edit], str]:
+    """What is added and changed after what the user did, and what is wrong with what was typed, if anything.
+
+    `typed` are the two ends of an edge, and a node, a column and a value; `checked` the numbers of the edits that stay.
+    """
+    graph = asked.graph(e.key)
+    edits = checked_edits(before, graph, e.directed) if cause in KEEPING else []
+    if cause == "edited":
+        return [edits[place] for place in checked_units(checked, len(edits))], ""
+    tail, head, node, column, value = typed
+    wanted = {"add-edge": ("add", tail, head), "change-feature": ("change", node, column, value)}
+    if cause not in wanted:
+        return edits, ""
+    try:
+        return checked_edits([*edits, wanted[cause]], graph, e.directed), ""
+    except CF2Error as error:
+        return edits, str(error)
+
+
+def state_of(asked: WhatIf, e: Explanation, units: np.ndarray, edits: Sequence[Edit] = ()) -> dict[str, Any]:
     """The current what-if with everything needed to repeat it; `units` are the numbers of those removed."""
     removed = np.zeros(e.num_units, dtype=bool)
     removed[units] = True
     found = asked.ask(e, removed)
     gone = replace(e, selected=removed)
+    after = asked.ask_edited(e, removed, edits)[0].tolist() if edits else None
     return {
+        "edits": [list(edit) for edit in edits],
+        "after_edits": after,
         "key": e.key,
         "task": e.task,
         "prediction": e.prediction,
@@ -84,14 +116,37 @@ def checked_units(values: Any, count: int) -> np.ndarray:
     return np.array(sorted(set(values)), dtype=np.int64)
 
 
-def checked_number(name: str, value: Any) -> float:
-    """A number from the browser that a float can hold."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
-    got = "nothing" if value is None else repr(value)[:40]
-    require(good, f"Expected {name} to be a number of at most {LARGEST:,.0f}", got=got)
-    return float(value)
-
-
 def checked_lam(value: Any) -> float | None:
     """λ from the browser; None for an empty field."""
     return None if value in (None, "") else checked_number("λ", value)
+
+
+def checked_aim(value: Any, classes: int) -> int | None:
+    """The class that edits are to lead to, from the browser; None for any other than the prediction."""
+    return None if value in (None, "") else checked_place("a class", value, classes)
+
+
+def checked_sorts(values: Any) -> tuple[Any, ...]:
+    """The sorts of edit that are allowed, from the browser."""
+    known = get_args(Sort)
+    good = isinstance(values, list) and all(isinstance(value, str) and value in known for value in values)
+    require(
+        good and len(values) > 0, f"Expected some of {', '.join(known)}", got="none" if values == [] else _kind(values)
+    )
+    return tuple(sort for sort in known if sort in values)
+
+
+def explanation_shown(asked: WhatIf, shown: Any) -> Explanation:
+    """The explanation that the page shows."""
+    require(isinstance(shown, Mapping), "Expected a key and a method", got=_kind(shown))
+    return asked.explanation(asked.key(shown.get("key")), shown.get("method"))
+
+
+def checked_visitor(name: Any) -> str:
+    """The name of a page."""
+    require(isinstance(name, str) and len(name) < 40, "Expected the name of a page", got=_kind(name))
+    return str(name)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
+from cf2.report.sentences import class_name, class_names
+from cf2.report.unit_words import atom_names
+from cf2.spec import Edit
 from cf2.web.labels import visible
 from cf2.web.view import FILTER_CHOICES, SORT_CHOICES, STYLESHEET
 from cf2.web.whatif import WhatIf
@@ -33,7 +36,7 @@ def layout(asked: WhatIf, notes: Sequence[str] = ()) -> Any:
                 [
                     html.Nav(_list(), **{"aria-label": "Instances"}),
                     html.Section(_graph(asked), id="graph", **{"aria-label": "Graph"}),
-                    html.Section(_panel(asked.read_only), className="panel", **{"aria-label": "What if"}),
+                    html.Section(_panel(asked), className="panel", **{"aria-label": "What if"}),
                 ]
             ),
             html.Section([html.H2("Methods side by side"), html.Div(id="comparison")], className="comparison"),
@@ -45,6 +48,7 @@ def layout(asked: WhatIf, notes: Sequence[str] = ()) -> Any:
             dcc.Store(id="place", data=0),
             dcc.Store(id="shown"),
             dcc.Store(id="removed", data=[]),
+            dcc.Store(id="edits", data=[]),
             dcc.Download(id="download"),
         ],
         className="page noticed" if notes else "page",
@@ -103,7 +107,9 @@ def _graph(asked: WhatIf) -> list[Any]:
             ),
             className="canvas",
             role="img",
-            **{"aria-label": "The graph; click an edge to remove or restore it, or use the list"},
+            **{
+                "aria-label": "The graph; click an edge to remove or restore it, two nodes to add one, or use the lists"
+            },
         ),
         html.P([html.Span(text, className=f"key {kind}") for kind, text in _legend(asked)], className="legend"),
         html.P(id="caption", className="note"),
@@ -116,13 +122,18 @@ def _legend(asked: WhatIf) -> list[tuple[str, str]]:
     some = [next(iter(by_key.values())) for by_key in asked.methods.values()]
     known += [("target", f"explained {some[0].task}")] if some[0].task != "graph" else []
     kinds = {name for e in some for name in e.units.names}
-    known += [("marked", "features in the explanation")] if kinds - {"edges", "nodes"} else []
-    return [*known, ("gone", "removed")]
+    known += (
+        [("marked", "features in the explanation")]
+        if kinds - {"edges", "nodes", "groups", "added_edges", "changes"}
+        else []
+    )
+    return [*known, ("gone", "removed"), ("added", "added"), ("changed", "changed")]
 
 
-def _panel(read_only: bool) -> list[Any]:
+def _panel(asked: WhatIf) -> list[Any]:
     from dash import html
 
+    read_only = asked.read_only
     return [
         html.Div(
             [
@@ -135,6 +146,8 @@ def _panel(read_only: bool) -> list[Any]:
         html.Div(id="answer", role="status", **{"aria-live": "polite"}),
         html.Details(_units(), open=True),
         html.Fieldset(_again(), className="again", disabled=read_only),
+        html.Fieldset(_edit(asked), className="again edit", disabled=read_only),
+        html.Fieldset(_find(asked), className="again find", disabled=read_only),
         html.Div(
             [
                 html.Button("Save picture (PNG)", id="png"),
@@ -149,7 +162,7 @@ def _units() -> list[Any]:
     from dash import dcc, html
 
     return [
-        html.Summary("What can be removed, one by one"),
+        html.Summary("What is in the graph, one by one"),
         html.Div(
             [
                 html.Label("At node", htmlFor="near"),
@@ -181,4 +194,64 @@ def _again() -> list[Any]:
         html.Button("Cancel", id="cancel", disabled=True),
         html.Span(id="again-busy", className="note", role="status"),
         html.Span(id="again-note", className="note", role="status"),
+    ]
+
+
+def _edit(asked: WhatIf) -> list[Any]:
+    """Where an edge is added and a feature changed: the ids are typed, or come from clicks on nodes."""
+    from dash import dcc, html
+
+    atoms = atom_names(asked.context)
+    column: Any = dcc.Input(id="column", type="number", min=0, step=1, placeholder="feature")
+    if atoms:
+        choices = [{"label": atom, "value": place} for place, atom in enumerate(atoms)]
+        column = dcc.Dropdown(choices, id="column", placeholder="element", searchable=False)
+    value = dcc.Input(id="value", type="number", step="any", value=1)
+    return [
+        html.Legend("Add and change"),
+        html.P("Click two nodes of the graph, or give their ids.", className="note"),
+        html.Div(
+            [
+                html.Label("Edge from", htmlFor="tail"),
+                dcc.Input(id="tail", type="number", min=0, step=1, placeholder="node"),
+                html.Label("to", htmlFor="head"),
+                dcc.Input(id="head", type="number", min=0, step=1, placeholder="node"),
+                html.Button("Add edge", id="add-edge"),
+            ],
+            className="line",
+        ),
+        html.Div(
+            [
+                html.Label("Atom" if atoms else "Node", htmlFor="node"),
+                dcc.Input(id="node", type="number", min=0, step=1, placeholder="node"),
+                html.Label("becomes" if atoms else "feature", htmlFor="column"),
+                html.Div(column, className="column"),
+                html.Div([html.Label("=", htmlFor="value"), value], className="value", hidden=bool(atoms)),
+                html.Button("Change", id="change-feature"),
+            ],
+            className="line",
+        ),
+        dcc.Checklist([], [], id="edited", className="units"),
+        html.Span(id="edit-note", className="note", role="status"),
+    ]
+
+
+def _find(asked: WhatIf) -> list[Any]:
+    """Where the smallest edit is asked for."""
+    from dash import dcc, html
+
+    some = next(iter(next(iter(asked.methods.values())).values()))
+    names = class_names(asked.context)
+    classes = [{"label": class_name(number, names), "value": number} for number in range(len(some.probabilities))]
+    sorts = [{"label": text, "value": text} for text in get_args(Edit)]
+    valid = [{"label": "valid molecules only", "value": "molecule"}] if atom_names(asked.context) else []
+    return [
+        html.Legend("Find the smallest edit to"),
+        html.Div(dcc.Dropdown(classes, id="aim", placeholder="another class", searchable=False), className="aim"),
+        dcc.Checklist(sorts, ["remove", "add"], id="sorts", inline=True),
+        dcc.Checklist(valid, [], id="valid", inline=True),
+        html.Button("Find", id="find"),
+        html.Button("Cancel", id="find-cancel", disabled=True),
+        html.Span(id="find-busy", className="note", role="status"),
+        html.Span(id="find-note", className="note", role="status"),
     ]

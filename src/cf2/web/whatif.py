@@ -6,7 +6,7 @@ import copy
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,24 +14,31 @@ import numpy as np
 import torch
 from torch import nn
 
-from cf2.core.units import unit_kinds, units_of
+from cf2.core.graph import Instance
+from cf2.core.packing import pack
+from cf2.core.receptive_field import ReceptiveField
+from cf2.core.units import ADDED, CHANGED, InstanceUnits, unit_kinds, units_of
 from cf2.errors import CF2Error, require
 from cf2.methods.contract import Problem
-from cf2.report.sentences import describe_target, key_id
+from cf2.report.sentences import class_name, class_names, describe_target, key_id
+from cf2.report.unit_words import atom_names
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.model_and_data import ModelAndData
 from cf2.runs.session import Session
 from cf2.spec import Key, Spec
 from cf2.verify.criterion import criterion_for
+from cf2.verify.intervention import EDITED
 from cf2.verify.verdict import judge
 from cf2.web.again import GoOn
 from cf2.web.labels import visible, visible_context
+from cf2.web.trial import Edit, Entry, Trial, entries
 
 KEPT = 64  # instances and new explanations that stay in memory
 # The options that an answer depends on.
 TYPED = ("node_type", "edge_type", "reverse")
-ANSWER = ("units", "question", "target", "output", "level", "directed", "leave_out_pair", *TYPED)
+ANSWER = frozenset({"units", "question", "target", "output", "level", "directed", "leave_out_pair", *TYPED})
+ANSWER |= {"edits", "candidates", "groups", "one_hot", "added_attributes"}
 SAME = 1e-3  # probabilities closer than this are those of the run
 
 
@@ -152,6 +159,50 @@ class WhatIf:
             changed=not bool(said.holds(found.without)[0]),
         )
 
+    def graph(self, key: Key) -> Any:
+        """The graph of a key, a Data object: the one that there is, or one of many."""
+        graphs = self.source.graphs
+        return graphs[0] if self.source.level == "node" else graphs[key]  # type: ignore[index]
+
+    def ask_edited(self, e: Explanation, removed: np.ndarray, edits: Sequence[Edit]) -> tuple[np.ndarray, bool]:
+        """Run the model with units removed (or, where they are edits themselves, made) and more edits made.
+
+        Parameters
+        ----------
+        e : Explanation
+        removed : ndarray of bool, shape [units]
+            Which units of the explanation are removed or made.
+        edits : sequence of Edit
+            What is added and changed beside, as `checked_edits` gives it.
+
+        Returns
+        -------
+        (ndarray, bool)
+            Probabilities [classes], and whether that is another answer.
+        """
+        atoms, mine = atom_names(self.context), replace(e, selected=removed)
+        added = {*map(tuple, mine.chosen(ADDED).tolist()), *(edit[1:] for edit in edits if edit[0] == "add")}
+        written = (*_entries(mine), *entries(edits, atoms))
+        with self._lock:
+            before, spec = self._problem(e), self._spec(e)
+            pairs = ((None, tuple(sorted(added))),)
+            trial = Trial(bool(added), None, pairs, spec.added_attributes, spec.groups, written)
+            with self._session(e) as session:
+                kinds = [kind for kind in session.kinds if not kind.absent] or [*unit_kinds(["edges"])]
+                kinds += unit_kinds([ADDED] if added else []) + unit_kinds([CHANGED] if written else [])
+                field = ReceptiveField(session.predictor, session.request.targets, session.field.reach, trial)
+                takes = session.predictor.adapter.takes
+
+                def make(part: Sequence[Instance]) -> Any:
+                    return pack(part, tables=[units_of(one, kinds) for one in part], takes=takes)
+
+                ((instances, packed, _),) = field.packed(field.instances([e.key]), make)
+                chosen = _chosen(mine, units_of(instances[0], kinds))
+                packed = packed.to(session.predictor.device)
+                said = EDITED.outputs(session.predictor, packed, chosen.to(session.predictor.device))
+        same = criterion_for(before.outputs, [e.key], None).holds(said)
+        return said[0].cpu().numpy(), not bool(same[0])
+
     def again(self, e: Explanation, alpha: float, lam: float | None, go_on: GoOn = lambda: None) -> str:
         """Explain the same prediction by cf2 with other settings; returns the name it is now known by.
 
@@ -160,7 +211,31 @@ class WhatIf:
         """
         spec = self._spec(e)
         asked = replace(spec, method=Spec().method, settings={"alpha": alpha, "lam": lam})
-        name = f"cf2 (α = {alpha:g}, λ = {'auto' if lam is None else f'{lam:g}'})"
+        return self._made(e, asked, f"cf2 (α = {alpha:g}, λ = {'auto' if lam is None else f'{lam:g}'})", go_on)
+
+    def smallest_edit(
+        self, e: Explanation, target: int | None, edits: tuple[Any, ...], valid: bool, go_on: GoOn = lambda: None
+    ) -> str:
+        """Look for the smallest edits of these sorts after which the model gives the class; returns the answer's name.
+
+        Without a class, any other than the prediction will do. `valid` accepts molecules only.
+        """
+        asked = replace(
+            self._spec(e),
+            method=Spec().method,
+            question="counterfactual",
+            target=target,
+            edits=edits,
+            candidates=None,
+            valid="molecule" if valid else None,
+            atoms=tuple(atom_names(self.context) or ()) or None,
+        )
+        aim = "another class" if target is None else class_name(target, class_names(self.context))
+        how = ", ".join(edits) + (", valid" if valid else "")
+        return self._made(e, asked, visible(f"smallest edit to {aim} ({how})"), go_on)
+
+    def _made(self, e: Explanation, asked: Spec, name: str, go_on: GoOn) -> str:
+        """Explain a key anew, and keep the answer under a name."""
         model = self._copied()
         hook = model.register_forward_pre_hook(lambda *_: go_on())
         try:
@@ -169,7 +244,8 @@ class WhatIf:
         finally:
             hook.remove()
         with self._lock:
-            kept = {**self._again, (e.key, name): (replace(made, label=e.label), spec)}
+            spec = Spec.from_json({option: value for option, value in asked.to_json().items() if option in ANSWER})
+            kept = {**self._again, (e.key, name): (_shown(replace(made, label=e.label)), spec)}
             self._again = dict(list(kept.items())[-KEPT:])
         return name
 
@@ -234,3 +310,22 @@ def _check(e: Explanation, problem: Problem) -> None:
         f"Expected the model and data with which {describe_target(e)} was explained",
         got="other probabilities" if same else "other units",
     )
+
+
+def _entries(e: Explanation) -> list[Entry]:
+    """The feature entries that the chosen changes of an explanation write."""
+    found: list[Entry] = []
+    rows = e.units.where(CHANGED)
+    for row in rows[e.selected[rows]]:
+        (node, column), (source, _, new) = e.units.ids[row].tolist(), e.units.values[row].tolist()
+        found += [(node, int(source), 0.0)] if source >= 0 else []
+        found.append((node, column, new))
+    return found
+
+
+def _chosen(e: Explanation, table: InstanceUnits) -> torch.Tensor:
+    """The units of a table that are chosen [u, bool]: all edits, and what the explanation chooses by kind and ids."""
+    taken = {(name, *ids) for name in e.units.names for ids in e.chosen(name).tolist()}
+    names = [table.names[kind] for kind in table.kind.tolist()]
+    made = [name in (ADDED, CHANGED) or (name, *ids) in taken for name, ids in zip(names, table.ids.tolist())]
+    return torch.tensor(made, dtype=torch.bool)

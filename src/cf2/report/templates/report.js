@@ -1,13 +1,13 @@
 "use strict";
 (() => {
-  const { rows, status } = JSON.parse(document.getElementById("data").textContent);
+  const { rows, status, edits } = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
   const cards = new Map([...document.querySelectorAll("#cards > article")].map((card) => [card.dataset.key, card]));
   const tests = {
     all: () => true,
     both: (r) => r.sufficient && r.necessary,
     unnecessary: (r) => !r.necessary,
-    insufficient: (r) => !r.sufficient,
+    insufficient: (r) => r.sufficient === false,
     wrong: (r) => r.wrong,
     open: (r) => ["impossible", "not found", "refused"].includes(r.status),
   };
@@ -39,7 +39,7 @@
     made.textContent = text;
     return made;
   };
-  const yes = (line, value) => cell(line, value ? "yes" : "no", value ? "" : "no");
+  const yes = (line, value) => cell(line, value === null ? "–" : value ? "yes" : "no", value === false ? "no" : "");
   const drawRow = (body, r) => {
     const line = body.insertRow();
     const first = cell(line, "");
@@ -51,6 +51,7 @@
     cell(line, r.p.toFixed(2));
     cell(line, r.true === null ? "–" : r.true, r.wrong ? "no" : "");
     cell(line, r.size);
+    if (edits) cell(line, r.edits || "–");
     yes(line, r.sufficient);
     yes(line, r.necessary);
     cell(line, status[r.status] || r.status);

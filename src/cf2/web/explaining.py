@@ -1,0 +1,121 @@
+"""The callbacks that explain anew, one after the other: with other settings, or for the smallest edit to a class."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from cf2.errors import CF2Error, require
+from cf2.report.sentences import class_names, describe_target, key_id, verdict_sentences
+from cf2.report.unit_words import atom_names, count_nouns
+from cf2.results.explanation import Explanation
+from cf2.web.again import GoOn, Queue
+from cf2.web.changes import checked_aim, checked_lam, checked_sorts, checked_visitor, explanation_shown
+from cf2.web.trial import checked_number
+from cf2.web.whatif import WhatIf
+
+log = logging.getLogger("cf2.web")
+
+
+def callbacks(app: Any, asked: WhatIf, queue: Queue) -> None:
+    """Have the buttons "Explain", "Find" and "Cancel" do what they say."""
+    _again_callbacks(app, asked, queue)
+    _find_callbacks(app, asked, queue)
+    _cancel_callbacks(app, queue)
+
+
+def _running(name: str, cancel: str, queue: Queue) -> list[Any]:
+    """What a button shows while it works."""
+    from dash import Output
+
+    busy = f"Explaining, or waiting for others who do; at most {queue.seconds:g} s each."
+    return [
+        (Output(name, "disabled"), True, False),
+        (Output(cancel, "disabled"), False, True),
+        (Output(f"{name}-busy", "children"), busy, ""),
+    ]
+
+
+def _again_callbacks(app: Any, asked: WhatIf, queue: Queue) -> None:
+    from dash import Input, Output, State
+
+    @app.callback(  # type: ignore[untyped-decorator]
+        Output("again-note", "children"),
+        Input("again", "n_clicks"),
+        State("visitor", "data"),
+        State("shown", "data"),
+        State("alpha", "value"),
+        State("lambda", "value"),
+        running=_running("again", "cancel", queue),
+        prevent_initial_call=True,
+    )
+    def again(_clicks: Any, visitor: Any, shown: Any, alpha: Any, lam: Any) -> Any:
+        e, page = explanation_shown(asked, shown), checked_visitor(visitor)
+        try:
+            numbers = checked_number("α", alpha), checked_lam(lam)
+        except CF2Error as error:
+            return str(error)
+        made = _made(asked, queue, page, e, lambda go_on: asked.again(e, *numbers, go_on))
+        if isinstance(made, str):
+            return made
+        return f"{describe_target(e)}: {count_nouns(made.size, 'unit')} in {made.seconds:.1f} s"
+
+
+def _find_callbacks(app: Any, asked: WhatIf, queue: Queue) -> None:
+    from dash import Input, Output, State
+
+    @app.callback(  # type: ignore[untyped-decorator]
+        Output("find-note", "children"),
+        Input("find", "n_clicks"),
+        State("visitor", "data"),
+        State("shown", "data"),
+        State("aim", "value"),
+        State("sorts", "value"),
+        State("valid", "value"),
+        running=_running("find", "find-cancel", queue),
+        prevent_initial_call=True,
+    )
+    def find(_clicks: Any, visitor: Any, shown: Any, aim: Any, sorts: Any, valid: Any) -> Any:
+        e, page = explanation_shown(asked, shown), checked_visitor(visitor)
+        require(valid in (None, [], ["molecule"]), "Expected a rule that this page has", got=type(valid).__name__)
+        target = checked_aim(aim, len(e.probabilities))
+        try:
+            edits = checked_sorts(sorts)
+        except CF2Error as error:
+            return str(error)
+        made = _made(asked, queue, page, e, lambda go_on: asked.smallest_edit(e, target, edits, bool(valid), go_on))
+        if isinstance(made, str):
+            return made
+        first = verdict_sentences(made, class_names(asked.context), atom_names(asked.context))[0]
+        return f"{describe_target(e)}: {first.head}: {first.text}"
+
+
+def _made(asked: WhatIf, queue: Queue, page: str, e: Explanation, work: Callable[[GoOn], str]) -> Explanation | str:
+    """What `work` has made, once it is its turn, and shown on the page; or what went wrong."""
+    from dash import set_props
+
+    try:
+        name = queue.run(page, work)
+    except CF2Error as error:
+        return str(error)
+    except Exception as error:
+        log.error("Failed to explain again", exc_info=error)
+        return f"It failed, and the log says why: {error}"
+    # Were this an output, Dash would hold back all that depends on it, and so every what-if, until it is there.
+    set_props("made", {"data": {"key": key_id(e.key), "method": name}})
+    return asked.explanation(e.key, name)
+
+
+def _cancel_callbacks(app: Any, queue: Queue) -> None:
+    from dash import Input, Output, State
+
+    @app.callback(  # type: ignore[untyped-decorator]
+        Output("cancelled", "data"),
+        Input("cancel", "n_clicks"),
+        Input("find-cancel", "n_clicks"),
+        State("visitor", "data"),
+        prevent_initial_call=True,
+    )
+    def cancel(_again: Any, _find: Any, visitor: Any) -> Any:
+        return queue.cancel(checked_visitor(visitor))

@@ -1,0 +1,103 @@
+"""Counterfactuals whose edits are known, made by hand on the toys; what is said of them comes from the raw model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+
+from cf2.results.explanation import Explanation
+from cf2.results.unit_table import UnitTable
+from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, nitrobenzene, red_graph
+
+CLASSES = ["mutagen", "non-mutagen"]
+METHYL = "CCCCCCNCOHHHHH"  # nitrobenzene with a methyl in place of one oxygen, the other one not bound
+
+
+def harmless() -> Data:
+    """No mutagen: of the two N-O bonds, one atom is a carbon and one bond is missing."""
+    data = nitrobenzene()
+    data.x = torch.eye(4)[[ATOMS.index(atom) for atom in METHYL]]
+    away = torch.tensor([{a, b} != {6, 8} for a, b in data.edge_index.t().tolist()])
+    data.edge_index = data.edge_index[:, away]
+    return data
+
+
+def molecule_context() -> dict[str, Any]:
+    return {"atoms": list(ATOMS), "class_names": CLASSES, "graphs": {"0": {"labels": list(METHYL)}}}
+
+
+def said(data: Data, node: int | None) -> np.ndarray:
+    model = NitroGroup() if node is None else RedNeighbours()
+    with torch.no_grad():
+        found: np.ndarray = model(data.x, data.edge_index).softmax(1)[node or 0].numpy()
+    return found
+
+
+def edited(
+    data: Data,
+    node: int | None = None,
+    *,
+    remove: Sequence[tuple[int, int]] = (),
+    add: Sequence[tuple[int, int]] = (),
+    change: Sequence[tuple[int, int, int, float, float]] = (),
+    **more: Any,
+) -> Explanation:
+    """A counterfactual with just these edits; a change is (node, column, source, old, new).
+
+    Every edge can be removed, one more than is added could be added, and only what changes could change.
+    """
+    edges = np.unique(np.sort(data.edge_index.t().numpy(), 1), axis=0)
+    spare = [[0, 2]]
+    ids = np.concatenate([edges, spare, np.array(add).reshape(-1, 2), np.array([c[:2] for c in change]).reshape(-1, 2)])
+    counts = (len(edges), 1 + len(add), len(change))
+    values = np.full((len(ids), 3), -1.0)
+    values[len(ids) - len(change) :] = np.array([c[2:] for c in change]).reshape(-1, 3)
+    selected = np.ones(len(ids), dtype=bool)
+    selected[: len(edges)] = [tuple(pair) in set(remove) for pair in edges.tolist()]
+    selected[len(edges)] = False
+    after = data.clone()
+    gone = {frozenset(pair) for pair in remove}
+    kept = torch.tensor([frozenset(pair) not in gone for pair in data.edge_index.t().tolist()])
+    new = torch.tensor([*add, *((b, a) for a, b in add)], dtype=torch.long).reshape(-1, 2).t()
+    after.edge_index = torch.cat([data.edge_index[:, kept], new], 1)
+    for place, column, source, _, value in change:
+        after.x[place, column] = value
+        if source >= 0:
+            after.x[place, source] = 0.0
+    before, later = said(data, node), said(after, node)
+    done = bool(later.argmax() != before.argmax())
+    known: dict[str, Any] = {"status": "found" if done else "not found", "method": "cf2"} | more
+    return Explanation(
+        key=node or 0,
+        task="graph" if node is None else "node",
+        prediction=int(before.argmax()),
+        units=UnitTable(
+            ("edges", "added_edges", "changes"),
+            np.repeat(np.arange(3, dtype=np.int8), counts),
+            ids.astype(np.int64),
+            values,
+        ),
+        scores=selected.astype(np.float32),
+        selected=selected,
+        probabilities=before,
+        probabilities_only=before,
+        probabilities_without=later,
+        sufficient=False,
+        necessary=done,
+        question="counterfactual",
+        **known,
+    )
+
+
+def nitrated() -> Explanation:
+    """The missing bond is added, the methyl becomes an oxygen, and a bond of the ring, which does not matter, goes."""
+    return edited(harmless(), add=[(6, 8)], remove=[(2, 3)], change=[(7, 2, 0, 0.0, 1.0)])
+
+
+def reddened() -> Explanation:
+    """Node 4 is quiet; with an edge to a red node, it is busy."""
+    return edited(red_graph(), 4, add=[(4, 9)], change=[(5, 1, -1, 1.0, 0.25)])
