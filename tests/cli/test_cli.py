@@ -198,7 +198,8 @@ def test_the_demo_compares_methods_and_writes_a_report(tmp_path: Path) -> None:
 def test_a_trained_model_is_saved_and_explained(tmp_path: Path) -> None:
     words = ["train", "tree-cycles", "--epochs", 3, "--set", "hidden=4", "--out", tmp_path / "model", "--json"]
     facts = cf2(*words).json
-    assert {"dataset", "arch", "seed", "path", "train_accuracy", "test_accuracy", "seconds"} == set(facts)
+    known = {"dataset", "arch", "seed", "path", "train_accuracy", "validation_accuracy", "test_accuracy", "seconds"}
+    assert known | {"metric"} == set(facts)
     about = json.loads((tmp_path / "model.json").read_text())
     assert (about["recipe"]["epochs"], about["recipe"]["hidden"]) == (3, 4)
     words = ["explain", "tree-cycles", "--checkpoint", facts["path"], "--nodes", "511", "--method", "gradient"]

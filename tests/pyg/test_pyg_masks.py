@@ -166,7 +166,7 @@ def test_each_of_several_nodes_has_its_own_explanation(
     together = explain(data.x, data.edge_index, index=torch.tensor(nodes))
     alone = [explain(data.x, data.edge_index, index=node) for node in nodes]
     assert [one.key for one in together.cf2] == nodes
-    assert len({tuple(one.edge_mask.tolist()) for one in alone}) > 1
+    assert len({(*one.edge_mask.tolist(), *one.node_mask.flatten().tolist()) for one in alone}) > 1
     assert torch.equal(together.edge_mask, torch.stack([one.edge_mask for one in alone]).amax(0))
     assert torch.equal(together.node_mask, torch.stack([one.node_mask for one in alone]).amax(0))
     for place, (part, one) in enumerate(zip(together.each(), alone)):

@@ -214,7 +214,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_both_questions_of_a_run_are_shown(both: Path) -> None:
     text = both.read_text()
-    for name in ("cf2, why", "cf2, counterfactual"):
+    for name in ("cf2", "cf2, counterfactual"):
         assert f"{name}:" in text
     assert "<strong>Edits:</strong> add 4–9; change node 5, feature 1: 1 → 0.25" in text
     assert "after the edits" in text
@@ -243,6 +243,6 @@ def test_the_table_has_a_column_of_edits(browser: Any, both: Path) -> None:
         by_method = {row[at["method"]]: row for row in rows}
         assert by_method["cf2, counterfactual"][at["edits"]] == "add 4–9; change node 5, feature 1: 1 → 0.25"
         assert by_method["cf2, counterfactual"][at["sufficient"]] == "–"
-        assert by_method["cf2, why"][at["edits"]] == "–"
+        assert by_method["cf2"][at["edits"]] == "–"
         page.select_option("#show", "insufficient")
         assert page.locator("#rows tr").count() == 0 or "counterfactual" not in page.locator("#rows").inner_text()

@@ -204,6 +204,11 @@ OTHER: dict[str, Any] = {
     "one_hot": ((0, 1),),
     "added_attributes": {"edge_attr": 1.0},
     "atoms": ("C", "N", "O"),
+    "tolerance": 0.5,
+    "leave_out_pair": False,
+    "node_type": "user",
+    "edge_type": ("user", "likes", "item"),
+    "reverse": "none",
 }
 
 

@@ -113,7 +113,7 @@ def check_pairs(pairs: Any, counts: tuple[int, int]) -> list[Key]:
     One pair, a list of them, or an array or tensor of shape [n, 2] or, as an `edge_index`, [2, n]; [2, 2] holds a pair
     in each row.
 
-    >>> check_pairs([(3, 1), [0, 2]], (4, 4)), check_pairs(torch.tensor([[3, 0, 2], [1, 2, 2]]), (4, 4))
+    >>> check_pairs([(3, 1), [0, 2]], (4, 4)), check_pairs(np.array([[3, 0, 2], [1, 2, 2]]), (4, 4))
     ([(3, 1), (0, 2)], [(3, 1), (0, 2), (2, 2)])
     """
     expected = "Expected `pairs` to hold two whole numbers each: [(u, v), …], or an array [n, 2] or [2, n]"

@@ -304,8 +304,8 @@ class Session:
                     progress(sum(not e.rank for e in part))
             if [e.key for e in made if not e.rank] != list(group):  # those that are too large came last
                 by_key: dict[Key, list[Explanation]] = {}
-                for e in made:
-                    by_key.setdefault(e.key, []).append(e)
+                for e in made:  # what is asked for twice is explained twice, with the same result
+                    by_key[e.key] = [*by_key[e.key], e] if e.rank else [e]
                 made = [e for key in group for e in by_key[key]]
             found += made
         return found
