@@ -405,3 +405,18 @@ def test_a_robust_answer_passes_with_any_other_edge_gone_as_often_as_it_says() -
             tried += 1
             passed += answer(model, *rebuilt(data, [*chosen, unit], directed=False), e.key) != e.prediction  # type: ignore[arg-type]
         assert e.robust_removals == (passed, tried)
+
+
+def test_far_candidates_join_the_node_with_nodes_all_over_the_graph() -> None:
+    ends = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8]])
+    stream = torch.Generator().manual_seed(3)
+    data = Data(x=torch.randn(9, 4, generator=stream), edge_index=torch.cat([ends, ends.flip(0)], 1))
+    options: dict[str, Any] = {"question": "counterfactual", "edits": "add", "candidates": "far"}
+    for seed in range(4):
+        model = NodeNet("gcn", seed=seed, layers=2)
+        (e,) = cf2.explain(model, data, nodes=[0], **options)
+        assert {ids for _, ids in units(e)} == {(0, other) for other in range(2, 9)}
+        chosen = [unit for unit, inside in zip(units(e), e.selected.tolist()) if inside]
+        assert e.necessary == reached(model, data, e, chosen, None)
+    with pytest.raises(cf2.CF2Error, match="whole graphs"):
+        cf2.explain(GraphNet("gcn"), [data], **options)

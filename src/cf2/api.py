@@ -96,9 +96,9 @@ def explain(
         class to reach; the label of a multi-label model; the column of a regression with several.
     edits : {"remove", "add", "change"}, or several of them
         What a counterfactual may do: remove units, add edges, change features; several of them.
-    candidates : pairs of nodes [n, 2], such pairs by key, or "target", optional
+    candidates : pairs of nodes [n, 2], such pairs by key, "target" or "far", optional
         The pairs of nodes that may be added as edges, such as 3:17,4:9; target: only pairs with the explained node;
-        None: all pairs inside of the receptive field.
+        far: such pairs, also with nodes all over the graph; None: all pairs inside of the receptive field.
     keep : pairs of nodes [n, 2], or such pairs by key, optional
         Edges, as pairs such as 3:17,4:9, that must not be removed.
     forbid : pairs of nodes [n, 2], or such pairs by key, optional

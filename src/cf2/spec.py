@@ -67,10 +67,10 @@ class Spec:
     edits: tuple[Edit, ...] = _option(
         ("remove",), "What a counterfactual may do: remove units, add edges, change features; several of them."
     )
-    candidates: Pairs | Literal["target"] | None = _option(
+    candidates: Pairs | Literal["target", "far"] | None = _option(
         None,
         "The pairs of nodes that may be added as edges, such as 3:17,4:9; target: only pairs with the explained node; "
-        "None: all pairs inside of the receptive field.",
+        "far: such pairs, also with nodes all over the graph; None: all pairs inside of the receptive field.",
     )
     keep: Pairs | None = _option(None, "Edges, as pairs such as 3:17,4:9, that must not be removed.")
     forbid: Pairs | None = _option(None, "Edges, as pairs such as 3:17,4:9, that must not be in the answer.")
@@ -197,7 +197,7 @@ class Spec:
         )
         for name in ("candidates", "keep", "forbid"):
             given = getattr(self, name)
-            if given is not None and not (name == "candidates" and given == "target"):
+            if given is not None and not (name == "candidates" and given in ("target", "far")):
                 self._become(name, values.pairs(name, given))
         self._become("groups", values.groups(self.groups))
         self._become("costs", values.costs(self.costs))

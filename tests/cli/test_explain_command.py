@@ -116,15 +116,14 @@ GIVEN: dict[str, tuple[list[str], Any]] = {
     "added_attributes": ([*COUNTER, "--edits", "add", "--added-attributes", '{"edge_ring": 1}'], {"edge_ring": 1}),
     "atoms": (["--atoms", "C,N,O"], ["C", "N", "O"]),
     "tolerance": (["--tolerance", "0.5"], 0.5),
-    "leave_out_pair": (["--leave-out-pair"], True),
     "reverse": (["--reverse", "none"], "none"),
 }
 
 
-OF_TYPES = {"node_type", "edge_type"}  # `test_tasks_command.py` gives these, to graphs that have types
+OF_TASKS = {"node_type", "edge_type", "leave_out_pair"}  # given in `test_tasks_command.py`
 
 
-@pytest.mark.parametrize("option", [option.name for option in specs.options() if option.name not in OF_TYPES])
+@pytest.mark.parametrize("option", [option.name for option in specs.options() if option.name not in OF_TASKS])
 def test_every_option_is_given_by_its_own_name_and_arrives_in_the_manifest(option: str) -> None:
     words, value = GIVEN[option]
     done = own("coloured", "--nodes", "0,4", *words)

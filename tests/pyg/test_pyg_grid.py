@@ -125,9 +125,8 @@ def test_verdicts_of_pairs_and_numbers_are_true() -> None:
         for part in explain(X, EDGES, **passed).each():
             (e,) = part.cf2
             for keep, verdict in ((part.edge_mask > 0, e.sufficient), (part.edge_mask == 0, not e.necessary)):
-                place = PAIRS.t().tolist().index(list(e.key)) if level == "edge" else e.key
-                now = float(net(X, EDGES[:, keep], **passed).detach().flatten()[place])
-                before = float(whole[place])
+                now = float(net(X, EDGES[:, keep], **passed).detach().flatten()[e.key])
+                before = float(whole[e.key])
                 if mode == "regression":
                     assert e.tolerance == pytest.approx(0.1 * float(whole.max() - whole.min()), rel=1e-4)
                     assert verdict == (abs(now - before) <= e.tolerance)

@@ -22,6 +22,7 @@ from cf2.core.units import InstanceUnits
 from cf2.errors import require
 from cf2.spec import Key, Spec
 
+FAR = 100  # nodes all over the graph that candidates="far" adds to those nearby
 ALL_PAIRS = 40_000  # where there are more pairs of nodes than this, not all of them are candidates
 
 
@@ -42,6 +43,7 @@ class Editing:
     candidates: Any = None  # pairs that may be added, as the Spec has them
     attributes: Mapping[str, Any] = field(default_factory=dict)  # of added edges, by name; else the commonest
     groups: Any = None  # edges that are one unit, as the Spec has them
+    far: Tensor | None = None  # nodes all over the graph that the target may be joined to
 
     @staticmethod
     def of(spec: Spec, targets: Targets) -> Editing | None:
@@ -57,7 +59,12 @@ class Editing:
             do="Which types an added edge may have, and a feature may change to, is not known yet.",
         )
         domain = Domain.of(targets.features(), spec.one_hot) if change else None
-        return Editing("add" in spec.edits, domain, spec.candidates, spec.added_attributes, spec.groups)
+        far = None
+        if spec.candidates == "far":
+            require(targets.graph is not None, "Expected nodes of one graph for candidates='far'", got="whole graphs")
+            nodes = targets.features().size(0)
+            far = torch.linspace(0, nodes - 1, min(nodes, FAR)).long()
+        return Editing("add" in spec.edits, domain, spec.candidates, spec.added_attributes, spec.groups, far)
 
     def prepared(self, near: Instance, around: Callable[[Tensor], Instance]) -> Instance:
         """An instance with its candidates; `near` is its receptive field, `around` what can be seen from some nodes.
@@ -70,6 +77,9 @@ class Editing:
 
     def _with_edges(self, near: Instance, around: Callable[[Tensor], Instance]) -> Instance:
         given = None if isinstance(self.candidates, str) else pairs_by_key(self.candidates, near.key)
+        if self.far is not None:
+            own = near.node_ids[list(near.targets)]
+            given = torch.cartesian_prod(own, torch.cat([near.node_ids, self.far])).reshape(-1, 2)
         base, role = near, torch.zeros(near.edge_index.size(1), dtype=torch.long)
         if near.targets:
             ends = near.node_ids if given is None else torch.cat([near.node_ids, given.flatten()])

@@ -186,7 +186,7 @@ class WhatIf:
         with self._lock:
             before, spec = self._problem(e), self._spec(e)
             pairs = ((None, tuple(sorted(added))),)
-            trial = Trial(bool(added), None, pairs, spec.added_attributes, spec.groups, written)
+            trial = Trial(bool(added), None, pairs, spec.added_attributes, spec.groups, written=written)
             with self._session(e) as session:
                 kinds = [kind for kind in session.kinds if not kind.absent] or [*unit_kinds(["edges"])]
                 kinds += unit_kinds([ADDED] if added else []) + unit_kinds([CHANGED] if written else [])
