@@ -79,7 +79,7 @@ def explanations(
     for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
         status, note = _status(spec, choice, row, confirmed[row], table.count, refused)
         tried = status in ("impossible", "not found")
-        if tried and default is not None and default[row] and given[row] and "add" not in spec.edits:
+        if tried and default is not None and default[row] and given[row] and _may_add(spec, instance):
             note = f"{DEFAULT} {note}".strip()
         if instance.narrowed and not refused:
             note = f"{note} {NARROWED.format(most=MOST, all=instance.narrowed)}".strip()
@@ -119,6 +119,11 @@ def explanations(
             tolerance=getattr(problem.criterion, "tolerance", None),
             types=instance.types,
         )
+
+
+def _may_add(spec: Spec, instance: Instance) -> bool:
+    """Whether edits that add could be asked for, and were not."""
+    return "add" not in spec.edits and instance.types is None
 
 
 def _bound(spec: Spec, choice: Choice, row: int) -> int | None:
