@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ DATASET, REPORT = "ba-shapes", "report.html"
 
 
 def methods() -> list[str]:
-    """The methods that need nothing beside the model and score edges."""
+    """The methods that need nothing beside the model, score edges, and are quick: a `budget` is what dear ones have."""
     known = [registry.get(name) for name in registry.names()]
-    return [m.name for m in known if m.needs == "nothing" and (m.units is None or "edges" in m.units)]
+    quick = [m for m in known if "budget" not in {f.name for f in fields(m.settings)}]
+    return [m.name for m in quick if m.needs == "nothing" and (m.units is None or "edges" in m.units)]
 
 
 def find_source(retrain: bool, out: Path, progress: Callable[[int], None]) -> ModelAndData:
