@@ -1,6 +1,6 @@
 """Counterfactuals with edits, beside simpler ways; fills the tables in docs/counterfactuals.md.
 
-    python benchmarks/counterfactuals.py [--most 200] [--keep FILE] [--only NAME …] [--write]
+    python benchmarks/counterfactuals.py [--most 200] [--first 20] [--keep FILE] [--only NAME …] [--write]
 
 Every answer is checked by code that shares nothing with the package: the edits are made here, one by one, on the whole
 graph as the data set has it, and the model is run on that. With `--keep`, what is measured is kept in a JSON file, and
@@ -20,7 +20,10 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
+import cf2
 from cf2.core.hooks import single_thread
+from cf2.core.targets import stream
+from cf2.methods.contract import Method, Problem, Ranking
 from cf2.paper.sources import from_dataset
 from cf2.results import metrics
 from cf2.results.explanation import Explanation
@@ -28,6 +31,8 @@ from cf2.results.explanations import Explanations
 from cf2.runs.model_and_data import ModelAndData
 from cf2.runs.session import Session
 from cf2.spec import Spec
+from cf2.verify.search import Choice
+from cf2.verify.trials import Trials
 
 PAGE = Path(__file__).parent.parent / "docs" / "counterfactuals.md"
 ALL = ("remove", "add", "change")
@@ -44,28 +49,74 @@ class Case:
     edits: tuple[str, ...]
     most: int
     options: dict[str, Any] = field(default_factory=dict)
-    others: int = 0  # so many random nodes are candidates for an edge with the target, instead of those that are near
 
 
 CASES = [
     Case("Mutag₀, remove + add", "mutag0", "non-mutagen", ("remove", "add"), 200),
     Case("Mutag₀, change", "mutag0", "non-mutagen", ("change",), 200),
     Case("Mutag₀, all three", "mutag0", "non-mutagen", ALL, 200),
-    Case("Mutag₀, all three, valid molecules", "mutag0", "non-mutagen", ALL, 100, {"valid": "molecule"}),
+    Case("Mutag₀, all three, valid molecules", "mutag0", "non-mutagen", ALL, 200, {"valid": "molecule"}),
     Case("Tree-Cycles, remove + add", "tree-cycles", "tree", ("remove", "add"), 150),
     Case("CiteSeer, remove + add", "citeseer", "DB", ("remove", "add"), 150),
-    Case("CiteSeer, remove + add, 100 random papers to cite", "citeseer", "DB", ("remove", "add"), 150, others=100),
+    Case('CiteSeer, `candidates="near"`', "citeseer", "DB", ("remove", "add"), 150, {"candidates": "near"}),
+    Case('CiteSeer, `candidates="far"`', "citeseer", "DB", ("remove", "add"), 150, {"candidates": "far"}),
 ]
-COLUMNS = {  # the six columns of the paper: data set and units
-    "BA-Shapes": ("ba-shapes", "edges"),
-    "Tree-Cycles": ("tree-cycles", "edges"),
-    "Mutag₀": ("mutag0", "edges"),
-    "NCI1": ("nci1", "edges"),
-    "CiteSeer, edges": ("citeseer", "edges"),
-    "CiteSeer, features": ("citeseer", "features"),
+COLUMNS = {  # the six columns of the paper: data set, units, and how many instances at most
+    "BA-Shapes": ("ba-shapes", "edges", 100),
+    "Tree-Cycles": ("tree-cycles", "edges", 100),
+    "Mutag₀": ("mutag0", "edges", 100),
+    "NCI1": ("nci1", "edges", 100),
+    "CiteSeer, edges": ("citeseer", "edges", 100),
+    "CiteSeer, features": ("citeseer", "features", 20),
 }
-SAMPLE = 30  # instances of each of these columns
-RIVALS = 20  # instances of a case that the other methods are measured on: greedy takes thousands of evaluations each
+
+
+# -- a rival that only draws ---------------------------------------------------------------------------------
+
+BLOCK = 32  # sets of each instance that are drawn at once
+
+
+@dataclass(frozen=True)
+class Draws:
+    """At most `budget` random sets of `k` edits; one that breaks a rule is not run, and counts."""
+
+    k: int = 1
+    budget: int = 100
+
+
+def draw(problem: Problem, settings: Draws) -> Ranking:
+    """Random sets until one passes, each instance from a stream of its own."""
+    trials = Trials(problem.predictor, problem.pack, problem.criterion, problem.tests, rules=problem.rules)
+    count, width = trials.valid.shape
+    streams = [stream(problem.seed or 0, problem.pack.key(row)) for row in range(count)]
+    chosen = torch.zeros(count, width, dtype=torch.bool)
+    passed = torch.zeros(count, dtype=torch.bool)
+    for start in range(0, settings.budget, BLOCK):
+        rows = (~passed).nonzero().flatten().repeat_interleave(min(BLOCK, settings.budget - start))
+        if not len(rows):
+            break
+        noise = torch.stack([torch.rand(width, generator=streams[row]) for row in rows.tolist()])
+        noise = noise.masked_fill(~trials.selectable[rows], -1)
+        best = noise.topk(min(settings.k, width), dim=1)
+        sets = torch.zeros_like(noise, dtype=torch.bool).scatter_(1, best.indices, best.values >= 0)
+        for row, one in zip(rows[good := trials.passes(rows, sets)].tolist(), sets[good]):
+            chosen[row], passed[row] = one, True
+    status = ["found" if good else "not found" for good in passed.tolist()]
+    return Ranking(trials.flat(chosen.float()), Choice(trials.flat(chosen), trials.evaluations, status))
+
+
+cf2.register(
+    Method(
+        name="draws",
+        title="random",
+        summary="random sets until one passes",
+        settings=Draws,
+        rank=draw,
+        edits=True,
+        draws=True,
+        searches=True,
+    )
+)
 
 
 # -- the independent check -----------------------------------------------------------------------------------
@@ -168,7 +219,7 @@ def row(source: ModelAndData, found: Sequence[Explanation], seconds: float, befo
     }
 
 
-def measure_case(case: Case, most: int) -> dict[str, Row]:
+def measure_case(case: Case, most: int, first: int) -> dict[str, Row]:
     """The rows of a case, by method."""
     source = from_dataset(case.dataset)
     wanted = source.class_names.index(case.says)
@@ -182,8 +233,6 @@ def measure_case(case: Case, most: int) -> dict[str, Row]:
     keys = [key for key in drawn if said[key] == wanted][: min(most, case.most)]
     before = {key: said[key] for key in keys}
     spec = Spec(question="counterfactual", edits=case.edits, **case.options)  # type: ignore[arg-type]
-    if case.others:
-        spec = replace(spec, candidates=citable(source.graphs[0], keys, drawn[-case.others :]))
     valid = case.options.get("valid") == "molecule"
     ours, seconds = explained(source, keys, spec)
     rows = {"cf2": row(source, ours, seconds, before, valid)}
@@ -192,33 +241,31 @@ def measure_case(case: Case, most: int) -> dict[str, Row]:
         rows["cf2"]["sanitised"] = sum(sanitised(source, e) for e in good)
         rows["cf2"]["sanitised_before"] = sum(sanitised(source, replace(e, selected=e.selected & False)) for e in ours)
     mean = max(round(rows["cf2"]["evaluations"]), 1)
-    keys, ours = keys[:RIVALS], ours[:RIVALS]
-    rows["cf2, the same instances"] = row(source, ours, sum(e.seconds for e in ours), before, valid)
-    for name, budget in (("greedy", None), ("greedy, as many evaluations", mean)):
-        limits = {} if budget is None else {"budget": budget}
-        made, seconds = explained(source, keys, replace(spec, method="greedy", settings=limits))
-        rows[name] = row(source, made, seconds, before, valid)
+    made, seconds = explained(source, keys, replace(spec, method="greedy", settings={"budget": mean}))
+    rows["greedy, as many evaluations"] = row(source, made, seconds, before, valid)
     typical = round(rows["cf2"]["edits"])
     sizes = [e.size if e.status == "found" else typical for e in ours]
-    for method in ("gradient", "random"):
+    for name, other in (
+        ("random, as many sets", replace(spec, method="draws", seed=0, settings={"budget": mean})),
+        ("gradient, as many edits", replace(spec, method="gradient")),
+    ):
         started = time.process_time()
-        made = of_sizes(source, keys, replace(spec, method=method, seed=0), sizes)
-        rows[f"{method}, as many edits"] = row(source, made, time.process_time() - started, before, valid)
+        made = of_sizes(source, keys, other, sizes)
+        rows[name] = row(source, made, time.process_time() - started, before, valid)
+    if first:
+        some = ours[:first]
+        rows[f"cf2, first {first}"] = row(source, some, sum(e.seconds for e in some), before, valid)
+        made, seconds = explained(source, keys[:first], replace(spec, method="greedy"))
+        rows[f"greedy without a limit, first {first}"] = row(source, made, seconds, before, valid)
     return rows
-
-
-def citable(graph: Data, keys: Sequence[int], others: Sequence[int]) -> Any:
-    """By key, the pairs of a node with others that it has no edge with."""
-    near = {tuple(pair) for pair in graph.edge_index.t().tolist()}
-    return {key: [(key, other) for other in others if other != key and (key, other) not in near] for key in keys}
 
 
 def measure_column(name: str, most: int) -> dict[str, Row]:
     """The three questions on the paper's instances, removal only, and the baselines of each kind."""
-    dataset, units = COLUMNS[name]
+    dataset, units, several = COLUMNS[name]
     source = from_dataset(dataset)
     asked = source.keys()
-    keys = [int(key) for key in asked[: min(most, SAMPLE)]]  # type: ignore[arg-type]
+    keys = [int(key) for key in asked[: min(most, several)]]  # type: ignore[arg-type]
     truth = source.context(keys).get("truth") if units == "edges" else None
     spec = Spec(units=(units,))
     made = {question: explained(source, keys, replace(spec, question=question))[0] for question in QUESTIONS}
@@ -264,14 +311,15 @@ def edit_table(kept: dict[str, dict[str, Row]]) -> list[str]:
 def question_table(kept: dict[str, dict[str, Row]]) -> list[str]:
     """The three questions with removal only."""
     lines = [
-        "| column | question or method | PN, % | PS, % | F_NS, % | size | F1, % | larger than `why` |",
-        "|---|---|--:|--:|--:|--:|--:|--:|",
+        "| column | question or method | n | PN, % | PS, % | F_NS, % | size | F1, % | runs | larger than `why` |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name in COLUMNS:
         for number, (method, r) in enumerate(kept.get(name, {}).items()):
             shares = [percent(r[part]) for part in ("pn", "ps", "fns")]
             over = f"{r['larger than why']} of {r['compared']}" if "compared" in r else "–"
-            cells = [name if not number else "", method, *shares, f"{r['size']:.2f}", percent(r["f1"]), over]
+            figures = [*shares, f"{r['size']:.2f}", percent(r["f1"]), f"{r['evaluations']:,.0f}"]
+            cells = [name if not number else "", method, str(r["n"]), *figures, over]
             lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -289,10 +337,13 @@ def checks(kept: dict[str, dict[str, Row]]) -> str:
 
 
 def write(page: Path, kept: dict[str, dict[str, Row]]) -> None:
-    """Put the tables into the page, between their marks."""
+    """Put the tables into the page, between their marks; one of which nothing was measured stays as it is."""
     text = page.read_text(encoding="utf-8")
     parts = {"edits": "\n".join([*edit_table(kept), "", checks(kept)]), "questions": "\n".join(question_table(kept))}
+    measured = {"edits": any(case.name in kept for case in CASES), "questions": any(name in kept for name in COLUMNS)}
     for name, filling in parts.items():
+        if not measured[name]:
+            continue
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         head, rest = text.split(begin)
         text = f"{head}{begin}\n{filling}\n{end}{rest.split(end)[1]}"
@@ -302,6 +353,7 @@ def write(page: Path, kept: dict[str, dict[str, Row]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most", type=int, default=200, help="at most so many instances of a case")
+    parser.add_argument("--first", type=int, default=20, help="so many instances for greedy without a limit, or 0")
     parser.add_argument("--keep", type=Path, help="a JSON file that keeps what is measured")
     parser.add_argument("--only", nargs="*", help="the names of some cases")
     parser.add_argument("--write", action="store_true", help="fill the tables of the documentation")
@@ -311,7 +363,7 @@ def main() -> None:
         kept = json.loads(given.keep.read_text(encoding="utf-8"))
     todo: dict[str, Callable[[], dict[str, Row]]] = {}
     for case in CASES:
-        todo[case.name] = lambda case=case: measure_case(case, given.most)  # type: ignore[misc]
+        todo[case.name] = lambda case=case: measure_case(case, given.most, given.first)  # type: ignore[misc]
     for name in COLUMNS:
         todo[name] = lambda name=name: measure_column(name, given.most)  # type: ignore[misc]
     with single_thread():

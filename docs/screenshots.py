@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import shutil
 import tempfile
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import cf2
 from cf2.paper.sources import from_dataset
@@ -50,49 +50,98 @@ def best(found: dict[str, Explanations]) -> int:
     return max((p for p, e in enumerate(ours) if e.sufficient and e.necessary), key=clarity)
 
 
+def molecules() -> tuple[ModelAndData, dict[str, Explanations]]:
+    """Test molecules of Mutag₀: why each is what it is, and for the first ones what would have to change."""
+    source = from_dataset("mutag0")
+    keys = source.keys()[:12]
+    context = source.context(keys)
+    why = cf2.explain(source.model, source.graphs, keys, effort="quick")
+    edits = ("remove", "add", "change")
+    asked = {"question": "counterfactual", "edits": edits, "valid": "molecule", "atoms": source.atoms}
+    changed = cf2.explain(source.model, source.graphs, keys[:4], effort="quick", **asked)
+    named = {"cf2, why": why, "cf2, counterfactual": changed}
+    return source, {name: Explanations(f.items, context | {"spec": f.context["spec"]}) for name, f in named.items()}
+
+
+def typed() -> tuple[ModelAndData, dict[str, Explanations]]:
+    """Nodes of a typed graph with planted motifs."""
+    source = from_dataset("typed-motifs")
+    keys = source.keys()[:8]
+    found = cf2.explain(source.model, source.graphs[0], keys, node_type=source.node_type, effort="quick")
+    return source, {"cf2": Explanations(found.items, source.context(keys) | {"spec": found.context["spec"]})}
+
+
 @contextmanager
 def served(app: Any) -> Iterator[str]:
-    from werkzeug.serving import make_server
+    from cf2.web.listen import Server, listening_socket
 
-    server = make_server("127.0.0.1", 0, app.server, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with Server(app.server, listening_socket("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.port}"
+        finally:
+            app.server.extensions["cf2"].close()
+            server.stop()
+            thread.join()
 
 
-def photograph(source: ModelAndData, found: dict[str, Explanations], key: Key, out: Path) -> None:
-    """The report and the page, each as a laptop shows it."""
+LAPTOP, PHONE, WIDE = ({"width": w, "height": h} for w, h in ((1366, 768), (390, 844), (1920, 1000)))
+# name of the picture: which page, the screen, light or dark, the method, and what is pressed
+PAGES: dict[str, tuple[str, dict[str, int], str, str, str]] = {
+    "page": ("nodes", LAPTOP, "light", "cf2", "#without"),
+    "page-wide": ("nodes", WIDE, "light", "cf2", ""),
+    "page-dark": ("nodes", LAPTOP, "dark", "cf2", "#without"),
+    "page-phone": ("molecules", PHONE, "light", "cf2, why", ""),
+    "page-molecule": ("molecules", LAPTOP, "light", "cf2, why", ""),
+    "page-molecule-dark": ("molecules", LAPTOP, "dark", "cf2, why", "#without"),
+    "page-edit": ("molecules", LAPTOP, "light", "cf2, counterfactual", "#without"),
+    "page-typed": ("typed", LAPTOP, "light", "cf2", ""),
+}
+
+
+def look(browser: Any, address: str, key: str, name: str, out: Path) -> None:
+    """One picture of a page."""
+    _, screen, scheme, method, press = PAGES[name]
+    page = browser.new_page(viewport=screen, color_scheme=scheme)
+    page.goto(f"{address}/?{urlencode({'key': key, 'method': method})}")
+    page.wait_for_selector("#now", timeout=120_000)
+    page.wait_for_timeout(1500)
+    if press:
+        page.click(press)
+        page.wait_for_timeout(1500)
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(800)
+    page.screenshot(path=out / f"{name}.png")
+    page.close()
+
+
+def photograph(pages: dict[str, tuple[Any, str]], report: Path, key: Key, out: Path) -> list[str]:
+    """The report, and every page of `PAGES`: an app and the key of an instance, by the name of what it shows."""
     from playwright.sync_api import sync_playwright
 
     browser_path = os.environ.get("CF2_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if browser_path is None:
         raise SystemExit("Expected Chromium to be installed, or CF2_CHROMIUM to say where it is.")
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=ARGUMENTS)
         page = browser.new_page(viewport={"width": 1280, "height": 1000}, color_scheme="light")
-        page.goto(write_report(list(found.values()), Path(folder) / "report.html", pictures=12).as_uri())
+        page.goto(report.as_uri())
         page.fill("#search", str(key))
         page.screenshot(path=out / "report.png", full_page=True)
-        with served(build_app(source, found)) as address:
-            page = browser.new_page(viewport={"width": 1366, "height": 768}, color_scheme="light")
-            page.goto(address)
-            page.locator(f"#list button[aria-label^='node {key}:']").click()
-            page.wait_for_function(f"document.querySelector('#now')?.dataset.instance === '{key} cf2'")
-            page.click("#without")
-            page.wait_for_function("!document.querySelector('#now').innerText.includes('unchanged')")
-            page.mouse.move(0, 0)
-            page.wait_for_timeout(800)
-            page.screenshot(path=out / "page.png")
+        page = browser.new_page(viewport=PHONE, color_scheme="light")
+        page.goto(f"{report.as_uri()}#instances")
+        page.wait_for_timeout(500)
+        page.screenshot(path=out / "report-phone.png")
+        for what, (app, shown) in pages.items():
+            with served(app) as address:
+                for name in (name for name, view in PAGES.items() if view[0] == what):
+                    look(browser, address, shown, name, out)
         browser.close()
+    return ["report", "report-phone", *PAGES]
 
 
 def main() -> None:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "images")
     out: Path = parser.parse_args().out
@@ -101,10 +150,20 @@ def main() -> None:
     found = explanations(source)
     place = best(found)
     found["cf2"].plot(place).savefig(out / "cover.png", dpi=150)
-    # The list shows its first page, so the instance goes to the front.
-    first = {m: Explanations((f[place], *f[:place], *f[place + 1 :]), f.context) for m, f in found.items()}
-    photograph(source, first, found["cf2"][place].key, out)
-    print(f"Wrote {', '.join(str(out / name) for name in ('cover.png', 'report.png', 'page.png'))}")
+    key = found["cf2"][place].key
+    atoms, drawn = molecules()
+    kinds, known = typed()
+    reached = drawn["cf2, counterfactual"].where(necessary=True)
+    changed = min(reached, key=lambda e: drawn["cf2, why"].at(e.key).size).key  # the clearest picture
+    pages = {
+        "nodes": (build_app(source, found, run="ba-shapes"), str(key)),
+        "molecules": (build_app(atoms, drawn, run="mutag0"), str(changed)),
+        "typed": (build_app(kinds, known, run="typed-motifs"), str(known["cf2"][0].key)),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        report = write_report(list(found.values()), Path(folder) / "report.html", pictures=12)
+        names = photograph(pages, report, key, out)
+    print(f"Wrote {', '.join(str(out / f'{name}.png') for name in ('cover', *names))}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import json
 import os
 import re
 import shlex
@@ -26,6 +27,7 @@ import cf2
 from cf2.core import units
 from cf2.methods import registry
 from cf2.paper import sources
+from cf2.report import tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -50,8 +52,11 @@ def run(page: Path, numbers: slice, space: dict[str, Any]) -> None:
 # -- pages whose examples run ---------------------------------------------------------------------------------
 
 WITH_TESTS_OF_THEIR_OWN = {
+    "getting-started.md",
     "tutorial.md",
     "counterfactuals.md",
+    "recommend.md",
+    "numbers.md",
     "mathematics.md",
     "patterns.md",
     "add-a-method.md",
@@ -150,6 +155,35 @@ def test_examples_run(name: str, prepared: dict[str, Any], monkeypatch: pytest.M
     assert called == waited.get(name, [])
 
 
+def outputs_script() -> Any:
+    given = importlib.util.spec_from_file_location("write_outputs", DOCS / "write_outputs.py")
+    assert given is not None
+    assert given.loader is not None
+    module = importlib.util.module_from_spec(given)
+    given.loader.exec_module(module)
+    return module
+
+
+def test_getting_started_prints_what_it_says(quiet_figures: None) -> None:
+    page = (DOCS / "getting-started.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"^## \d+\. ", page, re.MULTILINE)) == 20
+    assert page == outputs_script().filled(page), "run: python docs/write_outputs.py"
+
+
+@pytest.mark.parametrize("name", ["nodes", "molecules", "links"])
+def test_notebooks_show_what_they_hold(name: str, quiet_figures: None) -> None:
+    pytest.importorskip("rdkit")
+    script = outputs_script()
+    (path,) = (one for one in script.NOTEBOOKS if one.stem == name)
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    assert path.stat().st_size < 200_000, "small outputs are kept"
+    with torch.random.fork_rng(devices=[]):
+        again = script.executed(stored)
+    assert script.texts(again) == script.texts(stored), "run: python docs/write_outputs.py"
+    pictures = [o for c in again["cells"] for o in c.get("outputs", ()) if "image/png" in o.get("data", {})]
+    assert pictures
+
+
 def test_the_tutorial_runs_and_says_what_it_says(quiet_figures: None, capsys: pytest.CaptureFixture[str]) -> None:
     space: dict[str, Any] = {"__name__": "tutorial"}
     run(DOCS / "tutorial.md", slice(None), space)
@@ -169,6 +203,39 @@ def test_the_tutorial_runs_and_says_what_it_says(quiet_figures: None, capsys: py
     assert len(single) >= 3
     assert space["page"].is_file()
     assert len(space["again"]) == len(found)
+
+
+def test_the_page_on_recommendations_runs_and_says_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, Any] = {"__name__": "recommend"}
+    run(DOCS / "recommend.md", slice(None), space)
+    assert space["right"] > 0.99
+    found, tag_of = space["found"], space["tag_of"]
+    bought = {(int(u), int(i)) for u, i in space["buys"].t()}
+    for e in found:
+        user, item = e.key
+        assert e.sufficient
+        assert e.necessary
+        assert (user, item) not in bought
+        items = {int(i) for u, i in e.edges["user", "buys", "item"] if u == user}
+        tagged = {int(i) for _, i in e.edges["tag", "of", "item"]}
+        assert any(tag_of[i] == tag_of[item] for i in items & tagged), "a purchase with the same tag"
+    assert set(found.types()["type"]) == {("user", "buys", "item"), ("tag", "of", "item")}
+    assert space["enough"].summary()["size"] <= found.summary()["size"]
+    assert (tmp_path / "recommendations.html").is_file()
+
+
+def test_the_page_on_numbers_runs_and_says_what_it_says() -> None:
+    space: dict[str, Any] = {"__name__": "numbers"}
+    run(DOCS / "numbers.md", slice(None), space)
+    found = space["found"]
+    for e in found:
+        assert abs(e.probabilities_only[0] - e.value) <= 1.0 < abs(e.probabilities_without[0] - e.value)
+    assert space["share_of_dear_lines"](found, space["dear"]) > 0.8
+    assert space["some"].summary()["size"] > found.summary()["size"], "a narrow tolerance asks for more"
+    assert all(abs(e.probabilities_without[0] - e.value) > 2.0 and e.size == 1 for e in space["cheaper"])
 
 
 def test_patterns_of_an_embedded_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,6 +352,7 @@ def test_the_recipe_for_a_criterion(recipe: Callable[[str], dict[str, Any]]) -> 
 NAME = re.compile(r"(?<![\w./-])cf2(?:\.[A-Za-z_]\w*)+")
 FILE = re.compile(r"`((?:src|tests|docs|benchmarks|examples)/[\w./-]*)`")
 INVENTED = {"src/cf2/methods/degree.py", "tests/methods/test_degree.py"}
+OF_OTHERS = {"src/cf_explainer/c2_explainer.py"}  # files of other projects
 
 
 def exists(name: str) -> bool:
@@ -305,7 +373,7 @@ def exists(name: str) -> bool:
 def test_names_and_files_of_the_project_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert not [name for name in sorted(set(NAME.findall(text))) if not exists(name)]
-    named = set(FILE.findall(text)) - INVENTED
+    named = set(FILE.findall(text)) - INVENTED - OF_OTHERS
     assert not [file for file in sorted(named) if not (ROOT / file).exists()]
 
 
@@ -426,6 +494,7 @@ def test_the_table_of_efforts_is_that_of_the_search() -> None:
             str(b.restarts),
             f"{b.proof:,}",
             str(b.rounds),
+            str(b.swaps),
         ]
         for name, b in _BUDGETS.items()
     ]
@@ -482,7 +551,7 @@ def files_of(package: str) -> set[str]:
 def test_the_design_names_every_package_in_its_order_and_every_file() -> None:
     assert {name: set(files) for name, files in layers().items()} == {name: files_of(name) for name in layers()}
     there = {path.stem for path in PACKAGE.iterdir() if not path.name.startswith(("_", "py.typed"))}
-    assert set(layers()) == there - {"api"}
+    assert set(layers()) == there - {"api", "explainer"}
     assert list(layers()) == re.findall(r"^    (\w+)/? {2,}", cf2.__doc__ or "", re.MULTILINE)
 
 
@@ -526,3 +595,24 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         "a page needs nothing from elsewhere"
     )
     assert "--resume" in (tmp_path / "site" / "cli.html").read_text(encoding="utf-8")
+
+
+# -- the page of results says what was measured ---------------------------------------------------------------
+
+
+def test_the_results_page_and_the_readme_show_the_kept_rows() -> None:
+    stored = json.loads((DOCS / "results.json").read_text(encoding="utf-8"))
+    page = (DOCS / "results.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^<!-- table (\w+) -->$", page, re.MULTILINE)
+    assert set(tables.LAYOUTS) == set(shown) - {"about"}
+    assert {"accuracy", "causal", "reached", "truth"} <= set(tables.present(stored))
+    for name in tables.LAYOUTS:
+        assert f"<!-- table {name} -->\n\n{tables.on_page(stored, name)}\n<!-- end {name} -->" in page
+    assert tables.about_lines(stored) in page
+    spec = importlib.util.spec_from_file_location("fill_readme", DOCS / "fill_readme.py")
+    assert spec is not None
+    assert spec.loader is not None
+    fill = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fill)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert fill.filled(readme, stored) == readme

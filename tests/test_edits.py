@@ -420,3 +420,35 @@ def test_far_candidates_join_the_node_with_nodes_all_over_the_graph() -> None:
         assert e.necessary == reached(model, data, e, chosen, None)
     with pytest.raises(cf2.CF2Error, match="whole graphs"):
         cf2.explain(GraphNet("gcn"), [data], **options)
+
+
+class Loudness(nn.Module):
+    """A node of class 1 hears more than two and a half from its neighbours: the weights of its edges."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+        heard = torch.zeros(len(x)).index_add(0, edge_index[1], edge_weight)
+        return torch.stack([torch.zeros(len(x)), 4 * heard - 10], 1)
+
+
+@pytest.mark.parametrize("given", [None, 2.0])
+def test_an_applied_edge_is_the_verified_one(given: float | None) -> None:
+    """Weights near node 0 are 1, most of the graph has 3; one loud edge is enough, and so would be two given ones."""
+    near, far = [(0, 1), (1, 2)], [(node, node + 1) for node in range(4, 12)]
+    edges = torch.tensor([*near, *far]).t()
+    weights = torch.tensor([1.0] * len(near) + [3.0] * len(far)).repeat(2)
+    data = Data(x=torch.ones(13, 1), edge_index=torch.cat([edges, edges.flip(0)], 1), edge_weight=weights)
+    more = {} if given is None else {"added_attributes": {"edge_weight": given}}
+    (e,) = cf2.explain(Loudness(), data, nodes=[0], question="counterfactual", edits=("add",), **more)
+    assert e.status == "found"
+    made = e.apply(data)
+    assert set(made.edge_weight[data.edge_index.size(1) :].tolist()) == {given or 3.0}
+    assert int(Loudness()(made.x, made.edge_index, made.edge_weight).argmax(1)[0]) == 1 != e.prediction
+
+
+def test_an_edge_goes_with_its_reverse_also_where_that_is_out_of_sight() -> None:
+    """Node 0 sees 1→2 and not 2→1, until an edge 0–1 is added: to remove 1–2 removes both then, too."""
+    data, model = random_graph(4, 6, features=2, seed=1088), NodeNet("sum", 2, 2, 1088, 2)
+    (e,) = cf2.explain(model, data, nodes=[0], question="counterfactual", edits=("remove", "add"), candidates="near")
+    assert e.status == "found"
+    after = e.apply(data)
+    assert answer(model, after.x, after.edge_index, 0) != e.prediction

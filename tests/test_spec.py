@@ -26,12 +26,27 @@ numbers = st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=Fal
 plain = st.one_of(st.none(), st.booleans(), numbers, st.text(max_size=4))
 ends = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=3)
 pairs = st.one_of(ends, st.dictionaries(keys, ends, max_size=2))
-READ = ("candidates", "keep", "forbid", "groups", "costs", "one_hot", "atoms")  # kept in another form than given
+READ = (
+    "candidates",
+    "keep",
+    "forbid",
+    "groups",
+    "costs",
+    "one_hot",
+    "atoms",
+    "reverse",
+)  # kept in another form than given
+LIKES, BACK = ("user", "likes", "item"), ("item", "of", "user")
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "method": st.text(min_size=1, max_size=8),
     "units": st.lists(st.sampled_from(["edges", "features", "own"]), min_size=1, unique=True).map(tuple),
     "question": st.sampled_from(get_args(cf2_spec.Question)),
     "target": st.one_of(
+        st.none(),
+        st.integers(0, 9),
+        st.lists(st.tuples(keys, st.integers(0, 9)), max_size=3, unique_by=lambda pair: pair[0]).map(tuple),
+    ),
+    "sizes": st.one_of(
         st.none(),
         st.integers(0, 9),
         st.lists(st.tuples(keys, st.integers(0, 9)), max_size=3, unique_by=lambda pair: pair[0]).map(tuple),
@@ -56,7 +71,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "leave_out_pair": st.booleans(),
     "node_type": st.one_of(st.none(), st.text(max_size=4)),
     "edge_type": st.one_of(st.none(), st.just(("user", "likes", "item"))),
-    "reverse": st.sampled_from(get_args(cf2_spec.Reverse)),
+    "reverse": st.sampled_from(["auto", "none", {LIKES: BACK}, ((LIKES, BACK),), "user,likes,item=item,of,user"]),
     "level": st.sampled_from(get_args(cf2_spec.Level)),
     "directed": st.sampled_from([None, True, False]),
     "masking": st.sampled_from(get_args(cf2_spec.Masking)),
@@ -189,7 +204,8 @@ def test_explain_has_every_option_with_its_default_and_its_meaning(option: Any) 
 
 
 def test_explain_has_no_options_that_a_spec_has_not() -> None:
-    beside = {"model", "data", "nodes", "pairs", "call", "trained", "progress"}
+    names = {"class_names", "node_names", "feature_names", "smiles"}
+    beside = {"model", "data", "nodes", "pairs", "call", "trained", "progress", "verbose"} | names
     assert set(inspect.signature(cf2.explain).parameters) - beside == set(meanings())
 
 

@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, GraphConv, SAGEConv, global_add_pool
 
 import cf2
-from cf2.results.explanation import same_results
+from cf2.results.same import same_results
 from cf2.runs.session import Session
 from toys import edited, random_graph
 
@@ -271,13 +271,23 @@ def test_a_pair_packed_with_others_gets_what_it_gets_alone() -> None:
     assert [e.chosen("edges").tolist() for e in together] == [e.chosen("edges").tolist() for e in alone]
 
 
-def test_a_link_model_that_looks_at_the_whole_graph_is_refused() -> None:
+def test_a_link_model_that_looks_at_the_whole_graph_is_given_all_of_it() -> None:
     class Global(Net):
         def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:  # type: ignore[override]
             return super().forward(x - x.mean(0), edge_index, edge_label_index)
 
-    with pytest.raises(cf2.CF2Error, match=r"depend|receptive field"):
-        cf2.explain(Global(2, 2), graph(2, 30, 40), pairs=[(0, 3), (4, 7)])
+    model, data = Global(2, 2).eval(), graph(2, 20, 24)
+    own = tuple(data.edge_index[:, 0].tolist())
+    for e in cf2.explain(model, data, pairs=[own, (4, 7)], effort="quick"):
+        left = without_pair(data, *e.key)
+        ends = [frozenset(pair) for pair in left.edge_index.t().tolist()]
+        assert len(e.units) == len({pair for pair in ends if len(pair) == 2})  # a loop is no unit
+        chosen = {frozenset(pair) for pair in e.edges.tolist()}
+        mine, loop = torch.tensor([pair in chosen for pair in ends]), torch.tensor([len(pair) == 1 for pair in ends])
+        for stay, said in ((mine | loop, e.probabilities_only), (~mine, e.probabilities_without)):
+            with torch.no_grad():
+                row = model(left.x, left.edge_index[:, stay], torch.tensor(e.key)[:, None])[0].softmax(0)
+            assert said == pytest.approx(row.tolist(), abs=1e-4)
 
 
 # -- call -------------------------------------------------------------------------------------------------------
@@ -339,12 +349,12 @@ def test_call_decodes_pairs_and_pools_graphs() -> None:
     assert same_results(list(cf2.explain(model, graphs)), list(cf2.explain(model, graphs, call=pool)))
 
 
-def test_a_call_is_checked_as_any_model() -> None:
+def test_a_call_is_checked_as_any_model(caplog: pytest.LogCaptureFixture) -> None:
     model, data = Encoder(), graph(3)
     with pytest.raises(cf2.CF2Error, match="same output for the same graph"):
         cf2.explain(model, data, [1], call=lambda m, b: m(b.edge_index, b.x + torch.rand_like(b.x))[0])
-    with pytest.raises(cf2.CF2Error, match="batch"):
-        cf2.explain(model, data, [1], call=lambda m, b: m(b.edge_index, b.x)[0] - b.x.mean())
+    cf2.explain(model, data, [1], call=lambda m, b: m(b.edge_index, b.x)[0] * (1 + b.x.mean()))
+    assert "depends on what else is in the batch" in caplog.text  # each graph is then run by itself
     with pytest.raises(cf2.CF2Error, match="leave its input"):
         cf2.explain(model, data, [1], call=lambda m, b: m(b.edge_index, b.x.mul_(2))[0])
     with pytest.raises(cf2.CF2Error, match="one row per"):

@@ -18,7 +18,7 @@ from cf2.core.packing import pack
 from cf2.core.predictor import Predictor
 from cf2.core.targets import targets_for
 from cf2.core.typed_adapter import adapter_of
-from cf2.results.explanation import same_results
+from cf2.results.same import same_results
 from cf2.spec import Spec
 from typed_toys import BACK, HAS, KNOWS, LIKES, SEES, graph, kept, model, transformed, zeroed
 
@@ -163,7 +163,22 @@ def test_units_are_one_within_a_type_and_tied_to_an_exact_mirror() -> None:
     (apart,) = cf2.explain(net, data, [0], node_type="user", method="gradient", k=1, reverse="none")
     assert set(apart.types.partners) == {-1, place[KNOWS]}  # type: ignore[union-attr]
     assert apart.num_units > e.num_units
+    options = {"nodes": [0], "node_type": "user", "method": "gradient", "k": 1}
+    (named,) = cf2.explain(net, data, **options, reverse={BACK: LIKES})
+    assert named.types == e.types
+    assert np.array_equal(named.units.ids, e.units.ids)
+    for wrong, said in (
+        ({LIKES: SEES}, "to go back from item to user"),
+        ({LIKES: ("item", "liked", "user")}, "an edge type in `reverse`"),
+        ({LIKES: BACK, SEES: BACK}, "every edge type once"),
+        ({LIKES: 3}, "edge types by the type that mirrors each"),
+        ("all", "edge types by the type that mirrors each"),
+    ):
+        with pytest.raises(cf2.CF2Error, match=said):
+            cf2.explain(net, data, **options, reverse=wrong)
     data[BACK].edge_index = data[BACK].edge_index[:, 1:]
+    with pytest.raises(cf2.CF2Error, match=r"mirror image in .*1 without"):
+        cf2.explain(net, data, **options, reverse={LIKES: BACK})
     (broken,) = cf2.explain(net, data, [0], node_type="user", method="gradient", k=1)
     assert broken.types.partners[place[LIKES]] == -1  # type: ignore[union-attr]
 
@@ -307,16 +322,17 @@ def test_edge_attributes_go_with_their_edges() -> None:
         assert e.probabilities_only == pytest.approx(alone.softmax(0).tolist(), abs=1e-5)
 
 
+class Relations(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = RGCNConv(4, 8, 3), RGCNConv(8, 3, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+        return self.second(self.first(x, edge_index, edge_type).relu(), edge_index, edge_type) * 4
+
+
 def test_a_homogeneous_model_reads_edge_type() -> None:
-    class Relations(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.first, self.second = RGCNConv(4, 8, 3), RGCNConv(8, 3, 3)
-
-        def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
-            return self.second(self.first(x, edge_index, edge_type).relu(), edge_index, edge_type) * 4
-
     made = torch.Generator().manual_seed(2)
     edge_index = torch.randint(0, 12, (2, 24), generator=made)
     data = Data(x=torch.randn(12, 4, generator=made), edge_index=edge_index)
@@ -330,24 +346,69 @@ def test_a_homogeneous_model_reads_edge_type() -> None:
         assert e.probabilities_without == pytest.approx(row.tolist(), abs=1e-5)
 
 
-def test_a_model_that_averages_over_all_nodes_is_refused() -> None:
-    """HANConv weighs relations by a mean over all nodes of a type, so a graph's output depends on the batch."""
+@pytest.mark.parametrize("method", ["cf2", "gradient"])
+def test_relations_as_types_are_units_of_their_own(method: str) -> None:
+    """Parallel edges of two relations, joined again in a `call`."""
+    made = torch.Generator().manual_seed(3)
+    ends = torch.randint(0, 9, (2, 24), generator=made)
+    ends = torch.unique(ends[:, ends[0] != ends[1]], dim=1)
+    parts = [ends, ends[:, ::2], ends[:, 1::3]]  # every edge of a later relation is one of the first, too
+    data = HeteroData()
+    data["node"].x = torch.randn(9, 4, generator=made)
+    for number, part in enumerate(parts):
+        data["node", str(number), "node"].edge_index = part
 
-    class Han(nn.Module):
-        def __init__(self, data: HeteroData) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.conv, self.head = HANConv(-1, 8, data.metadata(), heads=2), nn.Linear(8, 3)
+    def joined(net: nn.Module, batch: Any) -> Tensor:
+        given = list(batch.edge_index_dict.values())
+        kinds = torch.repeat_interleave(torch.tensor([one.size(1) for one in given]))
+        return net(batch["node"].x, torch.cat(given, 1), kinds)  # type: ignore[no-any-return]
 
-        def forward(self, x_dict: Any, edge_index_dict: Any) -> Tensor:
-            return self.head(self.conv(x_dict, edge_index_dict)["item"]) * 20
+    net = Relations()
+    found = cf2.explain(net, data, range(9), node_type="node", call=joined, method=method, directed=True)
+    assert any(len(np.unique(e.units.ids, axis=0)) < len(e.units.ids) for e in found), "two units between two nodes"
+    assert any(np.ptp(e.scores) > 0 for e in found if len(e.units) > 1), "soft masks reach each relation"
+    for e in found:
+        chosen = {(kind[1], *pair) for kind, pairs in e.edges.items() for pair in pairs.tolist()}
+        left = [[pair for pair in part.t().tolist() if (str(n), *pair) not in chosen] for n, part in enumerate(parts)]
+        kinds = torch.tensor([n for n, part in enumerate(left) for _ in part], dtype=torch.long)
+        columns = torch.tensor([pair for part in left for pair in part], dtype=torch.long).view(-1, 2).t()
+        with torch.no_grad():
+            row = net(data["node"].x, columns, kinds)[e.key].softmax(0)
+        assert e.probabilities_without == pytest.approx(row.tolist(), abs=1e-5)
 
+
+class Han(nn.Module):
+    """HANConv weighs relations by a mean over all nodes of a type, so an output has no smaller graph."""
+
+    def __init__(self, data: HeteroData) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.head = HANConv(-1, 8, data.metadata(), heads=2), nn.Linear(8, 3)
+        with torch.no_grad():  # no class is the one of most nodes, nor that of an empty graph
+            self.head.bias -= self(data.x_dict, data.edge_index_dict).mean(0) / 20
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Tensor:
+        return self.head(self.conv(x_dict, edge_index_dict)["item"]) * 20
+
+
+@pytest.mark.parametrize("method", ["cf2", "gnnexplainer"])
+def test_a_model_that_averages_over_all_nodes_is_run_on_the_whole_graph(method: str) -> None:
     data = graph()
-    net = Han(data)
-    with torch.no_grad():
-        net(data.x_dict, data.edge_index_dict)
-    with pytest.raises(cf2.CF2Error, match=r"batch|whole graph|depend"):
-        cf2.explain(net, data, range(4), node_type="item")
+    net = Han(data).eval()
+    settings = {"effort": "quick"} if method == "cf2" else {"epochs": 5}
+    columns = {kind: data[kind].edge_index for kind in data.edge_types}
+    found = cf2.explain(net, data, range(4), node_type="item", method=method, **settings)
+    for e in found:
+        mask = e.edge_mask(columns)
+        for keep, said in ((None, e.probabilities), (True, e.probabilities_only), (False, e.probabilities_without)):
+            part = {
+                kind: ends if keep is None else ends[:, (torch.as_tensor(mask[kind]) > 0) == keep]
+                for kind, ends in columns.items()
+            }
+            with torch.no_grad():
+                row = net(data.x_dict, part)[e.key].softmax(0)
+            assert said == pytest.approx(row.tolist(), abs=1e-4)
+    assert any(e.sufficient and e.necessary and e.size for e in found)
 
 
 @pytest.mark.parametrize(

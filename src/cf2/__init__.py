@@ -25,8 +25,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cf2.api import Explainer, explain, fit
+    from cf2.api import explain, fit
     from cf2.errors import CF2Error
+    from cf2.explainer import Explainer
     from cf2.methods.registry import register
     from cf2.methods.trained import load_trained
     from cf2.paper import datasets
@@ -62,7 +63,7 @@ _HOMES = {
     "Explanations": "results.explanations",
     "Pattern": "results.pattern",
     "Patterns": "results.patterns",
-    "Explainer": "api",
+    "Explainer": "explainer",
     "explain": "api",
     "fit": "api",
     "load": "results.files",

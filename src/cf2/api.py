@@ -1,28 +1,27 @@
-"""`cf2.explain` and `cf2.fit`, the two functions most people need, and `cf2.Explainer` for many questions."""
+"""`cf2.explain` and `cf2.fit`, the two functions most people need."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as ProgressBar
 from torch_geometric.data import Data, HeteroData
 
 from cf2.core.adapter import Call
 from cf2.core.data import groups_of
-from cf2.errors import require
 from cf2.methods.trained import Trained
 from cf2.results.explanations import Explanations
+from cf2.runs.naming import Names
 from cf2.runs.planning import Kept, plan
+from cf2.runs.progress import heard, log, told
 from cf2.runs.session import Progress, Session, train
-from cf2.spec import Edit, Key, Level, Masking, Output, Question, Reduce, Reverse, Spec, Valid
+from cf2.spec import Edit, Key, Level, Masking, Output, Question, Reduce, Reverse, Spec, Valid, meanings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +36,7 @@ def explain(
     method: str = "cf2",
     units: str | Sequence[str] = ("edges",),
     question: Question = "why",
-    target: int | Sequence[int] | Mapping[Key, int] | Tensor | None = None,
+    target: int | str | Sequence[int | str] | Mapping[Key, int | str] | Tensor | None = None,
     edits: str | Sequence[Edit] = ("remove",),
     candidates: Any = None,
     keep: Any = None,
@@ -52,6 +51,7 @@ def explain(
     added_attributes: Mapping[str, Any] = MappingProxyType({}),
     atoms: Sequence[str] | None = None,
     search: bool = False,
+    sizes: int | Mapping[Key, int] | Sequence[Any] | None = None,
     seed: int | None = None,
     output: Output = "auto",
     tolerance: float | None = None,
@@ -67,7 +67,12 @@ def explain(
     reduce: Reduce | None = None,
     call: Call | None = None,
     trained: Any = None,
+    class_names: Sequence[str] | Mapping[int, str] | None = None,
+    node_names: Sequence[Any] | Mapping[Any, Any] | None = None,
+    feature_names: Sequence[str] | Mapping[Any, Any] | None = None,
+    smiles: str | Sequence[str] | Mapping[int, str] | None = None,
     progress: Progress | bool | None = None,
+    verbose: bool = False,
     **settings: Any,
 ) -> Explanations:
     """Explain predictions of a model: of nodes or pairs of nodes of one graph, or of graphs.
@@ -91,14 +96,14 @@ def explain(
     question : {"why", "factual", "counterfactual"}
         What is asked. why: a set that is sufficient and necessary. factual: a sufficient one. counterfactual: one
         without which the model gives another answer.
-    target : int, sequence of int, or classes by key, optional
+    target : int, the name of a class, a sequence of these, or such classes by key, optional
         The class to explain instead of the predicted one, the same for all or one per key; of a counterfactual, the
         class to reach; the label of a multi-label model; the column of a regression with several.
     edits : {"remove", "add", "change"}, or several of them
         What a counterfactual may do: remove units, add edges, change features; several of them.
-    candidates : pairs of nodes [n, 2], such pairs by key, "target" or "far", optional
-        The pairs of nodes that may be added as edges, such as 3:17,4:9; target: only pairs with the explained node;
-        far: such pairs, also with nodes all over the graph; None: all pairs inside of the receptive field.
+    candidates : pairs of nodes [n, 2], such pairs by key, "near", "target" or "far", optional
+        Pairs that may be added as edges, such as 3:17,4:9; near: all inside of the receptive field; target: those
+        with the explained node; far: these, also with nodes all over the graph; None: near, and if in vain far too.
     keep : pairs of nodes [n, 2], or such pairs by key, optional
         Edges, as pairs such as 3:17,4:9, that must not be removed.
     forbid : pairs of nodes [n, 2], or such pairs by key, optional
@@ -123,6 +128,9 @@ def explain(
         The element that each feature column stands for, such as C,N,O, for molecules.
     search : bool
         Search for a set that passes the tests, from the scores of a method that only ranks.
+    sizes : int, sizes by key, or Explanations, optional
+        How many units a method that only ranks chooses, the same for all or one per key, such as the sizes of the
+        answers of another method; None: as its `k` or `threshold` says.
     seed : int, optional
         Draw a random start from this seed; None starts from a fixed sequence.
     output : {"auto", "logits", "log_probabilities", "probabilities", "multilabel", "regression"}
@@ -139,9 +147,9 @@ def explain(
         Of a HeteroData: the type of the nodes that are explained.
     edge_type : (str, str, str), optional
         Of a HeteroData: the type (source, relation, destination) of the pairs that are explained.
-    reverse : {"auto", "none"}
+    reverse : {"auto", "none"} or mapping from edge types to edge types
         Of a HeteroData: auto makes one unit of an edge and its mirror image, where the edges of two types mirror each
-        other exactly; none does not.
+        other exactly; none does not; a mapping such as user,buys,item=item,bought_by,user says for which types.
     directed : bool, optional
         Whether an edge and its reverse are two units; None looks whether every edge has a reverse.
     masking : {"auto", "messages"}
@@ -158,8 +166,19 @@ def explain(
         row per graph, pair or node.
     trained : optional
         What `cf2.fit` made, for methods that are trained first; for `truth`, the true edges by key.
+    class_names : list of str, or names by number, optional
+        What the classes are called, one name per column of the model's output.
+    node_names : list of str, or names by id, optional
+        What the nodes are called; of a HeteroData by node type; for graphs, such names by graph.
+    feature_names : list of str, or names by column, optional
+        What the columns of `x` are called; of a HeteroData by node type.
+    smiles : str, list of str, or SMILES by key, optional
+        The molecules that the graphs are, drawn as chemists do. None takes `data.smiles`, where the data has that.
     progress : callable or bool, optional
-        Told of every n keys that are done, as `progress(n)`; True shows a bar on stderr.
+        Told of every n keys that are done, as `progress(n)`; True shows a bar, False none; None shows one at a prompt
+        or in a notebook, for what takes more than two seconds.
+    verbose : bool
+        Whether to show on stderr what is logged to `logging.getLogger("cf2")`.
     **settings
         Settings of the method, by name.
 
@@ -179,94 +198,25 @@ def explain(
     >>> len(found), found[0].key
     (1, 1)
     """
-    spec = Spec.make(
-        method=method,
-        units=units,
-        question=question,
-        edits=edits,
-        candidates=candidates,
-        keep=keep,
-        forbid=forbid,
-        groups=groups_of(groups, data),
-        connected=connected,
-        valid=None if callable(valid) else valid,
-        alternatives=alternatives,
-        robust=robust,
-        costs=costs,
-        one_hot=one_hot,
-        added_attributes=added_attributes,
-        atoms=atoms,
-        search=search,
-        seed=seed,
-        output=output,
-        tolerance=tolerance,
-        level=level,
-        leave_out_pair=leave_out_pair,
-        node_type=node_type,
-        edge_type=edge_type,
-        reverse=reverse,
-        directed=directed,
-        masking=masking,
-        device=device,
-        max_units=max_units,
-        reduce=reduce,
-        settings=settings,
-    )
+    given = dict(locals())
+    chosen = {name: given[name] for name in meanings() if name in given and name != "target"}
+    chosen |= {"groups": groups_of(groups, data), "valid": None if callable(valid) else valid}
+    spec = Spec.make(**chosen)
     kept = data if isinstance(data, Kept) else Kept(model, data)
-    given: dict[str, Any] = {"pairs": pairs, "target": target, "trained": trained, "call": call}
-    request, keys = plan(model, kept, nodes, spec, **given, options=_options(explain))
-    request = replace(request, valid=valid if callable(valid) else None)
-    with _told(progress, len(keys)) as tell, Session(request) as session:
-        found = Explanations(tuple(session.explain(keys, tell)), request.context())
-        kept.learn(session)
+    names = Names(class_names, node_names, feature_names, smiles, spec.atoms)
+    more: dict[str, Any] = {"pairs": pairs, "target": names.number(target), "trained": trained, "call": call}
+    with heard(verbose):
+        request, keys = plan(model, kept, nodes, spec, **more, options=_options(explain))
+        request = replace(request, valid=valid if callable(valid) else None, class_names=names.classes())
+        context = names.context(kept.graph_of(request), keys, kept.graph_count(request)) | request.context()
+        log.info("Explaining %d of level %s by %s: %s", len(keys), request.targets.level, method, question)
+        started = time.perf_counter()
+        with told(progress, len(keys)) as tell, Session(request) as session:
+            found = Explanations(tuple(session.explain(keys, tell)), context)
+            kept.learn(session)
+        statuses = ", ".join(f"{count} {status}" for status, count in Counter(e.status for e in found).items())
+        log.info("Explained %d in %.1f s: %s", len(keys), time.perf_counter() - started, statuses or "nothing")
         return found
-
-
-class Explainer:
-    """A model and its data, for more than one question: what `cf2.explain` finds out about them is kept between calls.
-
-    The graph is checked and indexed once, and the model is measured once: how far it looks, and what it says of the
-    whole graph. Where the weights of the model or the tensors of a graph have changed since, that is done again.
-
-    Parameters
-    ----------
-    model, data
-        As in `cf2.explain`.
-
-    Examples
-    --------
-    >>> import cf2, torch
-    >>> from torch_geometric.data import Data
-    >>> from torch_geometric.nn import GCN
-    >>> _ = torch.manual_seed(0)
-    >>> data = Data(x=torch.randn(4, 3), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
-    >>> explainer = cf2.Explainer(GCN(3, 8, 2, 2), data)
-    >>> [explainer.explain(nodes=[node])[0].key for node in (1, 2)]
-    [1, 2]
-    """
-
-    def __init__(self, model: torch.nn.Module, data: Data | HeteroData | Iterable[Data | HeteroData]) -> None:
-        self.model, self.data = model, data
-        self._kept = Kept(model, data)
-
-    def explain(
-        self, nodes: int | slice | Iterable[int] | Iterable[bool] | Tensor | None = None, **options: Any
-    ) -> Explanations:
-        """Explain predictions, with every option of `cf2.explain`.
-
-        Parameters
-        ----------
-        nodes
-            The nodes to explain, as in `cf2.explain`.
-        **options
-            Options of `cf2.explain`, and settings of the method, by name.
-
-        Returns
-        -------
-        Explanations
-            One per key, in their order.
-        """
-        return explain(self.model, self._kept, nodes, **options)
 
 
 def fit(
@@ -332,18 +282,3 @@ def fit(
 
 def _options(function: Callable[..., Any]) -> set[str]:
     return set(inspect.signature(function).parameters) - {"model", "data", "settings"}
-
-
-@contextmanager
-def _told(given: Any, total: int) -> Iterator[Progress | None]:
-    """Whom to tell of keys that are done: the user's function, a bar on stderr, or nobody."""
-    if given is None or given is False:
-        yield None
-    elif given is True:
-        columns = (TextColumn("explained"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with ProgressBar(*columns, console=Console(stderr=True)) as bar:
-            task = bar.add_task("explained", total=total)
-            yield lambda done: bar.advance(task, done)
-    else:
-        require(callable(given), "Expected `progress` to be a function, True or False", got=repr(given)[:80])
-        yield given

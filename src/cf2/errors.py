@@ -11,6 +11,7 @@ cf2.errors.CF2Error: Expected `nodes` to lie in 0..699, but got -1. Pass ids of 
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import stat
 import sysconfig
@@ -18,6 +19,7 @@ import traceback
 from collections.abc import Iterable
 
 _NOTHING = object()
+LISTED = 20  # of more names than this, only the one that was probably meant is given
 
 
 class CF2Error(Exception):
@@ -83,10 +85,28 @@ def own_line(error: BaseException) -> str | None:
     return None
 
 
+def extra(name: str) -> str:
+    """How to install what an extra holds, as cf2 itself was installed: from a directory, or by its name."""
+    from importlib import metadata
+    from urllib.parse import unquote, urlparse
+
+    try:
+        origin = json.loads(metadata.distribution("cf2").read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        origin = {}
+    place = urlparse(str(origin.get("url", "")))
+    if place.scheme != "file":
+        return f"Install it: pip install 'cf2[{name}]'."
+    flag = "-e " if origin.get("dir_info", {}).get("editable") else ""
+    return f"Install it: pip install {flag}'{unquote(place.path)}[{name}]'."
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> CF2Error:
-    """The error for a name that is not in a registry, with the nearest known one."""
+    """The error for a name that is not in a registry, with the nearest known one, or else with all of them."""
     known = sorted(known)
     near = difflib.get_close_matches(str(name)[:80], known, n=1)
     do = f"Did you mean {near[0]!r}?" if near else ""
+    if near and len(known) > LISTED:
+        return CF2Error(f"Expected {kind}", got=f"{name!r:.80}", do=do)
     choice = known[0] if len(known) == 1 else f"one of {', '.join(known)}"
     return CF2Error(f"Expected {kind} to be {choice}", got=f"{name!r:.80}", do=do)

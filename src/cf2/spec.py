@@ -20,6 +20,7 @@ from cf2.errors import require, require_number, unknown_name
 from cf2.values import LARGEST, Pairs
 from cf2.values import Edit as Edit
 from cf2.values import Key as Key
+from cf2.values import Reverse as Reverse
 
 Level = Literal["auto", "node", "graph", "pair"]
 Question = Literal["why", "factual", "counterfactual"]
@@ -36,7 +37,6 @@ Output = Literal[
 Masking = Literal["auto", "messages"]
 Reduce = Literal["gradient"]
 Valid = Literal["molecule"]
-Reverse = Literal["auto", "none"]
 
 
 def _option(default: Any, meaning: str) -> Any:
@@ -67,10 +67,10 @@ class Spec:
     edits: tuple[Edit, ...] = _option(
         ("remove",), "What a counterfactual may do: remove units, add edges, change features; several of them."
     )
-    candidates: Pairs | Literal["target", "far"] | None = _option(
+    candidates: Pairs | Literal["near", "target", "far"] | None = _option(
         None,
-        "The pairs of nodes that may be added as edges, such as 3:17,4:9; target: only pairs with the explained node; "
-        "far: such pairs, also with nodes all over the graph; None: all pairs inside of the receptive field.",
+        "Pairs that may be added as edges, such as 3:17,4:9; near: all inside of the receptive field; target: those "
+        "with the explained node; far: these, also with nodes all over the graph; None: near, and if in vain far too.",
     )
     keep: Pairs | None = _option(None, "Edges, as pairs such as 3:17,4:9, that must not be removed.")
     forbid: Pairs | None = _option(None, "Edges, as pairs such as 3:17,4:9, that must not be in the answer.")
@@ -103,6 +103,11 @@ class Spec:
     search: bool = _option(
         False, "Search for a set that passes the tests, from the scores of a method that only ranks."
     )
+    sizes: int | tuple[tuple[Key, int], ...] | None = _option(
+        None,
+        "How many units a method that only ranks chooses, the same for all or one per key, such as the sizes of the "
+        "answers of another method; None: as its `k` or `threshold` says.",
+    )
     seed: int | None = _option(None, "Draw a random start from this seed; None starts from a fixed sequence.")
     output: Output = _option(
         "auto",
@@ -127,7 +132,7 @@ class Spec:
     reverse: Reverse = _option(
         "auto",
         "Of a HeteroData: auto makes one unit of an edge and its mirror image, where the edges of two types mirror "
-        "each other exactly; none does not.",
+        "each other exactly; none does not; a mapping such as user,buys,item=item,bought_by,user says for which types.",
     )
     directed: bool | None = _option(
         None, "Whether an edge and its reverse are two units; None looks whether every edge has a reverse."
@@ -147,7 +152,9 @@ class Spec:
         self._become("edits", values.names("edits", self.edits))
         self._become_edits()
         self._become("target", values.classes(self.target))
+        self._become("sizes", values.sizes(self.sizes))
         self._become("edge_type", values.edge_type(self.edge_type))
+        self._become("reverse", values.reverse(self.reverse))
         named = self.node_type is None or isinstance(self.node_type, str)
         require(named, "Expected `node_type` to be the name of a type", got=repr(self.node_type))
         require(
@@ -197,7 +204,7 @@ class Spec:
         )
         for name in ("candidates", "keep", "forbid"):
             given = getattr(self, name)
-            if given is not None and not (name == "candidates" and given in ("target", "far")):
+            if given is not None and not (name == "candidates" and given in ("near", "target", "far")):
                 self._become(name, values.pairs(name, given))
         self._become("groups", values.groups(self.groups))
         self._become("costs", values.costs(self.costs))
@@ -256,5 +263,4 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "masking": get_args(Masking),
     "reduce": get_args(Reduce),
     "valid": get_args(Valid),
-    "reverse": get_args(Reverse),
 }

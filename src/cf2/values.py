@@ -12,6 +12,8 @@ from cf2.errors import CF2Error, require, unknown_name
 LARGEST = 2**63 - 1  # what a seed, a class or a number of units may be: torch has no larger whole numbers
 Key = int | tuple[int, ...]  # what is explained: a node's id, a graph's position, or several ids
 Edit = Literal["remove", "add", "change"]
+EdgeType = tuple[str, str, str]  # source, relation, destination
+Reverse = Literal["auto", "none"] | Mapping[EdgeType, EdgeType] | tuple[tuple[EdgeType, EdgeType], ...]
 Pairs = tuple[tuple[Key | None, tuple[tuple[int, int], ...]], ...]  # pairs of nodes by key; None stands for every key
 
 
@@ -128,6 +130,28 @@ def classes(given: Any) -> int | tuple[tuple[Key, int], ...] | None:
     return found
 
 
+def sizes(given: Any) -> int | tuple[tuple[Key, int], ...] | None:
+    """A size for all keys, or one per key: by key, as pairs, or of the best answers of explanations."""
+    given = plain_number(given)
+    if given is None or (isinstance(given, int) and not isinstance(given, bool)):
+        return None if given is None else _size(given)
+    try:
+        pairs: Any = given.items() if isinstance(given, Mapping) else given
+        named = [(e.key, e.size) if hasattr(e, "selected") else e for e in pairs if not getattr(e, "rank", 0)]
+        return tuple({_key(key): _size(size) for key, size in named}.items())
+    except (TypeError, ValueError) as error:
+        expected = "Expected `sizes` to be a number of units, one for each key, or explanations"
+        raise CF2Error(expected, got=repr(given)[:200]) from error
+
+
+def _size(value: Any) -> int:
+    if isinstance(plain_number(value), bool):
+        raise TypeError("a size is a number")
+    number = operator.index(value)
+    require(0 <= number <= LARGEST, "Expected `sizes` to hold numbers of units, from 0", got=number)
+    return number
+
+
 def _class(value: Any) -> int:
     if isinstance(plain_number(value), bool):
         raise TypeError("a class is a number")
@@ -140,7 +164,7 @@ def _key(value: Any) -> Key:
     return tuple(operator.index(part) for part in value) if isinstance(value, list | tuple) else operator.index(value)
 
 
-def edge_type(given: Any) -> tuple[str, str, str] | None:
+def edge_type(given: Any) -> EdgeType | None:
     """A type of edges: three names, or text such as user,likes,item."""
     if given is None:
         return None
@@ -149,6 +173,24 @@ def edge_type(given: Any) -> tuple[str, str, str] | None:
     require(good, "Expected `edge_type` to be (source, relation, destination)", got=repr(given))
     source, relation, destination = (part.strip() for part in parts)
     return source, relation, destination
+
+
+def reverse(given: Any) -> Any:
+    """auto, none, or edge types by the type that each is mirrored by: a mapping, or text such as a,to,b=b,from,a;…"""
+    if given in ("auto", "none"):
+        return given
+    try:
+        if isinstance(given, str):
+            given = [part.split("=") for part in given.split(";")]
+        named = given.items() if isinstance(given, Mapping) else given
+        found = tuple((edge_type(one), edge_type(other)) for one, other in named)
+    except (TypeError, ValueError, CF2Error) as error:
+        expected = "Expected `reverse` to be 'auto', 'none' or edge types by the type that mirrors each"
+        cure = "As text: user,buys,item=item,bought_by,user; in Python a mapping from one tuple to the other."
+        raise CF2Error(expected, got=repr(given)[:200], do=cure) from error
+    every = [kind for pair in found for kind in dict.fromkeys(pair)]
+    require(len(set(every)) == len(every), "Expected every edge type once in `reverse`", got=repr(given)[:200])
+    return found
 
 
 def attributes(given: Any) -> dict[str, Any]:

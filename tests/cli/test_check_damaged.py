@@ -17,7 +17,8 @@ from commands_here import Done, cf2
 from damages import DAMAGES, HARMLESS, file_for_shards, pipe_for_lock
 
 from cf2.errors import CF2Error
-from cf2.results.explanation import Explanation, same_results
+from cf2.results.explanation import Explanation
+from cf2.results.same import same_results
 from cf2.runs import session, shards
 from cf2.runs.directory import open_run
 

@@ -125,7 +125,6 @@ def test_seeds_are_compared_by_their_overlap(tmp_path: Path) -> None:
     [
         (["explain"], 2, "either a data set or --data"),
         (["explain", "ba-shapes", "--data", "mine:make"], 2, "either a data set or --data"),
-        (["explain", "ba-shapes"], 2, "--out"),
         (["explain", "ba-shapes", "--out", "x", "--method", "cf22"], 2, "Did you mean 'cf2'"),
         (["explain", "ba-shapes", "--out", "x", "--engine", "rays"], 2, "Did you mean 'ray'"),
         (["explain", "ba-shapes", "--out", "x", "--nodes", "a"], 2, "3,17,40-44"),
@@ -137,7 +136,11 @@ def test_seeds_are_compared_by_their_overlap(tmp_path: Path) -> None:
         (["explain", "ba-shapes", "--out", "x", "--nodes", "9999"], 1, "from 0 to 699"),
         (["explain", "ba-shape", "--out", "x"], 1, "ba-shapes"),
         (["explain", "--data", "nowhere:make", "--out", "x"], 1, "nowhere"),
+        (["explain", "ba-shapes", "--effort", "quick"], 2, "--set effort=…"),
+        (["explain", "ba-shapes", "--efort", "quick"], 2, "--set effort=…"),
+        (["explain", "ba-shapes", "--metod", "cf2"], 2, "Possible options: --method"),
         (["evaluate", "missing"], 1, "not there"),
+        (["report", __file__], 1, "which is a file"),
         (["report", "missing"], 1, "not there"),
         (["serve", "missing"], 1, "not there"),
         (["train", "nope"], 1, "data set"),
@@ -194,6 +197,9 @@ def test_the_demo_compares_methods_and_writes_a_report(tmp_path: Path) -> None:
         and not hasattr(registry.get(name).settings, "budget")
     ]
     assert all(row["n"] == 2 for row in shown["rows"])
+    for row in shown["rows"]:
+        ranks = registry.get(row["method"]).ranks
+        assert row.get("rule", "") == ("the 6 units with the highest scores" if ranks else "")
     assert Path(shown["report"]).read_text().count("<html") == 1
 
 

@@ -97,7 +97,7 @@ def test_the_variable_shows_the_traceback_too(
         ("{}:", "MODULE:FUNCTION"),
         ("..:x", "MODULE:FUNCTION"),
         ("{}:a b", "MODULE:FUNCTION"),
-        ("{}:missing", "a function 'missing' in module"),
+        ("{}:missing", "but got 'missing'"),
     ],
 )
 def test_what_is_no_name_of_a_function_is_said(own: str, given: str, says: str) -> None:

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from cf2 import spec as specs
 from cf2.cli.commands import app
 from cf2.paper.sources import restore
-from cf2.results.explanation import same_results
 from cf2.results.explanations import Explanations
+from cf2.results.same import same_results
 from cf2.runs.directory import open_run
 from cf2.spec import Spec
 
@@ -117,6 +117,7 @@ GIVEN: dict[str, tuple[list[str], Any]] = {
     "atoms": (["--atoms", "C,N,O"], ["C", "N", "O"]),
     "tolerance": (["--tolerance", "0.5"], 0.5),
     "reverse": (["--reverse", "none"], "none"),
+    "sizes": (["--method", "gradient", "--sizes", "2"], 2),
 }
 
 
@@ -351,7 +352,7 @@ def test_several_questions_are_a_row_each(here: Path) -> None:
     scored = cf2("evaluate", "run", "--json").json
     assert [row["label"] for row in scored["methods"]] == labels
     assert len(cf2("evaluate", "run", "--method", "cf2", "--json").json["methods"]) == 2
-    assert "gradient, counterfactual" in cf2("evaluate", "run").stdout.replace("\n", " ")
+    assert "counterfactual" in cf2("evaluate", "run").stdout.replace("\n", " ")
     cf2("report", "run", "-o", "page.html")
     page = Path("page.html").read_text(encoding="utf-8")
     assert all(label in page for label in labels)
@@ -376,3 +377,16 @@ def test_predictions_of_the_default_class_are_counted_and_the_question_that_help
     said = cf2("explain", "--data", f"{module.stem}:graphs", "--out", "other").stdout
     assert f"{row['default']} of {row['n']} predictions are of the model's default class" in said
     assert "--question counterfactual --edits remove,add" in said
+
+
+def test_a_table_shows_only_the_shares_that_a_question_asks_for() -> None:
+    from cf2.cli.terminal import COMPARED, compared
+
+    row = {"method": "cf2", "pn": 0.5, "ps": 0.25, "fns": 1 / 3, "size": 2.0, "evaluations": 9.0, "seconds": 0.1}
+    shown = {
+        question: dict(zip(COMPARED, compared({**row, "question": question, "found": 0.75})))
+        for question in ("why", "factual", "counterfactual")
+    }
+    assert [shown["why"][name] for name in ("found", "PN", "PS", "F_NS")] == ["75.0", "50.0", "25.0", "33.3"]
+    assert [shown["factual"][name] for name in ("found", "PN", "PS", "F_NS")] == ["75.0", "–", "25.0", "–"]
+    assert [shown["counterfactual"][name] for name in ("found", "PN", "PS", "F_NS")] == ["75.0", "50.0", "–", "–"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -61,12 +62,39 @@ def test_the_report_shows_them(run: Path, tmp_path: Path) -> None:
     assert "What the model looks for" in page
     assert 'href="#instance-' in page
     assert page.count('class="cf2-pattern"') >= 1
-    plain = cf2("report", run, "--out", tmp_path / "plain.html", "--pictures", 3)
-    assert plain.returncode == 0
-    assert "What the model looks for" not in (tmp_path / "plain.html").read_text(encoding="utf-8")
 
 
 def test_bad_input(run: Path, tmp_path: Path) -> None:
     assert cf2("patterns", tmp_path / "nothing").returncode == 1
     assert cf2("patterns", run, "--labels", "colour").returncode == 1
     assert cf2("patterns", run, "--held-out", 2).returncode == 2
+
+
+def test_what_is_found_is_kept_in_the_run_and_the_report_shows_it_without_the_model(run: Path, tmp_path: Path) -> None:
+    found = cf2("patterns", run, "--most", 100, "--count", 2, "--json").json
+    kept = json.loads((run / "patterns.json").read_text(encoding="utf-8"))
+    assert kept == {name: found[name] for name in ("about", "patterns")}
+    done = cf2("report", run, "--out", tmp_path / "page.html", "--pictures", 3)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "What the model looks for" in page
+    assert page.count('class="cf2-pattern"') == len(found["patterns"])
+    assert cf2("check", run).returncode == 0  # a file beside the run's own does no harm
+
+
+def test_edit_rules_are_kept_and_shown(tmp_path: Path) -> None:
+    words = ["explain", "tree-cycles", "--nodes", "511-522", "--set", "effort=quick", "--question", "counterfactual"]
+    assert cf2(*words, "--out", tmp_path / "run").returncode == 0
+    found = cf2("patterns", tmp_path / "run", "--rules", "--most", 60, "--count", 2, "--json").json
+    assert found["rules"][0]["support"] >= 1
+    assert json.loads((tmp_path / "run" / "rules.json").read_text(encoding="utf-8"))["rules"] == found["rules"]
+    shown = cf2("patterns", tmp_path / "run", "--rules", "--most", 60, "--count", 2)
+    assert found["rules"][0]["rule"] in shown.stdout
+    assert cf2("report", tmp_path / "run", "--out", tmp_path / "page.html", "--pictures", 3).returncode == 0
+    assert "What would have to change" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_rules_of_answers_that_change_nothing_are_refused(run: Path) -> None:
+    done = cf2("patterns", run, "--rules")
+    assert done.returncode == 1
+    assert "Expected" in done.stderr

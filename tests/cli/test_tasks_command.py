@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from commands_here import cf2
 
-from cf2.paper.sources import restore
+from cf2.paper.sources import from_dataset, restore
 from cf2.runs.directory import open_run
 from cf2.web.whatif import WhatIf
 
@@ -78,6 +78,59 @@ def test_a_run_of_every_task_is_whole_and_true(here: Path, task: str) -> None:
         other = open_run(here / "other").explanations()
         assert [e.tolerance for e in other] == [e.tolerance for e in found]
         assert all(np.array_equal(a.selected, b.selected) for a, b in zip(other, found))
+
+
+NAMED: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "cora-links": (["--pairs", "436:668,2:3"], {"output": "logits", "edge_type": None, "node_type": None}),
+    "page-link": (["--pairs", "1:88,41:91"], {"output": "logits", "edge_type": ("user", "likes", "item")}),
+    "typed-motifs": (["--nodes", "297,283"], {"output": "auto", "node_type": "author", "edge_type": None}),
+    "crippen": (["--nodes", "3334-3337"], {"output": "regression", "node_type": None}),
+}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", NAMED)
+def test_a_task_of_ours_is_explained_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    if name == "crippen":
+        pytest.importorskip("rdkit")
+    words, settled = NAMED[name]
+    asked = ["explain", name, *words, "--set", "effort=quick", "--out", "run"]
+    done = cf2(*asked, "--json")
+    assert done.returncode == 0, done.said
+    run = open_run(tmp_path / "run")
+    assert {option: getattr(run.job(), option) for option in settled} == settled
+    found = run.explanations()
+    assert all(e.status == "found" for e in found if e.prediction == 1 or name == "crippen")
+    assert cf2(*asked, "--resume").returncode == 0
+    assert cf2("check", "run", "--json").json["verdicts"] == len(found)
+    if name in ("page-link", "typed-motifs"):
+        assert done.json["rows"][0]["truths"] == len(found)
+        true = cf2("explain", name, *words, "--method", "truth", "--out", "truth", "--json").json["rows"][0]
+        assert (true["pr"], true["re"]) == (1.0, 1.0)
+    if name in ("cora-links", "page-link"):
+        known = from_dataset(name).labels
+        assert [e.label for e in found] == [known.get(e.key) for e in found]
+        assert any(e.label is not None for e in found)
+    assert cf2("report", "run", "--out", "report.html").returncode == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f"Explanations of {name}" in page
+    assert ("known truth" in page) == (name in ("page-link", "typed-motifs"))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", NAMED)
+def test_a_task_of_ours_is_trained_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    if name == "crippen":
+        pytest.importorskip("rdkit")
+    words, _ = NAMED[name]
+    done = cf2("train", name, "--epochs", "1", "--out", "model", "--json")
+    assert done.returncode == 0, done.said
+    assert done.json["dataset"] == name
+    explained = cf2("explain", name, "--checkpoint", "model", *words, "--method", "gradient", "--out", "run")
+    assert explained.returncode == 0, explained.said
+    assert open_run(tmp_path / "run").manifest["source"]["checkpoint"].endswith("model")
 
 
 @pytest.mark.parametrize(

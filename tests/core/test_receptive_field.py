@@ -119,9 +119,17 @@ class Global(NodeNet):
         return super().forward(x - 5 * x.mean(0), edge_index)
 
 
-def test_a_model_that_looks_everywhere_is_refused() -> None:
-    with pytest.raises(CF2Error, match=r"whole graph|looks further|what else is in the batch"):
-        cf2.explain(Global("sum"), random_graph(40, 60, seed=3), nodes=[0])
+def test_a_model_that_looks_everywhere_is_given_the_whole_graph() -> None:
+    data, model = random_graph(40, 60, seed=3), Global("sum")
+    with Predictor(model, "node") as predictor:
+        field = field_of(predictor, data)
+        (cut,) = field.instances([7])
+        assert field.reach.whole
+        assert torch.equal(cut.x, data.x)
+        assert torch.equal(cut.edge_index, data.edge_index)
+        assert cut.targets == (7,)
+        whole = model(data.x, data.edge_index).softmax(1)[[7, 7]]
+        assert torch.allclose(predictor.predict(pack([cut, cut])), whole, atol=1e-5)
 
 
 class Far(NodeNet):

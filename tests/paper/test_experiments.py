@@ -42,6 +42,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
         figures=["cases"],
         datasets=["tree-cycles"],
         methods=FAST,
+        seeds=1,
     )
     return out, result
 
@@ -180,6 +181,7 @@ def test_progress_is_told_of_every_cell(tmp_path: Path, monkeypatch: pytest.Monk
         tables=["causal"],
         datasets=["tree-cycles"],
         methods=["gradient", "truth"],
+        seeds=1,
         progress=lambda label, done, total: told.append((label, done, total)),
     )
     assert told == [("gradient on tree-cycles", 0, 2), ("truth on tree-cycles", 1, 2)]
@@ -219,7 +221,8 @@ def test_the_terminal_table_shows_all_rows() -> None:
 
 def test_the_page_keeps_its_prose_and_gets_the_tables(tmp_path: Path) -> None:
     page = tmp_path / "results.md"
-    page.write_text("Prose.\n<!-- table causal -->\nold\n<!-- end causal -->\nMore prose \\1.\n", encoding="utf-8")
+    blocks = "".join(f"<!-- table {name} -->\nold\n<!-- end {name} -->\n" for name in ("causal", "alpha"))
+    page.write_text(f"Prose.\n{blocks}More prose \\1.\n", encoding="utf-8")
     for _ in range(2):  # doing it again changes nothing
         tables.update_page(page, {"rows": ROWS}, tmp_path)
         text = page.read_text(encoding="utf-8")
@@ -227,6 +230,7 @@ def test_the_page_keeps_its_prose_and_gets_the_tables(tmp_path: Path) -> None:
         assert text.startswith("Prose.\n")
         assert text.endswith("More prose \\1.\n")
         assert text.count("| a | x | 3 | 100.00 (90.00, +10.00) |") == 1
+        assert text.count("Not filled by this run; `cf2 reproduce --figure alpha` fills it.") == 1
     with pytest.raises(CF2Error, match="page of results"):
         tables.update_page(tmp_path / "none.md", {"rows": ROWS}, tmp_path)
 
@@ -234,14 +238,30 @@ def test_the_page_keeps_its_prose_and_gets_the_tables(tmp_path: Path) -> None:
 # -- means over base models -----------------------------------------------------------------------------------
 
 
-def test_several_base_models_give_the_mean_and_its_interval() -> None:
-    row = rows_of.over_seeds([{"fns": 0.5, "size": 2.0}, {"fns": 0.7, "size": 2.0}, {"fns": 0.9, "size": None}])
-    assert row["fns"] == pytest.approx(0.7)
-    reach = 4.302653 * 0.2 / 3**0.5  # Student's t with two degrees of freedom
-    assert row["interval"]["fns"] == pytest.approx([0.7 - reach, 0.7 + reach])
+def test_several_base_models_give_the_median_and_its_interval() -> None:
+    row = rows_of.over_seeds([{"fns": 0.5, "size": 2.0}, {"fns": 0.6, "size": 2.0}, {"fns": 0.9, "size": None}])
+    assert row["fns"] == pytest.approx(0.6)
+    assert row["interval"]["fns"] == pytest.approx([0.5, 0.9])  # the models drawn again
     assert row["size"] == 2.0
-    assert [one["fns"] for one in row["seeds"]] == [0.5, 0.7, 0.9]
+    assert row["interval"]["size"] == [2.0, 2.0]
+    assert [one["fns"] for one in row["seeds"]] == [0.5, 0.6, 0.9]
     assert rows_of.over_seeds([{"fns": 0.5}]) == {"fns": 0.5}
+
+
+def test_the_table_of_what_is_reached_follows_from_the_causal_one() -> None:
+    def causal(method: str, fns: float, **more: Any) -> dict[str, Any]:
+        beside = {"published": {"fns": 0.7, "size": 6.0}}
+        return {"table": "causal", "dataset": "ba-shapes", "method": method, "fns": fns, **beside, **more}
+
+    verified = causal("cf2", 0.9, passed=0.8, ceiling=0.8, size=3.0)
+    rows = [causal("cf2-relaxed", 0.6), causal(published.BY_RULE, 0.7), verified]
+    (row,) = rows_of.reached_rows(rows)
+    assert (row["reached"], row["verified"]) == ("by its rule for λ", "at the ceiling, smaller")
+    (row,) = rows_of.reached_rows(
+        [causal("cf2-relaxed", 0.6), causal(published.BY_RULE, 0.6), verified | {"size": 7.0}]
+    )
+    assert (row["reached"], row["verified"]) == ("no", "at the ceiling, larger")
+    assert rows_of.reached_rows(rows[:2]) == []
 
 
 def test_correlations_are_over_the_papers_four_and_over_all() -> None:
@@ -269,6 +289,7 @@ def test_correlations_are_over_the_papers_four_and_over_all() -> None:
         ({"datasets": ["tree-cycle"]}, "Did you mean 'tree-cycles'"),
         ({"methods": ["cf3"]}, "Did you mean 'cf2'"),
         ({"seeds": 0}, "seeds"),
+        ({"instances": 0}, "instances"),
         ({"methods": []}, "at least one method"),
     ],
 )
@@ -302,6 +323,7 @@ def test_without_the_data_the_synthetic_columns_are_done_and_the_rest_is_named(
         tables=["causal", "accuracy"],
         datasets=["tree-cycles", "nci1"],
         methods=["gradient"],
+        seeds=1,
         root=tmp_path / "nowhere",
     )
     assert {row["dataset"] for row in result["rows"]} == {"tree-cycles"}
@@ -313,7 +335,7 @@ SCRIPT = """
 import sys
 from cf2.paper.experiments import reproduce
 options = {"tables": ["causal", "truth"], "datasets": ["tree-cycles"], "methods": sys.argv[2].split(",")}
-reproduce(sys.argv[1], resume=True, **options)
+reproduce(sys.argv[1], resume=True, seeds=1, **options)
 """
 
 
@@ -330,7 +352,7 @@ def killed_and_resumed(out: Path, done: tuple[Path, dict[str, Any]], kills: int,
         time.sleep(draw.random() * 0.3)
         child.send_signal(signal.SIGKILL)
         child.wait()
-    result = reproduce(out, tables=["causal", "truth"], datasets=["tree-cycles"], methods=FAST, resume=True)
+    result = reproduce(out, tables=["causal", "truth"], datasets=["tree-cycles"], methods=FAST, seeds=1, resume=True)
     wanted = [row for row in done[1]["rows"] if row["table"] in ("causal", "truth")]
     assert result["rows"] == wanted
 

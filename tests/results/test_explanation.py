@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.results.explanation import same_results
+from cf2.results.same import same_results
 from cf2.results.unit_table import UnitTable
 from toys import NodeNet, random_graph
 
@@ -136,3 +137,37 @@ def test_self_loops_survive_everything() -> None:
     data.edge_index = torch.cat([data.edge_index, torch.arange(8).repeat(2, 1)], 1)
     for e in cf2.explain(NodeNet("sum"), data, nodes=range(8)):
         assert all(a != b for a, b in e.units.of("edges").tolist())
+
+
+def test_filters_by_attribute(found: cf2.Explanations) -> None:
+    named = dataclasses.replace(found, context={"class_names": ["a", "b", "c"]})
+    for prediction in {e.prediction for e in found}:
+        keys = [e.key for e in found if e.prediction == prediction and e.status == "found"]
+        assert [e.key for e in found.where(status="found", prediction=prediction)] == keys
+        assert [e.key for e in named.where(status="found", prediction="abc"[prediction])] == keys
+    assert [e.key for e in found.where(key=[7, 9])] == [7, 9]
+    assert len(found.where(prediction=99)) == 0
+    with pytest.raises(CF2Error, match=r"an attribute of an explanation.*Did you mean 'status'"):
+        found.where(statsu="found")
+    with pytest.raises(CF2Error, match=r"`status` to be one of .*, but got 'fond'\. Did you mean 'found'"):
+        found.where(status=["found", "fond"])
+    with pytest.raises(CF2Error, match="`prediction` to be one of a, b, c, but got 'd'"):
+        named.where(prediction="d")
+    with pytest.raises(CF2Error, match="`label` as a number without `class_names`"):
+        found.where(label="a")
+
+
+def test_a_table_as_csv(found: cf2.Explanations, tmp_path: Path) -> None:
+    import pandas
+
+    table = pandas.read_csv(found.to_csv(tmp_path / "found.csv"))
+    assert list(table["key"]) == [3, 7, 9, 12]
+    assert list(table["size"]) == [e.size for e in found]
+
+
+def test_an_explanation_prints_as_one_line_in_words(found: cf2.Explanations) -> None:
+    for e in found:
+        assert repr(e).startswith(f"<Explanation of node {e.key}: class {e.prediction} (")
+        assert ("sufficient, necessary" in repr(e)) == (e.sufficient and e.necessary)
+        assert len(repr(e)) < 200
+        assert "array" not in repr(e)

@@ -130,3 +130,17 @@ def test_nothing_has_no_interval() -> None:
 def test_f_ns_of_shares_is_zero_where_both_are() -> None:
     assert float(intervals.harmonic_of_shares([0.0, 0.0], [0.0, 0.0])) == 0
     assert float(intervals.harmonic_of_shares([1.0, 0.0], [1.0, 1.0])) == pytest.approx(2 / 3)
+
+
+def test_the_median_over_models_has_an_interval_over_models_and_instances() -> None:
+    same = intervals.over_models([[1.0, 1.0], [1.0], [1.0, 1.0, 1.0]])
+    assert same == intervals.Estimate(1.0, 1.0, 1.0)
+    models = intervals.over_models([[0.2], [0.5], [0.9]])  # no instances to draw from: only models
+    assert (models.value, models.low, models.high) == pytest.approx((0.5, 0.2, 0.9))
+    alike = [[0.0, 1.0] * 20] * 5  # the same model five times: only instances
+    spread = intervals.over_models(alike)
+    assert spread.value == 0.5
+    assert 0.3 < spread.low < 0.5 < spread.high < 0.7
+    pairs = intervals.over_models([[[1, 1], [0, 1]]] * 3, intervals.harmonic_of_shares)
+    assert pairs.value == pytest.approx(2 / 3)
+    assert intervals.over_models(alike) == spread

@@ -169,3 +169,10 @@ def test_labels_of_features() -> None:
     assert binned[-1] == "x0 high"
     assert len(set(binned)) == 3
     assert set(node_labels(np.random.default_rng(0).random((50, 4)))) == {""}
+
+
+def test_bonds_are_written_as_chemists_do() -> None:
+    carbonyl = Pattern.make(["C", "O"], [(0, 1)], ["double"])
+    assert (carbonyl.text, carbonyl.smarts) == ("C=O", "[#6]=[#8]")
+    ring = Pattern.make(["C"] * 3, [(0, 1), (1, 2)], ["aromatic", None])
+    assert set(ring.smarts or "") >= {":", "~"}

@@ -18,7 +18,7 @@ from ring import KEYS, left, make, ring_source, shard_files, spec_of
 import cf2
 from cf2.core import whole_files
 from cf2.errors import CF2Error
-from cf2.results.explanation import same_results
+from cf2.results.same import same_results
 from cf2.runs import engines
 from cf2.runs.directory import Run, open_run
 from cf2.runs.shards import NAME, write_shard

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cf2.results.explanation import same_results
+from cf2.results.same import same_results
 from cf2.runs.directory import open_run
 
 DRIVER = """

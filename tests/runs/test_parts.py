@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from ring import KEYS, left, make, ring_source, shard_files, spec_of
 
-from cf2.results.explanation import Explanation, same_results
+from cf2.results.explanation import Explanation
+from cf2.results.same import same_results
 from cf2.runs import engines
 from cf2.runs import session as sessions
 from cf2.runs.answers import Answers

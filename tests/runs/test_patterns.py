@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 
 import cf2
 from cf2.results.pattern import Pattern
-from pattern_toys import COLUMNS, Path, made
+from pattern_toys import COLUMNS, Both, Path, made, made_of_two
 from toys import model_state, same_state
 
 
@@ -43,6 +43,21 @@ def test_a_planted_pattern_is_found_with_precision_and_recall_1(order: list[int]
     assert one.undecided == 0
     assert patterns.about["empty"][1].value == 0.0
     assert patterns.about["found_on"] + sum(patterns.about["tested"].values()) <= len(graphs)
+
+
+@pytest.mark.parametrize("seed", [0, 1000, 2000])
+def test_two_things_that_are_needed_together_are_two_patterns_and_tested_jointly(seed: int) -> None:
+    model, graphs = Both(), [made_of_two(seed + number) for number in range(64)]
+    found = cf2.explain(model, graphs, range(0, 64, 2))
+    patterns = found.patterns(model, graphs)
+    assert {one.pattern for one in patterns.of(1)} == {labelled((0, 1)), labelled((2, 3))}
+    for one in patterns.of(1):
+        assert one.coverage.value == 1.0
+        assert one.precision.value < 1.0
+        assert one.sufficiency.value == 0.0
+    jointly = patterns.about["jointly"][1]
+    assert [jointly[name].value for name in ("coverage", "precision", "sufficiency")] == [1.0, 1.0, 1.0]
+    assert "all of them" in repr(patterns)
 
 
 def test_relabelled_graphs_give_the_same_patterns() -> None:

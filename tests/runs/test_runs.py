@@ -17,7 +17,7 @@ from ring import KEYS, left, make, ring_source, shard_files, spec_of
 
 from cf2 import spec as specs
 from cf2.errors import CF2Error
-from cf2.results.explanation import same_results
+from cf2.results.same import same_results
 from cf2.runs import engines, manifest, shards
 from cf2.runs.directory import OWN, Finished, Run, create_run, open_run
 from cf2.runs.run import OF_EDITS
@@ -209,6 +209,7 @@ OTHER: dict[str, Any] = {
     "node_type": "user",
     "edge_type": ("user", "likes", "item"),
     "reverse": "none",
+    "sizes": 2,
 }
 
 
@@ -221,14 +222,14 @@ def test_jobs_of_a_run_differ_in_method_settings_seed_search_and_question_and_in
     run = make(tmp_path / "run", spec=first if option in OF_EDITS else spec_of())
     (known,) = run.jobs()
     job = replace(known, **{"seed": 4, "settings": {}, option: OTHER[option]})
-    if option in ("method", "settings", "seed", "search", "question"):
+    if option in ("method", "settings", "seed", "search", "sizes", "question"):
         run.add(job)
         assert run.jobs()[1] == job
     else:
         with pytest.raises(CF2Error, match=rf"{option}(\.\w+)? was"):
             run.add(job)
         assert len(open_run(run.path).jobs()) == 1
-    assert set(OWN) == {"method", "settings", "seed", "search"}
+    assert set(OWN) == {"method", "settings", "seed", "search", "sizes"}
 
 
 @pytest.mark.parametrize("option", OF_EDITS)

@@ -90,8 +90,9 @@ def _question(app: Any, output: str, cause: str, values: dict[str, Any]) -> dict
     name = next(key for key in app.callback_map if output in key)
     known = app.callback_map[name]
 
-    def filled(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [{**part, "value": values.get(f"{part['id']}.{part['property']}")} for part in parts]
+    def filled(parts: list[dict[str, Any]]) -> list[Any]:
+        made = ({**part, "value": values.get(f"{part['id']}.{part['property']}")} for part in parts)
+        return [[] if part["id"].startswith("{") else part for part in made]  # of many ids, none is there
 
     outputs = [dict(zip(("id", "property"), part.rsplit(".", 1))) for part in name.strip(".").split("...")]
     return {

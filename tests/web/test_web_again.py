@@ -187,11 +187,11 @@ def test_the_page_says_what_was_made_and_shows_it(red_source: ModelAndData, ask:
     assert body["response"]["again-note"]["children"].startswith("node 3: 2 units in ")
     made = body["sideUpdate"]["made"]["data"]
     shown = {"key.data": "3", "made.data": made, "method.value": "guess"}
-    chosen = ask(app, "comparison.children", "made.data", shown).get_json()["response"]
+    chosen = ask(app, "method.options", "made.data", shown).get_json()["response"]
     assert chosen["method"]["value"] == made["method"] == "cf2 (α = 0.5, λ = auto)"
-    elsewhere = ask(app, "comparison.children", "made.data", shown | {"key.data": "6"}).get_json()["response"]
+    elsewhere = ask(app, "method.options", "made.data", shown | {"key.data": "6"}).get_json()["response"]
     assert elsewhere["method"] == {"options": ["guess"], "value": "guess"}
-    back = ask(app, "comparison.children", "key.data", shown).get_json()["response"]
+    back = ask(app, "method.options", "key.data", shown).get_json()["response"]
     assert back["method"]["value"] == "guess"
 
 

@@ -10,7 +10,7 @@ import pytest
 from cf2.results.explanations import Explanations
 from cf2.results.unit_table import UnitTable
 from cf2.runs.model_and_data import ModelAndData
-from cf2.web import build_app, view
+from cf2.web import build_app, canvas, view
 from cf2.web.listing import PAGE
 from report.explained_toys import explained, nitro_bonds, red_edges
 
@@ -78,7 +78,7 @@ def test_pairs_are_picked_and_drawn_by_both_ids(
     listing = {"show.value": "all", "sort.value": "key", "method.value": "cf2", "place.data": 0, "search.value": "4, 1"}
     response = ask(app, "list.children", "", listing)
     (entry,) = response.get_json()["response"]["list"]["children"]
-    assert entry["props"]["children"]["props"]["id"] == {"type": "pick", "key": "4-1"}
+    assert entry["props"]["children"]["props"]["data-pick"] == "4-1"
 
 
 def test_units_of_every_kind_have_a_checkbox_and_removed_nodes_fade(found: dict[str, Explanations]) -> None:
@@ -88,8 +88,9 @@ def test_units_of_every_kind_have_a_checkbox_and_removed_nodes_fade(found: dict[
     e = replace(found["cf2"][3], units=units, scores=np.arange(4.0), selected=chosen)
     assert [box["label"] for box in view.options(e, view.listed(e))] == ["node 4 ●", "3–4", "node 3", "feature 7"]
     assert view.listed(e, (4,)).tolist() == [2, 3]
-    gone = view.stylesheet(e, np.array([True, False, True, False]))[-1]["selector"]
-    assert gone.split(", ") == ["#k3u0", "#k3u2", "#k3n4"]
+    *_, faded, covered = canvas.stylesheet(e, np.array([True, False, True, False]))
+    assert faded["selector"].split(", ") == ["#k3u0", "#k3u2", "#k3n4"]
+    assert ".atom#k3n4" in covered["selector"].split(", ")
 
 
 def test_every_kind_gets_the_same_room_in_the_list_of_units(found: dict[str, Explanations]) -> None:

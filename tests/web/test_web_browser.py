@@ -1,7 +1,7 @@
 """The page in a real browser: it draws, answers, restores, and runs no code from labels."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from cf2.results.explanations import Explanations
 from cf2.runs.model_and_data import ModelAndData
 from cf2.web import build_app
 from cf2.web.labels import visible
-from report.explained_toys import ATOMS, HOSTILE, NITROBENZENE, explained, nitro_bonds
+from report.explained_toys import HOSTILE, NITROBENZENE, explained, nitro_bonds
 from web.browser import PATIENCE, new_page, served, until
 from web.holding import Holding
 
@@ -22,6 +22,7 @@ pytest.importorskip("dash", reason="dash is not installed")
 pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
 
 pytestmark = pytest.mark.browser
+REMOVED = "document.querySelector('[data-part=removed]')?.dataset.count"  # how many units are gone
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +42,15 @@ def page(browser: Any, address: str) -> Iterator[Any]:
 
 def pick(page: Any, key: int, method: str = "cf2") -> None:
     page.fill("#search", str(key))
-    page.locator(f"#list button[aria-label^='node {key}:']").click()
-    settled(page, key, method)
+    button = page.locator(f"#list button[aria-label^='node {key}:']")
+    button.click()
+    settled(page, key, method, again=button.click)  # a list that is just filled anew takes a click with it
 
 
-def settled(page: Any, key: int, method: str) -> None:
-    """Wait until the page shows this instance, as it was."""
+def settled(page: Any, key: int, method: str, *, again: Callable[[], None] | None = None) -> None:
+    """Wait until the page shows this instance, as it was; `again` is done while it does not."""
     shown = f"document.querySelector('#now').dataset.instance === '{key} {method}'"
-    until(page, f"{shown} && document.querySelectorAll('.verdict td')[3].innerText === '0'")
+    until(page, f"{shown} && {REMOVED} === '0'", again=again)
     until(page, "document.querySelector('#cytoscape')._cyreg.cy.edges().length > 0")
 
 
@@ -71,8 +73,7 @@ def waits_for(page: Any, expected: np.ndarray) -> None:
 def remove_explanation(page: Any, e: Explanation) -> None:
     """Press the button until the units are gone: a list that is still loading puts them back."""
     page.click("#without")
-    gone = "count => document.querySelectorAll('.verdict tbody tr')[1].querySelector('td').innerText === count"
-    until(page, gone, str(e.size), again=lambda: page.click("#without"))
+    until(page, f"count => {REMOVED} === count", str(e.size), again=lambda: page.click("#without"))
     waits_for(page, e.probabilities_without)
 
 
@@ -125,8 +126,9 @@ def test_removing_the_explanation_changes_the_prediction_exactly_when_it_is_nece
     pick(page, e.key, method)
     remove_explanation(page, e)
     assert ("unchanged" not in page.locator("#now").inner_text()) is e.necessary
-    cells = page.locator(".verdict tbody tr").nth(1).locator("td").all_inner_texts()
-    assert cells == [str(e.size), *("yes" if good else "no" for good in (e.sufficient, e.necessary))]
+    words = page.locator("[data-part=removed]").inner_text()
+    assert words.startswith("1 unit is removed." if e.size == 1 else f"{e.size} units are removed.")
+    assert (" not sufficient." not in words, " not necessary." not in words) == (e.sufficient, e.necessary)
     page.click("#only")
     waits_for(page, e.probabilities_only)
     page.click("#restore")
@@ -139,10 +141,10 @@ def test_clicking_an_edge_twice_restores_the_probabilities(page: Any, found: dic
     before = probabilities(page)
     unit = int(np.flatnonzero(e.selected)[0])
     page.mouse.click(*edge_on_screen(page, unit))
-    until(page, "document.querySelectorAll('.verdict td')[3].innerText === '1'")
+    until(page, f"{REMOVED} === '1'")
     assert probabilities(page) != before
     page.mouse.click(*edge_on_screen(page, unit))
-    until(page, "document.querySelectorAll('.verdict td')[3].innerText === '0'")
+    until(page, f"{REMOVED} === '0'")
     assert probabilities(page) == before
 
 
@@ -157,7 +159,7 @@ def test_everything_can_be_done_with_the_keyboard(page: Any, found: dict[str, Ex
     box = page.locator("#units input").first
     box.focus()
     page.keyboard.press("Space")
-    until(page, "document.querySelectorAll('.verdict td')[3].innerText === '1'")
+    until(page, f"{REMOVED} === '1'")
     page.focus("#without")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("Enter")
@@ -283,7 +285,7 @@ def test_hostile_labels_are_shown_everywhere_and_run_nowhere(browser: Any, molec
         page.wait_for_selector("#now")
         until(page, "document.querySelector('#comparison h3') !== null")
         page.click("#without")
-        until(page, "document.querySelectorAll('.verdict td')[3].innerText === '2'")
+        until(page, f"{REMOVED} === '2'")
         places = (
             "h1",
             ".model",
@@ -314,7 +316,11 @@ def test_a_page_without_a_model_shows_what_is_stored(browser: Any, found: dict[s
         page.locator(f"#list button[aria-label^='node {e.key}:']").click()
         until(page, f"document.querySelector('#now')?.dataset.instance === '{e.key} cf2'")
         assert page.locator(".notice").inner_text() == " ".join(notes)
-        assert page.locator(".verdict td").all_inner_texts() == [str(e.size), "yes", "yes"]
+        words = page.locator(".parts").inner_text()
+        assert words.startswith(f"{e.size} units are in the explanation.")
+        assert " sufficient." in words
+        assert " necessary." in words
+        assert "not " not in words
         assert "The model said busy" in page.locator("#now").inner_text()
         for control in ("#only", "#without", "#restore", "#again", "#json", "#alpha", "#units input >> nth=0"):
             assert page.locator(control).is_disabled(), control
@@ -323,16 +329,8 @@ def test_a_page_without_a_model_shows_what_is_stored(browser: Any, found: dict[s
         with page.expect_download() as caught:
             page.click("#png")
         assert caught.value.suggested_filename == f"node-{e.key}.png"
-        assert page.locator(".verdict td").all_inner_texts() == [str(e.size), "yes", "yes"]
-
-
-def test_a_molecule_is_drawn_with_its_atoms(browser: Any, molecule_source: ModelAndData) -> None:
-    given = explained(nitro_bonds, "cf2")
-    labels = list(NITROBENZENE)
-    given.context.update(atoms=list(ATOMS), graphs={"0": {"labels": labels}})
-    with served(build_app(molecule_source, {"cf2": given})) as url, new_page(browser) as page:
-        page.goto(url)
-        page.wait_for_selector("#now")
-        until(page, "document.querySelector('#cytoscape')._cyreg?.cy.nodes().length === 14")
-        shown = page.evaluate("document.querySelector('#cytoscape')._cyreg.cy.nodes().map(n => n.data('label'))")
-        assert shown == labels
+        words = page.locator(".parts").inner_text()
+        assert words.startswith(f"{e.size} units are in the explanation.")
+        assert " sufficient." in words
+        assert " necessary." in words
+        assert "not " not in words

@@ -39,6 +39,12 @@ VALUES = {  # what a page sends when all is well
     "valid.value": [],
     "png.n_clicks": 1,
     "json.n_clicks": 1,
+    "svg.n_clicks": 1,
+    "wanted.data": {"address": "?key=3&method=cf2&removed=0-1&edits=add~3~9", "number": 1},
+    "restored.data": {"address": "?key=3&method=cf2&removed=1", "number": 2},
+    "picked.data": {"key": "3", "number": 3},
+    "answer-number.data": 0,
+    "scheme.data": "dark",
 }
 
 
@@ -46,12 +52,8 @@ def good_questions(app: Any, question: Any) -> list[dict[str, Any]]:
     """A good question for every callback and every cause that it has."""
     made = []
     for name, known in app.callback_map.items():
-        for part in known["inputs"]:
-            if part["id"].startswith("{"):
-                pressed = {"id": {"key": "3", "type": "pick"}, "property": "n_clicks", "value": 1}
-                made.append(question(app, name, '{"key":"3","type":"pick"}.n_clicks', {}) | {"inputs": [[pressed]]})
-            else:
-                made.append(question(app, name, f"{part['id']}.{part['property']}", VALUES))
+        for part in known["inputs"] if "callback" in known else ():
+            made.append(question(app, name, f"{part['id']}.{part['property']}", VALUES))
     return made
 
 

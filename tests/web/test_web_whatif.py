@@ -54,6 +54,7 @@ def test_a_class_that_the_model_did_not_predict_is_judged_as_it_was_asked(red_so
     other = replace(e, target=0, status="not predicted", sufficient=False, necessary=False)
     context = given.context | {"spec": Spec(target=0).to_json()}
     asked = WhatIf(red_source, {"cf2": Explanations((other,), context)})
+    other = asked.explanation(other.key, "cf2")
     # Of node 3 the model says 1. Without the set it says 0, the class that is explained.
     answer = asked.ask(other, other.selected)
     assert (answer.removed_verdict, answer.left_verdict, answer.changed) == ((False, False), (False, False), True)

@@ -14,7 +14,21 @@ from cf2.cli.benchmarks import bench
 from cf2.cli.check import check
 from cf2.cli.endings import Commands, Debug, go_on, if_stopped, kept_in, show_tracebacks
 from cf2.cli.patterns import patterns
-from cf2.cli.terminal import COMPARED, bar, cell, compared, named_bar, out, percent, print_json, remarks, table, tell
+from cf2.cli.reading import evaluate, list_runs, report
+from cf2.cli.terminal import (
+    COMPARED,
+    bar,
+    cell,
+    compared,
+    named_bar,
+    out,
+    percent,
+    print_json,
+    remarks,
+    say,
+    table,
+    tell,
+)
 
 app = Commands(
     name="cf2",
@@ -24,7 +38,7 @@ app = Commands(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-DEMO, REPORT = Path("cf2-demo"), Path("report.html")
+DEMO = Path("cf2-demo")
 
 
 def _version(asked: bool) -> None:
@@ -56,6 +70,7 @@ def demo(
     Example: cf2 demo --nodes 10 --out /tmp/demo
     """
     from cf2.cli import demo as show
+    from cf2.cli.runs import rules_in_words
 
     if_stopped("The report is written at the end, so there is none of this: start again.")
     with bar("training", None) as step:
@@ -75,6 +90,7 @@ def demo(
     if as_json:
         print_json({"rows": rows, "report": str(path)})
     else:
+        say(rules_in_words(rows))
         out.print(table(f"BA-Shapes, {len(results[0])} nodes, percent", COMPARED, [compared(row) for row in rows]))
         out.print(f"The report is at {path}", soft_wrap=True, highlight=False)
 
@@ -163,7 +179,7 @@ def train(
     out.print(f"Test {about.metric} {score}, saved at {saved}", soft_wrap=True, highlight=False)
 
 
-@app.command()
+@app.command(cls=o.WithSettings)
 @o.with_spec_options
 def explain(
     dataset: o.ExplainDataset = None,
@@ -174,6 +190,7 @@ def explain(
     checkpoint: o.Checkpoint = None,
     setting: o.Setting = None,
     seeds: o.Seeds = None,
+    own_sizes: o.OwnSizes = False,
     resume: o.Resume = False,
     engine: o.Engine = "local",
     workers: o.Workers = None,
@@ -188,12 +205,11 @@ def explain(
     """
     from cf2.cli import runs
     from cf2.methods import registry
+    from cf2.report.unit_words import count_nouns
     from cf2.runs.engines import ENGINES
 
     if (dataset is None) == (data is None):
         raise typer.BadParameter("Give either a data set or --data MODULE:FUNCTION.")
-    if path is None:
-        raise typer.BadParameter("Give --out DIR, where the run is kept.")
     o.one_of("`--engine`", engine, ENGINES)
     keys = o.parse_keys(nodes, pairs, options)
     seed = options.pop("seed")
@@ -205,6 +221,7 @@ def explain(
         options=options,
     )
     source = runs.find_source(dataset, data, checkpoint, data_root)
+    path = runs.new_path(source.name, specs, resume) if path is None else path
     if_stopped(partial(kept_in, path))
     with bar("explaining", None if keys is None else len(keys) * len(specs)) as step:
         run = runs.explain(
@@ -213,6 +230,7 @@ def explain(
             specs,
             keys=keys,
             resume=resume,
+            own_sizes=own_sizes,
             engine=engine,
             workers=workers,
             address=address,
@@ -222,47 +240,16 @@ def explain(
     if as_json:
         print_json({"run": str(path), "rows": rows})
         return
-    out.print(table(f"{source.name}, {len(run.keys)} instances, percent", COMPARED, [compared(row) for row in rows]))
+    say(runs.rules_in_words(rows))
+    out.print(
+        table(
+            f"{source.name}, {count_nouns(len(run.keys), 'instance')}, percent",
+            COMPARED,
+            [compared(row) for row in rows],
+        )
+    )
     remarks(rows, options["max_units"])
     out.print(f"The run is at {path}. Look at it: cf2 report {path} -o report.html", soft_wrap=True, highlight=False)
-
-
-@app.command()
-def evaluate(run: o.RunPath, method: o.EvaluateMethod = None, as_json: o.Json = False) -> None:
-    """Score a run: PN, PS, F_NS, size, and accuracy against the truth where it is known.
-
-    Example: cf2 evaluate runs/first --json
-    """
-    from cf2.cli import runs
-    from cf2.runs.directory import open_run
-
-    rows = runs.summaries(open_run(run), method)
-    if as_json:
-        print_json(rows[0] | ({"methods": rows} if len(rows) > 1 else {}))
-        return
-    out.print(table(f"{run}, percent", COMPARED, [compared(row) for row in rows if row["n"]]))
-    if said := runs.unfinished(rows):
-        out.print(said, soft_wrap=True, highlight=False)
-
-
-@app.command()
-def report(
-    run: o.RunPath,
-    path: o.ReportPath = REPORT,
-    pictures: o.Pictures = 60,
-    patterns: o.Patterns = False,
-    trust: o.Trust = False,
-) -> None:
-    """Write one self-contained HTML page about a run.
-
-    Example: cf2 report runs/first -o report.html
-    """
-    from cf2.cli import runs
-
-    written, said = runs.report(run, path, pictures, patterns, trust)
-    out.print(f"The report is at {written.resolve()}", soft_wrap=True, highlight=False)
-    if said:
-        tell(said)
 
 
 @app.command()
@@ -285,6 +272,9 @@ def serve(
     start(opened, host=host, port=port, trust=agreed, ready=lambda address: tell(ready.format(address)))
 
 
+app.command()(evaluate)
+app.command()(report)
+app.command("runs")(list_runs)
 app.command()(check)
 app.command()(patterns)
 
@@ -296,7 +286,8 @@ def reproduce(
     figure: o.Figure = None,
     datasets: o.Datasets = None,
     methods: o.Methods = None,
-    seeds: o.ReproduceSeeds = 1,
+    seeds: o.ReproduceSeeds = 5,
+    instances: o.Instances = None,
     resume: o.Resume = False,
     engine: o.Engine = "local",
     workers: o.Workers = None,
@@ -320,6 +311,7 @@ def reproduce(
             datasets=datasets.split(",") if datasets else None,
             methods=methods.split(",") if methods else None,
             seeds=seeds,
+            instances=instances,
             root=data_root,
             resume=resume,
             engine=engine,

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cf2.cli.runs import rule_of
 from cf2.core.whole_files import check_place
 from cf2.methods import registry
 from cf2.paper import datasets, training
@@ -54,7 +55,11 @@ def compare(source: ModelAndData, nodes: int, progress: Callable[[str, int], Non
 
 def row(found: Explanations) -> dict[str, Any]:
     """What the table says of one method."""
-    return {"method": found.context["method"], **metrics.evaluate(found, found.context["truth"])}
+    scores = metrics.evaluate(found, found.context["truth"])
+    method = found.context["method"]
+    rule = rule_of((), Spec.from_json(found.context["spec"]))
+    about = {"method": method, "label": method, **({"rule": rule} if rule else {})}
+    return {**about, **scores, "found": metrics.answered(found)}
 
 
 def finish(results: list[Explanations], out: Path) -> Path:

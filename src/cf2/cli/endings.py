@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.logging import RichHandler
 
 from cf2.cli.terminal import err, tell
 from cf2.errors import CF2Error, os_reason, own_line
@@ -101,6 +100,8 @@ def go_on() -> str:
 def guarded(command: Callable[[], Any]) -> None:
     """Run a command: 0 if it worked, 1 if it failed, 2 for bad usage, never a traceback that nobody asked for."""
     global _now
+    from rich.logging import RichHandler
+
     _now = _Command(debug=os.environ.get("CF2_DEBUG", "") not in ("", "0"))
     handlers = [RichHandler(console=err, show_path=False, show_time=False)]
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=handlers)

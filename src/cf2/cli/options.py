@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import Field
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
+from typer.core import TyperCommand
 
 from cf2 import spec
 
@@ -64,9 +66,21 @@ ExplainDataset = Annotated[str | None, typer.Argument(help="A data set with its 
 Data = Annotated[str | None, typer.Option(help="MODULE:FUNCTION that returns (model, data). This runs your code.")]
 ExplainNodes = Annotated[str | None, typer.Option(help="Ids of nodes or graphs, such as 3,17,40-44.")]
 ExplainPairs = Annotated[str | None, typer.Option(help="Pairs of nodes for a model of links, such as 3:17,4:9.")]
-ExplainPath = Annotated[Path | None, typer.Option("--out", help="The directory of the run.")]
+ExplainPath = Annotated[
+    Path | None,
+    typer.Option("--out", help="The directory of the run; if not given, a new one under runs/ that says what it is."),
+]
+OwnSizes = Annotated[
+    bool,
+    typer.Option(
+        "--own-sizes",
+        help="Let methods that only rank choose by their own k or threshold, "
+        "and not as many units as the answers of the first method that searches have.",
+    ),
+]
+RunsPath = Annotated[Path, typer.Argument(help="The directory that the runs are in.")]
 Checkpoint = Annotated[Path | None, typer.Option(callback=_named, help="A model saved by `cf2 train`.")]
-Setting = Annotated[list[str] | None, typer.Option("--set", help="A setting, such as epochs=100.")]
+Setting = Annotated[list[str] | None, typer.Option("--set", help="A setting of the method, such as effort=quick.")]
 Seeds = Annotated[int | None, typer.Option(min=1, max=1000, help="Explain under so many seeds.")]
 EvaluateMethod = Annotated[str | None, typer.Option(help="One method of the run; all if not given.")]
 ReportPath = Annotated[Path, typer.Option("--out", "-o", callback=_plain_file, help="The HTML file to write.")]
@@ -77,16 +91,42 @@ Trust = Annotated[bool, typer.Option("--trust", help="Run the function of the ru
 SameData = Annotated[str | None, typer.Option("--data", help="As --trust, by naming the MODULE:FUNCTION of the run.")]
 Host = Annotated[str, typer.Option(help="Only this machine, unless told otherwise.")]
 ReproducePath = Annotated[Path, typer.Option("--out", help="Where tables, figures and runs go.")]
-TableName = Annotated[list[str] | None, typer.Option("--table", help="truth, causal, accuracy, …")]
-Figure = Annotated[list[str] | None, typer.Option(help="alpha or cases.")]
+TableName = Annotated[list[str] | None, typer.Option("--table", help="causal, truth, robustness, …")]
+Figure = Annotated[list[str] | None, typer.Option(help="sizes, alpha or cases.")]
 Datasets = Annotated[str | None, typer.Option(help="Names, separated by commas.")]
 Methods = Annotated[str | None, typer.Option(help="Names, separated by commas.")]
-ReproduceSeeds = Annotated[int, typer.Option(min=1, max=1000, help="Retrain the base models so many times.")]
+ReproduceSeeds = Annotated[int, typer.Option(min=1, max=1000, help="So many base models of each data set.")]
+Instances = Annotated[int | None, typer.Option(min=1, help="Explain at most so many instances of each.")]
 Full = Annotated[bool, typer.Option("--full", help="Measure the curves of the documentation, too.")]
 
 
 MOST_IDS = 10_000_000
 CHOSEN_ELSEWHERE = ("settings",)  # `--set NAME=VALUE` gives these
+
+
+class WithSettings(TyperCommand):
+    """A command with `--set`: an option that is not there, but is a setting of a method, is named as such."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer's own."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            unknown = getattr(error, "option_name", None)
+            if isinstance(unknown, str) and (name := _setting_near(unknown, [n for p in self.params for n in p.opts])):
+                hint = f"{unknown} is no option. Settings of methods are given as --set NAME=VALUE: --set {name}=…"
+                raise typer.BadParameter(hint, ctx=ctx) from None
+            raise
+
+
+def _setting_near(unknown: str, options: list[str]) -> str:
+    """The setting of a method that an unknown option stands for; empty where an option is as near to it."""
+    from cf2.methods import registry
+
+    settings = {f.name for name in registry.names() for f in fields(registry.get(name).settings)}
+    known = [*options, *(f"--{name}" for name in sorted(settings))]
+    near = next(iter(difflib.get_close_matches(unknown.replace("_", "-").lower(), known, n=1)), "")
+    return "" if near in options else near.removeprefix("--")
 
 
 def with_spec_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,7 +147,7 @@ def with_spec_options(command: Callable[..., Any]) -> Callable[..., Any]:
 _KINDS: dict[str, Any] = {"search": bool, "connected": bool, "directed": bool | None, "method": list[str] | None}
 _KINDS |= {"units": str, "edits": str, "alternatives": int, "robust": int}
 _KINDS |= {"leave_out_pair": bool, "tolerance": float | None}
-_NUMBERS = ("seed", "target", "max_units")
+_NUMBERS = ("seed", "target", "max_units", "sizes")
 _DEFAULTS = {"method": None, "units": ",".join(spec.Spec().units), "edits": ",".join(spec.Spec().edits)}
 _DEFAULTS |= {"costs": None, "added_attributes": None}
 _MORE = {"method": " May be given several times.", "question": " Several, as why,counterfactual, make a row each."}

@@ -12,6 +12,9 @@ from cf2.cli.terminal import out, percent, print_json, table, tell
 
 if TYPE_CHECKING:
     from cf2.results.patterns import FoundPattern, Patterns
+    from cf2.results.rules import EditRules
+    from cf2.runs.model_and_data import ModelAndData
+    from cf2.runs.run import Run
 
 Count = Annotated[int, typer.Option(min=1, max=1000, help="The most patterns per class.")]
 HeldOut = Annotated[float, typer.Option(min=0, max=0.95, help="The share of all keys that is kept for the test.")]
@@ -19,6 +22,7 @@ SplitSeed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides whic
 Most = Annotated[int, typer.Option(min=1, help="How many keys beside the explained ones are looked at.")]
 Labels = Annotated[str, typer.Option(help="What tells nodes apart: auto, degree, class or none.")]
 Counted = Annotated[bool, typer.Option("--counted", help="Only count in the explained graphs; no model is run.")]
+Rules = Annotated[bool, typer.Option("--rules", help="Find the edit rules of counterfactuals instead; runs the model.")]
 UNTRUSTED = "The patterns are only counted: to test them runs the function of the run. Add --trust to do so."
 COLUMNS = ("pattern", "answers", "cover", "precise", "needed", "chance", "enough", "one")
 
@@ -32,6 +36,7 @@ def patterns(
     most: Most = 2000,
     labels: Labels = "auto",
     counted: Counted = False,
+    rules: Rules = False,
     checkpoint: o.Checkpoint = None,
     data_root: o.Root = None,
     trust: o.Trust = False,
@@ -40,20 +45,37 @@ def patterns(
 ) -> None:
     """Find the patterns that the answers of each class share, and test them by running the model on other instances.
 
+    They are kept in the run, and `cf2 report` and `cf2 serve` show them.
+
     Example: cf2 patterns runs/first --count 3
     """
+    from cf2.results.summary_files import PATTERNS, RULES
+
     settings = {"count": count, "held_out": held_out, "seed": seed, "most": most, "labels": labels}
+    if rules:
+        tried = find_rules(run, method, settings, checkpoint, data_root, trust, data)
+        tried.save(run / RULES)
+        if as_json:
+            print_json({"run": str(run), **tried.to_dict()})
+            return
+        out.print(str(tried), soft_wrap=True, highlight=False, markup=False)
+        tell(f"They are kept in {run / RULES}, and cf2 report and cf2 serve show them.")
+        return
     found = find(run, method, settings, counted, checkpoint, data_root, trust, data)
+    found.save(run / PATTERNS)
     if as_json:
         print_json({"run": str(run), **found.to_dict()})
         return
     tested = found.about["tested"]
-    out.print(f"Found in {found.about['found_on']} answers, tested on other predictions, percent:", highlight=False)
+    ran = any(one.necessity is not None for prediction in found.classes() for one in found.of(prediction))
+    how = "tested" if ran else "counted"
+    out.print(f"Found in {found.about['found_on']} answers, {how} on other predictions, percent:", highlight=False)
     for prediction in found.classes():
         rows = [[one.pattern.text, f"{one.support} of {one.answers}", *_shares(one)] for one in found.of(prediction)]
-        out.print(table(f"{found.name(prediction)}, tested on {tested.get(prediction, 0)}", COLUMNS, rows))
+        out.print(table(f"{found.name(prediction)}, {how} on {tested.get(prediction, 0)}", COLUMNS, rows))
     for note in found.about["notes"]:
         tell(note)
+    tell(f"They are kept in {run / PATTERNS}, and cf2 report and cf2 serve show them.")
 
 
 def _shares(one: FoundPattern) -> list[str]:
@@ -72,25 +94,59 @@ def find(
     data: str | None = None,
 ) -> Patterns:
     """The patterns of a run by one method, the first if none is named; tested if its model may be run."""
-    from cf2.errors import CF2Error
-    from cf2.paper.sources import restore, trusted
-    from cf2.runs.check import problems_of_source
-    from cf2.runs.directory import open_run
-
-    opened = open_run(path)
-    described = dict(opened.manifest["source"])
-    agreed = trusted(described, trust=trust, data=data)
+    opened, described, agreed = _opened(path, trust, data)
     found = opened.explanations(opened.methods()[0] if method is None else method)
     settings = settings or {}
     if counted or (described.get("kind") == "function" and not agreed):
         if not counted:
             tell(UNTRUSTED)
         return found.patterns(**settings)
+    source = _restored(opened, described, checkpoint, root, agreed)
+    return found.patterns(
+        source.model, source.targets(opened.job(method, found[0].seed) if method else opened.job()), **settings
+    )
+
+
+def find_rules(
+    path: Path,
+    method: str | None = None,
+    settings: dict[str, Any] | None = None,
+    checkpoint: Path | None = None,
+    root: Path | None = None,
+    trust: bool = False,
+    data: str | None = None,
+) -> EditRules:
+    """The edit rules of the counterfactual answers of a run by one method, the first if none is named."""
+    opened, described, agreed = _opened(path, trust, data)
+    name = opened.methods()[0] if method is None else method
+    found = opened.explanations(name, question="counterfactual")
+    source = _restored(opened, described, checkpoint, root, agreed)
+    return found.rules(
+        source.model, source.targets(opened.job(name, found[0].seed, "counterfactual")), **settings or {}
+    )
+
+
+def _opened(path: Path, trust: bool, data: str | None) -> tuple[Run, dict[str, Any], bool]:
+    """A run, where its model and data come from, and whether code of the user may be run for them."""
+    from cf2.paper.sources import trusted
+    from cf2.runs.directory import open_run
+
+    opened = open_run(path)
+    described = dict(opened.manifest["source"])
+    return opened, described, trusted(described, trust=trust, data=data)
+
+
+def _restored(
+    opened: Run, described: dict[str, Any], checkpoint: Path | None, root: Path | None, agreed: bool
+) -> ModelAndData:
+    """The model and data of a run, refused where they are others."""
+    from cf2.errors import CF2Error
+    from cf2.paper.sources import restore
+    from cf2.runs.check import problems_of_source
+
     if checkpoint is not None:
         described["checkpoint"] = str(checkpoint)
     source = restore(described, root=root, trust=agreed)
     if other := problems_of_source(opened, source):
         raise CF2Error("Expected the model and data of the run", got="others", do=" ".join(other))
-    return found.patterns(
-        source.model, source.targets(opened.job(method, found[0].seed) if method else opened.job()), **settings
-    )
+    return source

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from cf2.cli.patterns import find
 from cf2.core.whole_files import check_place
-from cf2.errors import CF2Error
+from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.paper.sources import from_dataset, from_function
 from cf2.report.html import write_report
 from cf2.results import metrics
+from cf2.results.summary_files import PATTERNS, RULES, load_patterns, load_rules
 from cf2.runs import engines
 from cf2.runs.directory import Finished, Run, create_run, open_run, partial_sentence
+from cf2.runs.manifest import MANIFEST
 from cf2.runs.model_and_data import ModelAndData
 from cf2.runs.run import OF_EDITS
 from cf2.spec import Key, Spec
 from cf2.verify.search import Search
 
 COUNTERFACTUAL = "counterfactual"
+MAKE_ONE = "Make one with: cf2 explain ba-shapes --nodes 300-310"
 
 
 def find_source(dataset: str | None, data: str | None, checkpoint: Path | None, root: Path | None) -> ModelAndData:
@@ -74,6 +80,7 @@ def explain(
     *,
     keys: Sequence[Key] | None,
     resume: bool,
+    own_sizes: bool = False,
     engine: str,
     workers: int | None,
     address: str | None,
@@ -81,7 +88,8 @@ def explain(
 ) -> Run:
     """Do what is asked for, or what is left of it; what is finished is on the disk within seconds.
 
-    What can be checked of all methods is checked before the first of them starts.
+    What can be checked of all methods is checked before the first of them starts. Methods that search come first:
+    those that only rank then choose as many units, unless they are given sizes of their own.
     """
     engines.check(engine, workers)
     explained = source.targets(specs[0]).check(source.keys(specs[0]) if keys is None else keys)
@@ -89,7 +97,9 @@ def explain(
         source.request(explained, spec)
         source.check_needs(spec, explained)
     run = None
-    for spec in specs:
+    for spec in sorted(specs, key=lambda one: not _searches(one)):
+        if run is not None and not own_sizes:
+            spec = _of_same_size(run, spec)
         run = create_run(path, source, spec, keys=explained, resume=resume or run is not None)
         job = run.job(spec.method, spec.seed, spec.question)
         engines.explain_run(run, job, engine=engine, workers=workers, address=address, progress=progress)
@@ -97,10 +107,90 @@ def explain(
     return run
 
 
+def _searches(spec: Spec) -> bool:
+    return spec.search or registry.get(spec.method).searches
+
+
+def _of_same_size(run: Run, spec: Spec) -> Spec:
+    """A Spec of a method that only ranks, with the sizes of the answers of the first that searches for the same."""
+    leader = next((job for job in run.jobs() if _searches(job) and job.question == spec.question), None)
+    own = spec.sizes is not None or any(spec.settings.get(name) is not None for name in ("k", "threshold"))
+    if leader is None or own or spec.search or not registry.get(spec.method).ranks:
+        return spec
+    found = run.explanations(leader.method, question=leader.question)
+    return replace(spec, sizes=tuple((e.key, e.size) for e in found if e.seed == leader.seed and not e.rank))
+
+
+def rule_of(jobs: Sequence[Spec], spec: Spec) -> str:
+    """How a method that only ranks chose beside other jobs, in a few words; empty for one that searches."""
+    if spec.search or not registry.get(spec.method).ranks:
+        return ""
+    if isinstance(spec.sizes, tuple):
+        leader = next((job.method for job in jobs if _searches(job) and job.question == spec.question), "")
+        return f"as many units as the answer of {leader or 'another method'} has, instance by instance"
+    size = spec.settings.get("k") if spec.sizes is None else spec.sizes
+    if size is not None:
+        return f"the {size} units with the highest scores"
+    threshold = spec.settings.get("threshold")
+    return f"the units with a score above {0.5 if threshold is None else threshold}"
+
+
+def rules_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What stands above a table: how the methods that only rank chose."""
+    by_rule: dict[str, list[str]] = {}
+    for row in rows:
+        if row.get("rule"):
+            by_rule.setdefault(row["rule"], []).append(str(row["method"]))
+    return "\n".join(
+        f"{', '.join(names)} only rank{'s' * (len(names) == 1)}: chosen are {rule}."
+        for rule, names in ((rule, list(dict.fromkeys(methods))) for rule, methods in by_rule.items())
+    )
+
+
+def new_path(name: str, specs: Sequence[Spec], resume: bool, home: Path = Path("runs")) -> Path:
+    """A directory under `runs/` that says what is explained by what, new, or, to resume, the last of that name."""
+    methods = "-".join(dict.fromkeys(spec.method for spec in specs))
+    questions = [q for q in dict.fromkeys(spec.question for spec in specs) if q != "why"]
+    start = re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join([name, methods, *questions]))[:100].strip(".-") or "run"
+    places = (home / (start if number == 1 else f"{start}-{number}") for number in count(1))
+    before = None
+    for place in places:
+        if not os.path.lexists(place):
+            return before if resume and before is not None else place
+        before = place
+    raise AssertionError
+
+
+def list_runs(home: Path) -> list[dict[str, Any]]:
+    """The runs right inside of a directory, the newest last: what each explains, by what, and how far it is."""
+    require(home.is_dir(), "Expected a directory of runs", got=f"{str(home)!r}, which is not there", do=MAKE_ONE)
+    rows = []
+    for place in sorted(home.iterdir()):
+        if not (place / MANIFEST).is_file():
+            continue
+        try:
+            run = open_run(place)
+            counts = run.finished()
+            row = {
+                "run": str(place),
+                "data": run.manifest["source"].get(run.manifest["source"].get("kind"), ""),
+                "rows": list(run.rows()),
+                "instances": len(run.keys),
+                "finished": sum(one.finished for one in counts),
+                "asked": sum(one.asked for one in counts),
+                "created": run.manifest["created"],
+            }
+        except (CF2Error, KeyError, OSError, AttributeError) as error:
+            row = {"run": str(place), "problem": str(error), "created": ""}
+        rows.append(row)
+    return sorted(rows, key=lambda row: str(row["created"]))
+
+
 def summaries(run: Run, method: str | None = None) -> list[dict[str, Any]]:
     """One row per method and question: how much is finished, the metrics over that, the stability under several seeds.
 
-    `default` counts the predictions that the model gives also with everything removed.
+    `found` is the share whose set passes the tests of its question; `default` counts the predictions that the model
+    gives also with everything removed.
     """
     rows: list[dict[str, Any]] = []
     wanted = None if method is None else _known(run, method)
@@ -109,6 +199,7 @@ def summaries(run: Run, method: str | None = None) -> list[dict[str, Any]]:
             continue
         found = run.explanations(jobs[0].method, question=jobs[0].question)
         about = {"method": jobs[0].method, "question": jobs[0].question, "label": label}
+        about |= {"rule": rule} if (rule := rule_of(run.jobs(), jobs[0])) else {}
         counts = {"finished": found.context["finished"], "asked": found.context["asked"]}
         if not len(found):
             rows.append({**about, "n": 0, **counts})
@@ -116,7 +207,8 @@ def summaries(run: Run, method: str | None = None) -> list[dict[str, Any]]:
         # Truth is known of edges, so a run that explains features alone has none to compare with.
         masks = found.context.get("truth") if "edges" in found.context["spec"]["units"] else None
         default = sum(e.default is True for e in found)
-        row = {**about, **metrics.evaluate(found, masks), **counts, "default": default}
+        share = metrics.answered(found)
+        row = {**about, **metrics.evaluate(found, masks), **counts, "found": share, "default": default}
         if len({e.seed for e in found}) > 1:
             row["stability"] = found.stability()
         if large := [e.key for e in found if e.status == "refused"]:
@@ -139,8 +231,12 @@ def report(path: Path, out: Path, pictures: int, patterns: bool = False, trust: 
     run = open_run(path)
     found = {row: run.explanations(jobs[0].method, question=jobs[0].question) for row, jobs in run.rows().items()}
     said = unfinished([{**given.context, "label": row} for row, given in found.items()])
-    shared = find(path, trust=trust) if patterns else None
-    return write_report(list(found.values()), out, pictures=pictures, patterns=shared), said
+    if patterns:
+        find(path, trust=trust).save(path / PATTERNS)
+    context = run.context()
+    shared = load_patterns(path / PATTERNS, context) if (path / PATTERNS).exists() else None
+    rules = load_rules(path / RULES, context) if (path / RULES).exists() else None
+    return write_report(list(found.values()), out, pictures=pictures, patterns=shared, rules=rules), said
 
 
 def _known(run: Run, method: str) -> str:

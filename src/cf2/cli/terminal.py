@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 out = Console()
@@ -24,6 +23,12 @@ def _escape(text: str) -> str:
 def tell(text: str, *, error: bool = False) -> None:
     """A line for the reader, on stderr, so that stdout stays what was asked for."""
     err.print(f"{'[bold red]Error:[/] ' if error else ''}{_escape(text)}", highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """A line on stdout that is no table, if there is anything to say."""
+    if text:
+        out.print(_escape(text), highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -62,6 +67,15 @@ def bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     if not err.is_terminal:
         yield lambda steps: None
         return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -80,6 +94,8 @@ def named_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
     if not err.is_terminal:
         yield lambda text, done, total: None
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -104,12 +120,15 @@ def cell(value: Any) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
-COMPARED = ("method", "PN", "PS", "F_NS", "size", "F1", "runs", "s each")
+COMPARED = ("method", "found", "PN", "PS", "F_NS", "size", "F1", "runs", "sec.")
+ASKED = {"factual": ("ps",), "counterfactual": ("pn",)}  # of any other question all three shares mean something
 
 
 def compared(row: dict[str, Any]) -> list[str]:
-    """One method's row of a comparison, under `COMPARED`."""
-    shares = [percent(row.get(name)) for name in ("pn", "ps", "fns")]
+    """One method's row of a comparison, under `COMPARED`; of PN, PS and F_NS what its question asks for."""
+    every = ("pn", "ps", "fns")
+    asked = ASKED.get(row.get("question", "why"), every)
+    shares = [percent(row.get("found"))] + [percent(row.get(name) if name in asked else None) for name in every]
     cost = [f"{row['evaluations']:.0f}", f"{row['seconds']:.3f}"]
     return [row.get("label", row["method"]), *shares, f"{row['size']:.2f}", percent(row.get("f1")), *cost]
 

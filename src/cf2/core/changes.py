@@ -84,11 +84,33 @@ def _recognised(x: Tensor, plain: Tensor) -> tuple[tuple[int, ...], ...]:
     return tuple(groups)
 
 
-def changes_of(instance: Instance, domain: Domain) -> Changes:
-    """Every change of a feature of a node that can be edited."""
-    rows = _editable(instance)
-    x, parts = instance.x[rows], []
+def changes_of(instance: Instance, domains: tuple[Domain, ...]) -> Changes:
+    """Every change of a feature of a node that can be edited; the domains are those of the node types, or one."""
+    parts: list[Any] = []
     number = 0  # of choices
+    rows = _editable(instance)
+    of = torch.zeros_like(rows) if instance.types is None else instance.extras["node_type"][1][rows]
+    for kind, domain in enumerate(domains):
+        number = _add_changes(parts, instance, rows[of == kind], domain, number)
+    node, column, value, source, choice = (torch.cat(part) for part in zip(*parts)) if parts else _NOTHING
+    unit = torch.arange(len(node))
+    moves = source >= 0  # a one-hot feature leaves its old column as well
+    place = torch.cat([torch.stack([node, column], 1), torch.stack([node, source], 1)[moves]])
+    both = torch.cat([unit, unit[moves]])
+    order = both.argsort(stable=True)
+    return Changes(
+        place=place[order],
+        value=torch.cat([value, torch.zeros(int(moves.sum()))])[order],
+        unit=both[order],
+        ids=torch.stack([instance.node_ids[node], column], 1),
+        source=source,
+        choice=choice,
+    )
+
+
+def _add_changes(parts: list[Any], instance: Instance, rows: Tensor, domain: Domain, number: int) -> int:
+    """The changes of some nodes, with choices from a number on; the next number."""
+    x = instance.x[rows]
     for group in domain.one_hot:
         columns = torch.tensor(group)
         now = x[:, columns] == 1
@@ -106,20 +128,7 @@ def changes_of(instance: Instance, domain: Domain) -> Changes:
         number += len(node)
     for numeric, values in domain.numbers:
         number = _add_values(parts, rows, x, numeric, values, number)
-    node, column, value, source, choice = (torch.cat(part) for part in zip(*parts)) if parts else _NOTHING
-    unit = torch.arange(len(node))
-    moves = source >= 0  # a one-hot feature leaves its old column as well
-    place = torch.cat([torch.stack([node, column], 1), torch.stack([node, source], 1)[moves]])
-    both = torch.cat([unit, unit[moves]])
-    order = both.argsort(stable=True)
-    return Changes(
-        place=place[order],
-        value=torch.cat([value, torch.zeros(int(moves.sum()))])[order],
-        unit=both[order],
-        ids=torch.stack([instance.node_ids[node], column], 1),
-        source=source,
-        choice=choice,
-    )
+    return number
 
 
 _NOTHING = tuple(torch.zeros(0, dtype=kind) for kind in (torch.long, torch.long, torch.float, torch.long, torch.long))

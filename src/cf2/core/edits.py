@@ -16,8 +16,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from cf2.core.changes import Domain, changes_of, chosen_changes
-from cf2.core.graph import Extras, Instance, Role
-from cf2.core.targets import Targets
+from cf2.core.graph import Extras, Instance, Role, commonest, commonest_of
+from cf2.core.targets import SAMPLE, Targets
+from cf2.core.typed_edits import with_typed_edges
 from cf2.core.units import InstanceUnits
 from cf2.errors import require
 from cf2.spec import Key, Spec
@@ -39,11 +40,13 @@ class Editing:
     """What may be edited beside what can be removed."""
 
     add: bool = False
-    domain: Domain | None = None  # None: features do not change
+    domain: tuple[Domain, ...] | None = None  # of each node type; None: features do not change
     candidates: Any = None  # pairs that may be added, as the Spec has them
     attributes: Mapping[str, Any] = field(default_factory=dict)  # of added edges, by name; else the commonest
     groups: Any = None  # edges that are one unit, as the Spec has them
     far: Tensor | None = None  # nodes all over the graph that the target may be joined to
+    near: bool = True  # whether pairs inside of the receptive field are candidates
+    common: Mapping[str, Tensor] = field(default_factory=dict)  # commonest attributes, by name, of one whole graph
 
     @staticmethod
     def of(spec: Spec, targets: Targets) -> Editing | None:
@@ -52,19 +55,33 @@ class Editing:
         if not change and "add" not in spec.edits and spec.groups is None:
             return None
         typed = targets.schema is not None
+        named = spec.candidates is None or isinstance(spec.candidates, str)
         require(
-            not typed or spec.edits == ("remove",),
-            "Expected edits='remove' for a typed graph",
-            got=", ".join(spec.edits),
-            do="Which types an added edge may have, and a feature may change to, is not known yet.",
+            not typed or (named and spec.one_hot is None),
+            "Expected candidates='near', 'target' or 'far', and no `one_hot`, for a typed graph",
+            got="pairs without a type" if not named else "columns without a type",
         )
-        domain = Domain.of(targets.features(), spec.one_hot) if change else None
-        far = None
-        if spec.candidates == "far":
-            require(targets.graph is not None, "Expected nodes of one graph for candidates='far'", got="whole graphs")
-            nodes = targets.features().size(0)
-            far = torch.linspace(0, nodes - 1, min(nodes, FAR)).long()
-        return Editing("add" in spec.edits, domain, spec.candidates, spec.added_attributes, spec.groups, far)
+        domain = _domains(targets, spec.one_hot) if change else None
+        far = spec.candidates == "far"
+        require(
+            not far or targets.graph is not None, "Expected nodes of one graph for candidates='far'", got="whole graphs"
+        )
+        return Editing(
+            "add" in spec.edits,
+            domain,
+            spec.candidates,
+            spec.added_attributes,
+            spec.groups,
+            _everywhere(targets) if far else None,
+            not far,
+            commonest_of(targets.graph) if "add" in spec.edits and targets.graph is not None else {},
+        )
+
+    def wider(self, targets: Targets) -> Editing | None:
+        """The same with nodes all over the graph to join the target to, None where candidates are given."""
+        if not self.add or self.candidates is not None or targets.graph is None:
+            return None
+        return replace(self, far=_everywhere(targets))
 
     def prepared(self, near: Instance, around: Callable[[Tensor], Instance]) -> Instance:
         """An instance with its candidates; `near` is its receptive field, `around` what can be seen from some nodes.
@@ -77,6 +94,7 @@ class Editing:
 
     def _with_edges(self, near: Instance, around: Callable[[Tensor], Instance]) -> Instance:
         given = None if isinstance(self.candidates, str) else pairs_by_key(self.candidates, near.key)
+        inside = self.near and given is None
         if self.far is not None:
             own = near.node_ids[list(near.targets)]
             given = torch.cartesian_prod(own, torch.cat([near.node_ids, self.far])).reshape(-1, 2)
@@ -85,15 +103,44 @@ class Editing:
             ends = near.node_ids if given is None else torch.cat([near.node_ids, given.flatten()])
             base = grouped(around(torch.unique(ends)), self.groups)
             role = _roles(near, base)
-        pairs = _new(_absent_pairs(base, near, self.candidates) if given is None else _local(given, base), base)
+        if base.types is not None:
+            far = torch.zeros(0, dtype=torch.long) if self.far is None else self.far
+            here, there = _local_nodes(near.node_ids if inside else far[:0], base), _local_nodes(far, base)
+            at_target = self.candidates == "target"
+            return with_typed_edges(base, role, here, there, self.attributes, self.common, target=at_target)
+        parts = [_absent_pairs(base, near, self.candidates)] if inside else []
+        pairs = _new(torch.cat([*parts, *([] if given is None else [_local(given, base)])]), base)
         columns = pairs.t() if base.directed else torch.cat([pairs, pairs.flip(1)]).t()
         return replace(
             base,
             edge_index=torch.cat([base.edge_index, columns], 1),
             role=torch.cat([role, torch.full((columns.size(1),), Role.CANDIDATE)]),
-            extras=extended(base.extras, columns.size(1), self.attributes),
+            extras=extended(base.extras, columns.size(1), self.attributes, self.common),
             groups=None if base.groups is None else torch.cat([base.groups, torch.full((columns.size(1),), -1)]),
         )
+
+
+def _domains(targets: Targets, one_hot: tuple[tuple[int, ...], ...] | None) -> tuple[Domain, ...]:
+    """What values the features of each node type take; without types, of all nodes."""
+    if targets.schema is None:
+        return (Domain.of(targets.features(), one_hot),)
+    some = range(0, len(targets), max(1, len(targets) // SAMPLE))
+    graphs = [targets.instance(key) for key in some] if targets.graph is None else [targets.graph.whole(0)]
+    x, kind = (torch.cat(part) for part in zip(*((graph.x, graph.extras["node_type"][1]) for graph in graphs)))
+    parts = ((x[kind == place], width or 0) for place, width in enumerate(targets.schema.widths))
+    return tuple(Domain.of(rows[:, :width]) if width and len(rows) else Domain() for rows, width in parts)
+
+
+def _local_nodes(given: Tensor, base: Instance) -> Tensor:
+    """The places in an instance of nodes in the user's ids, those that are in it."""
+    return torch.from_numpy(np.flatnonzero(np.isin(base.node_ids.numpy(), given.numpy())))
+
+
+def _everywhere(targets: Targets) -> Tensor:
+    """Nodes spread over the one graph of the targets."""
+    assert targets.graph is not None
+    nodes = targets.graph.num_nodes
+    return torch.linspace(0, nodes - 1, min(nodes, FAR)).long()
 
 
 def grouped(instance: Instance, groups: Any) -> Instance:
@@ -119,11 +166,25 @@ def grouped(instance: Instance, groups: Any) -> Instance:
 
 
 def _roles(near: Instance, base: Instance) -> Tensor:
-    """THERE for the edges of the receptive field, BEYOND for those that only an added edge can bring into it."""
+    """THERE for the edges of the receptive field, BEYOND for those that only an added edge can bring into it.
+
+    What is one unit goes together: the reverse of an edge is THERE with it, though it alone might be out of sight, and
+    so are the mirror image of a typed edge and the further edges of a group.
+    """
     high = int(base.node_ids.max()) + 1
-    codes = [np.asarray(i.node_ids[i.edge_index[0]] * high + i.node_ids[i.edge_index[1]]) for i in (near, base)]
-    inside = torch.from_numpy(np.isin(codes[1], codes[0]))
+    inside = torch.isin(_of_unit(base, high), _of_unit(near, high))
+    if base.groups is not None and near.groups is not None:
+        inside |= (base.groups >= 0) & torch.isin(base.groups, near.groups)
     return torch.where(inside, Role.THERE, Role.BEYOND)
+
+
+def _of_unit(instance: Instance, high: int) -> Tensor:
+    """A number for every edge column: the same for those that are one edge to an edit."""
+    if instance.ties is not None:
+        return instance.ties
+    ends = instance.node_ids[instance.edge_index]
+    ends = ends if instance.directed else ends.sort(0).values
+    return ends[0] * high + ends[1]
 
 
 def _local(given: Tensor, base: Instance) -> Tensor:
@@ -159,25 +220,14 @@ def _new(pairs: Tensor, base: Instance) -> Tensor:
     return torch.stack([code // max(nodes, 1), code % max(nodes, 1)], 1)
 
 
-def commonest(rows: Tensor) -> Tensor:
-    """The row that occurs most often, the smallest of equals; zeros where there is none.
-
-    >>> commonest(torch.tensor([[1, 0], [0, 1], [1, 0]]))
-    tensor([1, 0])
-    """
-    if not len(rows):
-        return rows.new_zeros(rows.shape[1:])
-    values, counts = torch.unique(rows, dim=0, return_counts=True)
-    row: Tensor = values[int(counts.argmax())]
-    return row
-
-
-def extended(extras: Extras, count: int, given: Mapping[str, Any]) -> Extras:
-    """What edges have beside their ends, also for those that may be added."""
+def extended(extras: Extras, count: int, given: Mapping[str, Any], common: Mapping[str, Tensor]) -> Extras:
+    """What edges have beside their ends, also for those that may be added: what is given, or else the commonest."""
     found: Extras = {}
     for name, (kind, value) in extras.items():
         if kind == "edge":
-            row = commonest(value) if name not in given else torch.as_tensor(given[name], dtype=value.dtype)
+            row = common[name] if name in common else commonest(value)
+            if name in given:
+                row = torch.as_tensor(given[name], dtype=value.dtype)
             require(
                 row.shape == value.shape[1:],
                 f"Expected `added_attributes` to give `{name}` of one edge, of shape {tuple(value.shape[1:])}",

@@ -13,7 +13,7 @@ from torch_geometric.data import HeteroData
 from cf2.core.data import with_edge_index
 from cf2.core.types import Schema, Types, flatten, schema_of
 from cf2.errors import CF2Error, require
-from cf2.spec import Key
+from cf2.spec import Key, Reverse
 
 Direction = Literal["in", "out", "both"]
 Kind = Literal["node", "edge", "graph", "misfit"]
@@ -68,7 +68,7 @@ class Graph:
         *,
         directed: bool | None = None,
         position: int | None = None,
-        mirror: bool = True,
+        reverse: Reverse = "auto",
         schema: Schema | None = None,
     ) -> None:
         where = "the graph" if position is None else f"graph {position}"
@@ -77,7 +77,7 @@ class Graph:
         self.ties: Tensor | None = None
         if isinstance(data, HeteroData):
             self.schema = schema_of(data) if schema is None else schema
-            data, self.types, self.ties = flatten(data, self.schema, where, directed=directed, mirror=mirror)
+            data, self.types, self.ties = flatten(data, self.schema, where, directed=directed, reverse=reverse)
             directed = True  # which edges are one unit is said by their ties
         data = with_edge_index(data, where)
         self.x, self.edge_index = check_tensors(data, where)
@@ -248,6 +248,28 @@ def kinds_that_fit(name: str, rows: int, num_nodes: int, num_edges: int) -> list
     fits: list[tuple[Kind, int]] = [("node", num_nodes), ("edge", num_edges), ("graph", 1)]
     said = next((kind for kind, _ in fits if name == kind or name.startswith(f"{kind}_")), None)
     return [kind for kind, count in fits if rows == count and said in (None, kind)]
+
+
+def commonest(rows: Tensor) -> Tensor:
+    """The row that occurs most often, the smallest of equals; zeros where there is none.
+
+    >>> commonest(torch.tensor([[1, 0], [0, 1], [1, 0]]))
+    tensor([1, 0])
+    """
+    if not len(rows):
+        return rows.new_zeros(rows.shape[1:])
+    values, counts = torch.unique(rows, dim=0, return_counts=True)
+    row: Tensor = values[int(counts.argmax())]
+    return row
+
+
+def commonest_of(graph: Graph) -> dict[str, Tensor]:
+    """By name, the commonest attribute of the edges of a graph; of a typed one of each edge type [types, …]."""
+    values = {name: value for name, (kind, value) in graph.extras.items() if kind == "edge"}
+    if graph.types is None:
+        return {name: commonest(value) for name, value in values.items()}
+    of, types = values["edge_type"], range(len(graph.types.edges))
+    return {name: torch.stack([commonest(value[of == one]) for one in types]) for name, value in values.items()}
 
 
 def _take_extras(extras: Extras, nodes: Tensor, edges: Tensor) -> Extras:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import Linear, MessagePassing
 
-from cf2.errors import require
+from cf2.errors import CF2Error, require
 
 
 def message_layers(model: torch.nn.Module) -> list[MessagePassing]:
@@ -184,3 +184,29 @@ def single_thread() -> Iterator[None]:
         torch.set_flush_denormal(flushed)
         if threads != 1:
             torch.set_num_threads(threads)
+
+
+@contextmanager
+def borrowed_on(model: torch.nn.Module, device: torch.device, origin: torch.device) -> Iterator[None]:
+    """The model borrowed, on a device; it goes back to where it was."""
+    with single_thread(), borrowed(model):
+        if device != origin:
+            model.to(device)
+        try:
+            yield
+        finally:
+            if device != origin:
+                model.to(origin)
+
+
+def find_device(name: torch.device | str) -> torch.device:
+    """The device of that name, if torch knows it and has it here."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+        if device.type == "meta":
+            raise ValueError("it holds no numbers")
+    except (RuntimeError, AssertionError, ValueError, NotImplementedError) as error:
+        reason = str(error).split(". ")[0].splitlines()[0]
+        raise CF2Error("Expected a device that torch has here", got=f"{str(name)!r} ({reason})") from error
+    return device

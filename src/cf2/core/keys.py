@@ -34,8 +34,15 @@ def check_ids(ids: Any, count: int, what: str = "id", cure: str = "") -> list[Ke
         raise CF2Error(f"Expected `nodes` to be whole numbers from 0 to {count - 1}", got=got) from error
     if any(isinstance(one, bool) for one in listed):
         listed = _of_mask(listed, count)
-    require(len(listed) > 0, "Expected at least one node to explain", got="an empty `nodes`")
+    require(len(listed) > 0, f"Expected at least one {'node' if what == 'id' else 'graph'} to explain", got=_empty(ids))
     return sorted(listed) if isinstance(ids, set | frozenset) else listed
+
+
+def _empty(ids: Any) -> str:
+    """What is given where nothing is named, and why it is nothing."""
+    if isinstance(ids, slice | range):
+        return f"{ids!r}, which holds none"
+    return "an empty list" if isinstance(ids, list | tuple) else "none"
 
 
 def _check_id(one: Any, count: int, what: str, cure: str) -> None:

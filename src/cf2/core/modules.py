@@ -29,7 +29,12 @@ def module_of(model: Any) -> torch.nn.Module:
         )
     while (inner := _inside(model)) is not None:
         model = inner
-    require(isinstance(model, torch.nn.Module), "Expected `model` to be a torch.nn.Module", got=_article(model))
+    require(
+        isinstance(model, torch.nn.Module),
+        "Expected `model` to be a torch.nn.Module",
+        got=_article(model),
+        do="The model comes first, then the data." if hasattr(model, "edge_index") else "",
+    )
     require(
         not isinstance(model, torch.jit.ScriptModule),
         "Expected `model` to be a module in Python, whose layers can be masked",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from cf2.core.graph import Extras, Instance, Kind, kinds_that_fit
 from cf2.core.packed_units import FLAGS, Governors, NewValues, Units
@@ -33,6 +34,13 @@ class SparseFeatures:
         """The entries of some nodes."""
         place, ptr, _ = spans(self.ptr, nodes)
         return SparseFeatures(ptr, self.column[place], self.value[place])
+
+    def times(self, values: Tensor, weight: Tensor) -> Tensor:
+        """features @ weight, with these values of the entries."""
+        weight = weight.contiguous()
+        return embedding_bag(
+            self.column, weight, self.ptr, mode="sum", per_sample_weights=values, include_last_offset=True
+        )
 
     def to(self, device: torch.device | str) -> SparseFeatures:
         """The same on a device."""
@@ -113,6 +121,10 @@ class Pack:
             keys=self.keys[index],
             extras={name: (kind, value[rows[kind]]) for name, (kind, value) in self.extras.items()},
         )
+
+    def singles(self) -> list[Pack]:
+        """Each instance as a pack of its own."""
+        return [self.take(self.node_ptr.new_tensor([row])) for row in range(self.num_instances)]
 
     def split(self, values: Tensor) -> list[Tensor]:
         """A value per unit -> one tensor per instance."""

@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from cf2.core import outputs
 from cf2.core.adapter import Adapter, Inputs, adapter_for, run, target_arguments
-from cf2.core.hooks import borrowed, masked_messages, message_layers, read_sparse, restored_buffers, single_thread
+from cf2.core.hooks import borrowed_on, find_device, masked_messages, message_layers, read_sparse, restored_buffers
 from cf2.core.modules import module_of
-from cf2.core.packing import WIDE, Pack, SparseFeatures, sparse_features
-from cf2.core.soundness import Unchanged, check_independence, check_repeats
+from cf2.core.packing import WIDE, Pack, sparse_features
+from cf2.core.soundness import Unchanged, check_repeats, depends_on_others
 from cf2.errors import CF2Error, require
 from cf2.spec import Masking, Output
 
@@ -30,6 +29,7 @@ class Findings:
     columns: int  # how many numbers it returns per target
     reads_weights: bool  # soft masks can be edge weights
     reads_sparse: bool  # wide features can be read by their non-zero entries
+    alone: bool = False  # the output depends on what else is in the batch, so that each graph is run by itself
 
 
 class Predictor:
@@ -56,7 +56,7 @@ class Predictor:
         self.model, self.level, self.output, self.findings = model, level, output, findings
         self.layers = message_layers(model)
         here = next((p.device for p in model.parameters()), torch.device("cpu"))
-        self.device = here if device is None else _device(device)
+        self.device = here if device is None else find_device(device)
         self._origin = here
         drops = not getattr(model, "supports_edge_weight", True)  # torch_geometric's GIN takes and drops them
         self._may_weigh = masking == "auto" and self.adapter.weighs and not drops
@@ -76,7 +76,7 @@ class Predictor:
         )
 
     def __enter__(self) -> Predictor:
-        stack = _session(self.model, self.device, self._origin)
+        stack = borrowed_on(self.model, self.device, self._origin)
         stack.__enter__()
         self._borrowed.append(stack)
         return self
@@ -102,8 +102,18 @@ class Predictor:
         with torch.no_grad():
             return self._rows(pack)
 
+    @property
+    def alone(self) -> bool:
+        """Whether the model mixes all that is in a batch: it is run on whole graphs then, one at a time."""
+        return self.findings is not None and self.findings.alone
+
+    def _apart(self, pack: Pack) -> bool:
+        return self.alone and len(pack.node_ptr) > 2
+
     def _rows(self, pack: Pack) -> Tensor:
         """What the model returns for the graphs as they are, without the edges that could be added."""
+        if self._apart(pack):
+            return torch.cat([self._rows(one) for one in pack.singles()])
         if pack.units.absent is None:
             return self._call(pack, pack.dense(), pack.edge_index, None, None)
         return self._hard_rows(pack, torch.ones_like(pack.units.absent))
@@ -113,9 +123,9 @@ class Predictor:
         with restored_buffers(self.model), torch.no_grad():
             rows, again = self._rows(pack), self._rows(pack)
             check_repeats(rows, again, self.precision)
-            check_independence(pack, self._hard_rows, self.precision)
+            alone = depends_on_others(pack, self._hard_rows, self.precision)
         output = outputs.settle(rows, self.output)
-        return Findings(output, rows.size(1), self._reads_weights(pack), self._reads_sparse(pack))
+        return Findings(output, rows.size(1), self._reads_weights(pack), self._reads_sparse(pack), alone)
 
     @property
     def precision(self) -> float:
@@ -175,6 +185,8 @@ class Predictor:
 
     def embed(self, pack: Pack) -> Tensor:
         """The states of each node after every message passing layer, side by side [N, width], or `x`."""
+        if self._apart(pack):
+            return torch.cat([self.embed(one) for one in pack.singles()])
         states: list[Tensor] = []
 
         def keep(layer: torch.nn.Module, inputs: tuple[Any, ...], out: Any) -> None:
@@ -199,6 +211,8 @@ class Predictor:
         return self.probabilities(self._hard_rows(pack, states))
 
     def _hard_rows(self, pack: Pack, states: Tensor) -> Tensor:
+        if self._apart(pack):
+            return torch.cat([self._hard_rows(one, own) for one, own in zip(pack.singles(), pack.split(states))])
         states = pack.units.there(states)
         with torch.no_grad():
             x = self._features(pack, pack.units.entries.present(states), states)
@@ -218,6 +232,12 @@ class Predictor:
         States are edge weights, A ⊙ M, where the model takes them; `messages=True` scales messages all the same,
         because a layer that normalises by weighted degree does not see a common factor and has no slope at 0.
         """
+        if self._apart(pack):
+            singles = pack.singles()
+            yield lambda states: torch.cat(
+                [self._softly(one, own, messages) for one, own in zip(singles, pack.split(states))]
+            )
+            return
         absent = pack.units.absent is not None  # a message of weight 0 still counts in a degree; a weight of 0 does not
         by_weight = self._known.reads_weights and not (messages and self.layers and not absent)
         edges, entries = pack.units.edges.reader(), pack.units.entries.reader()
@@ -249,6 +269,10 @@ class Predictor:
             )
             with soft_messages:
                 yield probabilities
+
+    def _softly(self, pack: Pack, states: Tensor, messages: bool) -> Tensor:
+        with self.soft(pack, messages=messages) as run_softly:
+            return run_softly(states)
 
     @property
     def _known(self) -> Findings:
@@ -283,7 +307,7 @@ class Predictor:
         if x.dim() == 1:
             values, sparse, x = x, pack.sparse, pack.x
             assert sparse is not None
-            hooks = read_sparse(self.model, x, lambda weight: _product(sparse, values, weight))
+            hooks = read_sparse(self.model, x, lambda weight: sparse.times(values, weight))
         given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
         watched = Unchanged({"x": x, "edge_index": edge_index} | given, compare=self.findings is None)
         with hooks:
@@ -306,43 +330,6 @@ def _deepest(count: Counter[Any]) -> int:
     return max([times for content, times in count.items() if content != b""], default=1)
 
 
-def _product(entries: SparseFeatures, values: Tensor, weight: Tensor) -> Tensor:
-    """features @ weight, from the non-zero entries."""
-    return embedding_bag(
-        entries.column,
-        weight.contiguous(),
-        entries.ptr,
-        mode="sum",
-        per_sample_weights=values,
-        include_last_offset=True,
-    )
-
-
-def _device(name: torch.device | str) -> torch.device:
-    """The device of that name, if torch knows it and has it here."""
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-        if device.type == "meta":
-            raise ValueError("it holds no numbers")
-    except (RuntimeError, AssertionError, ValueError, NotImplementedError) as error:
-        reason = str(error).split(". ")[0].splitlines()[0]
-        raise CF2Error("Expected a device that torch has here", got=f"{str(name)!r} ({reason})") from error
-    return device
-
-
 def _hidden(model: torch.nn.Module) -> int:
     """The widest output of any weight matrix: what an activation of one node takes."""
     return max([p.size(0) for p in model.parameters() if p.dim() > 1] or [16])
-
-
-@contextmanager
-def _session(model: torch.nn.Module, device: torch.device, origin: torch.device) -> Iterator[None]:
-    with single_thread(), borrowed(model):
-        if device != origin:
-            model.to(device)
-        try:
-            yield
-        finally:
-            if device != origin:
-                model.to(origin)

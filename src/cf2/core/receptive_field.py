@@ -8,7 +8,7 @@ needs one hop more than there are layers; so does every layer that is not known 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch_geometric.nn as pyg
@@ -74,6 +74,7 @@ class Reach:
     direction: Direction = "in"
     full: Tensor | None = None  # [keys, width], None where these are too many or each target has its own graph
     compare: bool = False  # whether each cut is compared with the whole graph that its key is predicted on
+    whole: bool = False  # nothing can be cut: the model mixes all nodes
 
 
 class ReceptiveField:
@@ -106,6 +107,10 @@ class ReceptiveField:
 
     def _cut(self, key: Key, wider: int = 0) -> Instance:
         hops, way = self.reach.hops + wider, self.reach.direction
+        if self.reach.whole:
+            (whole,) = self.targets.wholes([key])
+            near = replace(whole.instance, key=key, targets=tuple(whole.targets[0].tolist()))
+            return near if self.editing is None else self.editing.prepared(near, lambda nodes: near)
         near = self.targets.instance(key, hops, way)
         if self.editing is None:
             return near
@@ -157,16 +162,18 @@ class ReceptiveField:
         degrees = not all(map(_reads_no_degree, self.predictor.layers))
         directions: list[Direction] = [own, "both"] if degrees and graph.directed and own != "both" else [own]
         probes = self.targets.probes(own, PROBES)
+        small = graph.edge_index.size(1) <= FULL_CHECK_EDGES
         if not probes:
-            return Reach(len(self.predictor.layers) + 1, own)
+            return Reach(len(self.predictor.layers) + 1, own, compare=small)
         first = pack([self.targets.instance(probes[0], 1, own)], takes=self.predictor.adapter.takes)
         start = (self.predictor.propagations(first) or 1) + degrees
-        small = graph.edge_index.size(1) <= FULL_CHECK_EDGES
         full: Tensor | None = None
         far: Tensor | None = None
         for way in directions:
             for hops in range(start, start + 3):
                 near = self._outputs(probes, hops, way)
+                if self.predictor.alone:
+                    return Reach(whole=True)
                 if not small:
                     far = self._outputs(probes, hops + 1, directions[-1])
                 elif far is None:

@@ -20,7 +20,7 @@ from cf2.core.graph import Direction, Graph, Instance
 from cf2.core.keys import check_ids, check_pairs
 from cf2.core.types import EdgeType, Schema, Types, schema_of
 from cf2.errors import CF2Error, require
-from cf2.spec import Key, Spec
+from cf2.spec import Key, Reverse, Spec
 
 
 class Whole(NamedTuple):
@@ -146,9 +146,9 @@ class GraphTargets:
     asked = Asked()
 
     def __init__(
-        self, graphs: Sequence[Data | HeteroData], *, directed: bool | None = None, mirror: bool = True
+        self, graphs: Sequence[Data | HeteroData], *, directed: bool | None = None, reverse: Reverse = "auto"
     ) -> None:
-        self.graphs, self.directed, self.mirror = graphs, directed, mirror
+        self.graphs, self.directed, self.reverse = graphs, directed, reverse
         first = self._graph(0)
         self.schema = schema_of(first) if isinstance(first, HeteroData) else None
 
@@ -160,7 +160,7 @@ class GraphTargets:
         return check_ids(range(len(self)) if keys is None else keys, len(self), "position of a graph", cure)
 
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
-        graph, options = self._graph(key), {"mirror": self.mirror, "schema": self.schema}
+        graph, options = self._graph(key), {"reverse": self.reverse, "schema": self.schema}
         return Graph(graph, directed=self.directed, position=key, **options).whole(key)  # type: ignore[arg-type]
 
     def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
@@ -314,11 +314,10 @@ def _known_pairs(data: Any) -> dict[Key, float]:
 
 def targets_for(data: Any, level: str, spec: Spec) -> Targets:
     """What can be explained at a level: the nodes or pairs of one graph, or graphs of a sequence."""
-    mirror = spec.reverse == "auto"
     if level == "graph":
         graphs = [data] if isinstance(data, Data | HeteroData) else data
-        return GraphTargets(graphs, directed=spec.directed, mirror=mirror)
-    graph = Graph(data, directed=spec.directed, mirror=mirror)
+        return GraphTargets(graphs, directed=spec.directed, reverse=spec.reverse)
+    graph = Graph(data, directed=spec.directed, reverse=spec.reverse)
     typed = graph.types is not None
     for name, value in (("node_type", spec.node_type), ("edge_type", spec.edge_type)):
         require(typed or value is None, f"Expected a HeteroData for `{name}`", got="a graph without types")

@@ -185,8 +185,10 @@ class TypedAdapter:
         place, known = self.relation(layer, edge_index), self._edges
         total = known.source.size(1)
         if place is None:
-            same = edge_index.size(1) == total  # as HGTConv joins them: type after type
-            return torch.cat(known.columns) if same else edge_index[0] * 0 + total
+            if edge_index.size(1) == total:  # as HGTConv joins them: type after type
+                return torch.cat(known.columns)
+            alike = (columns for ends, columns in zip(known.ends, known.columns) if torch.equal(edge_index, ends))
+            return next(alike, edge_index[0] * 0 + total)  # as RGCNConv takes them apart again
         ends, columns = known.ends[place], known.columns[place]
         if edge_index is ends or (edge_index.shape == ends.shape and torch.equal(edge_index, ends)):
             return columns

@@ -5,6 +5,7 @@ Nodes of a type are a block of flat ids. Everything between this file and the ad
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,8 +15,9 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from cf2.errors import CF2Error, require, unknown_name
+from cf2.values import EdgeType as EdgeType
+from cf2.values import Reverse
 
-EdgeType = tuple[str, str, str]
 ATTRIBUTES = ("edge_attr", "edge_weight")  # what a model may be handed of the edges of a type
 
 
@@ -69,6 +71,21 @@ class Types:
         first, last = np.where(swap, head, tail), np.where(swap, tail, head)
         own = np.where((partner >= 0) & (partner < kind), partner, kind)
         return (own * self.starts[-1] + first) * self.starts[-1] + last
+
+    def codes(self, known: Mapping[Any, Any]) -> np.ndarray:
+        """The numbers of edges that are given as pairs [n, 2] by edge type, in the ids of the types.
+
+        A type is a tuple, or, as JSON has it, its three names separated by commas.
+        """
+        starts, found = dict(zip(self.nodes, self.starts)), [np.zeros(0, np.int64)]
+        for name, pairs in known.items():
+            kind = tuple(name.split(",")) if isinstance(name, str) else tuple(name)
+            if kind not in self.edges:
+                raise unknown_name("an edge type", str(kind), [str(one) for one in self.edges])
+            tail, head = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
+            place = np.full(len(tail), self.edges.index(kind))
+            found.append(self.code(place, tail + starts[kind[0]], head + starts[kind[2]]))
+        return np.concatenate(found)
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, of which `from_json` makes the same."""
@@ -150,7 +167,7 @@ class Flat(NamedTuple):
     ties: Tensor  # [E], columns of one number are one unit
 
 
-def flatten(data: HeteroData, schema: Schema, where: str, *, directed: bool | None, mirror: bool) -> Flat:
+def flatten(data: HeteroData, schema: Schema, where: str, *, directed: bool | None, reverse: Reverse) -> Flat:
     """One graph of all types: blocks of nodes, features padded to the widest type, and types as attributes."""
     known = set(data.node_types) <= set(schema.nodes) and set(data.edge_types) <= set(schema.edges)
     require(
@@ -172,7 +189,7 @@ def flatten(data: HeteroData, schema: Schema, where: str, *, directed: bool | No
     shift = [torch.tensor([[offset[src]], [offset[dst]]]) for src, _, dst in schema.edges]
     edge_index = torch.cat([torch.zeros(2, 0, dtype=torch.long), *(e + s for e, s in zip(ends, shift))], 1)
     edge_type = torch.repeat_interleave(torch.tensor([pairs.size(1) for pairs in ends], dtype=torch.long))
-    partners = _partners(schema.edges, ends, directed, mirror)
+    partners = _partners(schema.edges, ends, directed, reverse, where)
     types = Types(schema.nodes, tuple(starts), schema.edges, partners)
     flat = Data(x=_features(data, schema, counts, where), edge_index=edge_index)
     flat.node_type = torch.repeat_interleave(torch.tensor(counts))
@@ -237,7 +254,9 @@ def _attributes(
     return made[:, 0] if flat else made
 
 
-def _partners(kinds: tuple[EdgeType, ...], ends: list[Tensor], directed: bool | None, mirror: bool) -> tuple[int, ...]:
+def _partners(
+    kinds: tuple[EdgeType, ...], ends: list[Tensor], directed: bool | None, reverse: Reverse, where: str
+) -> tuple[int, ...]:
     """The edge type that mirrors each: itself if each of its edges has a reverse, or another one, `rev_…` first."""
     partners = [-1] * len(kinds)
     codes = [_codes(*pairs.numpy()) for pairs in ends]
@@ -245,9 +264,13 @@ def _partners(kinds: tuple[EdgeType, ...], ends: list[Tensor], directed: bool | 
     for place, (src, _, dst) in enumerate(kinds):
         itself = src == dst and (np.array_equal(codes[place], back[place]) if directed is None else not directed)
         partners[place] = place if itself and len(codes[place]) else -1
-    if not mirror:
+    if not isinstance(reverse, str):
+        for pair in dict(reverse).items():
+            one, other = (_place(kinds, kind) for kind in pair)
+            _check_mirror(pair, codes[one], back[other], where)
+            partners[one], partners[other] = other, one
         return tuple(partners)
-    for place, (src, rel, dst) in enumerate(kinds):
+    for place, (src, rel, dst) in enumerate(kinds if reverse == "auto" else ()):
         if partners[place] >= 0 or not len(codes[place]):
             continue
         others = [
@@ -262,6 +285,27 @@ def _partners(kinds: tuple[EdgeType, ...], ends: list[Tensor], directed: bool | 
             other = (named or others)[0]
             partners[place], partners[other] = other, place
     return tuple(partners)
+
+
+def _place(kinds: tuple[EdgeType, ...], kind: EdgeType) -> int:
+    if kind not in kinds:
+        raise unknown_name("an edge type in `reverse`", str(kind), [str(one) for one in kinds])
+    return kinds.index(kind)
+
+
+def _check_mirror(pair: tuple[EdgeType, EdgeType], codes: np.ndarray, back: np.ndarray, where: str) -> None:
+    """Refuse two types that a user says to mirror each other, and that do not."""
+    one, other = pair
+    require(one[::2] == other[::-2], f"Expected {other} in `reverse` to go back from {one[2]} to {one[0]}", got=other)
+    alone = np.setxor1d(codes, back)
+    require(
+        np.array_equal(codes, back),
+        f"Expected every edge {one} of {where} to have its mirror image in {other}, and the reverse",
+        got=f"{len(alone)} without, such as {int(alone[0]) >> 32} to {int(alone[0]) & 0xFFFFFFFF}"
+        if len(alone)
+        else "one of them more often",
+        do="Leave the two out of `reverse`: then they are units of their own.",
+    )
 
 
 def _codes(tail: np.ndarray, head: np.ndarray) -> np.ndarray:

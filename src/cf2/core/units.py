@@ -8,9 +8,9 @@ unit, such as a self-loop, is left alone. A new kind of unit is one `UnitKind` i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -237,6 +237,24 @@ def units_of(instance: Instance, kinds: Sequence[UnitKind]) -> InstanceUnits:
         absent=torch.repeat_interleave(absent, torch.tensor(counts)) if bool(absent.any()) else None,
         types=None if instance.types is None else torch.cat([_types(row) for row in rows]),
     )
+
+
+def edges_among(instance: Instance, table: InstanceUnits, known: Any) -> np.ndarray:
+    """Which of the units, all of them edges, are among the `known` pairs [p, 2]; of a typed graph, pairs by edge type.
+
+    Of an undirected graph, pairs are meant in either direction.
+    """
+    units = table.ids.numpy()
+    if instance.types is not None and table.types is not None:
+        expected = f"Expected the true edges of {instance.key} as pairs by edge type"
+        require(isinstance(known, Mapping), expected, got=type(known).__name__)
+        return np.isin(instance.types.code(table.types.numpy(), *units.T), instance.types.codes(known))
+    pairs = np.asarray(known).reshape(-1, 2)
+    pairs = pairs if instance.directed else np.sort(pairs, 1)
+    if not len(units) or not len(pairs):
+        return np.zeros(len(units), dtype=bool)
+    high = int(max(units.max(), pairs.max())) + 1
+    return np.isin(units[:, 0] * high + units[:, 1], pairs[:, 0] * high + pairs[:, 1])
 
 
 def _types(rows: Rows) -> Tensor:

@@ -81,7 +81,7 @@ def one_of_each_choice(problem: Problem, scores: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def choose_once(problem: Problem, scores: Tensor, *, k: int | None, threshold: float | None) -> Tensor:
+def choose_once(problem: Problem, scores: Tensor, *, k: int | Tensor | None, threshold: float | None) -> Tensor:
     """What `choose` takes of scores [units], with at most one change of each feature."""
     apart = one_of_each_choice(problem, scores)
     return choose(apart, problem.pack, k=k, threshold=threshold) & (apart == scores)

@@ -106,8 +106,11 @@ def rank_verified(problem: Problem, settings: Verified) -> Ranking:
     Edits that add or change are ranked by their slopes on the graph as it is: half of each of a thousand additions is
     no graph to learn from.
     """
-    ranking = rank_relaxed(problem, settings) if problem.pack.units.absent is None else rank_edits(problem)
-    return search_from(problem, ranking, Search(settings.effort, settings.confidence, settings.proof))
+
+    def rank(asked: Problem) -> Ranking:
+        return rank_relaxed(asked, settings) if asked.pack.units.absent is None else rank_edits(asked)
+
+    return search_from(problem, rank(problem), Search(settings.effort, settings.confidence, settings.proof), rank)
 
 
 def rank_edits(problem: Problem) -> Ranking:

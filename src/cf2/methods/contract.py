@@ -14,9 +14,10 @@ from cf2.core.packing import Pack
 from cf2.core.predictor import Predictor
 from cf2.core.units import InstanceUnits, UnitKind
 from cf2.errors import CF2Error, require, require_number, unknown_name
+from cf2.spec import Key
 from cf2.verify.criterion import Criterion
 from cf2.verify.question import QUESTIONS, Test
-from cf2.verify.search import Choice, Search, search
+from cf2.verify.search import WHY, Choice, Search, search
 from cf2.verify.trials import Rules, in_order
 
 
@@ -34,6 +35,12 @@ class Problem:
     rules: Rules | None = None  # what a set must keep to beside its tests
     seed: int | None = None
     trained: Any = None  # what the method needs beside the model: see `Method.needs`
+
+    def sizes(self, given: int | Sequence[tuple[Key, int]]) -> Tensor:
+        """How many units of its instance may be chosen, for every unit [units]; of keys without a size, none."""
+        known = dict.fromkeys((one.key for one in self.instances), given) if isinstance(given, int) else dict(given)
+        most = torch.tensor([known.get(one.key, 0) for one in self.instances], device=self.outputs.device)
+        return most[self.pack.units.owner]
 
     @property
     def num_instances(self) -> int:
@@ -136,6 +143,11 @@ class Method:
             do="Ask for those, or use another method.",
         )
 
+    @property
+    def ranks(self) -> bool:
+        """Whether it gives scores from which any number of units can be chosen."""
+        return not self.searches and "k" in {f.name for f in fields(self.settings)}
+
     def check_level(self, level: str) -> None:
         """Refuse a target that the method is not defined for."""
         require(
@@ -164,12 +176,22 @@ def check_choice(k: int | None, threshold: float | None) -> None:
         require_number("threshold", threshold, 0, 1)
 
 
-def choose(scores: Tensor, pack: Pack, *, k: int | None = None, threshold: float | None = None) -> Tensor:
-    """The k best units of every instance (ties: the first), or all above a threshold (0.5 without either)."""
+def choose(scores: Tensor, pack: Pack, *, k: int | Tensor | None = None, threshold: float | None = None) -> Tensor:
+    """The k best units of every instance (ties: the first), or all above a threshold (0.5 without either).
+
+    As a tensor [units], `k` says of every unit how many of its instance are chosen.
+    """
     may = pack.units.admissible(torch.ones_like(scores, dtype=torch.bool))
     scores = scores.masked_fill(~may, float("-inf"))
     best = scores > (0.5 if threshold is None else threshold) if k is None else rank_within(scores, pack) < k
     return pack.units.admissible(best)
+
+
+def ranked(problem: Problem, scores: Tensor, settings: Any, evaluations: int | Tensor = 1) -> Ranking:
+    """Scores with what the `k` or `threshold` of the settings chooses, at a cost per instance."""
+    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
+    cost = torch.as_tensor(evaluations, device=scores.device).expand(problem.num_instances)
+    return Ranking(scores, Choice(selected, cost.long()))
 
 
 def rank_within(scores: Tensor, pack: Pack) -> Tensor:
@@ -181,8 +203,28 @@ def rank_within(scores: Tensor, pack: Pack) -> Tensor:
     return in_order(table)[valid]
 
 
-def search_from(problem: Problem, ranking: Ranking, settings: Search) -> Ranking:
-    """The smallest set that passes the tests, searched from a method's scores."""
+def search_from(
+    problem: Problem, ranking: Ranking, settings: Search, rank: Callable[[Problem], Ranking] | None = None
+) -> Ranking:
+    """The smallest set that passes the tests, searched from a method's scores.
+
+    `rank` scores the units of other problems; None: the scores do not depend on the question.
+    """
     pack, tests = problem.pack, problem.tests
-    found = search(problem.predictor, pack, problem.criterion, tests, ranking.scores, settings, problem.rules)
+
+    def why(rows: Tensor) -> tuple[Tensor, Tensor]:
+        assert rank is not None
+        made = rank(replace(problem.take(rows), tests=WHY))
+        return made.scores, made.choice.evaluations
+
+    found = search(
+        problem.predictor,
+        pack,
+        problem.criterion,
+        tests,
+        ranking.scores,
+        settings,
+        problem.rules,
+        None if rank is None else why,
+    )
     return Ranking(ranking.scores, replace(found, evaluations=ranking.choice.evaluations + found.evaluations))

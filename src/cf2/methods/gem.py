@@ -17,12 +17,11 @@ from torch_geometric.nn import GCNConv
 
 from cf2.core.packing import Pack
 from cf2.errors import require_number
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose, rank_within, settings_dict
+from cf2.methods.contract import Method, Problem, Ranking, check_choice, rank_within, ranked, settings_dict
 from cf2.methods.gradient import sum_of_gradients
 from cf2.methods.objectives import mean_within
 from cf2.methods.trained import Trained, batches, moments, trained_for, unit_mean
 from cf2.verify.intervention import WITHOUT
-from cf2.verify.search import Choice
 
 HOPS = 6  # distances to the explained node are told apart up to here
 BUDGET = 8_000_000  # floats kept by one pass over copies of instances, each with one unit removed
@@ -146,8 +145,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     network = problem.trained.restore(AutoEncoder(width, hidden)).to(nodes.device)
     with torch.no_grad():
         scores = network(nodes, problem.pack).sigmoid()
-    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
-    return Ranking(scores, Choice(selected, torch.ones(problem.num_instances, dtype=torch.long)))
+    return ranked(problem, scores, settings)
 
 
 METHOD = Method(

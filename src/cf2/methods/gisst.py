@@ -30,11 +30,10 @@ from torch import Tensor, nn
 from cf2.core.packing import Pack, pack
 from cf2.core.units import unit_kinds
 from cf2.errors import require, require_number
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose, settings_dict
+from cf2.methods.contract import Method, Problem, Ranking, check_choice, ranked, settings_dict
 from cf2.methods.objectives import entropy, mean_within
 from cf2.methods.trained import Batch, Trained, batches, drawn, moments, trained_for, unit_mean
 from cf2.verify.intervention import ONLY
-from cf2.verify.search import Choice
 
 
 @dataclass(frozen=True)
@@ -159,8 +158,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     network = problem.trained.restore(Attention(width, features)).to(nodes.device)
     with torch.no_grad():
         scores = network(nodes, problem.pack).sigmoid()
-    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
-    return Ranking(scores, Choice(selected, torch.ones(problem.num_instances, dtype=torch.long)))
+    return ranked(problem, scores, settings)
 
 
 METHOD = Method(

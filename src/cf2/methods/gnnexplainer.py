@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from cf2.errors import require_number
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose
+from cf2.methods.contract import Method, Problem, Ranking, check_choice, ranked
 from cf2.methods.objectives import entropy, mean_within, size
 from cf2.methods.optimise import Step, descend, start
 from cf2.verify.intervention import ONLY
-from cf2.verify.search import Choice
 
 MEAN_SIZE = 0.5
 
@@ -92,8 +91,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     """Optimise, then keep the k largest masks or those above the threshold."""
     scores = optimise_masks(problem, settings, first_logits(problem))
     cost = torch.full((problem.num_instances,), 3 * settings.epochs + 2)  # one more backward finds what is reached
-    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
-    return Ranking(scores, Choice(selected, cost))
+    return ranked(problem, scores, settings, cost)
 
 
 METHOD = Method(

@@ -25,10 +25,9 @@ import torch
 from scipy.optimize import nnls
 
 from cf2.errors import require_number
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose
+from cf2.methods.contract import Method, Problem, Ranking, check_choice, ranked
 from cf2.methods.gem import distances
 from cf2.methods.gradient import largest
-from cf2.verify.search import Choice
 
 RIDGE = 1e-8  # turns the linear term of the lasso into a square; far below what the weights are computed to
 
@@ -119,8 +118,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     near[governed[governed >= 0]] = steps[pack.entry_row[governed >= 0]].to(scores.dtype)
     scores = torch.where(single, scores / (1 + near), scores)
     scores = scores / largest(scores, problem)[pack.units.owner]
-    selected = choose(scores, pack, k=settings.k, threshold=settings.threshold)
-    return Ranking(scores, Choice(selected, torch.ones(problem.num_instances, dtype=torch.long)))
+    return ranked(problem, scores, settings)
 
 
 METHOD = Method(

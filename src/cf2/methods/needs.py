@@ -26,7 +26,14 @@ def check_needs(method: Method, given: Any) -> Any:
         return given
     cure = "Pass trained={key: pairs of node ids}."
     require(isinstance(given, Mapping), "Expected `trained` to hold the true edges by key", got=got, do=cure)
-    return {key: _pairs(pairs, key) for key, pairs in given.items()}
+    return {key: _true(pairs, key) for key, pairs in given.items()}
+
+
+def _true(given: Any, key: object) -> Any:
+    """Pairs, or pairs by the type of the edges."""
+    if isinstance(given, Mapping):
+        return {kind: _pairs(pairs, key) for kind, pairs in given.items()}
+    return _pairs(given, key)
 
 
 def _pairs(given: Any, key: object) -> np.ndarray:

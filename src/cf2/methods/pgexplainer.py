@@ -18,40 +18,20 @@ from torch import Tensor, nn
 
 from cf2.core.packing import Pack
 from cf2.errors import require_number
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose, settings_dict
-from cf2.methods.objectives import entropy, mean_within
-from cf2.methods.trained import Batch, Trained, batches, drawn, moments, trained_for, unit_mean
+from cf2.methods.contract import Method, Problem, Ranking, ranked, settings_dict
+from cf2.methods.trained import Batch, MaskSettings, Trained, batches, drawn, moments, trained_for, unit_mean
 from cf2.verify.intervention import ONLY
-from cf2.verify.search import Choice
 
 
 @dataclass(frozen=True)
-class Settings:
-    """`k` units or those above `threshold`; the rest is of the training.
+class Settings(MaskSettings):
+    """Those of every trained mask, and between which temperatures masks are drawn."""
 
-    `size` weighs what the mean mask exceeds `budget` by.
-    """
-
-    k: int | None = None
-    threshold: float | None = None
-    epochs: int = 60
-    lr: float = 0.003
-    batch: int = 16
-    hidden: int = 64
-    size: float = 1.0
-    budget: float = 0.2
-    entropy: float = 0.0
     first_temperature: float = 5.0
     last_temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choice(self.k, self.threshold)
-        for name in ("epochs", "batch", "hidden"):
-            require_number(name, getattr(self, name), 1, integer=True)
-        require_number("lr", self.lr, 1e-6, 10)
-        for name in ("size", "entropy"):
-            require_number(name, getattr(self, name), 0)
-        require_number("budget", self.budget, 0, 1)
+        super().__post_init__()
         for name in ("first_temperature", "last_temperature"):
             require_number(name, getattr(self, name), 0.01)
 
@@ -108,12 +88,9 @@ def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
 def loss(scorer: Scorer, batch: Batch, settings: Settings, temperature: float) -> Tensor:
     """The mean over the batch of what one instance costs under one random draw of its mask."""
     mask = drawn(scorer(batch.nodes, batch.pack), temperature)
-    owner, rows = batch.pack.units.owner, batch.pack.num_instances
     with batch.predictor.soft(batch.pack) as run:
         each = batch.criterion.loss(run(ONLY.states(mask)))
-    each = each + settings.size * (mean_within(mask, owner, rows) - settings.budget).relu()
-    each = each + settings.entropy * mean_within(entropy(mask), owner, rows)
-    return each.mean()
+    return settings.penalised(each, mask, batch.pack).mean()
 
 
 def rank(problem: Problem, settings: Settings) -> Ranking:
@@ -124,8 +101,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     scorer = problem.trained.restore(Scorer(width, hidden)).to(nodes.device)
     with torch.no_grad():
         scores = scorer(nodes, problem.pack).sigmoid()
-    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
-    return Ranking(scores, Choice(selected, torch.ones(problem.num_instances, dtype=torch.long)))
+    return ranked(problem, scores, settings)
 
 
 METHOD = Method(

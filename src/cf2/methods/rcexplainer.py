@@ -27,45 +27,25 @@ import torch
 from torch import Tensor, nn
 
 from cf2.errors import require, require_number
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose, settings_dict
-from cf2.methods.objectives import entropy, mean_within
+from cf2.methods.contract import Method, Problem, Ranking, ranked, settings_dict
 from cf2.methods.pgexplainer import Scorer
-from cf2.methods.trained import Batch, Trained, batches, drawn, moments, read_head, trained_for
+from cf2.methods.trained import Batch, MaskSettings, Trained, batches, drawn, moments, read_head, trained_for
 from cf2.verify.intervention import ONLY, WITHOUT
-from cf2.verify.search import Choice
 
 REGIONS = 8  # of one answer; instances in none of them keep their own boundary
 
 
 @dataclass(frozen=True)
-class Settings:
-    """`k` units or those above `threshold`; the rest is of the training.
+class Settings(MaskSettings):
+    """Those of every trained mask; `factual` is λ, `sharpness` how steep the sigmoids are."""
 
-    `factual` is λ, `sharpness` how steep the sigmoids are, `size` weighs what the mean mask exceeds `budget` by.
-    """
-
-    k: int | None = None
-    threshold: float | None = None
-    epochs: int = 60
-    lr: float = 0.003
-    batch: int = 16
-    hidden: int = 64
     factual: float = 0.5
     sharpness: float = 3.0
-    size: float = 1.0
-    budget: float = 0.2
-    entropy: float = 0.0
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choice(self.k, self.threshold)
-        for name in ("epochs", "batch", "hidden"):
-            require_number(name, getattr(self, name), 1, integer=True)
-        require_number("lr", self.lr, 1e-6, 10)
-        for name in ("factual", "budget"):
-            require_number(name, getattr(self, name), 0, 1)
-        for name in ("size", "entropy"):
-            require_number(name, getattr(self, name), 0)
+        super().__post_init__()
+        require_number("factual", self.factual, 0, 1)
         for name in ("sharpness", "temperature"):
             require_number(name, getattr(self, name), 0.01)
 
@@ -173,7 +153,7 @@ def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
 def loss(scorer: nn.Module, batch: Batch, known: Boundaries, rows: Tensor, settings: Settings) -> Tensor:
     """The mean over the batch of what one instance costs under one random draw of its mask."""
     mask = drawn(scorer(batch.nodes, batch.pack), settings.temperature)
-    owner, count = batch.pack.units.owner, batch.pack.num_instances
+    count = batch.pack.num_instances
     twice = batch.pack.take(torch.arange(count, device=mask.device).repeat(2))
     with read_head(batch.predictor, twice) as head, batch.predictor.soft(twice) as run:
         run(torch.cat([ONLY.states(mask), WITHOUT.states(mask)]))
@@ -182,9 +162,7 @@ def loss(scorer: nn.Module, batch: Batch, known: Boundaries, rows: Tensor, setti
     same = ((-sides * only).sigmoid() * region).sum(1) / region.sum(1)
     crossed = torch.where(region, (sides * without).sigmoid(), torch.inf).amin(1)
     each = settings.factual * same + (1 - settings.factual) * crossed
-    each = each + settings.size * (mean_within(mask, owner, count) - settings.budget).relu()
-    each = each + settings.entropy * mean_within(entropy(mask), owner, count)
-    return each.mean()
+    return settings.penalised(each, mask, batch.pack).mean()
 
 
 def rank(problem: Problem, settings: Settings) -> Ranking:
@@ -194,8 +172,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     scorer = problem.trained.restore(Scorer(width, hidden)).to(nodes.device)
     with torch.no_grad():
         scores = scorer(nodes, problem.pack).sigmoid()
-    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
-    return Ranking(scores, Choice(selected, torch.ones(problem.num_instances, dtype=torch.long)))
+    return ranked(problem, scores, settings)
 
 
 METHOD = Method(

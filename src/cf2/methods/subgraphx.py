@@ -30,9 +30,8 @@ from torch import Tensor
 
 from cf2.core.targets import stream
 from cf2.errors import require_number
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose
+from cf2.methods.contract import Method, Problem, Ranking, check_choice, ranked
 from cf2.verify.question import SUFFICIENT
-from cf2.verify.search import Choice
 from cf2.verify.trials import EQUAL, Trials
 
 GOLDEN = 0.6180339887498949
@@ -278,8 +277,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     trees = grow(subgraphs, settings)
     table = np.stack([0.5 * tree.answer(settings.leaf) + 0.25 + tree.effects().clip(-1.9, 1.9) / 8 for tree in trees])
     scores = subgraphs.trials.flat(torch.from_numpy(table).float().to(problem.outputs.device))
-    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
-    return Ranking(scores, Choice(selected, subgraphs.trials.evaluations))
+    return ranked(problem, scores, settings, subgraphs.trials.evaluations)
 
 
 METHOD = Method(

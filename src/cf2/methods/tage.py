@@ -28,41 +28,22 @@ from torch.nn.functional import cross_entropy, normalize
 
 from cf2.core.packing import Pack
 from cf2.errors import require, require_number
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, choose, settings_dict
-from cf2.methods.objectives import entropy, mean_within
-from cf2.methods.trained import Batch, Trained, batches, drawn, moments, read_head, trained_for, unit_mean
+from cf2.methods.contract import Method, Problem, Ranking, ranked, settings_dict
+from cf2.methods.trained import Batch, MaskSettings, Trained, batches, drawn, moments, read_head, trained_for, unit_mean
 from cf2.verify.intervention import ONLY
-from cf2.verify.search import Choice
 
 
 @dataclass(frozen=True)
-class Settings:
-    """`k` units or those above `threshold`; the rest is of the training.
+class Settings(MaskSettings):
+    """Those of every trained mask; `contrast` is τ, `temperature` that of the draws."""
 
-    `size` weighs what the mean mask exceeds `budget` by; `contrast` is τ, `temperature` that of the draws.
-    """
-
-    k: int | None = None
-    threshold: float | None = None
-    epochs: int = 60
-    lr: float = 0.003
     batch: int = 32
-    hidden: int = 64
-    size: float = 1.0
-    budget: float = 0.2
-    entropy: float = 0.0
     contrast: float = 0.5
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choice(self.k, self.threshold)
-        for name in ("epochs", "hidden"):
-            require_number(name, getattr(self, name), 1, integer=True)
+        super().__post_init__()
         require_number("batch", self.batch, 2, integer=True)
-        require_number("lr", self.lr, 1e-6, 10)
-        for name in ("size", "entropy"):
-            require_number(name, getattr(self, name), 0)
-        require_number("budget", self.budget, 0, 1)
         for name in ("contrast", "temperature"):
             require_number(name, getattr(self, name), 0.01)
 
@@ -157,16 +138,14 @@ def loss(network: Conditioned, batch: Batch, plain: Tensor, settings: Settings) 
     uniform = torch.rand(plain.shape).clamp(1e-6).to(plain.device)
     p = scaled(-(2 * uniform).clamp(max=1).log())  # the positive part of a Laplace draw: half of them are 0
     mask = drawn(network(batch.nodes, batch.pack, p), settings.temperature)
-    owner, count = batch.pack.units.owner, batch.pack.num_instances
+    count = batch.pack.num_instances
     with read_head(batch.predictor, batch.pack) as head, batch.predictor.soft(batch.pack) as run:
         run(ONLY.states(mask))
         masked = network.standard(head.states)
     whole = normalize(p[:, None] * network.standard(plain)[None], dim=2)  # [B, B, embedding]: p of the row
     alike = torch.einsum("id,ijd->ij", normalize(p * masked, dim=1), whole)
     each = cross_entropy(alike / settings.contrast, torch.arange(count, device=p.device), reduction="none")
-    each = each + settings.size * (mean_within(mask, owner, count) - settings.budget).relu()
-    each = each + settings.entropy * mean_within(entropy(mask), owner, count)
-    return each.mean()
+    return settings.penalised(each, mask, batch.pack).mean()
 
 
 def rank(problem: Problem, settings: Settings) -> Ranking:
@@ -183,8 +162,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     )
     with torch.no_grad():
         scores = network(nodes, problem.pack, scaled(slopes * network.scale)).sigmoid()
-    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
-    return Ranking(scores, Choice(selected, torch.full((problem.num_instances,), 4)))
+    return ranked(problem, scores, settings, 4)
 
 
 METHOD = Method(

@@ -20,12 +20,46 @@ from torch_geometric.nn import Linear
 from cf2.core.packing import Pack
 from cf2.core.predictor import Predictor
 from cf2.core.whole_files import write_bytes
-from cf2.errors import CF2Error, require, require_file
-from cf2.methods.contract import Problem
+from cf2.errors import CF2Error, require, require_file, require_number
+from cf2.methods.contract import Problem, check_choice
+from cf2.methods.objectives import entropy, mean_within
 from cf2.verify.criterion import Criterion
 
 FORMAT = 1
 MOST_BYTES = 4 << 30  # of a file of weights
+
+
+@dataclass(frozen=True)
+class MaskSettings:
+    """What every network that is trained to mask edges is told.
+
+    `k` units or those above `threshold` are chosen. `size` weighs what the mean mask exceeds `budget` by in training.
+    """
+
+    k: int | None = None
+    threshold: float | None = None
+    epochs: int = 60
+    lr: float = 0.003
+    batch: int = 16
+    hidden: int = 64
+    size: float = 1.0
+    budget: float = 0.2
+    entropy: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice(self.k, self.threshold)
+        for name in ("epochs", "batch", "hidden"):
+            require_number(name, getattr(self, name), 1, integer=True)
+        require_number("lr", self.lr, 1e-6, 10)
+        for name in ("size", "entropy"):
+            require_number(name, getattr(self, name), 0)
+        require_number("budget", self.budget, 0, 1)
+
+    def penalised(self, each: Tensor, mask: Tensor, pack: Pack) -> Tensor:
+        """The losses of instances [B] with what the size and the entropy of their masks [units] add."""
+        owner, count = pack.units.owner, pack.num_instances
+        each = each + self.size * (mean_within(mask, owner, count) - self.budget).relu()
+        return each + self.entropy * mean_within(entropy(mask), owner, count)
 
 
 @dataclass(frozen=True, eq=False)

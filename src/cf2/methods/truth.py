@@ -1,6 +1,7 @@
 """The planted explanation itself: the upper reference of every comparison against ground truth.
 
-It is given as `trained`: a mapping from keys to the true edges, pairs [k, 2] of the user's node ids.
+It is given as `trained`: a mapping from keys to the true edges, pairs [k, 2] of the user's node ids, or such
+pairs by type.
 
     cf2.explain(model, data, nodes, method="truth", trained={3: [(3, 4), (4, 5)]})
 """
@@ -10,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
+from cf2.core.units import edges_among
 from cf2.errors import CF2Error
 from cf2.methods.contract import Method, Problem, Ranking
 from cf2.verify.search import Choice
@@ -35,21 +36,9 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     for instance, table in zip(problem.instances, problem.tables):
         if instance.key not in problem.trained:
             raise CF2Error(f"Expected `trained` to hold the true edges of {instance.key}", got="none")
-        pairs = np.asarray(problem.trained[instance.key]).reshape(-1, 2)
-        parts.append(torch.from_numpy(among(table.ids.numpy(), pairs, instance.directed)))
+        parts.append(torch.from_numpy(edges_among(instance, table, problem.trained[instance.key])))
     scores = torch.cat(parts).float().to(problem.outputs.device)
     return Ranking(scores, Choice(scores > 0.5, torch.zeros(problem.num_instances, dtype=torch.long)))
-
-
-def among(units: np.ndarray, pairs: np.ndarray, directed: bool) -> np.ndarray:
-    """Which edge units [u, 2] are in `pairs` [p, 2], in either direction if the graph is undirected."""
-    if not directed:
-        pairs = np.sort(pairs, 1)
-    if not len(units) or not len(pairs):
-        return np.zeros(len(units), dtype=bool)
-    high = int(max(units.max(), pairs.max())) + 1
-    found: np.ndarray = np.isin(units[:, 0] * high + units[:, 1], pairs[:, 0] * high + pairs[:, 1])
-    return found
 
 
 METHOD = Method(

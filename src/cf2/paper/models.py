@@ -133,6 +133,23 @@ def start_as_sum(head: nn.Module) -> None:
         nn.init.zeros_(head[0].bias)
 
 
+class ScaledSum(GCNConv):  # type: ignore[misc]
+    """The paper's layer: c·Σ w·h·W + b over the neighbours, with a constant c and without self-loops.
+
+    A constant could be a part of W. It is not, so that a step of Adam on W moves the sums by c times as much: sums over
+    hubs, one upon the other in three layers, do not train otherwise.
+    """
+
+    def __init__(self, inputs: int, outputs: int, scale: float) -> None:
+        super().__init__(inputs, outputs, normalize=False, add_self_loops=False)
+        self.scale = scale
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Hidden states [nodes, outputs]."""
+        out: Tensor = super().forward(self.scale * x, edge_index, edge_weight)
+        return out
+
+
 class WeighedGCN(nn.Module):
     """A graph convolution that gives each kind of edge a positive weight, learned from its features."""
 
@@ -191,6 +208,7 @@ def build(
     dense: int = 1,
     pool: str = "mean",
     num_edge_features: int = 0,
+    scale: float = 1.0,
 ) -> nn.Module:
     """Make an untrained model; its weights come from torch's global generator.
 
@@ -216,6 +234,8 @@ def build(
         How the nodes of a graph become one.
     num_edge_features : int
         The columns of `edge_attr`; 0: edges have no features.
+    scale : float
+        By what a GCN with `aggregation="sum"` multiplies its sums; the others do not.
 
     Returns
     -------
@@ -238,17 +258,20 @@ def build(
         require_number(name, number, 1, integer=True)
     require_number("layers", layers, 1, integer=True)
     require_number("dense", dense, 1, integer=True)
+    require_number("scale", scale, 1e-9)
     widths = [num_features] + [hidden] * layers
-    convs = [_layer(arch, a, b, aggregation, num_edge_features) for a, b in pairwise(widths)]
+    convs = [_layer(arch, a, b, aggregation, num_edge_features, scale) for a, b in pairwise(widths)]
     wide = readout == "all" and task != "pair"
     head = make_head(hidden * layers if wide else hidden, hidden, num_classes, dense)
     return MODELS[task, takes](convs, head, readout, pool)
 
 
-def _layer(arch: str, inputs: int, outputs: int, aggregation: str, edges: int = 0) -> nn.Module:
+def _layer(arch: str, inputs: int, outputs: int, aggregation: str, edges: int = 0, scale: float = 1.0) -> nn.Module:
     mlp = nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU(), nn.Linear(outputs, outputs)) if arch == "gin" else None
     if arch == "gcn" and edges:
         layer: nn.Module = WeighedGCN(inputs, outputs, edges, aggregation)
+    elif arch == "gcn" and aggregation == "sum" and scale != 1:
+        layer = ScaledSum(inputs, outputs, scale)
     elif arch == "gcn":
         loops = aggregation == "symmetric-self-loops"
         layer = GCNConv(inputs, outputs, normalize=aggregation != "sum", add_self_loops=loops)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from cf2.core.keys import check_ids, check_pairs
-from cf2.errors import CF2Error, own_line, require
+from cf2.errors import CF2Error, own_line, require, unknown_name
 from cf2.paper import datasets, training
 from cf2.paper.datasets.storage import data_root
 from cf2.runs.model_and_data import ModelAndData, values_of
+from cf2.runs.naming import Names
 from cf2.spec import Key
 from cf2.values import LARGEST
 
@@ -35,14 +37,22 @@ log = logging.getLogger("cf2")
 SHIPPED = "shipped"
 OUTPUTS = {"classes": "auto", "logit": "logits", "regression": "regression"}  # of a data set, as a Spec has them
 WHOLE = "Add --debug (CF2_DEBUG=1) to see the whole traceback."
+NAMED = ("class_names", "node_names", "feature_names", "smiles", "atoms")  # what may be called something
 RETURNS = (
-    "(model, data), (model, graphs) or a dict with `model`, `data`, "
-    "and perhaps `nodes` or `pairs`, `call` and `class_names`"
+    "(model, data), (model, graphs) or a dict with `model`, `data`, and perhaps `nodes` or `pairs`, `call`, "
+    + ", ".join(f"`{name}`" for name in NAMED[:-1])
+    + f" and `{NAMED[-1]}`"
 )
 
 
 def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str | Path | None = None) -> ModelAndData:
     """A data set of ours with the model that ships for it, or with the one saved at the path `checkpoint`."""
+    if checkpoint is not None and str(checkpoint) not in training.shipped_names():
+        weights = (
+            Path(checkpoint).expanduser().with_name(f"{Path(checkpoint).name.removesuffix('.safetensors')}.safetensors")
+        )
+        cure = f"Train it: cf2 train {name} --out {checkpoint}. Without --checkpoint, the shipped model is used."
+        require(weights.is_file(), "Expected a trained model", got=f"{str(weights)!r}, which is not there", do=cure)
     model, about = training.shipped(name) if checkpoint is None else training.load(checkpoint)
     dataset = datasets.load(name, root=root, seed=about.dataset_seed)
     differences = about.mismatches(dataset)
@@ -84,7 +94,13 @@ def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str |
         node_type=dataset.node_type,
         edge_type=dataset.edge_type,
         truths=dataset.truths,
+        labels={} if dataset.pairs is None else _labels(dataset),
     )
+
+
+def _labels(dataset: datasets.Dataset) -> dict[Key, int]:
+    """The true class of every pair."""
+    return dict(zip(dataset.keys(range(len(dataset))), dataset.labels.tolist()))
 
 
 def _found_again(checkpoint: str | Path) -> str:
@@ -98,7 +114,8 @@ def from_function(spec: str) -> ModelAndData:
 
     The module is looked for in the current directory first. The function takes no arguments and returns
     `(model, data)`, `(model, graphs)`, or a dict with `model`, `data` and, if it likes, `nodes` or `pairs` (the keys to
-    explain), `call` (how the model is called) and `class_names`.
+    explain), `call` (how the model is called) and the names that `cf2.explain` takes: `class_names`, `node_names`,
+    `feature_names`, `smiles` and `atoms`.
     """
     given = _call(spec)
     model, data = given["model"], given["data"]
@@ -116,11 +133,14 @@ def from_function(spec: str) -> ModelAndData:
         known = None if single else getattr(graphs[key], "truth", None)  # type: ignore[index]
         return known if isinstance(known, Tensor) and known.dtype == torch.bool and known.dim() == 1 else None
 
+    names = Names(**{name: given.get(name) for name in NAMED})
     source = ModelAndData(
         model=model,
         level="graph" if not single else "node" if given.get("pairs") is None else "pair",
         graphs=graphs,
-        class_names=tuple(str(name) for name in given.get("class_names") or ()),
+        class_names=names.classes(),
+        names=names,
+        atoms=tuple(names.atoms) if names.atoms else None,
         description=description,
         model_line=f"{type(model).__name__} from {spec}",
         name=spec,
@@ -241,12 +261,11 @@ def _call(spec: str) -> dict[str, Any]:
         except (Exception, SystemExit) as error:
             raise CF2Error(f"Expected to import {module_name!r}", got=_said(error), do=WHOLE) from error
         function = getattr(module, function_name, None)
-        require(
-            callable(function),
-            f"Expected a function {function_name!r} in module {module_name!r}",
-            got="none" if function is None else type(function).__name__,
-        )
-        assert function is not None
+        if function is None:
+            there = [name for name, value in vars(module).items() if isfunction(value) and not name.startswith("_")]
+            raise unknown_name(f"the function of module {module_name!r}", function_name, there or ["a function"])
+        expected = f"Expected a function {function_name!r} in module {module_name!r}"
+        require(callable(function), expected, got=f"an object of type {type(function).__name__}")
         try:
             returned = function()
         except (Exception, SystemExit) as error:
@@ -263,9 +282,16 @@ def _parts(spec: str) -> tuple[str, str]:
         named and not module.endswith(".py"),
         "Expected a function as MODULE:FUNCTION, for example mymodel:load",
         got=repr(spec),
-        do="Name the module, not its file: run this in the directory of mymodel.py." if a_file else "",
+        do=_meant(module, function) if a_file or not function else "",
     )
     return module, function
+
+
+def _meant(module: str, function: str) -> str:
+    """What somebody who names a file, or no function, may have meant."""
+    place, name = os.path.split(module.removesuffix(".py"))
+    where = f", in the directory {place}" if place else ""
+    return f"Name the module, not its file, and a function in it{where}: {name or 'mymodel'}:{function or 'load'}."
 
 
 def _said(error: BaseException) -> str:
@@ -278,7 +304,7 @@ def _unfold(spec: str, returned: Any) -> dict[str, Any]:
     """Whatever the function returned as a checked dict."""
     if isinstance(returned, Mapping):
         given = dict(returned)
-        unknown = set(given) - {"model", "data", "nodes", "pairs", "call", "class_names"}
+        unknown = set(given) - {"model", "data", "nodes", "pairs", "call", *NAMED}
         require(not unknown, f"Expected {spec} to return {RETURNS}", got=f"the entry {sorted(map(str, unknown))}")
     elif isinstance(returned, tuple | list) and len(returned) == 2:
         given = {"model": returned[0], "data": returned[1]}

@@ -157,7 +157,7 @@ def arrange_types(
         for kind, value in kwargs[name].items():
             data[kind][own] = value
     constants = {name: value for name, value in kwargs.items() if name not in {*per_edge, PAIRS}}
-    graph = Graph(data, directed=spec.directed, mirror=spec.reverse == "auto")
+    graph = Graph(data, directed=spec.directed, reverse=spec.reverse)
     targets: Targets
     if level == "edge":
         targets = LabelledPairs(graph, labelled_pairs(kwargs), edge_type=spec.edge_type)

@@ -26,7 +26,8 @@ from cf2.pyg.arguments import arrange, arrange_types, classes_of, keys_of
 from cf2.pyg.masks import Layout, VerifiedExplanation, VerifiedHeteroExplanation, fill, fill_types, units_for
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
-from cf2.runs.session import GROUP, Request, Session, check_names, complete
+from cf2.runs.session import GROUP, Request, Session
+from cf2.runs.settings import check_names, complete
 from cf2.spec import Key, Masking, Output, Spec
 from cf2.verify.criterion import SHARE, PredictedClass
 

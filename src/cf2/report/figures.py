@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cf2.errors import CF2Error, require
+from cf2.errors import CF2Error, require, unknown_name
 from cf2.report.charts import shorten
-from cf2.report.scene import (
-    EXPLANATION,
-    NEW,
-    OKABE_ITO,
-    OTHER,
-    TARGET,
-    TRUTH,
-    Scene,
-    before_and_after,
-    is_molecule,
-    scene,
-)
+from cf2.report.known import is_molecule
+from cf2.report.scene import EXPLANATION, NEW, OKABE_ITO, OTHER, TARGET, TRUTH, Scene, before_and_after, scene
 from cf2.report.sentences import (
     class_name,
     class_names,
@@ -40,31 +33,34 @@ GREY, NODE = "#b3b8c0", "#9aa1ac"
 def plot(
     e: Explanation,
     *,
+    ax: Any = None,
+    layout: Any = None,
+    path: str | Path | None = None,
     context: Mapping[str, Any] | None = None,
     words: bool = True,
     probabilities: bool = True,
     size: tuple[float, float] = (9.0, 4.8),
 ) -> Any:
-    """A figure of one explanation, as `Explanation.plot` describes it.
+    """A figure of one explanation, or the axes it is drawn on, as `Explanation.plot` describes it.
 
-    It is not registered with pyplot, so nothing needs to be closed.
+    The figure is not registered with pyplot, so nothing needs to be closed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     _check(context, size)
     context = context or {}
-    figure = Figure(figsize=size, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
+    shown = _placed(e, _scene(e, context), layout)
+    if ax is not None:
+        require(hasattr(ax, "add_collection"), "Expected `ax` to be matplotlib axes", got=_kind(ax))
+        _draw_on(ax, shown, is_molecule(context) and layout is None)
+        if path is not None:
+            _save(ax.figure, path)
+        return ax
+    figure = _picture(size)
     if probabilities:
         left, right = figure.subplots(1, 2, width_ratios=(2.3, 1))
         _probabilities(right, e, context)
     else:
         left = figure.subplots()
-    shown = _scene(e, context)
-    if not (is_molecule(context) and _molecule(left, shown)):
-        draw(left, shown)
-    _legend(left, shown)
+    _draw_on(left, shown, is_molecule(context) and layout is None)
     if words:
         figure.suptitle(_escape(describe_prediction(e, class_names(context))), fontsize=11, fontweight="bold")
         lines = [f"{s.head}: {s.text}" for s in verdict_sentences(e, class_names(context), atom_names(context))]
@@ -72,7 +68,64 @@ def plot(
         wide = int(size[0] * 13)
         text = "\n".join(part for line in lines for part in textwrap.wrap(line, wide))
         figure.supxlabel(_escape(text), fontsize=9, x=0.01, ha="left")
+    if path is not None:
+        _save(figure, path)
     return figure
+
+
+def _picture(size: tuple[float, float]) -> Any:
+    """An empty figure that a notebook shows."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        """A matplotlib figure that a notebook shows, whatever its backend."""
+
+        def _repr_png_(self) -> bytes:
+            return _written(self, "png")
+
+    figure = Picture(figsize=size, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _written(figure: Any, kind: str) -> bytes:
+    made = io.BytesIO()
+    figure.savefig(made, format=kind, dpi=100)
+    return made.getvalue()
+
+
+def _save(figure: Any, path: Any) -> None:
+    require(isinstance(path, str | Path), "Expected `path` to name the file of a picture", got=repr(path)[:80])
+    known = figure.canvas.get_supported_filetypes()
+    kind = Path(path).suffix.lstrip(".").lower()
+    if kind not in known:
+        raise unknown_name("the ending of `path`", kind, known)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def _draw_on(axes: Any, shown: Scene, molecule: bool) -> None:
+    if not (molecule and _molecule(axes, shown)):
+        draw(axes, shown)
+    _legend(axes, shown)
+
+
+def _placed(e: Explanation, shown: Scene, layout: Any) -> Scene:
+    """The scene with the nodes where the user wants them."""
+    if layout is None:
+        return shown
+    points = layout(e.to_networkx()) if callable(layout) else layout
+    expected = "Expected `layout` to hold a point (x, y) for every node that is drawn, by its id"
+    require(isinstance(points, Mapping), expected, got=_kind(points))
+    keys = [(shown.kind_names[k], i) for k, i in zip(shown.kinds, shown.ids)] if shown.ids else shown.nodes.tolist()
+    missing = next((key for key in keys if key not in points), None)
+    require(missing is None, expected, got=f"none for {missing}")
+    try:
+        places = np.array([[float(part) for part in points[key]] for key in keys]).reshape(len(keys), 2)
+    except (TypeError, ValueError) as error:
+        raise CF2Error(expected, got=f"{type(error).__name__}: {error}") from error
+    return replace(shown, points=places)
 
 
 def _check(context: Any, size: Any) -> None:
@@ -107,8 +160,8 @@ def draw(axes: Any, shown: Scene) -> None:
 
     axes.set_axis_off()
     axes.set_aspect("equal")
-    axes.margins(0.08)
     points, ends = shown.points, shown.points[shown.edges]
+    _leave_room(axes, points)
     many = len(shown.nodes)
     area = 130 if many <= 25 else 60 if many <= 60 else 26
     styles = (
@@ -153,6 +206,15 @@ def _edits(axes: Any, shown: Scene, at: np.ndarray, width: float = 3.2) -> None:
         axes.annotate(_escape(text[:40]), at[node], fontsize=7.5, zorder=6, color="#111", **look)
 
 
+def _leave_room(axes: Any, points: np.ndarray) -> None:
+    """Limits around all points; what lies on a line still gets some height, so that no node is cut off."""
+    if len(points):
+        middle, half = (points.max(0) + points.min(0)) / 2, (points.max(0) - points.min(0)) / 2
+        half = np.maximum(half, max(0.3 * float(half.max()), 1e-3)) * 1.16
+        axes.set_xlim(middle[0] - half[0], middle[0] + half[0])
+        axes.set_ylim(middle[1] - half[1], middle[1] + half[1])
+
+
 def _node_text(axes: Any, shown: Scene) -> None:
     """Labels where there are any, else the ids of the nodes in the explanation."""
     special = shown.special
@@ -161,7 +223,8 @@ def _node_text(axes: Any, shown: Scene) -> None:
         text = shown.labels[node][:6] if labelled else shown.text(node)
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5, "zorder": 6, "color": "#111"}
         if not labelled:
-            style |= {"xytext": tuple(13 * shown.outward[node]), "textcoords": "offset points"}
+            far = 17 if node in shown.targets else 13  # beyond the ring
+            style |= {"xytext": tuple(far * shown.outward[node]), "textcoords": "offset points"}
         axes.annotate(_escape(text), shown.points[node], **style)
 
 

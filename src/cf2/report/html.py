@@ -12,7 +12,7 @@ from markupsafe import Markup
 from cf2.core.whole_files import check_place, write_bytes
 from cf2.errors import require, require_number
 from cf2.report import charts, svg
-from cf2.report.patterns import pattern_sections
+from cf2.report.patterns import pattern_sections, rule_sections
 from cf2.report.scene import OKABE_ITO, is_molecule, scene
 from cf2.report.sentences import (
     STATUS,
@@ -38,6 +38,7 @@ from cf2.results import metrics
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.results.patterns import Patterns
+from cf2.results.rules import EditRules
 from cf2.spec import Key, titled
 
 PICTURES = 60  # instances that are drawn
@@ -53,10 +54,11 @@ def write_report(
     rows: int = ROWS,
     title: str = "",
     patterns: Patterns | None = None,
+    rules: EditRules | None = None,
 ) -> Path:
     """Write one HTML file about explanations, one `Explanations` per method or several methods in one.
 
-    The other parameters are those of `Explanations.report`.
+    The other parameters are those of `Explanations.report`; `rules` are the edit rules that `Explanations.rules` gives.
     """
     require_number("pictures", pictures, 0, integer=True)
     require_number("rows", rows, 0, integer=True)
@@ -65,10 +67,11 @@ def write_report(
     path = Path(path)
     check_place(path)
     partial = [given.context["partial"] for given in found if "partial" in given.context]
-    parts = _page(groups, pictures, rows, title) | {"partial": partial, "patterns": [], "about": {}}
-    if patterns is not None:
-        drawn = frozenset(list(dict.fromkeys(e.key for _, given in groups for e in given))[:pictures])
-        parts |= {"patterns": pattern_sections(patterns, drawn), "about": patterns.about}
+    drawn = frozenset(list(dict.fromkeys(e.key for _, given in groups for e in given))[:pictures])
+    parts = _page(groups, pictures, rows, title) | {"partial": partial}
+    parts |= {"patterns": [] if patterns is None else pattern_sections(patterns, drawn)}
+    parts |= {"rules": [] if rules is None else rule_sections(rules, drawn)}
+    parts |= {"about": {} if patterns is None else patterns.about, "about_rules": {} if rules is None else rules.about}
     page = environment().get_template("report.html").render(**parts)
     write_bytes(path, page.encode())
     return path
@@ -144,7 +147,12 @@ def _page(groups: list[tuple[str, Explanations]], pictures: int, rows: int, titl
         "style": _style() + _asset("report.css"),
         "script": _asset("report.js"),
         "status": STATUS,
+        "verdicts": [(name, text, count) for name, text in STATUS.items() if (count := _count(listed, name))],
     }
+
+
+def _count(rows: Sequence[Mapping[str, Any]], status: str) -> int:
+    return sum(row["status"] == status for row in rows)
 
 
 def _summaries(groups: list[tuple[str, Explanations]]) -> list[dict[str, Any]]:
@@ -179,7 +187,7 @@ def _row(e: Explanation, method: str, context: Mapping[str, Any]) -> dict[str, A
         "key": e.key if isinstance(e.key, tuple) else (e.key,),
         "method": method,
         "says": short_said(e, names),
-        "p": round(float(e.probabilities[e.prediction]), 3),
+        "p": round(float(e.probabilities[e.prediction]), 4),
         "true": None if e.label is None else class_name(e.label, names),
         "wrong": e.label is not None and e.label != e.prediction,
         "size": e.size,

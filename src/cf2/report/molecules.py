@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,13 +34,70 @@ def drawing(scene: Scene, width: int = 420, height: int = 320) -> tuple[str, np.
 
     drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
     where = _draw(drawer, made, scene, own_lines=True)
+    behind = _lines("cf2-true", scene.edges[scene.true], where)
+    behind += "" if scene.edited else _lines("cf2-bond", scene.edges[scene.chosen], where)
+    return behind + _compact(_inside(drawer)), _places(scene, where)
+
+
+_ELEMENT = re.compile(r"<(path|ellipse) ([^>]*?)/>")
+_HIDDEN = re.compile(r"fill:#[0-9A-Fa-f]{6}00;")
+_USUAL = re.compile(r"stroke-linecap:butt;|stroke-linejoin:miter;|;?stroke-opacity:1|fill-rule:evenodd;|class='[^']*'")
+
+
+def _compact(text: str) -> str:
+    """The same drawing in a third of the text: lines of one look are one path, and what cannot be seen is left out."""
+    marks, paths = [], dict[str, list[str]]()
+    for kind, inside in _ELEMENT.findall(text):
+        look = " ".join(_USUAL.sub("", inside).split())
+        line = re.search(r"\bd='([^']*)'", look)
+        if kind == "ellipse" or line is None:
+            marks += [] if _HIDDEN.search(inside) else [f"<{kind} {look}/>"]
+        else:
+            paths.setdefault(look.replace(line[0], "").strip(), []).append(
+                re.sub(r" ?([A-Z]) ?", r"\1", line[1]).strip()
+            )
+    return "".join([*marks, *(f"<path {look} d='{''.join(lines)}'/>" for look, lines in paths.items())])
+
+
+def _seen(text: str) -> str:
+    """The same drawing without what cannot be seen."""
+    return _ELEMENT.sub(lambda found: "" if _HIDDEN.search(found[0]) else found[0], text)
+
+
+class PlainDrawing(NamedTuple):
+    """A molecule without marks: the inside of an SVG, its width and height, and where each atom is [atoms, 2]."""
+
+    text: str
+    size: tuple[int, int]
+    places: np.ndarray
+
+
+def plain_drawing(scene: Scene, bond: float = 44.0) -> PlainDrawing | None:
+    """The scene in chemists' style with nothing marked, large enough for bonds of `bond` pixels.
+
+    Atoms in the explanation have the colour of the text, to be read on what marks them.
+    An atom that is folded into its neighbour is nowhere. None where it is no readable molecule.
+    """
+    made = _prepare(scene)
+    if made is None:
+        return None
+    from rdkit.Chem.Draw import rdMolDraw2D
+
+    span = np.ptp(scene.points, axis=0) if len(scene.points) else np.zeros(2)
+    width, height = (int(part) for part in span * bond * 1.1 + 2 * bond)
+    drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
+    none = np.zeros(len(scene.nodes), dtype=bool)
+    plain = replace(scene, changed={}, marked=none)
+    where = _draw(drawer, made, plain, own_lines=True, bond=bond)
+    return PlainDrawing(_seen(_inside(drawer)), (width, height), _places(scene, where))
+
+
+def _inside(drawer: Any) -> str:
+    """What a drawer has drawn, without the element around it."""
     text = drawer.GetDrawingText()
     text = text[text.index("<!-- END OF HEADER -->") :].replace("</svg>", "")
     # Black means "the colour of the text", so that the same drawing works on a dark page.
-    text = re.sub(r"#000000", "currentColor", text)
-    behind = _lines("cf2-true", scene.edges[scene.true], where)
-    behind += "" if scene.edited else _lines("cf2-bond", scene.edges[scene.chosen], where)
-    return behind + text, _places(scene, where)
+    return re.sub(r"#000000", "currentColor", text)
 
 
 def image(scene: Scene, width: int = 840, height: int = 640) -> np.ndarray | None:
@@ -69,7 +127,9 @@ def _places(scene: Scene, where: dict[int, tuple[float, float]]) -> np.ndarray:
     return np.array([where.get(atom, nowhere) for atom in range(len(scene.nodes))]).reshape(-1, 2)
 
 
-def _molecule(labels: Sequence[str], edges: np.ndarray, bonds: np.ndarray) -> Any:
+def _molecule(
+    labels: Sequence[str], edges: np.ndarray, bonds: np.ndarray, formal: Sequence[tuple[int, int]] = ()
+) -> Any:
     try:
         from rdkit import Chem
     except ImportError:
@@ -80,9 +140,12 @@ def _molecule(labels: Sequence[str], edges: np.ndarray, bonds: np.ndarray) -> An
         return None
     kinds = {2.0: Chem.BondType.DOUBLE, 3.0: Chem.BondType.TRIPLE, 1.5: Chem.BondType.AROMATIC}
     molecule = Chem.RWMol()
-    for label in labels:
+    for place, label in enumerate(labels):
         atom = Chem.Atom(label)
         atom.SetNoImplicit(True)
+        charge, hydrogens = formal[place] if formal else (0, 0)
+        atom.SetFormalCharge(charge)
+        atom.SetNumExplicitHs(hydrogens)
         molecule.AddAtom(atom)
     orders = bonds if len(bonds) else np.ones(len(edges))
     for (a, b), order in zip(edges.tolist(), orders.tolist()):
@@ -106,7 +169,7 @@ def _points(molecule: Any) -> np.ndarray:
 
 def _prepare(scene: Scene) -> Any:
     """The molecule at the scene's places, hydrogens that nothing points at folded into their neighbours."""
-    molecule = _molecule(scene.labels, scene.edges, scene.bonds)
+    molecule = _molecule(scene.labels, scene.edges, scene.bonds, scene.formal)
     if molecule is None:
         return None
     from rdkit import Chem
@@ -134,7 +197,9 @@ def _folds(atom: Any) -> bool:
     return atom.GetSymbol() == "H" and len(around) == 1 and around[0].GetSymbol() != "H"
 
 
-def _draw(drawer: Any, molecule: Any, scene: Scene, own_lines: bool) -> dict[int, tuple[float, float]]:
+def _draw(
+    drawer: Any, molecule: Any, scene: Scene, own_lines: bool, bond: float | None = None
+) -> dict[int, tuple[float, float]]:
     """Draw with the explanation highlighted; returns where each of the scene's atoms landed."""
     here = {atom.GetIntProp("scene"): atom.GetIdx() for atom in molecule.GetAtoms()}
     options = drawer.drawOptions()
@@ -145,7 +210,7 @@ def _draw(drawer: Any, molecule: Any, scene: Scene, own_lines: bool) -> dict[int
     options.bondLineWidth = 1.6
     options.highlightBondWidthMultiplier = 14
     options.prepareMolsBeforeDrawing = False
-    options.fixedBondLength = 36.0 if drawer.Width() < 600 else 72.0
+    options.fixedBondLength = bond or (36.0 if drawer.Width() < 600 else 72.0)
     options.padding = 0.03
     # Where we draw the lines ourselves, an invisible highlight still keeps atoms in the text's colour.
     mine = _rgb(EXPLANATION, 0.0 if own_lines else 0.55)

@@ -1,7 +1,9 @@
-"""Patterns as pictures with their numbers: a section of the report for every class, and the short form of notebooks."""
+"""Patterns and edit rules as pictures with their numbers: sections of the report and the page, and for notebooks."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from cf2.report.sentences import key_id
 from cf2.report.unit_words import count_nouns
 from cf2.results.pattern import ELEMENTS, Pattern
 from cf2.results.patterns import FoundPattern, Patterns
+from cf2.results.rules import ADD, ARROW, EditRules, TriedRule
+from cf2.spec import Key
 
 LINKS = 12  # instances that are named per pattern
 MEANINGS = (
@@ -22,6 +26,10 @@ MEANINGS = (
     ("chance", "… by chance", "the same when as many other edges are removed, drawn at random"),
     ("sufficiency", "sufficient", "share that keeps the class when only the occurrences are kept"),
     ("sufficiency_one", "… one alone", "the same with a single occurrence, the best of those tried"),
+)
+EFFECTS = (
+    ("turned", "turned", "of other predictions of the class, the share that some one application turns"),
+    ("within", "… within θ", "the same, counted only where it changes little of the graph"),
 )
 
 
@@ -60,6 +68,57 @@ def picture(one: FoundPattern, context: dict[str, Any]) -> Markup:
     return svg.picture(pattern_scene(one.pattern, molecule), f"pattern {one.pattern.text}", molecule=molecule)
 
 
+def rule_scene(piece: Pattern, molecule: bool) -> Scene:
+    """One piece of an edit rule as a picture's content: what is removed is struck, what is added dashed."""
+    before = tuple((label or "*").split(ARROW)[0] for label in piece.labels)
+    plain = pattern_scene(replace(piece, labels=before), molecule)
+    added = np.array([(name or "").startswith(ADD) for name in piece.edge_labels], dtype=bool)
+    changed = {n: label.replace(ARROW, " → ") for n, label in enumerate(piece.labels) if label and ARROW in label}
+    stays = ~added
+    return replace(
+        plain,
+        edges=plain.edges[stays],
+        chosen=plain.chosen[stays],
+        true=plain.true[stays],
+        units=plain.units[stays],
+        added=plain.edges[added],
+        lost=np.zeros(len(plain.nodes), dtype=bool),
+        changed=changed,
+        edited=True,
+    )
+
+
+def rule_sections(rules: EditRules, drawn: frozenset[Any] = frozenset()) -> list[dict[str, Any]]:
+    """One section per class that the rules lead away from, in the form of `pattern_sections`."""
+    sections = []
+    for prediction in sorted({one.prediction for one in rules}):
+        mine = [one for one in rules if one.prediction == prediction]
+        sections.append(
+            {
+                "name": f"Away from {rules.name(prediction)}",
+                "tested": count_nouns(rules.about.get("tested", {}).get(prediction, 0), "prediction"),
+                "together": rules.about.get("together", {}).get(prediction),
+                "rows": [_rule_row(one, rules.context, drawn) for one in mine],
+            }
+        )
+    return sections
+
+
+def _rule_row(one: TriedRule, context: Mapping[str, Any], drawn: frozenset[Any]) -> dict[str, Any]:
+    pieces = Markup("")
+    for piece in one.rule.pieces:
+        plain = [(label or "*").split(ARROW)[0] for label in piece.labels]
+        molecule = is_molecule(context) and all(label in ELEMENTS for label in plain)
+        pieces += svg.picture(rule_scene(piece, molecule), f"edit rule {one.rule.text}")
+    return {
+        "picture": pieces,
+        "text": one.rule.text,
+        "support": f"{one.support} of {count_nouns(one.answers, 'answer')}",
+        "bars": [(name, tip, e) for field, name, tip in EFFECTS if (e := getattr(one, field)) is not None],
+        **_links(one.keys, drawn),
+    }
+
+
 def pattern_sections(patterns: Patterns, drawn: frozenset[Any] = frozenset()) -> list[dict[str, Any]]:
     """One section per class, ready for the template; instances that are `drawn` on the page are links."""
     about = patterns.about
@@ -72,6 +131,7 @@ def pattern_sections(patterns: Patterns, drawn: frozenset[Any] = frozenset()) ->
                 "tested": count_nouns(about.get("tested", {}).get(prediction, 0), "prediction"),
                 "together": together,
                 "empty": empty,
+                "jointly": {name: e for name, e in (about.get("jointly", {}).get(prediction) or {}).items() if e},
                 "rows": [_row(one, patterns.context, drawn) for one in patterns.of(prediction)],
             }
         )
@@ -79,7 +139,6 @@ def pattern_sections(patterns: Patterns, drawn: frozenset[Any] = frozenset()) ->
 
 
 def _row(one: FoundPattern, context: dict[str, Any], drawn: frozenset[Any]) -> dict[str, Any]:
-    shown = [{"id": key_id(key), "text": str(key), "linked": key in drawn} for key in one.keys[:LINKS]]
     return {
         "picture": picture(one, context),
         "text": one.pattern.text,
@@ -88,9 +147,14 @@ def _row(one: FoundPattern, context: dict[str, Any], drawn: frozenset[Any]) -> d
         "contained": count_nouns(one.contained, "tested graph"),
         "undecided": one.undecided,
         "bars": [(name, tip, e) for field, name, tip in MEANINGS if (e := getattr(one, field)) is not None],
-        "keys": shown,
-        "more": len(one.keys) - len(shown),
+        **_links(one.keys, drawn),
     }
+
+
+def _links(keys: Sequence[Key], drawn: frozenset[Any]) -> dict[str, Any]:
+    """The instances that share something, the first ones by name."""
+    shown = [{"id": key_id(key), "text": str(key), "linked": key in drawn} for key in keys[:LINKS]]
+    return {"keys": shown, "more": len(keys) - len(shown)}
 
 
 def patterns_html(patterns: Patterns) -> str:

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from cf2.report import layout
+from cf2.report.known import PAIRS, among, chemistry, graph_of, known_truth, target_ids
+from cf2.report.known import is_molecule as is_molecule
 from cf2.report.unit_words import ADDED, CHANGED, atom_names, count_nouns, describe_unit
 from cf2.results.explanation import Explanation
-from cf2.results.typed import true_edges
+from cf2.results.names import describe_node, node_name
 
 SHOWN = 120  # more nodes than this, and only the part that matters is drawn
 AROUND = 48  # how many nodes around the target are then kept
@@ -23,7 +25,6 @@ AROUND = 48  # how many nodes around the target are then kept
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 EXPLANATION, TRUTH, TARGET = "#D55E00", "#009E73", "#0072B2"
 NEW, OTHER = "#009E73", "#CC79A7"  # an added edge, always dashed; a node with a changed feature, always ringed
-PAIRS = ("edges", "groups", ADDED)  # kinds of unit whose first id is no node of its own
 NO_EDGES = np.zeros((0, 2), dtype=np.int64)
 
 
@@ -42,6 +43,8 @@ class Scene:
     marked: np.ndarray  # [n] how many of the node's features are in the explanation
     labels: tuple[str, ...] = ()
     bonds: np.ndarray = field(default_factory=lambda: np.zeros(0))  # [e] bond orders, empty where unknown
+    formal: tuple[tuple[int, int], ...] = ()  # [n] charges and hydrogens of atoms, empty where unknown
+    names: tuple[str, ...] = ()  # [n] what the user calls the nodes, empty where nothing
     directed: bool = False
     has_truth: bool = False
     left_out: tuple[int, int] = (0, 0)  # nodes and edges that are not drawn
@@ -50,7 +53,9 @@ class Scene:
     ids: tuple[int, ...] = ()  # [n] ids in the types, empty without any
 
     def text(self, node: int) -> str:
-        """The id of a node as its user knows it."""
+        """The name of a node, or its id, as its user knows it."""
+        if self.names and self.names[node]:
+            return self.names[node]
         return str(self.ids[node] if self.ids else int(self.nodes[node]))
 
     def colour(self, node: int) -> str:
@@ -119,21 +124,22 @@ def scene(
         The most nodes that are drawn without leaving any out.
     """
     context = context or {}
-    nodes, pairs, units = _graph(e, context)
+    nodes, pairs, units = graph_of(e, context)
     local = np.searchsorted(nodes, pairs)
-    targets = np.searchsorted(nodes, _target_ids(e))
+    targets = np.searchsorted(nodes, target_ids(e))
     true, has_truth = known_truth(e, pairs, context)
     chosen = (units >= 0) & np.append(e.selected, False)[units]
     added = np.searchsorted(nodes, e.chosen(ADDED))
     important = chosen | true
     for other in others:
-        important = important | _among(pairs, other.chosen("edges"), e.directed)
+        important = important | among(pairs, other.chosen("edges"), e.directed)
     inside, marked = _marks(e, nodes, local[chosen])
     inside[added.reshape(-1)] = True
     keep = _kept(len(nodes), local, targets, important, inside | (marked > 0), shown)
     drawn = np.flatnonzero(keep[local].all(1))
     new = np.cumsum(keep) - 1
-    labels, bonds = _chemistry(e, context, nodes, pairs)
+    labels, bonds, formal = chemistry(e, context, nodes, pairs)
+    names = [node_name(e, node) for node in nodes.tolist()]
     return Scene(
         nodes=nodes[keep],
         points=places(e, context)[keep],
@@ -146,6 +152,8 @@ def scene(
         marked=marked[keep],
         labels=tuple(label for label, kept in zip(labels, keep) if kept),
         bonds=bonds[drawn] if len(bonds) else bonds,
+        formal=tuple(one for one, kept in zip(formal, keep) if kept),
+        names=tuple(name for name, kept in zip(names, keep) if kept) if any(names) else (),
         directed=e.directed,
         has_truth=has_truth,
         left_out=(int((~keep).sum()), len(local) - len(drawn)),
@@ -193,6 +201,13 @@ def after(before: Scene) -> Scene:
         units=extended(before.units, -1),
         bonds=extended(before.bonds, 1.0),
         labels=tuple(label for label, stay in zip(labels, stays) if stay),
+        names=tuple(name for name, stay in zip(before.names, stays) if stay),
+        ids=tuple(number for number, stay in zip(before.ids, stays) if stay),
+        formal=tuple(
+            (0, 0) if node in before.changed else one
+            for node, (one, stay) in enumerate(zip(before.formal, stays))
+            if stay
+        ),
         targets=tuple(new[list(before.targets)].tolist()),
         added=new[added],
         lost=np.zeros(len(before.nodes[stays]), dtype=bool),
@@ -211,8 +226,10 @@ def _changed(e: Explanation, nodes: np.ndarray, context: Mapping[str, Any]) -> d
     found: dict[int, list[str]] = {}
     rows = e.units.where(CHANGED)
     for row in rows[e.selected[rows]].tolist():
-        text = describe_unit(e, row, atom_names(context)).split(" ", 2)[2]  # without 'node 3,' or 'atom 3:'
-        found.setdefault(int(np.searchsorted(nodes, e.units.ids[row, 0])), []).append(text)
+        node = int(e.units.ids[row, 0])
+        text = describe_unit(e, row, atom_names(context)).removeprefix("node ").removeprefix("atom ")
+        text = text.removeprefix(describe_node(e, node))[2:]  # without 'node 3, ' or 'atom 3: '
+        found.setdefault(int(np.searchsorted(nodes, node)), []).append(text)
     return {node: "; ".join(texts) for node, texts in found.items()}
 
 
@@ -236,24 +253,19 @@ def _centre(local: np.ndarray, count: int, targets: np.ndarray) -> int:
 
 def places(e: Explanation, context: Mapping[str, Any]) -> np.ndarray:
     """The place of every node of the instance; a molecule's are those that a chemist would give it."""
-    nodes, pairs, _ = _graph(e, context)
+    nodes, pairs, _ = graph_of(e, context)
     if not len(nodes):
         return np.zeros((0, 2))
     local = np.searchsorted(nodes, pairs)
-    labels, bonds = _chemistry(e, context, nodes, pairs)
+    labels, bonds, _ = chemistry(e, context, nodes, pairs)
     if labels and is_molecule(context):
         from cf2.report.molecules import coordinates
 
         found = coordinates(labels, local, bonds)
         if found is not None:
             return found
-    centre = _centre(local, len(nodes), np.searchsorted(nodes, _target_ids(e)))
+    centre = _centre(local, len(nodes), np.searchsorted(nodes, target_ids(e)))
     return _places(np.ascontiguousarray(local, dtype=np.int64).tobytes(), len(nodes), centre)
-
-
-def is_molecule(context: Mapping[str, Any]) -> bool:
-    """Whether node labels are chemical elements."""
-    return bool(context.get("atoms"))
 
 
 @lru_cache(maxsize=512)
@@ -261,39 +273,6 @@ def _places(edges: bytes, count: int, centre: int) -> np.ndarray:
     points = layout.positions(np.frombuffer(edges, dtype=np.int64).reshape(-1, 2), count, centre)
     points.setflags(write=False)
     return points
-
-
-def _graph(e: Explanation, context: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The user's ids of all nodes, sorted; the edges as pairs of ids; and each edge's row in the units.
-
-    Where edges are no units, the context may know them (row -1).
-    """
-    known = _known(e, context)
-    units = np.concatenate([e.units.where("edges"), e.units.members[:, 0]])
-    pairs = np.concatenate([e.units.of("edges"), e.units.members[:, 1:]])
-    if not len(pairs) and (known.get("edges") or known.get("bonds")):
-        ends = known.get("edges") or [bond[:2] for bond in known["bonds"]]
-        pairs = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
-        pairs = np.unique(pairs if e.directed else np.sort(pairs, 1), axis=0)
-        units = np.full(len(pairs), -1)
-    named = [e.units.of(name)[:, 0] for name in e.units.names if name not in PAIRS]
-    named += [e.chosen(ADDED).reshape(-1)]
-    given = np.arange(len(known.get("labels") or ()) if e.task == "graph" else 0)
-    nodes = np.unique(np.concatenate([pairs.reshape(-1), *named, _target_ids(e), given])).astype(np.int64)
-    return nodes[nodes >= 0], pairs, units  # a column of features belongs to no node
-
-
-def _target_ids(e: Explanation) -> np.ndarray:
-    """The user's ids of the nodes that are explained; none where it is a whole graph."""
-    ids = () if e.task == "graph" else e.key if isinstance(e.key, tuple) else (e.key,)
-    ids = ids if e.types is None else e.types.flat(e.key)
-    return np.array(ids, dtype=np.int64)
-
-
-def _known(e: Explanation, context: Mapping[str, Any]) -> Mapping[str, Any]:
-    graphs = context.get("graphs")
-    known = graphs.get(str(e.key)) if isinstance(graphs, Mapping) else None
-    return known if isinstance(known, Mapping) else {}
 
 
 def _marks(e: Explanation, nodes: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -308,33 +287,3 @@ def _marks(e: Explanation, nodes: np.ndarray, chosen: np.ndarray) -> tuple[np.nd
         elif name not in PAIRS and name != CHANGED:
             np.add.at(marked, places, 1)
     return inside, marked
-
-
-def known_truth(e: Explanation, pairs: np.ndarray, context: Mapping[str, Any]) -> tuple[np.ndarray, bool]:
-    """Which edges are in the known truth, and whether there is one."""
-    known = context.get("truth")
-    wanted = (known.get(str(e.key)) if isinstance(known, Mapping) else None) or ()
-    if e.types is not None:
-        mine = len(pairs) == len(e.units.where("edges"))  # edges that are no units have no type here
-        return (true_edges(e, wanted) if wanted and mine else np.zeros(len(pairs), dtype=bool)), len(wanted) > 0
-    return _among(pairs, wanted, e.directed), len(wanted) > 0
-
-
-def _among(pairs: np.ndarray, wanted: Any, directed: bool) -> np.ndarray:
-    """Which pairs of ids are among the wanted ones, in either direction unless edges are directed."""
-    known = {(int(u), int(v)) for u, v in wanted}
-    known |= set() if directed else {(v, u) for u, v in known}
-    return np.array([(u, v) in known for u, v in pairs.tolist()], dtype=bool)
-
-
-def _chemistry(
-    e: Explanation, context: Mapping[str, Any], nodes: np.ndarray, edges: np.ndarray
-) -> tuple[list[str], np.ndarray]:
-    """The nodes' labels and the edges' bond orders, empty where the context has none."""
-    known = _known(e, context)
-    given = list(known.get("labels") or ())
-    labels = [str(given[node]) if node < len(given) else "" for node in nodes] if given else []
-    orders = {frozenset((int(u), int(v))): float(order) for u, v, order in known.get("bonds") or ()}
-    if not orders:
-        return labels, np.zeros(0)
-    return labels, np.array([orders.get(frozenset((int(u), int(v))), 1.0) for u, v in edges])

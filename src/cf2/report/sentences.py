@@ -7,9 +7,17 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from cf2.report.unit_words import adds_or_changes, count_nouns, describe_edits, describe_types, unit_words
+from cf2.report.unit_words import (
+    adds_or_changes,
+    atom_names,
+    count_nouns,
+    describe_edits,
+    describe_types,
+    list_edits,
+    unit_words,
+)
 from cf2.results.explanation import Explanation
-from cf2.results.typed import name_of
+from cf2.results.names import describe_node, entry, node_name
 from cf2.spec import Key
 
 Tone = Literal["good", "bad", "plain"]
@@ -48,6 +56,9 @@ def class_name(number: int, names: Sequence[str] | None = None) -> str:
 def class_names(context: Mapping[str, Any]) -> Sequence[str] | None:
     """The class names in a context, if it has any."""
     names = context.get("class_names")
+    if isinstance(names, Mapping):
+        most = max((int(number) for number in names), default=-1)
+        names = [entry(names, number) or f"class {number}" for number in range(min(most, 100_000) + 1)]
     return [str(name) for name in names] if isinstance(names, list | tuple) and names else None
 
 
@@ -58,11 +69,13 @@ def count_units(e: Explanation) -> str:
 
 
 def describe_target(e: Explanation) -> str:
-    """What was explained: 'node 42', 'graph 7' or 'pair (3, 17)'."""
+    """What was explained: 'node 42', 'graph 7' or 'pair (3, 17)'; with a name, 'node 42 (alice)'."""
     if e.types is not None and e.types.explained:
-        named = [name_of(e.types, node) for node in e.types.flat(e.key)]
+        named = [describe_node(e, node) for node in e.types.flat(e.key)]
         return named[0] if len(named) == 1 else f"pair ({', '.join(named)})"
-    return f"{e.task} {e.key}"
+    ids = () if e.task == "graph" else e.key if isinstance(e.key, tuple) else (e.key,)
+    known = [describe_node(e, node) for node in ids] if any(node_name(e, node) for node in ids) else []
+    return f"{e.task} {e.key}" + (f" ({', '.join(known)})" if known else "")
 
 
 def key_id(key: Key) -> str:
@@ -143,8 +156,25 @@ def verdict_sentences(
 
 
 def verdict(e: Explanation, names: Sequence[str] | None = None, atoms: Sequence[str] | None = None) -> str:
-    """All verdicts on one explanation as one paragraph."""
+    """All verdicts on one explanation as one paragraph; names are those of its context if none are given."""
+    names, atoms = names or class_names(e.context), atoms or atom_names(e.context)
     return " ".join(f"{s.head}: {s.text}" for s in verdict_sentences(e, names, atoms))
+
+
+def in_short(e: Explanation) -> str:
+    """One explanation in a line: 'node 3: house (0.98) because of 4 edges of 12; sufficient, necessary, smallest'."""
+    said = describe_said(e, e.probabilities, class_names(e.context)) if len(e.probabilities) else "nothing"
+    facts = [name for name in ("sufficient", "necessary") if getattr(e, name)]
+    facts += ["smallest"] if e.optimal else ["minimal"] if e.minimal else []
+    start = f"{describe_target(e)}: {said}"
+    if e.question == "counterfactual" and e.size:
+        text = list_edits(e, atom_names(e.context))
+        return f"{start}; to change that, {text}; {STATUS.get(e.status, e.status)}"
+    if not e.size:
+        return f"{start}; no units chosen of {e.num_units:,}; {STATUS.get(e.status, e.status)}"
+    passed = ", ".join(facts) or "neither sufficient nor necessary"
+    status = "" if e.status == "found" else f"; {STATUS.get(e.status, e.status)}"
+    return f"{start} because of {count_units(e)} of {e.num_units:,}; {passed}{status}"
 
 
 def _chosen_kinds(e: Explanation) -> tuple[str, ...]:

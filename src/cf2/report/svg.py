@@ -10,7 +10,7 @@ from markupsafe import Markup
 from cf2.report.scene import EXPLANATION, NEW, OTHER, TARGET, TRUTH, Scene, before_and_after
 
 WIDTH, HEIGHT, MARGIN = 420, 320, 22
-BELOW = 22  # room for a word below a picture
+BELOW = 34  # room for a word below a picture
 EDGE = 56.0  # how long an edge of a small graph is
 
 STYLE = f"""
@@ -36,6 +36,7 @@ STYLE = f"""
 .cf2-small {{ font: 9px system-ui, sans-serif; text-anchor: middle; dominant-baseline: central;
   fill: currentColor; fill-opacity: .85; }}
 .cf2-larger {{ font-size: 15px; }}
+.cf2-word {{ font-size: 22px; }}
 """
 
 
@@ -75,7 +76,7 @@ def _molecule(scene: Scene, height: int) -> str | None:
 
 def _side_by_side(drawn: Sequence[str | None], below: float) -> Markup:
     """Drawings in a row, with a word below each."""
-    part = Markup('<g transform="translate({} 0)">{}<text class="cf2-small cf2-larger" x="{}" y="{}">{}</text></g>')
+    part = Markup('<g transform="translate({} 0)">{}<text class="cf2-small cf2-word" x="{}" y="{}">{}</text></g>')
     words = ("before", "after")
     return Markup("").join(
         part.format(WIDTH * place, Markup(text), WIDTH / 2, below, words[place]) for place, text in enumerate(drawn)
@@ -165,8 +166,10 @@ def _labels(scene: Scene, at: np.ndarray, radius: float) -> list[Markup]:
     put = Markup('<text class="cf2-small" x="{}" y="{}">{}</text>')
     below = [put.format(*_short(*(at[n] + [0, radius + 15])), text[:40]) for n, text in scene.changed.items()]
     if scene.labels and len(scene.nodes) <= 60:
-        name = Markup('<text class="cf2-text" x="{}" y="{}">{}</text>')
-        return [name.format(*_short(x, y), label[:6]) for (x, y), label in zip(at, scene.labels)] + below
+        few = len(scene.nodes) <= 25 and max(map(len, scene.labels)) <= 2
+        name = Markup('<text class="{}" x="{}" y="{}">{}</text>')
+        kind = "cf2-text cf2-larger" if few else "cf2-text"
+        return [name.format(kind, *_short(x, y), label[:6]) for (x, y), label in zip(at, scene.labels)] + below
     if len(scene.special) > 24:
         return below
     reach = np.full((len(at), 1), radius + 8)

@@ -29,6 +29,7 @@ class Layout:
     title: str
     names: tuple[tuple[str, str], ...]
     values: tuple[tuple[str, str], ...]  # field and heading; a heading with % shows 100 times the value
+    ranges: tuple[str, ...] = ()  # fields whose 95 % interval is shown
 
 
 LAYOUTS: dict[str, Layout] = {
@@ -53,21 +54,60 @@ LAYOUTS: dict[str, Layout] = {
         "Accuracy of the base models on test instances",
         (("dataset", "data set"), ("model", "model")),
         (("epochs", "epochs"), ("accuracy", "accuracy %"), ("edgeless", "kept without edges %")),
-    ),
-    "truth": Layout(
-        "Explanations against the planted motif",
-        (("dataset", "data set"), ("method", "method")),
-        (("acc", "Acc %"), ("pr", "Pr %"), ("re", "Re %"), ("f1", "F1 %"), ("auc", "AUC %")),
+        ranges=("accuracy",),
     ),
     "causal": Layout(
         "Necessity and sufficiency, by removal",
         (("dataset", "data set"), ("method", "method")),
         (("n", "n"), ("pn", "PN %"), ("ps", "PS %"), ("fns", "F_NS %"), ("size", "#exp"), ("ceiling", "ceiling %")),
+        ranges=("fns", "size"),
+    ),
+    "reached": Layout(
+        "Is the published F_NS reached by the paper's procedure?",
+        (("dataset", "data set"), ("reached", "reached"), ("verified", "the verified search")),
+        (("lam", "its λ, F_NS %"), ("rule", "its rule, F_NS %"), ("cf2", "cf2, F_NS %"), ("size", "cf2, #exp")),
+    ),
+    "truth": Layout(
+        "Explanations against the planted motif",
+        (("dataset", "data set"), ("method", "method")),
+        (("acc", "Acc %"), ("pr", "Pr %"), ("re", "Re %"), ("f1", "F1 %"), ("auc", "AUC %")),
+        ranges=("f1",),
     ),
     "correlation": Layout(
         "Correlation of F_NS with the truth metrics over methods",
         (("dataset", "data set"), ("pair", "pair"), ("group", "methods")),
         (("tau", "τ"), ("rho", "ρ")),
+    ),
+    "robustness": Layout(
+        "GNNX-Bench's questions: ten edges, stability, feasibility",
+        (("dataset", "data set"), ("method", "method")),
+        (
+            ("n", "n"),
+            ("size", "#exp"),
+            ("sufficiency", "sufficient %"),
+            ("necessity", "necessary %"),
+            ("both", "both %"),
+            ("noise_1", "1 noise edge"),
+            ("noise_3", "3"),
+            ("noise_5", "5"),
+            ("seeds_overlap", "seeds"),
+            ("models_overlap", "models"),
+            ("connected", "connected %"),
+            ("valid", "valid rest %"),
+        ),
+    ),
+    "attribution": Layout(
+        "Against the best of the acceptable truths",
+        (("dataset", "data set"), ("model", "model"), ("method", "method")),
+        (
+            ("n", "n"),
+            ("accuracy", "accuracy %"),
+            ("f1", "F1 %"),
+            ("jaccard", "Jaccard %"),
+            ("fns", "F_NS %"),
+            ("size", "#exp"),
+        ),
+        ranges=("f1",),
     ),
     "alpha": Layout(
         "Influence of α on the paper's procedure",
@@ -88,17 +128,24 @@ def number(value: float, percent: bool) -> str:
     return f"{value:.0f}" if float(value).is_integer() else f"{value:.2f}"
 
 
-def cell(row: Row, field: str, percent: bool) -> str:
-    """Ours, and in brackets the published value and the difference."""
+def cell(row: Row, field: str, percent: bool, ranged: bool = False) -> str:
+    """Ours, in square brackets its interval if asked for, and in round ones the published value and the difference."""
     ours, theirs = row.get(field), (row.get("published") or {}).get(field)
     if ours is None:
         return NONE if theirs is None else f"{NONE} ({number(theirs, percent)})"
+    shown = number(ours, percent) + (_range(row, field, percent) if ranged else "")
     if theirs is None:
-        return number(ours, percent)
+        return shown
     gap = (100 if percent else 1) * (ours - theirs)
     whole = not percent and float(ours).is_integer() and float(theirs).is_integer()
     difference = f"{gap:+.0f}" if whole else f"{gap:+.2f}"
-    return f"{number(ours, percent)} ({number(theirs, percent)}, {difference})"
+    return f"{shown} ({number(theirs, percent)}, {difference})"
+
+
+def _range(row: Row, field: str, percent: bool) -> str:
+    low, high = (row.get("interval") or {}).get(field, (None, None))
+    factor = 100 if percent else 1
+    return "" if low is None else f" [{factor * low:.1f}, {factor * high:.1f}]"
 
 
 def headings(layout: Layout) -> list[str]:
@@ -109,7 +156,7 @@ def headings(layout: Layout) -> list[str]:
 def cells(layout: Layout, row: Row) -> list[str]:
     """One row of a table as text."""
     names = [str(row.get(field, "")) for field, _ in layout.names]
-    return names + [cell(row, field, "%" in heading) for field, heading in layout.values]
+    return names + [cell(row, field, "%" in heading, field in layout.ranges) for field, heading in layout.values]
 
 
 def rows_of(result: Mapping[str, Any], table: str) -> list[Row]:
@@ -217,7 +264,7 @@ def _flat(row: Row) -> Iterable[tuple[str, Any]]:
             for field, (low, high) in value.items():
                 yield f"{field}_low", low
                 yield f"{field}_high", high
-        elif name not in ("seeds", "figure", "table"):
+        elif name not in ("seeds", "figure", "table") and not name.endswith("_at"):
             yield name, value
 
 
@@ -244,8 +291,8 @@ def update_page(page: str | Path, result: Mapping[str, Any], out: str | Path) ->
     page = Path(page)
     require(page.is_file(), "Expected the page of results", got=f"{str(page)!r}, which is not there")
     text = page.read_text(encoding="utf-8")
-    for table in present(result):
-        text = _between(text, table, markdown(result, table))
+    for table in LAYOUTS:
+        text = _between(text, table, on_page(result, table))
     text = _between(text, "about", about_lines(result))
     for file in result.get("files", []):
         (page.parent / "images").mkdir(exist_ok=True)
@@ -254,13 +301,23 @@ def update_page(page: str | Path, result: Mapping[str, Any], out: str | Path) ->
     return page
 
 
+def on_page(result: Mapping[str, Any], table: str) -> str:
+    """A table as the page shows it, or the line that says that it was not filled."""
+    if rows_of(result, table):
+        return markdown(result, table)
+    which = "--figure" if table == "alpha" else "--table"
+    return f"*Not filled by this run; `cf2 reproduce {which} {table}` fills it.*\n"
+
+
 def about_lines(result: Mapping[str, Any]) -> str:
     """When, with what and on which base models the tables were made."""
     about = result.get("about", {})
     made = ", ".join(f"{name} {version}" for name, version in about.get("versions", {}).items())
+    most = about.get("instances")
+    explained = "All instances that the paper explains." if most is None else f"At most {most} instances under each."
     lines = [
         f"Made on {about.get('date', 'an unknown day')[:10]} by `cf2 reproduce`.",
-        f"Base models: {about.get('base_models', 'unknown')}. Versions: {made}.",
+        f"Base models: {about.get('base_models', 'unknown')}. {explained} Versions: {made}.",
     ]
     lines += [f"Missing: {name}. {why}" for name, why in result.get("missing", {}).items()]
     return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ import numpy as np
 
 from cf2.core.types import Types
 from cf2.results.explanation import Explanation
-from cf2.results.typed import name_of
+from cf2.results.names import describe_node, feature_name
 
 
 class UnitWords(NamedTuple):
@@ -22,13 +22,13 @@ class UnitWords(NamedTuple):
 
 UNIT_WORDS = {
     "edges": UnitWords("edge", "edges", "{0}{arrow}{1}"),
-    "features": UnitWords("feature entry", "feature entries", "node {0}, feature {1}"),
+    "features": UnitWords("feature entry", "feature entries", "node {0}, {1}"),
     "nodes": UnitWords("node", "nodes", "node {0}"),
     "node_features": UnitWords("feature row", "feature rows", "features of node {0}"),
-    "columns": UnitWords("feature column", "feature columns", "feature {1}"),
+    "columns": UnitWords("feature column", "feature columns", "{1}"),
     "groups": UnitWords("group of edges", "groups of edges", "group {0}"),
     "added_edges": UnitWords("added edge", "added edges", "{0}{arrow}{1}"),
-    "changes": UnitWords("changed feature", "changed features", "node {0}, feature {1}"),
+    "changes": UnitWords("changed feature", "changed features", "node {0}, {1}"),
 }
 # The sorts of edit, as a sentence and as a list name them; the kinds of unit that are not named here are removed.
 ADDED, CHANGED = "added_edges", "changes"
@@ -63,30 +63,43 @@ def describe_unit(e: Explanation, row: int, atoms: Sequence[str] | None = None) 
     name, arrow = e.units.names[e.units.kind[row]], "→" if e.directed else "–"
     if e.types is not None:
         return _typed_unit(e, e.types, row, name)
-    text = unit_words(name).pattern.format(*e.units.ids[row].tolist(), arrow=arrow)
+    first, second = e.units.ids[row].tolist()
+    tail = str(first) if name == "groups" or first < 0 else describe_node(e, first)
+    head = describe_node(e, second) if name in ("edges", ADDED) else feature_name(e, second)
+    text = unit_words(name).pattern.format(tail, head, arrow=arrow)
     if name == "groups":
         ends = e.units.members[e.units.members[:, 0] == row][:, 1:].tolist()
-        shown = ", ".join(f"{u}{arrow}{v}" for u, v in ends[:SPELT_OUT])
+        shown = ", ".join(f"{describe_node(e, u)}{arrow}{describe_node(e, v)}" for u, v in ends[:SPELT_OUT])
         return f"{text} ({shown}{', …' if len(ends) > SPELT_OUT else ''})" if ends else text
     if name == CHANGED and len(e.units.values):
-        (node, column), (source, old, new) = e.units.ids[row].tolist(), e.units.values[row].tolist()
-        return describe_change(node, column, source, old, new, atoms)
+        source, old, new = e.units.values[row].tolist()
+        names = [feature_name(e, one) for one in (int(source), second)]
+        return describe_change(tail, second, source, old, new, atoms, names)
     return text
 
 
 def describe_change(
-    node: int, column: int, source: float, old: float, new: float, atoms: Sequence[str] | None = None
+    node: int | str,
+    column: int,
+    source: float,
+    old: float,
+    new: float,
+    atoms: Sequence[str] | None = None,
+    names: Sequence[str] = (),
 ) -> str:
     """A change of a feature; a one-hot feature moves from the column `source`, which is -1 for any other.
+
+    `names` are those of the two columns, where they have any.
 
     >>> describe_change(3, 1, 0, 0, 1, ("C", "N")), describe_change(3, 1, -1, 0, 0.25), describe_change(3, 1, 0, 0, 1)
     ('atom 3: C → N', 'node 3, feature 1: 0 → 0.25', 'node 3: feature 0 → feature 1')
     """
+    before, after = names or (f"feature {int(source)}", f"feature {column}")
     if source < 0:
-        return f"node {node}, feature {column}: {old:.4g} → {new:.4g}"
+        return f"node {node}, {after}: {old:.4g} → {new:.4g}"
     if atoms and max(column, source) < len(atoms):
         return f"atom {node}: {atoms[int(source)]} → {atoms[column]}"
-    return f"node {node}: feature {int(source)} → feature {column}"
+    return f"node {node}: {before} → {after}"
 
 
 def adds_or_changes(e: Explanation) -> bool:
@@ -146,13 +159,18 @@ def said_rows(e: Explanation) -> tuple[tuple[str, np.ndarray], ...]:
 
 def _typed_unit(e: Explanation, types: Types, row: int, name: str) -> str:
     first, second = e.units.ids[row].tolist()
-    if name == "edges":
+    if name in ("edges", ADDED):
         relation = types.edges[e.units.types[row]][1]
-        return f"{name_of(types, first)} –{relation}→ {name_of(types, second)}"
+        return f"{describe_node(e, first)} –{relation}→ {describe_node(e, second)}"
     if name == "columns":
-        return f"{types.nodes[e.units.types[row]]}, feature {second}"
-    text = unit_words(name).pattern.format("{0}", second, arrow="")
-    return text.replace("node {0}", name_of(types, first)).replace("{0}", name_of(types, first))
+        kind = types.nodes[e.units.types[row]]
+        return f"{kind}, {feature_name(e, second, kind=kind)}"
+    text = unit_words(name).pattern.format("{0}", feature_name(e, second, first), arrow="")
+    if name == CHANGED and len(e.units.values):
+        source, old, new = e.units.values[row].tolist()
+        names = [feature_name(e, one, first) for one in (int(source), second)]
+        text = describe_change("{0}", second, source, old, new, None, names)
+    return text.replace("node {0}", describe_node(e, first)).replace("{0}", describe_node(e, first))
 
 
 def describe_types(e: Explanation) -> str:

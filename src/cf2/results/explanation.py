@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cf2.core.types import Types
 from cf2.core.units import KINDS
-from cf2.errors import CF2Error, require, unknown_name
+from cf2.errors import require, unknown_name
 from cf2.results import typed
+from cf2.results.names import node_name
 from cf2.results.unit_table import UnitTable
 from cf2.spec import Key
 
@@ -80,6 +82,8 @@ class Explanation:
     types : Types or None
         Of a typed graph: its node and edge types. Ids in `units` are then those of the flat graph, in which the nodes
         of a type are a block; `edges`, `features` and `nodes` are by type, in the ids of the type.
+    context : mapping
+        What is known beside it, by which words and pictures name things: that of the `Explanations` it stands in.
     """
 
     key: Key
@@ -115,6 +119,7 @@ class Explanation:
     output: str = "classes"
     tolerance: float | None = None
     types: Types | None = None
+    context: Mapping[str, Any] = field(default_factory=dict, repr=False, metadata={"stored": False})
 
     def __post_init__(self) -> None:
         require(
@@ -183,7 +188,7 @@ class Explanation:
 
         ``("remove", (u, v))`` and ``("add", (u, v))`` are edges, ``("remove", (node,))`` a node with its edges and
         features, ``("change", (node, column), old, new)`` a feature entry. A one-hot feature that moves is two such
-        changes and counts once.
+        changes and counts once. Of a typed graph ids are those of the type, which comes last; mirror images go along.
         """
         from cf2.results.apply import edits_of
 
@@ -194,13 +199,13 @@ class Explanation:
 
         Parameters
         ----------
-        data : Data
-            The graph that was explained. What an added edge has beside its ends, such as `edge_attr`, is the most
-            common value of the graph.
+        data : Data or HeteroData
+            The graph that was explained. What an added edge has beside its ends, such as `edge_attr`, is what
+            `added_attributes` gave, or else the most common value of the graph.
 
         Returns
         -------
-        Data
+        Data or HeteroData
             A new one; the given one stays as it is.
         """
         from cf2.results.apply import apply_edits
@@ -242,22 +247,9 @@ class Explanation:
         ndarray of float32, shape [edges]
             0 for edges outside of the receptive field. Of a typed graph a dictionary of these.
         """
-        if self.types is not None:
-            values = self.scores if soft else self.selected.astype(np.float32)
-            return {kind: typed.mask(self, kind, _ends(pairs), values) for kind, pairs in edge_index.items()}
-        rows = self.units.where("edges")
-        values, units = (self.scores if soft else self.selected.astype(np.float32))[rows], self.units.ids[rows]
-        tail, head = _ends(edge_index)
-        if not len(values) or not len(tail):
-            return np.zeros(len(tail), dtype=np.float32)
-        high = max(int(units.max()), int(tail.max()), int(head.max())) + 1
-        low_end, high_end = (tail, head) if self.directed else (np.minimum(tail, head), np.maximum(tail, head))
-        known = units[:, 0] * high + units[:, 1]
-        order = np.argsort(known)
-        wanted = low_end * high + high_end
-        place = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
-        hit = known[order[place]] == wanted
-        return np.where(hit, values[order[place]], 0.0).astype(np.float32)
+        from cf2.results.edge_mask import edge_mask
+
+        return edge_mask(self, edge_index, soft)
 
     def to_networkx(self) -> networkx.Graph:
         """The edges that could be chosen as a networkx graph, with `score` and `chosen` on each.
@@ -269,6 +261,8 @@ class Explanation:
         if self.types is not None:
             return typed.to_networkx(self)
         graph = nx.DiGraph() if self.directed else nx.Graph()
+        named = ((node, node_name(self, node)) for node in np.unique(self.units.of("edges")).tolist())
+        graph.add_nodes_from((node, {"name": name} if name else {}) for node, name in named)
         rows = self.units.where("edges")
         for row, (tail, head) in zip(rows.tolist(), self.units.ids[rows].tolist()):
             graph.add_edge(tail, head, score=float(self.scores[row]), chosen=bool(self.selected[row]))
@@ -286,20 +280,34 @@ class Explanation:
 
         return verdict(self)
 
+    def __repr__(self) -> str:
+        from cf2.report.sentences import in_short
+
+        return f"<Explanation of {in_short(self)}>"
+
     def plot(
         self,
         *,
+        ax: Any = None,
+        layout: Any = None,
+        path: str | Path | None = None,
         context: Mapping[str, Any] | None = None,
         words: bool = True,
         probabilities: bool = True,
         size: tuple[float, float] = (9.0, 4.8),
     ) -> Any:
-        """Draw the graph with the explanation in bold.
+        """Draw the graph with the explanation in bold; a notebook shows it.
 
         Parameters
         ----------
+        ax : matplotlib.axes.Axes, optional
+            Draw the graph alone on these axes.
+        layout : points by node, or function that gives them, optional
+            Where the nodes are, such as networkx.circular_layout or what that gave; else as cf2 places them.
+        path : str or Path, optional
+            Also write the picture to this file, .png, .svg or .pdf.
         context : mapping, optional
-            What is known beside the explanation: `class_names`, `atoms`, `truth`.
+            What is known beside the explanation: `class_names`, `atoms`, `truth`. Its own `context` if not given.
         words, probabilities : bool
             Whether to write the verdicts below, and to draw what the model says beside it.
         size : (float, float)
@@ -307,43 +315,21 @@ class Explanation:
 
         Returns
         -------
-        matplotlib.figure.Figure
+        matplotlib.figure.Figure or Axes
+            The axes where these were given.
         """
         from cf2.report.figures import plot
 
-        return plot(self, context=context, words=words, probabilities=probabilities, size=size)
+        known = self.context if context is None else context
+        shown = {"words": words, "probabilities": probabilities, "size": size}
+        return plot(self, ax=ax, layout=layout, path=path, context=known, **shown)  # type: ignore[arg-type]
 
     def _repr_html_(self) -> str:
         from cf2.report.html import explanation_html
 
-        return explanation_html(self)
+        return explanation_html(self, self.context)
 
 
-def _ends(edge_index: Any) -> np.ndarray:
-    """The user's `edge_index` as an array of whole numbers [2, edges]."""
-    expected = "Expected `edge_index` to hold whole numbers of shape [2, edges]"
-    try:
-        ends = np.asarray(edge_index.detach().cpu() if hasattr(edge_index, "detach") else edge_index)
-    except Exception as error:  # of a ragged list, or a tensor that is sparse or has no values
-        raise CF2Error(expected, got=f"an object of type {type(edge_index).__name__}") from error
-    ends = ends.astype(np.int64) if not ends.size else ends
-    good = ends.ndim == 2 and len(ends) == 2 and ends.dtype.kind in "iu"
-    require(good, expected, got=f"shape {ends.shape} and dtype {ends.dtype}")
-    return ends.astype(np.int64)
-
-
-def same_results(one: Sequence[Explanation], other: Sequence[Explanation]) -> bool:
-    """Whether two lists explain the same keys with the same sets, scores, probabilities and verdicts."""
-    return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other))
-
-
-def _same(one: Any, other: Any) -> bool:
-    for name in (f.name for f in fields(one) if f.name != "seconds"):
-        mine, theirs = getattr(one, name), getattr(other, name)
-        if isinstance(mine, UnitTable):
-            equal = _same(mine, theirs)
-        else:
-            equal = np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs
-        if not equal:
-            return False
-    return True
+def stored_fields(kind: Any) -> list[Field[Any]]:
+    """The fields that say what was found, and that a file keeps."""
+    return [f for f in fields(kind) if f.metadata.get("stored", True)]

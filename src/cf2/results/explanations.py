@@ -39,6 +39,10 @@ class Explanations(Sequence[Explanation]):
     items: tuple[Explanation, ...]
     context: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        known = (e if e.context is self.context else replace(e, context=self.context) for e in self.items)
+        object.__setattr__(self, "items", tuple(known))
+
     def __len__(self) -> int:
         return len(self.items)
 
@@ -94,6 +98,15 @@ class Explanations(Sequence[Explanation]):
         require(callable(test), "Expected a function that is given each explanation", got=repr(test)[:80])
         return replace(self, items=tuple(e for e in self.items if test(e)))
 
+    def where(self, **wanted: Any) -> Explanations:
+        """Those whose attributes have these values, as in `found.where(status="found", prediction=1)`.
+
+        A list or set stands for any of its values, and a class may be given by its name.
+        """
+        from cf2.results.where import test_for
+
+        return self.only(test_for(wanted, list(self.context.get("class_names") or ())))
+
     def summary(self) -> dict[str, Any]:
         """The paper's metrics over all instances: n, pn, ps, fns, size, and the cost."""
         from cf2.results import metrics
@@ -148,13 +161,26 @@ class Explanations(Sequence[Explanation]):
 
         return files.save(self, _path(path))
 
+    def to_csv(self, path: str | Path) -> Path:
+        """Write the table of `to_pandas` as a CSV file; sets are lists in a cell."""
+        where = _path(path)
+        self.to_pandas().to_csv(where, index=False)
+        return where
+
     def plot(
-        self, index: int = 0, *, words: bool = True, probabilities: bool = True, size: tuple[float, float] = (9.0, 4.8)
+        self,
+        index: int = 0,
+        *,
+        ax: Any = None,
+        layout: Any = None,
+        path: str | Path | None = None,
+        words: bool = True,
+        probabilities: bool = True,
+        size: tuple[float, float] = (9.0, 4.8),
     ) -> Any:
         """Draw one of them; the other parameters are those of `Explanation.plot`."""
-        return self.items[self._place(index)].plot(
-            context=self.context, words=words, probabilities=probabilities, size=size
-        )
+        one = self.items[self._place(index)]
+        return one.plot(ax=ax, layout=layout, path=path, words=words, probabilities=probabilities, size=size)
 
     def report(
         self,
@@ -224,9 +250,10 @@ class Explanations(Sequence[Explanation]):
         least : float
             The share of the predictions of a class that each further pattern must cover newly.
         labels : {"auto", "degree", "class", "none"} or sequence of str
-            What tells nodes apart, where there is a model: auto their features (one-hot, few distinct ones, or
-            binned), and where these are all the same the number of their neighbours; degree that number; class what
-            the model says of them (of nodes); none nothing; names stand for the columns of one-hot features.
+            What tells nodes apart, where there is a model: auto the elements of molecules with SMILES, else their
+            features (one-hot, few distinct ones, or binned), and where these are all the same the number of their
+            neighbours; degree that number; class what the model says of them (of nodes); none nothing; names stand for
+            the columns of one-hot features.
         given : sequence of Pattern
             Patterns of your own that are tested beside those that are found, for every class with answers.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from cf2.core.types import Types
 from cf2.core.whole_files import write_with
 from cf2.errors import CF2Error, require, require_file
-from cf2.results.explanation import Explanation
+from cf2.results.explanation import Explanation, stored_fields
 from cf2.results.explanations import Explanations
 from cf2.results.limits import MOST_FILE, MOST_JSON, check_columns, check_digest, check_size, checked, digest
 from cf2.results.unit_table import UnitTable
@@ -93,7 +92,7 @@ def _check_format(stored: Any, path: Path) -> None:
 def _row(e: Explanation) -> dict[str, Any]:
     """An explanation's fields, with the table of units as columns."""
     row: dict[str, Any] = {}
-    for f in fields(e):
+    for f in stored_fields(e):
         if f.name == "units":
             units = e.units
             parts = (list(units.names), units.kind, units.ids, units.values, units.members, units.types)
@@ -242,6 +241,6 @@ def _types(tuples: bool) -> dict[str, Any]:
     kinds |= {np.float32: pa.float32(), np.float64: pa.float64()}
     for name, (dtype, shape) in ARRAYS.items():
         known[name] = pa.list_(pa.list_(kinds[dtype])) if shape != FLAT else pa.list_(kinds[dtype])
-    names = [f.name for f in fields(Explanation)]
+    names = [f.name for f in stored_fields(Explanation)]
     place = names.index("units")
     return {name: known[name] for name in [*names[:place], *COLUMNS, *names[place + 1 :]]}

@@ -68,6 +68,34 @@ def bootstrap(values: Any, statistic: Callable[..., Any] = np.mean, *, draws: in
     return Estimate(value, float(found.low), float(found.high))
 
 
+def over_models(tables: Sequence[Any], statistic: Callable[..., Any] = np.mean, *, draws: int = DRAWS) -> Estimate:
+    """The median over models of a statistic over instances; its interval draws models, and of each its instances, anew.
+
+    Parameters
+    ----------
+    tables : sequence of array-like, each of shape [n] or [n, k]
+        One per model, with one row per instance, as for `bootstrap`.
+    statistic : callable
+        Takes arrays and the `axis` over instances; the mean if not given.
+    draws : int
+        How often models and instances are drawn.
+    """
+    require(len(tables) > 0, "Expected at least one model", got="none")
+    rng = np.random.default_rng(0)
+    values, drawn = [], []
+    for table in tables:
+        rows = np.asarray(table, dtype=float)
+        require(len(rows) > 0, "Expected at least one value to draw from", got="none")
+        rows = rows.reshape(len(rows), -1)
+        values.append(float(statistic(*rows.T, axis=-1)))
+        place = rng.integers(len(rows), size=(draws * len(tables), len(rows)))
+        drawn.append(statistic(*(column[place] for column in rows.T), axis=-1).reshape(draws, len(tables)))
+    which = rng.integers(len(tables), size=(draws, len(tables)))
+    medians = np.median(np.take_along_axis(np.stack(drawn), which[None], 0)[0], axis=1)
+    low, high = np.quantile(medians, (0.025, 0.975))
+    return Estimate(float(np.median(values)), float(low), float(high))
+
+
 def harmonic_of_shares(necessary: Any, sufficient: Any, axis: int = -1) -> Any:
     """F_NS of two columns of verdicts."""
     pn, ps = np.mean(necessary, axis), np.mean(sufficient, axis)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cf2.results.explanation import Explanation
+from cf2.results.names import entry
 from cf2.results.pattern import Pattern
 from cf2.spec import Key
 
@@ -176,8 +177,7 @@ class LabelledGraphs:
 def explained_graph(e: Explanation, context: Mapping[str, Any]) -> GraphRow:
     """The graph of one explanation, from its own table of units and what the context knows of it."""
     pairs = e.units.of("edges")
-    known = context.get("graphs")
-    graph = known.get(str(e.key)) if isinstance(known, Mapping) else None
+    graph = entry(context.get("graphs"), e.key)
     given = list((graph or {}).get("labels") or ())
     targets = () if e.task == "graph" else e.key if isinstance(e.key, tuple) else (e.key,)
     nodes = np.unique(np.concatenate([pairs.reshape(-1), np.array(targets, dtype=np.int64), np.arange(len(given))]))

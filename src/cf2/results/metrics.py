@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cf2.errors import require, require_number
-from cf2.results.explanation import Explanation
+from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.ground_truth import TRUTH_FIELDS, auc, instance_scores, true_units, truth, with_masks
 from cf2.results.intervals import Estimate, bootstrap, harmonic_of_shares, share
 from cf2.spec import Key
@@ -79,6 +79,12 @@ def sparsity(found: Sequence[Explanation]) -> float:
 def passed(found: Sequence[Explanation]) -> float:
     """The share of explanations that are sufficient and necessary at once."""
     return float(np.mean([e.sufficient and e.necessary for e in _some(found)]))
+
+
+def answered(found: Sequence[Explanation]) -> float:
+    """The share of explanations that pass every test of the question that was asked of them."""
+    best = _some(found)
+    return float(np.mean([all(getattr(e, name) for name in VERDICTS.get(e.question, ())) for e in best]))
 
 
 class Fidelity(NamedTuple):

@@ -3,7 +3,8 @@
 Answers are grouped by isomorphism. A group's pattern is made more general, step by step, as long as its precision does
 not fall: what does not help to tell the class apart is left out. So that a pattern of a single graph does not count as
 certain, its precision is taken as if a few more graphs contained it, of which the class has its share of all graphs.
-Then the pattern that most answers share which are not covered yet is taken, and so on.
+Then the pattern that most answers share which are not covered yet is taken, and so on. An answer may need two things in
+different places of a graph; so what most answers have beside the patterns that were taken becomes a pattern, too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ STARTS = 6  # groups that are generalised for every pattern that is taken
 SMALL = 9  # a pattern of at most so many edges takes the best step, a larger one the first good one
 PRIOR = 4.0  # graphs, of which the class has its share of all, that are counted with every pattern
 LARGEST = 60  # edges of an answer's piece that is looked at
+BESIDE = 0.5  # the share of answers that must have a pattern beside those that cover the class
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,32 @@ class Miner:
                 chosen.append(best)
                 covered |= self.counted(best).contained
                 fruitless = 0
+        while len(chosen) < count and (beside := self._beside(chosen)) is not None:
+            chosen.append(beside)
         return chosen
+
+    def _beside(self, chosen: list[Pattern]) -> Pattern | None:
+        """The pattern that most answers have in pieces without any of the chosen ones, if enough of them do."""
+        taken = np.zeros(len(self.groups), bool)
+        for pattern in chosen:
+            taken |= containing(pattern, self._pieces).contained
+        free = {piece for piece, there in zip(self.groups, taken.tolist()) if not there and piece.size <= LARGEST}
+        pieces = [_anchored(set(mine)) & free for _, mine in self.answers]
+        left = Counter(piece for mine in pieces for piece in mine)
+        found = {self.climb(start) for start in sorted(left, key=lambda p: (-left[p], _order(p)))[:STARTS]}
+        place = {piece: at for at, piece in enumerate(self.groups)}
+        best, most = None, BESIDE * len(self.answers)
+        known = _graphs(chosen, self.graphs.directed)
+        for pattern in sorted(found, key=_order):
+            if containing(pattern, known).contained.any():
+                continue  # a part of a chosen one tells nothing beside it
+            if self.contrast and self.counted(pattern).precise <= self.base:
+                continue  # found in other classes as often
+            within = containing(pattern, self._pieces).contained
+            shared = sum(any(within[place[piece]] for piece in mine) for mine in pieces)
+            if shared >= most and (best is None or shared > most):
+                best, most = pattern, shared
+        return best
 
     def _starts(self, covered: np.ndarray, tried: set[Pattern]) -> list[Pattern]:
         """The most frequent pieces of answers to what is not covered yet."""
@@ -162,20 +189,25 @@ class Miner:
     @cached_property
     def _pieces(self) -> LabelledGraphs:
         """The pieces of the answers, as graphs."""
-        rows = [
-            GraphRow(
-                place,
-                [label or "" for label in piece.labels],
-                np.array(piece.marks, np.int64),
-                np.array(piece.edges, np.int64).reshape(-1, 2),
-                [label or "" for label in piece.edge_labels],
-            )
-            for place, piece in enumerate(self.groups)
-        ]
-        return LabelledGraphs.join(rows, self.graphs.directed)
+        return _graphs(list(self.groups), self.graphs.directed)
 
     def _worth(self, pattern: Pattern) -> float:
         return sum(self._weights.get(_pair(pattern, edge), 0.0) for edge in range(pattern.size))
+
+
+def _graphs(patterns: list[Pattern], directed: bool) -> LabelledGraphs:
+    """Patterns as graphs, to look for others in."""
+    rows = [
+        GraphRow(
+            place,
+            [label or "" for label in pattern.labels],
+            np.array(pattern.marks, np.int64),
+            np.array(pattern.edges, np.int64).reshape(-1, 2),
+            [label or "" for label in pattern.edge_labels],
+        )
+        for place, pattern in enumerate(patterns)
+    ]
+    return LabelledGraphs.join(rows, directed)
 
 
 def _anchored(pieces: set[Pattern]) -> set[Pattern]:

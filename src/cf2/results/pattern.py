@@ -22,6 +22,7 @@ SYMBOLS = (
     "Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au "
     "Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U"
 )
+BONDS = {"single": ("–", "-"), "double": ("=", "="), "triple": ("≡", "#"), "aromatic": (":", ":")}  # text, SMARTS
 ELEMENTS = {symbol: number for number, symbol in enumerate(SYMBOLS.split(), start=1)}
 
 
@@ -169,7 +170,8 @@ class Pattern:
         if self.directed or any(self.marks) or not known or any(label not in ELEMENTS for label in known):
             return None
         return self._written(
-            lambda node: "*" if (label := self.labels[node]) is None else f"[#{ELEMENTS[label]}]", lambda edge, way: "~"
+            lambda node: "*" if (label := self.labels[node]) is None else f"[#{ELEMENTS[label]}]",
+            lambda edge, way: BONDS.get(self.edge_labels[edge] or "", ("", "~"))[1],
         )
 
     def _name(self, node: int) -> str:
@@ -180,15 +182,10 @@ class Pattern:
     def _bond(self, edge: int, way: bool) -> str:
         name = self.edge_labels[edge]
         inner = f"[{name}]" if name else "[*]" if name is None else ""
-        return (
-            f"–{inner}–"
-            if inner and not self.directed
-            else "–"
-            if not self.directed
-            else f"→{inner}"
-            if way
-            else f"←{inner}"
-        )
+        if self.directed:
+            return f"→{inner}" if way else f"←{inner}"
+        plain = f"–{inner}–" if inner else "–"
+        return BONDS[name][0] if name in BONDS else plain
 
     def _written(self, atom: Callable[[int], str], bond: Callable[[int, bool], str]) -> str:
         """Depth first from the first node, the shortest branch first, rings closed by numbers."""

@@ -84,7 +84,8 @@ class Patterns(Sequence[FoundPattern]):
     about : dict
         The split (`seed`, `held_out`), how many answers the patterns were `found_on`, and by class on how many
         predictions they were `tested`; by class the coverage of all its patterns together (`together`) and the share
-        of its predictions that stay without any edge (`empty`); the overlap with the known `truth`, if there is one.
+        of its predictions that stay without any edge (`empty`); where a class has several patterns, the `coverage`,
+        `precision` and `sufficiency` of all of them `jointly`; the overlap with the known `truth`, if there is one.
     context : dict
         What is known of the explanations: `class_names`, `atoms`, the `dataset`.
     """
@@ -131,6 +132,9 @@ class Patterns(Sequence[FoundPattern]):
             for one in self.of(prediction):
                 shares = [f"{name} {_words(e)}" for name in MEASURES if (e := getattr(one, name)) is not None]
                 lines.append(f"  {one.pattern.text}: in {one.support} of {one.answers} answers; {', '.join(shares)}")
+            if jointly := about.get("jointly", {}).get(prediction):
+                shares = [f"{name} {_words(e)}" for name, e in jointly.items() if e is not None]
+                lines.append(f"  all of them: {', '.join(shares)}")
         lines += list(about.get("notes", ()))
         return "\n".join(lines)
 

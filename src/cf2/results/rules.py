@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from cf2.core.whole_files import write_bytes
 from cf2.results.explanation import Explanation
 from cf2.results.intervals import Estimate
 from cf2.results.labelled import GraphRow
@@ -213,6 +216,11 @@ class EditRules(Sequence[TriedRule]):
             }
             rows.append(row | {"pieces": [piece.to_dict() for piece in one.rule.pieces]})
         return {"about": jsonable(self.about), "rules": rows}
+
+    def save(self, path: str | Path) -> Path:
+        """Write `to_dict()` as a JSON file."""
+        write_bytes(Path(path), (json.dumps(self.to_dict(), ensure_ascii=False, indent=2) + "\n").encode())
+        return Path(path)
 
     def to_pandas(self) -> pandas.DataFrame:
         """A table with one row per rule."""

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from cf2.core.types import EdgeType, Types
-from cf2.errors import unknown_name
 
 
 class Explained(Protocol):
@@ -63,7 +62,7 @@ def counts(e: Explained) -> dict[Any, tuple[int, int]]:
     """How many units of each edge type or node type were chosen, and how many there were."""
     types, found = e.types, {}
     assert types is not None
-    of_edge = e.units.where("edges")
+    of_edge = np.concatenate([e.units.where("edges"), e.units.where("added_edges")])
     for place, kind in enumerate(types.edges):
         mine = of_edge[e.units.types[of_edge] == place]
         if len(mine):
@@ -98,28 +97,10 @@ def mask(e: Explained, kind: EdgeType, ends: np.ndarray, values: np.ndarray) -> 
 
 
 def true_edges(e: Explained, known: Mapping[Any, Any]) -> np.ndarray:
-    """Which edge units are true, bool [edge units]; `known` holds pairs [n, 2] by edge type, in the ids of the types.
-
-    A type is a tuple, or, as JSON has it, its three names separated by commas.
-    """
-    types = e.types
+    """Which edge units are true, bool [edge units]; `known` holds pairs [n, 2] by edge type, in their ids."""
+    types, units = e.types, e.units.where("edges")
     assert types is not None
-    units, starts = e.units.where("edges"), dict(zip(types.nodes, types.starts))
-    codes = [np.zeros(0, np.int64)]
-    for name, pairs in known.items():
-        kind = tuple(name.split(",")) if isinstance(name, str) else tuple(name)
-        if kind not in types.edges:
-            raise unknown_name("an edge type", str(kind), [str(one) for one in types.edges])
-        tail, head = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
-        place = np.full(len(tail), types.edges.index(kind))
-        codes.append(types.code(place, tail + starts[kind[0]], head + starts[kind[2]]))
-    return np.isin(types.code(e.units.types[units], *e.units.ids[units].T), np.concatenate(codes))
-
-
-def name_of(types: Types, node: int) -> str:
-    """A node by its type and id: 'user 3'."""
-    flat = np.array([node])
-    return f"{types.nodes[int(types.of(flat)[0])]} {int(types.local(flat)[0])}"
+    return np.isin(types.code(e.units.types[units], *e.units.ids[units].T), types.codes(known))
 
 
 def to_networkx(e: Explained) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cf2.methods.candidates import choose_once
 from cf2.methods.contract import Problem, Ranking, search_from
 from cf2.results.explanation import Explanation
 from cf2.runs.verified import Asked, explanations
@@ -45,6 +46,10 @@ class Answers:
         refused = self.refuses(problem.tables[0])
         skipped = refused or not problem.pack.units.count or (self.searches and not bool(asked.any()))
         ranking = _nothing(problem) if skipped else self.method.rank(problem, self.settings)
+        sizes = self.request.spec.sizes
+        if sizes is not None and not skipped and not self.searches:
+            most = choose_once(problem, ranking.scores, k=problem.sizes(sizes), threshold=None)
+            ranking = replace(ranking, choice=replace(ranking.choice, selected=most))
         if self.search is not None and not skipped:
             ranking = search_from(problem, ranking, self.search)
         ranking, verdict = _judged(problem, ranking)
@@ -175,7 +180,7 @@ def _with_robustness(problem: Problem, ranking: Ranking, made: list[Explanation]
     assert near is not None
     counts = problem.pack.units.counts
     sets = Trials.spread(ranking.choice.selected, counts, int(counts.max()))
-    passed, tried = near.passed(torch.arange(len(made), device=sets.device), sets)
+    passed, tried, _ = near.passed(torch.arange(len(made), device=sets.device), sets)
     criterion, tests = problem.criterion, problem.tests
     kept, removals = single_removals(problem.predictor, problem.pack, criterion, tests, ranking.choice.selected)
     cost = (near.evaluations + 2 * removals).tolist()

@@ -35,7 +35,8 @@ from cf2.runs.manifest import (
 )
 from cf2.runs.model_and_data import ModelAndData
 from cf2.runs.run import OWN, Finished, Run, partial_sentence
-from cf2.runs.session import GROUP, complete
+from cf2.runs.session import GROUP
+from cf2.runs.settings import complete
 from cf2.runs.shards import SHARDS
 from cf2.runs.start import CONTEXT, Start, refuse_occupied
 from cf2.spec import Key, Spec
@@ -77,7 +78,7 @@ def create_run(
     """
     path = Path(path)
     require_number("chunk_size", chunk_size, 1, integer=True)
-    spec = complete(spec)
+    spec = complete(source.settled(spec))
     keys = source.keys(spec) if keys is None else source.targets(spec).check(keys)
     require(len(keys) > 0, "Expected at least one key to explain", got="none")
     require(len(set(keys)) == len(keys), "Expected every key once", got="a key that comes twice")
@@ -138,15 +139,20 @@ def _without_root(plan: dict[str, Any]) -> dict[str, Any]:
     return {**plan, "source": {name: value for name, value in plan["source"].items() if name != "root"}}
 
 
+LISTS = "`cf2 runs` lists those that there are."
+
+
 def open_run(path: str | Path) -> Run:
     """The run in a directory, as far as it has come."""
     path = Path(path)
-    require(path.is_dir(), "Expected the directory of a run", got=f"{str(path)!r}, which is not there")
+    what = "is a file" if path.is_file() else "is not there"
+    require(path.is_dir(), "Expected the directory of a run", got=f"{str(path)!r}, which {what}", do=LISTS)
+    inside = next((place for place in sorted(path.iterdir()) if (place / MANIFEST).is_file()), None)
     require(
         (path / MANIFEST).is_file(),
         f"Expected {str(path)!r} to be the directory of a run",
         got=f"one without a {MANIFEST}",
-        do="Make one with: cf2 explain … --out DIR",
+        do="Make one with: cf2 explain … --out DIR" if inside is None else f"There is one in it: {inside}. {LISTS}",
     )
     return Run(path, read_manifest(path))
 

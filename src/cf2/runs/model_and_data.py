@@ -18,6 +18,7 @@ from cf2.core.targets import Targets, targets_for
 from cf2.core.types import EdgeType
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
+from cf2.runs.naming import Names
 from cf2.runs.session import Request, train
 from cf2.spec import Key, Spec
 
@@ -44,16 +45,28 @@ class ModelAndData:
     edge_type: tuple[str, str, str] | None = None  # of a typed graph, what a pair stands for
     truths: Callable[[Key], list[Any]] = lambda key: []  # every acceptable explanation, each as `truth` gives it
     atoms: tuple[str, ...] | None = None  # the element that each feature column stands for
-    # True edges: a bool per column of the `edge_index`; of a typed graph pairs [n, 2] by edge type.
-    truth: Callable[[Key], Tensor | Mapping[EdgeType, Any] | None] = lambda key: None
+    names: Names = field(default_factory=Names)  # what nodes and features are called, and which molecules graphs are
+    # True edges: a bool per column of the `edge_index`; of a typed graph that for each edge type.
+    truth: Callable[[Key], Tensor | Mapping[EdgeType, Tensor] | None] = lambda key: None
     call: Call | None = None  # how the model is called, where its own forward does not say it
+    labels: Mapping[Key, int] = field(default_factory=dict)  # true classes that the graphs themselves do not hold
     keys_to_explain: Callable[[], list[Key]] | None = None
     keys_to_train_on: Callable[[], list[Key]] | None = None
     _targets: dict[tuple[Any, ...], Targets] = field(default_factory=dict, repr=False)
     _fingerprints: dict[str, str] = field(default_factory=dict, init=False, repr=False)
 
+    def settled(self, spec: Spec) -> Spec:
+        """The Spec with what it leaves open and the source knows: what the model gives, and the types of a graph."""
+        if spec.level not in ("auto", self.level):
+            return spec
+        known: dict[str, Any] = {"output": self.output} if spec.output == "auto" else {}
+        known |= {"node_type": self.node_type} if spec.node_type is None else {}
+        known |= {"edge_type": self.edge_type} if spec.edge_type is None else {}
+        return replace(spec, **known)
+
     def targets(self, spec: Spec = Spec()) -> Targets:
         """What can be explained; checked and indexed once."""
+        spec = self.settled(spec)
         level = self.level if spec.level == "auto" else spec.level
         asked = (level, spec.directed, spec.leave_out_pair, spec.node_type, spec.edge_type, spec.reverse)
         if asked not in self._targets:
@@ -81,7 +94,7 @@ class ModelAndData:
             return list(range(len(self.targets(spec))))
         if self.keys_to_explain is not None:
             return self.keys_to_explain()
-        if found := self._masked("test_mask", spec.node_type):
+        if found := self._masked("test_mask", self.settled(spec).node_type):
             return found
         require(self.level != "pair", "Expected the pairs to explain", got="none", do="Pass --pairs 3:17,4:9.")
         return list(range(len(self.targets(spec))))
@@ -96,10 +109,13 @@ class ModelAndData:
 
     def request(self, keys: Sequence[Key], spec: Spec, trained: Any = None) -> Request:
         """The request to explain the keys; the elements of the data are those that `valid="molecule"` goes by."""
+        spec = self.settled(spec)
         if spec.valid == "molecule" and spec.atoms is None and self.atoms is not None:
             spec = replace(spec, atoms=self.atoms)
         targets = self.targets(spec)
-        return Request(self.model, targets, spec, trained, targets.labels(keys), call=self.call)
+        labels = targets.labels(keys) or {key: self.labels[key] for key in keys if key in self.labels} or None
+        names = self.class_names if self.description.get("kind") == "function" else ()
+        return Request(self.model, targets, spec, trained, labels, call=self.call, class_names=names)
 
     def needed(self, spec: Spec, keys: Sequence[Key]) -> Any:
         """What the method of a Spec needs beside the model to explain the keys: see `Method.needs`."""
@@ -121,7 +137,7 @@ class ModelAndData:
         if own and self.keys_to_train_on is not None:
             others = self.keys_to_train_on()
         else:
-            explained, masked = set(keys), self._masked("train_mask", spec.node_type) if own else []
+            explained, masked = set(keys), self._masked("train_mask", self.settled(spec).node_type) if own else []
             others = [key for key in masked or range(len(self.targets(spec))) if key not in explained]
         require(
             len(others) > 0,
@@ -131,44 +147,41 @@ class ModelAndData:
         )
         return others[:FITTED_ON]
 
-    def true_edges(self, keys: Sequence[Key]) -> dict[Key, np.ndarray]:
-        """The true edges of the keys as pairs [n, 2] of node ids, or an error where they are not known."""
-        found = {}
+    def true_edges(self, keys: Sequence[Key]) -> dict[Key, Any]:
+        """The true edges of the keys as pairs [n, 2] of node ids, of a typed graph by edge type; all must be known."""
+        found: dict[Key, Any] = {}
         for key in keys:
             pairs = self._pairs(key)
             if pairs is None:
                 what = f"{self.level} {key} of {self.name or 'your own data'}"
                 raise CF2Error(f"Expected the true explanation of {what} to be known", got="none")
-            found[key] = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+            found[key] = _arrays(pairs)
         return found
 
     def context(self, keys: Sequence[Key]) -> dict[str, Any]:
         """What a reader of the explanations needs beside them, ready for JSON."""
         found: dict[str, Any] = {"class_names": list(self.class_names), "model": self.model_line, "dataset": self.name}
-        if self.atoms:
-            found["atoms"] = list(self.atoms)
-            found["graphs"] = {str(key): self._molecule(key, self.atoms) for key in keys}
+        names = replace(self.names, class_names=None, atoms=self.atoms)
+        found |= names.context(self._graph, keys, None if self.level != "graph" else len(self.graphs))
         known = {str(key): pairs for key in keys if (pairs := self._pairs(key)) is not None}
         return found | ({"truth": known} if known else {})
 
     def _graph(self, key: Key) -> Any:
         return self.graphs[0] if self.level != "graph" else self.graphs[key]  # type: ignore[index]
 
-    def _molecule(self, key: Key, atoms: Sequence[str]) -> dict[str, Any]:
-        """Element symbols by node, and the orders of the bonds where the data has them."""
-        graph = self._graph(key)
-        found: dict[str, Any] = {"labels": [atoms[place] for place in graph.x.argmax(1).tolist()]}
-        if "bond" in graph:
-            found["bonds"] = torch.cat([graph.edge_index, graph.bond[None]]).t().tolist()
-        return found
-
     def _pairs(self, key: Key) -> Any:
         """The true edges as JSON has them: pairs of ids, or, of a typed graph, pairs by edge type."""
-        mask = self.truth(key)
+        mask, graph = self.truth(key), self._graph(key)
         if isinstance(mask, Mapping):
-            return {",".join(kind): np.asarray(pairs).reshape(-1, 2).tolist() for kind, pairs in mask.items()}
-        pairs: list[list[int]] | None = None if mask is None else self._graph(key).edge_index[:, mask].t().tolist()
-        return pairs
+            some = {kind: one for kind, one in mask.items() if bool(one.any())}
+            return {",".join(kind): graph[kind].edge_index[:, one].t().tolist() for kind, one in some.items()}
+        return None if mask is None else graph.edge_index[:, mask].t().tolist()
+
+
+def _arrays(pairs: Any) -> Any:
+    if isinstance(pairs, Mapping):
+        return {tuple(kind.split(",")): _arrays(some) for kind, some in pairs.items()}
+    return np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 def values_of(graph: Data | HeteroData) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -14,12 +14,14 @@ from cf2.core.data import graphs_of
 from cf2.core.graph import Graph, Instance
 from cf2.core.targets import GraphTargets, NodeTargets, Targets
 from cf2.core.units import InstanceUnits
-from cf2.errors import require
+from cf2.errors import CF2Error, require
 from cf2.methods.contract import Problem
 from cf2.results.counting import Options, draw
 from cf2.results.explanations import Explanations
 from cf2.results.labelled import GraphRow, LabelledGraphs
 from cf2.results.labels import node_labels
+from cf2.results.names import entry
+from cf2.results.smiles import read_smiles
 from cf2.runs.session import GROUP, Session
 from cf2.spec import Key, Spec
 from cf2.verify.criterion import Criterion
@@ -27,6 +29,7 @@ from cf2.verify.criterion import Criterion
 EDGES = 2_000_000  # edge columns of all graphs that are looked at
 WIDE = 256  # features that are wider give no labels
 LABELS = ("auto", "degree", "class", "none")
+ORDERS = {1.0: "single", 1.5: "aromatic", 2.0: "double", 3.0: "triple"}  # of a graph's `bond`
 MANY = 5  # neighbours, from which on a node has "many"
 
 
@@ -73,20 +76,24 @@ def collected(session: Session, keys: Sequence[Key], found: Explanations, option
             columns += int(problem.pack.edge_index.size(1))
         if columns > EDGES:
             break
-    rows = _labelled(session, problems, found.context.get("atoms") or (), options.labels)
+    rows = _labelled(session, problems, found.context, options.labels)
     graphs = LabelledGraphs.join(rows, problems[0].instances[0].directed)
     said = torch.cat([problem.criterion.said(problem.outputs).cpu() for problem in problems])
     return Collected(problems, rows, graphs, said.numpy())
 
 
 def _labelled(
-    session: Session, problems: Sequence[Problem], atoms: Sequence[str], labels: str | Sequence[str]
+    session: Session, problems: Sequence[Problem], context: Mapping[str, Any], labels: str | Sequence[str]
 ) -> list[GraphRow]:
     """One row per instance; its edges are its units, in their order."""
+    atoms: Sequence[str] = context.get("atoms") or ()
     pairs = [pair for problem in problems for pair in zip(problem.instances, problem.tables)]
     takes = session.predictor.adapter.takes
     names = _names(session, [instance for instance, _ in pairs], problems[0].criterion, atoms, labels)
-    edge_names = _edge_names(pairs, takes, labels)
+    edge_names = _edge_names(pairs, takes, labels, bool(atoms))
+    if labels == "auto" and (read := _molecules(session.request.targets, pairs, context)):
+        names, bonds = read
+        edge_names = bonds if takes("edge_attr") else edge_names
     rows = []
     for (instance, table), of_nodes, of_edges in zip(pairs, names, edge_names):
         ids = instance.node_ids.numpy()
@@ -94,6 +101,31 @@ def _labelled(
         marks[list(instance.targets)] = np.arange(1, len(instance.targets) + 1)
         rows.append(GraphRow(instance.key, of_nodes, marks, _local(ids, table.ids.numpy()), of_edges))
     return rows
+
+
+def _molecules(
+    targets: Targets, pairs: Sequence[tuple[Instance, InstanceUnits]], context: Mapping[str, Any]
+) -> tuple[list[list[str]], list[list[str]]] | None:
+    """The elements of the nodes and the orders of the edges of every instance, where all have a SMILES."""
+    written = context.get("smiles")
+    if not written or not isinstance(targets, GraphTargets):
+        return None
+    elements, orders = [], []
+    for instance, table in pairs:
+        assert isinstance(instance.key, int)
+        text = entry(written, instance.key) or getattr(targets.graphs[instance.key], "smiles", None)
+        try:
+            known = read_smiles(text, len(instance.node_ids), instance.edge_index.numpy(), "a graph", aromatic=True)
+        except CF2Error:
+            return None
+        bonds = {frozenset((u, v)): order for u, v, order in known["bonds"]}
+        elements.append([known["labels"][node] for node in instance.node_ids.tolist()])
+        orders.append([_order(bonds.get(frozenset(pair), 1.0)) for pair in table.ids.tolist()])
+    return elements, orders
+
+
+def _order(bond: float) -> str:
+    return ORDERS.get(bond, f"order {bond:g}")
 
 
 def _local(ids: np.ndarray, pairs: np.ndarray) -> np.ndarray:
@@ -157,22 +189,27 @@ def _neighbours(ends: np.ndarray, count: int) -> np.ndarray:
 
 
 def _edge_names(
-    pairs: Sequence[tuple[Instance, InstanceUnits]], takes: Any, labels: str | Sequence[str]
+    pairs: Sequence[tuple[Instance, InstanceUnits]], takes: Any, labels: str | Sequence[str], molecules: bool
 ) -> list[list[str]]:
-    """The labels of the edges of every instance: of what the model is given of them."""
+    """The labels of the edges of every instance: of what the model is given of them; bonds by their names."""
     counts = [table.count for _, table in pairs]
     flat = [""] * sum(counts)
     for name in ("edge_type", "edge_attr"):
         known = all(instance.extras.get(name, ("",))[0] == "edge" for instance, _ in pairs)
         if labels == "none" or not known or not takes(name):
             continue
+        bonds = name == "edge_attr" and molecules and all("bond" in instance.extras for instance, _ in pairs)
         parts = []
         for instance, table in pairs:
             first = torch.zeros(table.count, dtype=torch.long)
             governed = (table.edges[0] >= 0).nonzero().flatten().flip(0)
             first[table.edges[0][governed]] = governed  # the first column of each unit
-            parts.append(instance.extras[name][1][first].reshape(table.count, -1))
-        said = node_labels(torch.cat(parts).float().numpy(), prefix="e" if name == "edge_attr" else "type ")
+            parts.append(instance.extras["bond" if bonds else name][1][first].reshape(table.count, -1))
+        values = torch.cat(parts).float().numpy()
+        if bonds:
+            said = [_order(order) for order in values[:, 0].tolist()]
+        else:
+            said = node_labels(values, prefix="e" if name == "edge_attr" else "type ")
         flat = [" ".join(filter(None, both)) for both in zip(flat, said)]
     return _parts(flat, counts)
 

@@ -18,7 +18,8 @@ from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.results.intervals import Estimate
 from cf2.results.labelled import LabelledGraphs
-from cf2.results.matching import Occurrences
+from cf2.results.matching import Occurrences, containing, occurrences
+from cf2.results.names import entry
 from cf2.results.patterns import FoundPattern, Patterns
 from cf2.runs.pattern_graphs import LABELS, collected, keys_to_look_at, request_spec, targets_of
 from cf2.runs.session import Request, Session
@@ -82,6 +83,7 @@ def _tested(
         items.append(with_tests(one, got, **_causal(held, got.occurrences, one.prediction, options.seed)))
     about = facts(options, answers, test, classes, union, notes)
     about["empty"] = {c: _stays_empty(held, c) for c in sorted(union)}
+    about["jointly"] = _jointly(held, items)
     about["truth"] = against_truth(found, held, edges)
     return Patterns(tuple(items), about, dict(found.context))
 
@@ -178,6 +180,25 @@ def _stays_empty(held: Held, prediction: int) -> Estimate | None:
     return estimate(_stays(held, rows, nothing, ONLY))
 
 
+def _jointly(held: Held, items: Sequence[FoundPattern]) -> dict[int, dict[str, Estimate | None]]:
+    """By class with several patterns: what the graphs that contain all of them are, and if these alone are enough."""
+    found: dict[int, dict[str, Estimate | None]] = {}
+    for prediction in sorted({one.prediction for one in items}):
+        patterns = [one.pattern for one in items if one.prediction == prediction]
+        if len(patterns) < 2:
+            continue
+        mine_ = held.classes == prediction
+        inside = np.all([containing(pattern, held.graphs).contained for pattern in patterns], axis=0)
+        rows = np.flatnonzero(inside & mine_)
+        union = np.any([occurrences(p, held.graphs, inside & mine_).union() for p in patterns], axis=0)
+        found[prediction] = {
+            "coverage": estimate(inside[mine_]),
+            "precision": estimate(mine_[inside]),
+            "sufficiency": estimate(_stays(held, rows, _sets(held.graphs, rows, union), ONLY)),
+        }
+    return found
+
+
 def against_truth(found: Explanations, held: Held, edges: dict[int, np.ndarray]) -> dict[str, Any] | None:
     """How much of the known true edges of tested instances lies in occurrences of the patterns of their class."""
     known = found.context.get("truth") or {}
@@ -185,9 +206,9 @@ def against_truth(found: Explanations, held: Held, edges: dict[int, np.ndarray])
     recall, precision, whole = [], [], []
     for row, key in enumerate(held.graphs.keys):
         chosen = edges.get(int(held.classes[row]))
-        if str(key) not in known or chosen is None:
+        if entry(known, key) is None or chosen is None:
             continue
-        true = {frozenset(pair) for pair in known[str(key)]}
+        true = {frozenset(pair) for pair in entry(known, key)}
         (mine_,) = _sets(held.graphs, np.array([row]), chosen)
         ours = {frozenset(pair) for pair in tables[row].ids.numpy()[mine_].tolist()}
         recall.append(len(true & ours) / len(true))

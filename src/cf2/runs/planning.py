@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,12 @@ from torch_geometric.data import Data, HeteroData
 from cf2.core.adapter import Call
 from cf2.core.data import graphs_of
 from cf2.core.modules import module_of
-from cf2.core.targets import Targets, targets_for
+from cf2.core.targets import GraphTargets, Targets, targets_for
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.methods.needs import check_needs
-from cf2.runs.session import Measured, Request, Session, check_names
+from cf2.runs.session import Measured, Request, Session
+from cf2.runs.settings import check_names
 from cf2.spec import Key, Spec
 
 State = list[tuple[torch.Tensor, int]]
@@ -37,6 +38,19 @@ class Kept:
         if kind not in self._targets or not _same(self._targets[kind][0], state):
             self._targets[kind] = (state, make_targets(self.data, nodes, spec))
         return self._targets[kind][1]
+
+    @staticmethod
+    def graph_count(request: Request) -> int | None:
+        """How many graphs there are to explain; None where nodes or pairs of one are."""
+        return len(request.targets) if isinstance(request.targets, GraphTargets) else None
+
+    def graph_of(self, request: Request) -> Callable[[Key], Any]:
+        """Gives the user's graph that a key is explained in."""
+        targets = request.targets
+        if isinstance(targets, GraphTargets):
+            return lambda key: targets.graphs[key]  # type: ignore[index]
+        one = graphs_of(self.data, targets.level, positions=True)
+        return lambda key: one
 
     def measured(self, request: Request) -> Measured | None:
         """What is known about the model from an earlier call, if that still holds."""
@@ -95,6 +109,10 @@ def plan(
     keys = targets.check(named)
     if target is not None:
         spec = replace(spec, target=_classes(target, keys, len(targets)))
+    if isinstance(spec.sizes, tuple):
+        known = dict(spec.sizes)
+        missing = next((key for key in keys if key not in known), None)
+        require(missing is None, "Expected a size in `sizes` for every key", got=f"none for {missing}")
     needed = check_needs(registry.get(spec.method), trained)
     request = Request(module_of(model), targets, spec, needed, targets.labels(keys), call=call)
     return request if kept is None else replace(request, measured=kept.measured(request)), keys

@@ -29,7 +29,7 @@ from cf2.runs.shards import Refused, Shard, Survey, Writer, identity
 from cf2.runs.start import CONTEXT, TRAINED, Start
 from cf2.spec import Key, Spec, titled
 
-OWN = ("method", "settings", "seed", "search")  # what jobs of one run may differ in
+OWN = ("method", "settings", "seed", "search", "sizes")  # what jobs of one run may differ in
 OF_EDITS = ("edits", "candidates", "costs", "valid", "one_hot", "added_attributes")  # what only a counterfactual has
 
 log = logging.getLogger("cf2")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -22,14 +22,16 @@ from cf2.core.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.core.targets import Targets
 from cf2.core.typed_adapter import adapter_of
 from cf2.core.units import InstanceUnits, kinds_for, units_of
-from cf2.errors import CF2Error, require, unknown_name
+from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.methods.candidates import narrowed, too_many
-from cf2.methods.contract import Method, Problem, settings_dict
+from cf2.methods.contract import Method, Problem
 from cf2.methods.reduction import reduced
 from cf2.methods.trained import Trained
 from cf2.results.explanation import Explanation
 from cf2.runs.answers import Answers
+from cf2.runs.settings import complete, split_settings
+from cf2.runs.wider import answers_from_wider
 from cf2.spec import Key, Spec
 from cf2.verify.criterion import criterion_for, default_tolerance, target_columns
 from cf2.verify.neighbours import neighbours
@@ -38,6 +40,7 @@ from cf2.verify.rules import Valid, flags, rules_for
 from cf2.verify.search import Search
 
 Progress = Callable[[int], None]
+Known = tuple[Instance, InstanceUnits]
 
 
 class Chunk(NamedTuple):
@@ -74,12 +77,16 @@ class Request:
     measured: Measured | None = None
     valid: Valid | None = None  # says of an edited graph whether it is accepted
     call: Call | None = None  # how the model is called, where the user says so
+    class_names: tuple[str, ...] = ()  # a name per column of the model's output, where the user gives them
     method: Method = field(init=False)
 
     def __post_init__(self) -> None:
         # The method is sent along, so that a worker knows a user's own one.
         object.__setattr__(self, "method", registry.get(self.spec.method))
         complete(self.spec)
+        ranks = self.method.ranks and not self.spec.search
+        expected = f"Expected a method that only ranks and takes `k`, for `sizes`, and {self.spec.method!r} does not"
+        require(self.spec.sizes is None or ranks, expected)
         self.method.check_level(self.targets.level)
 
     def context(self) -> dict[str, Any]:
@@ -92,33 +99,6 @@ class Request:
         if isinstance(self.trained, Trained):
             own = self.trained.merge(self.method.name, own)
         return self.method.make_settings(own), None if search is None else Search(**search)
-
-
-def split_settings(spec: Spec, method: Method) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The settings of a Spec that are its method's, and those of a search from the method's scores, if there is one."""
-    own = dict(spec.settings)
-    if not spec.search or method.searches:
-        return own, None
-    return own, {f.name: own.pop(f.name) for f in fields(Search) if f.name in own}
-
-
-def check_names(spec: Spec, options: Iterable[str]) -> None:
-    """Refuse a setting that neither the method nor the search knows, with the nearest name, `options` included."""
-    method = registry.get(spec.method)
-    searching = fields(Search) if spec.search and not method.searches else ()
-    known = [f.name for f in (*fields(method.settings), *searching)]
-    for name in spec.settings:
-        if name not in known:
-            raise unknown_name(f"an option, or a setting of method {spec.method!r}", name, [*known, *options])
-
-
-def complete(spec: Spec) -> Spec:
-    """A checked Spec with every setting of its method written out, so that another default does not change it."""
-    method = registry.get(spec.method)
-    method.check_units(kinds_for(spec))
-    own, search = split_settings(spec, method)
-    searching = {} if search is None else settings_dict(Search(**search))
-    return replace(spec, settings=settings_dict(method.make_settings(own)) | searching)
 
 
 class Session:
@@ -140,10 +120,11 @@ class Session:
             adapter=adapter_of(request.model, request.targets, request.call),
         )
         editing = Editing.of(self.spec, request.targets)
-        self.answers = Answers(request, self.method, self.settings, self.search, self._is_too_large)
+        self.answers = Answers(request, self.method, self.settings, self.search, self.is_too_large)
         self.group = GROUP if editing is None else GROUP // 8  # candidates take room
         self.tolerance = self.spec.tolerance if known is None or known.tolerance is None else known.tolerance
         self.field = ReceptiveField(self.predictor, request.targets, None if known is None else known.reach, editing)
+        self.wider = None if editing is None else editing.wider(request.targets)
         if self.method.needs == "training" and request.trained is None and not fitting:
             name = self.method.name
             raise CF2Error(
@@ -189,11 +170,12 @@ class Session:
         """The keys as packed problems; what is too large is left out."""
         self._settle_tolerance(keys)
         for start in range(0, len(keys), self.group):
-            known = self._known(keys[start : start + self.group])
-            yield from self._packed([one for one in known if not self._is_too_large(one[1])])
+            known = self.known(keys[start : start + self.group])
+            yield from self.packed([one for one in known if not self.is_too_large(one[1])])
 
-    def _known(self, keys: Sequence[Key]) -> list[tuple[Instance, InstanceUnits]]:
-        return [(instance, units_of(instance, self.kinds)) for instance in self.field.instances(keys)]
+    def known(self, keys: Sequence[Key], field: ReceptiveField | None = None) -> list[Known]:
+        """The instances of keys and their units, by the session's receptive field or another."""
+        return [(instance, units_of(instance, self.kinds)) for instance in (field or self.field).instances(keys)]
 
     def _all_problems(
         self, keys: Sequence[Key], done: frozenset[Key] = frozenset(), most: int | None = None
@@ -202,21 +184,22 @@ class Session:
 
         The packs are those of all keys, of at most `most` units each; a pack of which everything is `done` is left out.
         """
-        known = self._known(keys)
-        large = [one for one in known if self._is_too_large(one[1])]
-        small = [one for one in known if not self._is_too_large(one[1])]
+        known = self.known(keys)
+        large = [one for one in known if self.is_too_large(one[1])]
+        small = [one for one in known if not self.is_too_large(one[1])]
         at = 0
         for instances in instance_chunks(self.predictor, [instance for instance, _ in small]):
             fitting, at = small[at : at + len(instances)], at + len(instances)
             parts = [fitting[part] for part in chunks([table.count for _, table in fitting], most or sys.maxsize)]
             for part in parts:
                 if not done.issuperset(instance.key for instance, _ in part):
-                    yield from self._packed(part)
+                    yield from self.packed(part)
         for one in large:
             if one[0].key not in done:
-                yield from self._packed([one])
+                yield from self.packed([one])
 
-    def _packed(self, known: Sequence[tuple[Instance, InstanceUnits]]) -> Iterator[Problem]:
+    def packed(self, known: Sequence[Known], field: ReceptiveField | None = None) -> Iterator[Problem]:
+        """Instances as packed problems, each with what is asked of it."""
         tables = {id(instance): table for instance, table in known}
         takes = self.predictor.adapter.takes
 
@@ -226,7 +209,10 @@ class Session:
         def make(part: Sequence[Instance]) -> Any:
             return pack(part, tables=[table_of(instance) for instance in part], takes=takes)
 
-        for instances, packed, P in self.field.packed([instance for instance, _ in known], make):
+        for instances, packed, P in (field or self.field).packed([instance for instance, _ in known], make):
+            named, classes = len(self.request.class_names), P.size(1)
+            expected = f"Expected `class_names` to hold {classes} names, one for each class that the model knows"
+            require(named in (0, classes), expected, got=named)
             self._check_labels(instances)
             problem = self._problem(instances, [table_of(instance) for instance in instances], packed, P)
             if any(map(too_many, problem.tables)):
@@ -286,7 +272,8 @@ class Session:
         check_labels(self.request.targets.truth([instance.key for instance in instances]), findings.columns)
         self._labels_checked = True
 
-    def _is_too_large(self, table: InstanceUnits) -> bool:
+    def is_too_large(self, table: InstanceUnits) -> bool:
+        """Whether an instance with these units is refused."""
         return self.spec.max_units is not None and self.spec.reduce is None and table.count > self.spec.max_units
 
     # -- explanations ---------------------------------------------------------------------------------------
@@ -321,7 +308,7 @@ class Session:
     def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
         started = time.perf_counter()
         for problem in problems:
-            yield self.answers.explain(problem, started)
+            yield answers_from_wider(self, self.answers.explain(problem, started))
             started = time.perf_counter()
 
 

@@ -30,7 +30,7 @@ NOTHING = "The receptive field has no unit that can be removed: the prediction r
 UNCONFIRMED = "The search ended with a set that the final check does not confirm."
 ALREADY = "The model says class {asked} already: nothing has to change."
 DEFAULT = (
-    "The model gives the same answer when everything that can be removed is gone, so no removal can change it. "
+    "The model gives the same answer when everything that can be removed is gone, so it may need none of that. "
     'Ask question="counterfactual", edits=("remove", "add") for what would have to be added.'
 )
 NOT_PREDICTED = (
@@ -79,7 +79,7 @@ def explanations(
     for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
         status, note = _status(spec, choice, row, confirmed[row], table.count, refused)
         tried = status in ("impossible", "not found")
-        if tried and default is not None and default[row] and given[row] and _may_add(spec, instance):
+        if tried and default is not None and default[row] and given[row] and _may_add(spec):
             note = f"{DEFAULT} {note}".strip()
         if instance.narrowed and not refused:
             note = f"{note} {NARROWED.format(most=MOST, all=instance.narrowed)}".strip()
@@ -121,9 +121,9 @@ def explanations(
         )
 
 
-def _may_add(spec: Spec, instance: Instance) -> bool:
+def _may_add(spec: Spec) -> bool:
     """Whether edits that add could be asked for, and were not."""
-    return "add" not in spec.edits and instance.types is None
+    return "add" not in spec.edits
 
 
 def _bound(spec: Spec, choice: Choice, row: int) -> int | None:

@@ -6,10 +6,13 @@ question       which tests a set must pass
 verdict        the final check, from which every verdict comes
 cache          what trials have given so far, so that nothing is evaluated twice
 field          a trial's own receptive field
+carried_out    trials of whole instances as one pack
 trials         packed tests of many candidate sets
+race           trials of candidates of which one wins
 pruning        dropping what is not needed
 moves          the other moves of the search
 connected      exhaustion for nodes: what is joined to the target first
+alike          exhaustion for graphs: one set of each shape alone
 proof          proof by exhaustion
 search         from scores to the smallest set that passes
 """

@@ -62,6 +62,12 @@ def passes(criterion: Criterion, outputs: Tensor, same: bool, confidence: float 
     return good & ((margin if same else -margin) > confidence)
 
 
+def slack(criterion: Criterion, outputs: Tensor, same: bool) -> Tensor:
+    """By how much outputs give the same answer, or another one, without saturation, in single precision."""
+    found = criterion.slack(outputs).float()
+    return found if same else -found
+
+
 Target = int | tuple[tuple[Key, int], ...] | None
 
 

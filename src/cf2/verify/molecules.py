@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from cf2.errors import CF2Error, require
+from cf2.errors import CF2Error, extra, require
 
 CHARGED = {("N", 4): 1, ("O", 3): 1, ("S", 3): 1, ("P", 4): 1, ("B", 4): -1}  # ions that data sets write without charge
 
@@ -22,7 +22,7 @@ def molecule_check(atoms: Sequence[str] | None) -> Callable[[Data], bool]:
     try:
         from rdkit import Chem, rdBase
     except ImportError as error:
-        cure = "pip install 'cf2[molecules]'"
+        cure = extra("molecules")
         raise CF2Error("Expected rdkit for valid='molecule'", got="no such package", do=cure) from error
     require(
         atoms is not None,

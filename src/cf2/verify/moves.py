@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cf2.verify.race import race
 from cf2.verify.trials import ALIKE, EQUAL, Outcome, Trials, best_of, score, top
 
 
@@ -26,6 +27,7 @@ class Budget:
     proof: int  # sets tried to prove an answer smallest
     rounds: int = 1  # exchanges from so many starts
     partly: bool = False  # whether a proof goes on where it cannot reach the end, for a lower bound
+    swaps: int = 0  # swaps without a wider margin before a smallest set is left alone
     slack: int = 1  # a restart is given up when it looks to end with so many times the units of the best set
 
 
@@ -46,10 +48,13 @@ def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor
             sets.append(trials.admissible(fits, place[fits] < length))
             ways.append(torch.full_like(fits, way))
     row, candidates, way_of = torch.cat(rows), torch.cat(sets), torch.cat(ways)
-    outcome = trials.run(row, candidates)
     size = trials.size(row, candidates)
-    value = torch.where(outcome.passes, 1e6 - size, outcome.score.clamp(min=-1e5))
-    winner = best_of(row, value, trials.pack.num_instances)  # the longest prefix is a candidate of every instance
+
+    def value(outcome: Outcome) -> Tensor:
+        return torch.where(outcome.passes, 1e6 - size, outcome.score.clamp(min=-1e5))
+
+    outcome = race(trials, row, row, candidates, torch.full_like(row, len(trials.tests) - 1), value)
+    winner = best_of(row, value(outcome), trials.pack.num_instances)  # everything is a candidate of each
     return candidates[winner], outcome.take(winner), way_of[winner]
 
 
@@ -184,20 +189,27 @@ def _move(
     for kind, count in ((sets, drops), (~sets, adds)):
         if count:
             chosen.append(top(guess.masked_fill(~kind, float("-inf")), count, equal))
-    value, unit = (torch.cat(column, 1) for column in zip(*chosen))
-    owner, place = value.isfinite().nonzero(as_tuple=True)
+    guessed, unit = (torch.cat(column, 1) for column in zip(*chosen))
+    owner, place = guessed.isfinite().nonzero(as_tuple=True)
     unit = unit[owner, place]
     candidates = sets[owner].clone()
     candidates[torch.arange(len(owner), device=owner.device), unit] ^= True
-    outcome = trials.run(rows[owner], candidates)
+    if trials.rules is not None:
+        candidates = trials.rules.mended(rows[owner], candidates)
     known = torch.zeros_like(owner, dtype=torch.bool)
     if been is not None:
         known = (been[owner] == _name(trials, candidates)[:, None]).any(1)
-    value = outcome.score + 1e3 * outcome.passes - 1e6 * known
-    if trials.price is not None:  # of those that pass, the cheapest
-        cheap = 1e9 - trials.size(rows[owner], candidates).double() - 1e10 * known
-        value = torch.where(outcome.passes, cheap, value.double())
-    winner = best_of(owner, value, len(rows))
+
+    def value(outcome: Outcome) -> Tensor:
+        worth = outcome.score + 1e3 * outcome.passes - 1e6 * known
+        if trials.price is None:
+            return worth
+        cheap = 1e9 - trials.size(rows[owner], candidates).double() - 1e10 * known  # of those that pass, the cheapest
+        return torch.where(outcome.passes, cheap, worth.double())
+
+    likely = (slack[owner] + sign[owner, unit, None] * slope[owner, unit]).argmin(1)
+    outcome = race(trials, owner, rows[owner], candidates, likely, value)
+    winner = best_of(owner, value(outcome), len(rows))
     if bool((winner >= 0).all()):
         return candidates[winner], outcome.take(winner), unit[winner], ~known[winner]
     # One row more at the end, for the instances without a candidate.

@@ -1,7 +1,8 @@
 """The input a little disturbed: does a set still pass its tests there?
 
-A neighbour of a graph has some edges more or some fewer, drawn from the instance's own stream, and the model says the
-same of it. Of a node or a pair only edges that go are drawn: one that comes could bring in what lies outside of the
+A neighbour of a graph has some edges more or some fewer, and the model says the same of it. Which edges are tried
+depends on the seed and on the ids of their ends alone, so that graphs that are nearly the same have nearly the same
+neighbours. Of a node or a pair only edges that go are drawn: one that comes could bring in what lies outside of the
 receptive field. A set that holds an edge which a neighbour lacks is not asked about there.
 """
 
@@ -17,9 +18,9 @@ from cf2.core.edits import extended
 from cf2.core.graph import Instance, Role
 from cf2.core.packing import Pack, pack
 from cf2.core.predictor import Predictor
-from cf2.core.targets import stream
 from cf2.core.units import InstanceUnits
-from cf2.verify.criterion import Criterion, passes
+from cf2.verify.cache import MIXERS, Sums, Table, keys_of
+from cf2.verify.criterion import Criterion, passes, slack
 from cf2.verify.intervention import WITHOUT
 from cf2.verify.question import Test
 
@@ -37,23 +38,38 @@ class Neighbours:
     packs: Sequence[Pack]
     there: Tensor  # [neighbours, B] bool: the model says the same of it
     gone: Tensor  # [neighbours, B, U] bool: units that it lacks
-    evaluations: Tensor  # [B]
+    counted: Tensor  # evaluations of the instances that neighbours were drawn of, shared by all that is taken from them
+    origin: Tensor  # [B], which of those each instance is
+
+    def __post_init__(self) -> None:
+        self._known = Table(self.there.device)
+        self._sums = Sums(self.gone.size(2), 1, self.there.device)
 
     def take(self, rows: Tensor) -> Neighbours:
         """The neighbours of some instances, which may repeat."""
-        return Neighbours(
-            self.predictor,
-            self.criterion.take(rows),
-            self.tests,
-            [pack.take(rows) for pack in self.packs],
-            self.there[:, rows],
-            self.gone[:, rows],
-            self.evaluations[rows].clone(),
-        )
+        packs = [pack.take(rows) for pack in self.packs]
+        width = int(packs[0].units.counts.max()) if len(rows) else 0
+        there, gone, criterion = self.there[:, rows], self.gone[:, rows, :width], self.criterion.take(rows)
+        return Neighbours(self.predictor, criterion, self.tests, packs, there, gone, self.counted, self.origin[rows])
 
-    def passed(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        """On how many neighbours sets [R, U] of instances `rows` pass their tests [R], and of how many."""
+    @property
+    def evaluations(self) -> Tensor:
+        """How often every instance was run on its neighbours so far [B]."""
+        return self.counted[self.origin]
+
+    def hold(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether sets [R, U] of instances `rows` pass on every neighbour [R], and their least slack there [R]."""
+        slot, fresh = self._known.claim(keys_of(self._sums.of_sets(sets), rows))
+        new = fresh.nonzero().flatten()
+        if len(new):
+            passed, tried, least = self.passed(rows[new], sets[new])
+            self._known.keep(slot[new], passed == tried, least)
+        return self._known.read(slot)
+
+    def passed(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """On how many neighbours sets [R, U] of instances `rows` pass [R], of how many, and their least slack."""
         passed, tried = torch.zeros_like(rows), torch.zeros_like(rows)
+        least = torch.full((len(rows),), float("inf"), device=rows.device)
         for place, made in enumerate(self.packs):
             asked = self.there[place, rows] & ~(self.gone[place, rows] & sets).any(1)
             todo = asked.nonzero().flatten()
@@ -65,10 +81,11 @@ class Neighbours:
             for test in self.tests:
                 said = test.intervention.outputs(self.predictor, part, sets[todo][valid])
                 good &= passes(criterion, said, test.same)
-            self.evaluations.index_add_(0, mine, torch.full_like(mine, len(self.tests)))
+                least[todo] = torch.minimum(least[todo], slack(criterion, said, test.same))
+            self.counted.index_add_(0, self.origin[mine], torch.full_like(mine, len(self.tests)))
             passed[todo] += good.long()
             tried[todo] += 1
-        return passed, tried
+        return passed, tried, least
 
 
 def neighbours(
@@ -85,10 +102,13 @@ def neighbours(
 ) -> Neighbours:
     """Draw `count` neighbours of every instance; `flagged` puts the flags of the units on a pack of them."""
     width = max(table.count for table in tables)
+    if "edges" in tables[0].names:  # an edge that comes is a unit of no set: with only S, all is as in the input
+        tests = tuple(test for test in tests if not test.intervention.keeps)
     packs, there, gone = [], [], []
-    evaluations = torch.zeros(len(instances), dtype=torch.long, device=predictor.device)
+    every = torch.arange(len(instances), device=predictor.device)
+    evaluations = torch.zeros_like(every)
     for number in range(count):
-        streams = [stream(seed + 1 + number, instance.key) for instance in instances]
+        streams = [torch.Generator().manual_seed(seed * 1_000_003 + number) for _ in instances]
         drawn = [_draw(i, t, s, number, width) for i, t, s in zip(instances, tables, streams)]
         for attempt in range(TRIES):
             made = flagged(pack([d[0] for d in drawn], tables=[d[1] for d in drawn], takes=takes))
@@ -102,7 +122,7 @@ def neighbours(
         packs.append(made)
         there.append(same)
         gone.append(torch.stack([d[2] for d in drawn]).to(predictor.device))
-    return Neighbours(predictor, criterion, tests, packs, torch.stack(there), torch.stack(gone), evaluations)
+    return Neighbours(predictor, criterion, tests, packs, torch.stack(there), torch.stack(gone), evaluations, every)
 
 
 Drawn = tuple[Instance, InstanceUnits, Tensor]
@@ -121,8 +141,9 @@ def _draw(instance: Instance, table: InstanceUnits, draw: torch.Generator, numbe
     else:
         there = torch.zeros_like(instance.edge_index[0]) if instance.role is None else instance.role
         free = ((first >= 0) & (there == Role.THERE)).nonzero().flatten()
-        picked = free[torch.randperm(len(free), generator=draw)[:edges]] if len(free) else free
-        units = torch.unique(first[picked])
+        units = torch.unique(first[free])
+        order = _order(table.ids[units], int(torch.randint(2**62, (1,), generator=draw)))
+        units = units[order.argsort(stable=True)[:edges]]
         columns = ~torch.isin(first, units) if len(units) else columns
         missing[units] = True
     count = new.size(1)
@@ -134,13 +155,22 @@ def _draw(instance: Instance, table: InstanceUnits, draw: torch.Generator, numbe
     made = replace(
         instance,
         edge_index=torch.cat([instance.edge_index[:, columns], new], 1),
-        extras=extended(extras, count, {}),
+        extras=extended(extras, count, {}, {}),
         role=role,
         ties=None if instance.ties is None else torch.cat([instance.ties[columns], torch.full((count,), -1)]),
         groups=None if groups is None else torch.cat([groups[columns], torch.full((count,), -1)]),
     )
     governed = torch.cat([first[columns], torch.full((count,), -1)])
     return made, replace(table, edges=(governed, torch.stack([place[element[kept]], unit[kept]]))), missing
+
+
+def _order(ids: Tensor, salt: int) -> Tensor:
+    """A random number per pair of ids [u, 2], the same in every graph."""
+    value = torch.full_like(ids[:, 0], salt)
+    for part in ids.t():
+        value = (value ^ (part + 1)) * MIXERS[0]
+        value = (value ^ (value >> 29)) * MIXERS[1]
+    return value ^ (value >> 32)
 
 
 def _absent(instance: Instance, count: int, draw: torch.Generator) -> Tensor:

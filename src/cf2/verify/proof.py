@@ -2,7 +2,8 @@
 
 Not every set has to be tried. Two edges to leaves that look alike (the same neighbour, the same features) can be
 exchanged without the model noticing, so only sets that take such twins in their order are. And of a node, what the
-model says of S alone depends on the part of S that is joined to the target (`connected.py`).
+model says of S alone depends on the part of S that is joined to the target (`connected.py`); of a graph as a whole, on
+the shape of S (`alike.py`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ import torch
 from torch import Tensor
 
 from cf2.core.packed_units import FLAGS
+from cf2.verify import alike
 from cf2.verify.connected import applies, connected
+from cf2.verify.margins import margins, widest
 from cf2.verify.trials import Trials
 
 BATCH = 2048  # sets of one instance that are tried at once
 WIDTH = 1 << 23  # entries of the table of all sets that are tried at once
+SHAPED = 5_000  # a proof of more sets looks for those that look alike, and
+CHEAP = 16  # a set of a known shape costs such a part of one that is run
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +97,9 @@ class Exhaustion:
         self, trials: Trials, row: int, best: Tensor | None, budget: int, exhausted: int, partly: bool
     ) -> None:
         self.trials, self.row, self.best, self.partly = trials, row, best, partly
+        self.alone = alike.applies(trials) if budget > SHAPED else None
+        self.shapes = None if self.alone is None else alike.Shapes.of(trials, row)
+        budget = budget if self.shapes is None else budget * CHEAP
         self.budget, self.exhausted = budget, exhausted
         free = _free(trials, row)
         self.free: list[int] = free.tolist()
@@ -126,10 +134,13 @@ class Exhaustion:
                 yield sets
 
     def found(self, good: Tensor) -> bool:
-        """Take the smallest of passing sets, the first of equals; whether nothing smaller can follow."""
+        """Take the smallest of passing sets, of these that of the widest margin; whether nothing smaller can follow."""
         if not len(good):
             return False
-        self.best = good[int(self.size(good).argmin())]
+        size = self.size(good)
+        smallest = good[size == size.min()]
+        rows = torch.full((len(smallest),), self.row, device=good.device)
+        self.best = smallest[int(widest(rows * 0, margins(self.trials, rows, smallest), 1)[0])]
         return self.trials.price is None  # all that follow are larger
 
     def done(self, number: int) -> None:
@@ -139,7 +150,7 @@ class Exhaustion:
 
 
 def every_set(search: Exhaustion) -> Tries:
-    """All sets, but for twins in another order."""
+    """All sets, but for twins in another order, and for those of a shape that fails alone."""
     trials = search.trials
     pairs = twins(trials, search.row, int(trials.counts[search.row]))
     for number in range(search.exhausted, search.top + 1):
@@ -148,12 +159,24 @@ def every_set(search: Exhaustion) -> Tries:
         for sets in search.combined(search.must, search.free, number):
             if len(pairs):
                 sets = sets[(sets[:, pairs[:, 0]] | ~sets[:, pairs[:, 1]]).all(1)]
+            if search.shapes is not None and len(sets):
+                sets = yield from _shaped(search, search.shapes, sets)
             if len(sets):
                 good = yield sets, None
                 if search.found(sets[good]):
                     search.complete = True
                     return
         search.done(number)
+
+
+def _shaped(search: Exhaustion, shapes: alike.Shapes, sets: Tensor) -> Generator[Asked, Tensor, Tensor]:
+    """Those of the sets whose shape passes the test of S alone; one of each new shape is put to it."""
+    slot, fresh = shapes.known.claim(shapes.keys(sets))
+    new = fresh.nonzero().flatten()
+    if len(new):
+        passed = yield sets[new], search.alone
+        shapes.known.keep(slot[new], passed, passed.float())
+    return sets[shapes.known.read(slot)[0]]
 
 
 def _run(trials: Trials, searches: list[tuple[Exhaustion, Tries]]) -> None:

@@ -9,7 +9,7 @@ have to be valid.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from cf2.errors import CF2Error, require
 from cf2.spec import Spec
 from cf2.verify.molecules import molecule_check
 from cf2.verify.neighbours import Neighbours
+from cf2.verify.valences import Valences
 
 Valid = Callable[[Data], bool]
 JOINABLE = ("edges", "groups", "nodes", "added_edges")  # units of which it can be said whether they are connected
@@ -80,6 +81,7 @@ class SetRules:
     valid: Valid | None = None
     others: Tensor | None = None  # [B, n, U], answers that must not be a part of a set; rows without a unit: none
     neighbours: Neighbours | None = None  # disturbed graphs on which a set must pass as well
+    valences: Valences | None = None  # of molecules, what their atoms can bear
     choice: Tensor | None = field(init=False)
     _seen: dict[tuple[int, bytes], bool] = field(default_factory=dict, init=False)
 
@@ -97,20 +99,22 @@ class SetRules:
 
     def take(self, rows: Tensor) -> SetRules:
         """The rules of some instances, which may repeat."""
-        places = rows.tolist()
+        places, pack = rows.tolist(), self.pack.take(rows)
+        units = int(pack.units.counts.max()) if places else 0
         return SetRules(
-            self.pack.take(rows),
+            pack,
             [self.instances[place] for place in places],
             [self.tables[place] for place in places],
             self.connected,
             self.valid,
             None if self.others is None else self.others[rows],
             None if self.neighbours is None else self.neighbours.take(rows),
+            None if self.valences is None else self.valences.take(rows, units),
         )
 
     def besides(self, others: Tensor) -> SetRules:
         """The same rules, and none of the sets [B, n, U] of an instance may be a part of another answer."""
-        return SetRules(self.pack, self.instances, self.tables, self.connected, self.valid, others, self.neighbours)
+        return replace(self, others=others)
 
     def allow(self, rows: Tensor, sets: Tensor) -> Tensor:
         """Whether candidate sets [R, U] of instances `rows` keep to the rules that need no model."""
@@ -121,32 +125,48 @@ class SetRules:
             known = self.others[rows]
             inside = (sets[:, None] | ~known).all(2) & known.any(2)
             good &= ~inside.any(1)
+        if self.valences is not None:
+            good &= self.valences.possible(rows, sets)
         if self.connected:
             todo = good.nonzero().flatten()
             good[todo] = self._one_piece(rows[todo], sets[todo])
         return good
 
-    def movable(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """Which single units [R, U] can be added or dropped without a second change of the same feature."""
+    def movable(self, rows: Tensor, sets: Tensor, *, alone: bool = False) -> Tensor:
+        """Which single units [R, U] can be added or dropped: none that changes a feature twice, or overloads an atom.
+
+        What `mended` can make room for is movable as well, unless it must do `alone`.
+        """
         free = torch.ones_like(sets)
+        if self.valences is not None:
+            free = self.valences.fitting(rows, sets, 0) if alone else self.valences.fitting(rows, sets)
         if self.choice is None:
             return free
         choice = self.choice[rows]
         owner, unit = (sets & (choice >= 0)).nonzero(as_tuple=True)
         taken = torch.zeros(len(rows), self._choices + 1, dtype=torch.bool, device=rows.device)
         taken[owner, choice[owner, unit]] = True
-        return ~(taken.gather(1, choice.clamp(min=0)) & (choice >= 0) & ~sets)
+        return free & ~(taken.gather(1, choice.clamp(min=0)) & (choice >= 0) & ~sets)
+
+    def mended(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Sets [R, U] with what has to be removed as well for their atoms to bear their bonds."""
+        return sets if self.valences is None else self.valences.mended(rows, sets)
 
     def confirm(self, rows: Tensor, sets: Tensor) -> Tensor:
         """Whether the results of sets that pass everything else are valid; asked last, and once for each."""
         good = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         if self.neighbours is not None and len(rows):
-            passed, tried = self.neighbours.passed(rows, sets)
-            good = passed == tried
+            good, _ = self.neighbours.hold(rows, sets)
         if self.valid is None:
             return good
         valid = [self._is_valid(row, chosen) for row, chosen in zip(rows.tolist(), sets)]
         return good & torch.tensor(valid, dtype=torch.bool, device=rows.device)
+
+    def slack(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """By how much sets that are confirmed pass on the neighbour where they pass by least; ∞ without neighbours."""
+        if self.neighbours is None or not len(rows):
+            return torch.full((len(rows),), float("inf"), device=rows.device)
+        return self.neighbours.hold(rows, sets)[1]
 
     def _is_valid(self, row: int, chosen: Tensor) -> bool:
         table, instance = self.tables[row], self.instances[row]
@@ -235,8 +255,19 @@ def rules_for(
     disturbed: Neighbours | None = None,
 ) -> SetRules | None:
     """The rules about sets that a request asks for, None where every set may be chosen."""
-    check = molecule_check(spec.atoms) if spec.valid == "molecule" else valid
+    molecules = spec.valid == "molecule"
+    check = molecule_check(spec.atoms) if molecules else valid
     changes = any(table.changes is not None for table in tables)
     if not (spec.connected or check is not None or changes or disturbed is not None or spec.alternatives > 1):
         return None
-    return SetRules(pack, instances, tables, spec.connected, check, neighbours=disturbed)
+    valences = Valences.of(spec.atoms, instances, tables, _selectable(pack)) if molecules and spec.atoms else None
+    return SetRules(pack, instances, tables, spec.connected, check, neighbours=disturbed, valences=valences)
+
+
+def _selectable(pack: Pack) -> Tensor:
+    """Which units may be chosen [B, U]."""
+    counts = pack.units.counts
+    valid = torch.arange(int(counts.max()) if len(counts) else 0, device=counts.device)[None] < counts[:, None]
+    may = torch.zeros_like(valid)
+    may[valid] = pack.units.admissible(torch.ones_like(pack.units.owner, dtype=torch.bool))
+    return may

@@ -7,14 +7,15 @@
 3. *Prove* (`proof.py`): try every smaller set where that fits the budget. What is proved needs nothing more.
 4. *Exchange*: leave one unit out and swap others, guided by the slopes of the tests, until both pass again.
 5. *Restart* where there are many units: prune them in other orders, and go on from what is smaller. Then prove.
+6. *Widen* (`margins.py`): of the sets of that size, take one whose tests hold by a wider margin.
 
 Every step is packed over all instances at once. A set is only ever accepted by the model's own verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -26,13 +27,15 @@ from cf2.core.predictor import Predictor
 from cf2.errors import require_number, unknown_name
 from cf2.verify.criterion import Criterion
 from cf2.verify.edit_moves import start_edits
+from cf2.verify.margins import widen
 from cf2.verify.moves import Budget, exchange, grow, prefixes, repair
 from cf2.verify.proof import Proof, prove
 from cf2.verify.pruning import prune, prune_single
-from cf2.verify.question import Test
+from cf2.verify.question import QUESTIONS, Test
 from cf2.verify.trials import Rules, Trials, in_order
 
 Effort = Literal["quick", "standard", "thorough", "exact"]
+WHY = QUESTIONS["why"]
 LARGE = 14  # a set of more units is worth a second way to start
 CROWDED = 64  # and so is a choice among more units than this
 FIRST = 1_000  # sets that a proof may take before anything else is tried
@@ -57,11 +60,13 @@ class Search:
 
 _BUDGETS = {
     "quick": Budget(repairs=10, restarts=0, grown=1, exchanges=3, drops=6, adds=4, proof=0),
-    "standard": Budget(repairs=30, restarts=3, grown=3, exchanges=7, drops=6, adds=4, proof=1_000),
+    "standard": Budget(repairs=30, restarts=3, grown=3, exchanges=7, drops=6, adds=4, proof=1_000, swaps=8),
     "thorough": Budget(
-        repairs=120, restarts=20, slack=2, grown=LARGE, exchanges=40, drops=6, adds=8, proof=20_000, rounds=3
+        repairs=120, restarts=20, slack=2, grown=LARGE, exchanges=40, drops=6, adds=8, proof=20_000, rounds=3, swaps=48
     ),
-    "exact": Budget(repairs=30, restarts=6, grown=3, exchanges=10, drops=6, adds=4, proof=300_000, partly=True),
+    "exact": Budget(
+        repairs=30, restarts=6, grown=3, exchanges=10, drops=6, adds=4, proof=300_000, partly=True, swaps=48
+    ),
 }
 
 
@@ -94,8 +99,13 @@ def search(
     scores: Tensor,
     settings: Search,
     rules: Rules | None = None,
+    why: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
 ) -> Choice:
-    """The smallest set per instance that passes the tests, keeps to the rules, and that the effort finds."""
+    """The smallest set per instance that passes the tests, keeps to the rules, and that the effort finds.
+
+    Where one test of `why` is asked and nothing is proved, the answer to `why` is looked for as well, so that no answer
+    is larger. `why` gives the scores for that [units] of some instances, and what they cost [B]; None: `scores`.
+    """
     budget = _BUDGETS[settings.effort]
     trials = Trials(predictor, pack, criterion, tests, settings.confidence, rules)
     sets, passed, ranking = _start(trials, trials.dense(scores, float("-inf")), budget)
@@ -107,9 +117,53 @@ def search(
         sets = proof.sets.clone()
         sets[alive] = _improve(trials, alive, sets[alive], ranking[alive], budget)
         proof = prove(trials, sets, proof.passed, first, proof)
+    rows = _beside_why(trials, proof)
+    if len(rows):
+        mine, cost = (scores[torch.isin(pack.units.owner, rows)], 0) if why is None else why(rows)
+        part = None if rules is None else rules.take(rows)
+        both = search(predictor, pack.take(rows), criterion.take(rows), WHY, mine, settings, part)
+        trials.evaluations[rows] += both.evaluations + cost
+        sets, passed = _no_larger(trials, rows, proof, both, ranking)
+        proof = prove(trials, sets, passed, first, proof)
     if most > first or budget.partly:
         proof = prove(trials, proof.sets, proof.passed, most, proof, partly=budget.partly)
-    return _choice(trials, proof)
+    return _choice(trials, replace(proof, sets=_widened(trials, proof, ranking, budget)))
+
+
+def _beside_why(trials: Trials, proof: Proof) -> Tensor:
+    """The instances of which one test of `why` is asked, and for which an answer to `why` may be the smaller one."""
+    part = trials.pack.units.absent is None and len(trials.tests) == 1
+    todo = ~proof.optimal & ~proof.impossible & (~proof.passed | (proof.sets.sum(1) > 1))
+    return (todo & part & (trials.counts > 0)).nonzero().flatten()
+
+
+def _no_larger(trials: Trials, rows: Tensor, proof: Proof, both: Choice, ranking: Tensor) -> tuple[Tensor, Tensor]:
+    """Sets [B, U], and whether they pass, that are no larger than the answers to `why` of some instances."""
+    sets, passed = proof.sets.clone(), proof.passed.clone()
+    theirs = torch.zeros_like(sets[rows])
+    theirs[trials.valid[rows]] = both.selected
+    better = trials.passes(rows, theirs)
+    better &= ~passed[rows] | (trials.size(rows, theirs) < trials.size(rows, sets[rows]))
+    mine = rows[better]
+    sets[mine] = prune_single(trials, mine, theirs[better], ranking[mine])
+    passed[mine] = True
+    return sets, passed
+
+
+def _widened(trials: Trials, proof: Proof, ranking: Tensor, budget: Budget) -> Tensor:
+    """Passing sets with the widest margin in reach; where a swap makes another unit needless, that is dropped."""
+    sets = proof.sets.clone()
+    rows = (proof.passed & (budget.swaps > 0)).nonzero().flatten()
+    while len(rows):
+        wide = widen(trials, rows, sets[rows], budget.swaps)
+        changed = (wide != sets[rows]).any(1)
+        sets[rows] = wide
+        rows = rows[changed & ~proof.optimal[rows]]
+        fewer = prune_single(trials, rows, sets[rows], ranking[rows])
+        smaller = fewer.sum(1) < sets[rows].sum(1)
+        sets[rows] = fewer
+        rows = rows[smaller]
+    return sets
 
 
 def _in_order(trials: Trials, scores: Tensor) -> Tensor:

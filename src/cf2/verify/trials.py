@@ -16,7 +16,8 @@ from torch import Tensor
 from cf2.core.packing import Pack, chunks
 from cf2.core.predictor import Predictor
 from cf2.verify.cache import Sums, Table, keys_of
-from cf2.verify.criterion import Criterion, passes
+from cf2.verify.carried_out import CarriedOut, only_edges
+from cf2.verify.criterion import Criterion, passes, slack
 from cf2.verify.field import Field, Fields, applies
 from cf2.verify.intervention import soft_outputs
 from cf2.verify.question import Test
@@ -65,11 +66,17 @@ class Rules(Protocol):
     def take(self, rows: Tensor) -> Rules:
         """The rules of some instances, which may repeat."""
 
-    def movable(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """Which units [R, U] may be added to a set, or dropped from it, by themselves."""
+    def movable(self, rows: Tensor, sets: Tensor, *, alone: bool = False) -> Tensor:
+        """Which units [R, U] may be added to a set or dropped from it, with what `mended` adds or `alone`."""
+
+    def mended(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Sets with what must be chosen as well, where the rules leave no choice."""
 
     def confirm(self, rows: Tensor, sets: Tensor) -> Tensor:
         """Whether sets that pass everything else are good [R]; asked last, where an answer is dear."""
+
+    def slack(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """By how much sets that are confirmed keep to the rules [R]; ∞ where that is not a matter of degree."""
 
 
 class Trials:
@@ -105,7 +112,9 @@ class Trials:
         self.evaluations = torch.zeros(pack.num_instances, dtype=torch.long, device=device)
         self.footprint = predictor.cost(pack.node_ptr.diff(), pack.edge_ptr.diff()).cpu()
         self.fixed = None if flags.fixed is None else self.dense(flags.fixed, False)
-        self.fields = Fields(pack, *predictor.sight) if fields and applies(pack) else None
+        local = fields and not predictor.alone  # a model that mixes all nodes sees also what is not joined to a target
+        self.fields = Fields(pack, *predictor.sight) if local and applies(pack) else None
+        self.carried_out = CarriedOut(pack) if only_edges(pack) else None
         # With few graphs many sets are tried per call; trials in fields know most of what they are asked. Nothing that
         # is found depends on it.
         self.few = wide and cache and self.fields is None and pack.num_instances <= FEW and flags.absent is None
@@ -161,15 +170,16 @@ class Trials:
     def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None, *, small: bool = False) -> Tensor:
         """Whether sets pass every test, or those that they `need` to [R, tests].
 
-        The last test comes first, and the others are run only where it is passed; the first, where sets are `small`
-        and what is alone with them has a small field.
+        The last test comes first, and the others are run only where it is passed; the first, where sets are `small`:
+        alone, they hardly ever give the answer.
         """
         good = self.allowed(rows, sets)
         columns = range(len(self.tests))
         if self.few and not small:
             passed = torch.stack([passed for passed, _ in self.together(rows, sets)], 1)
-            return good & (passed if need is None else passed | ~need).all(1)
-        for column in columns if small and self.fields is not None else reversed(columns):
+            good = good & (passed if need is None else passed | ~need).all(1)
+            columns = range(0)
+        for column in columns if small else reversed(columns):
             run = (good if need is None else good & need[:, column]).nonzero().flatten()
             good[run], _ = self.test(self.tests[column], rows[run], sets[run])
         if self.rules is not None:
@@ -202,10 +212,7 @@ class Trials:
         many = torch.cat([rows[some] for some in new])
         if len(many):
             states = torch.cat([test.intervention.states(sets[some]) for test, some in zip(self.tests, new)])
-            parts = [
-                self.predictor.hard(self.pack.take(many[part]), states[part][self.valid[many[part]]])
-                for part in self._parts(many)
-            ]
+            parts = [self._outputs(many[part], states[part]) for part in self._parts(many)]
             outputs = torch.split(torch.cat(parts), list(map(len, new)))
             for test, some, said, (table, slot) in zip(self.tests, new, outputs, kept):
                 table.keep(slot[some], *self._judged(test, rows[some], said))
@@ -252,13 +259,22 @@ class Trials:
         return table.read(slot)
 
     def _whole(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        if self.carried_out is not None:
+            return self._judged(test, rows, self._outputs(rows, test.intervention.states(sets)))
         chosen = sets[self.valid[rows]]
         return self._judged(test, rows, test.intervention.outputs(self.predictor, self.pack.take(rows), chosen))
+
+    def _outputs(self, rows: Tensor, states: Tensor) -> Tensor:
+        """What the model says of instances of which the units with a state [R, U] are there."""
+        if self.carried_out is None:
+            return self.predictor.hard(self.pack.take(rows), states[self.valid[rows]])
+        states = states if self.fixed is None else states | self.fixed[rows]
+        return self.predictor.hard(self.carried_out.packed(rows, states), self.valid.new_zeros(0))
 
     def _judged(self, test: Test, rows: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
         self.evaluations.index_add_(0, rows, torch.ones_like(rows))
         criterion = self.criterion.take(rows)
-        return passes(criterion, outputs, test.same, self.confidence), self._slack(test, criterion, outputs)
+        return passes(criterion, outputs, test.same, self.confidence), slack(criterion, outputs, test.same)
 
     def _gathered(self, parts: Iterator[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         none = self.valid.new_zeros(0)
@@ -278,17 +294,12 @@ class Trials:
         masks = sets[valid].float().expand(count, -1).clone().requires_grad_()  # one per test: a gradient of its own
         with self.predictor.soft(self.pack.take(rows.repeat(count)), messages=True) as run:
             outputs = soft_outputs(run, [test.intervention for test in self.tests], list(masks))
-            slack = [self._slack(test, criterion, said) for test, said in zip(self.tests, outputs)]
-            (gradient,) = torch.autograd.grad(torch.stack(slack).sum(), masks, allow_unused=True)
+            room = [slack(criterion, said, test.same) for test, said in zip(self.tests, outputs)]
+            (gradient,) = torch.autograd.grad(torch.stack(room).sum(), masks, allow_unused=True)
         slope = torch.zeros(*valid.shape, count, device=rows.device)
         if gradient is not None:
             slope[valid] = torch.nan_to_num(gradient).t()
-        return torch.stack(slack, 1).detach(), slope
-
-    @staticmethod
-    def _slack(test: Test, criterion: Criterion, outputs: Tensor) -> Tensor:
-        slack = criterion.slack(outputs).float()
-        return slack if test.same else -slack
+        return torch.stack(room, 1).detach(), slope
 
     def _parts(self, rows: Tensor, factor: int = 1) -> Iterator[slice]:
         return chunks((self.footprint[rows.cpu()] * factor).tolist(), CHUNK)

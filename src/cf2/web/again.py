@@ -29,6 +29,7 @@ class _Job:
     visitor: str
     cancelled: threading.Event = field(default_factory=threading.Event)
     until: float = float("inf")
+    runs: int = 0  # of the model
     future: Future[Any] = field(init=False)
 
 
@@ -74,6 +75,18 @@ class Queue:
             self._cancel(job)
         return len(found)
 
+    def progress(self, visitor: str) -> str:
+        """How far the newest of what a visitor asked for has come, in words; empty where there is nothing."""
+        with self._lock:
+            places = [place for place, job in enumerate(self._jobs) if job.visitor == visitor]
+            if not places:
+                return ""
+            job, ahead = self._jobs[places[-1]], places[-1]
+        if ahead:
+            return f"Waiting for {ahead} before it; at most {self.seconds:g} s each."
+        spent = max(0.0, time.monotonic() - job.until + self.seconds) if job.until < float("inf") else 0.0
+        return f"Explaining: {job.runs:,} runs of the model, {spent:.0f} s of at most {self.seconds:g} s."
+
     def close(self) -> None:
         """Have everything end; nothing can be run afterwards."""
         with self._lock:
@@ -95,6 +108,7 @@ class Queue:
             self._forget(job)
 
     def _check(self, job: _Job) -> None:
+        job.runs += 1
         if job.cancelled.is_set():
             raise Stopped("Cancelled")
         if time.monotonic() > job.until:

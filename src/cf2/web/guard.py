@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -73,7 +72,8 @@ def _problem(app: Any, body: object) -> str:
     if not isinstance(body, dict) or _is_deep(body):
         return "Expected a JSON object."
     output = body.get("output")
-    if not isinstance(output, str) or output not in app.callback_map:
+    # What the browser does by itself is no question to the server.
+    if not isinstance(output, str) or "callback" not in app.callback_map.get(output, ()):
         return "Expected an output that this page has."
     known = app.callback_map[output]
     for part in ("inputs", "state"):
@@ -91,32 +91,13 @@ def _problem(app: Any, body: object) -> str:
 
 
 def _same(known: dict[str, Any], given: object) -> bool:
-    """Whether a value is for the input that is expected; one that matches many ids has a list of them."""
-    if known["id"].startswith("{"):
-        pattern = json.loads(known["id"])
-        return isinstance(given, list) and all(_is_input(one, known) and _matches(one["id"], pattern) for one in given)
-    return _is_input(given, known) and given["id"] == known["id"]  # type: ignore[index]
-
-
-def _is_input(given: object, known: dict[str, Any]) -> bool:
-    return isinstance(given, dict) and "id" in given and given.get("property") == known["property"]
-
-
-def _matches(name: object, pattern: dict[str, Any]) -> bool:
-    """Whether an id has the parts of a pattern; a part that may be anything is a text."""
-    if not isinstance(name, dict) or name.keys() != pattern.keys():
-        return False
-    return all(isinstance(name[part], str) and value in (["ALL"], name[part]) for part, value in pattern.items())
+    """Whether a value is for the input that is expected."""
+    return isinstance(given, dict) and all(given.get(part) == known[part] for part in ("id", "property"))
 
 
 def _names(inputs: list[Any]) -> set[str]:
     """The inputs of a question as Dash names them."""
-    found = set()
-    for one in (one for given in inputs for one in (given if isinstance(given, list) else [given])):
-        name = one["id"]
-        text = json.dumps(name, sort_keys=True, separators=(",", ":")) if isinstance(name, Mapping) else name
-        found.add(f"{text}.{one['property']}")
-    return found
+    return {f"{one['id']}.{one['property']}" for one in inputs}
 
 
 def _is_deep(body: object) -> bool:

@@ -9,13 +9,16 @@ from typing import Any, get_args
 from cf2.report.sentences import class_name, class_names
 from cf2.report.unit_words import atom_names
 from cf2.spec import Edit
+from cf2.web import summary
+from cf2.web.catalogue import first_answer
 from cf2.web.labels import visible
-from cf2.web.view import FILTER_CHOICES, SORT_CHOICES, STYLESHEET
+from cf2.web.summary import NOTHING, Shared
+from cf2.web.view import FILTER_CHOICES, SORT_CHOICES
 from cf2.web.whatif import WhatIf
 
 
-def layout(asked: WhatIf, notes: Sequence[str] = ()) -> Any:
-    """All that is there before the first callback; the `notes` stand at the top."""
+def layout(asked: WhatIf, notes: Sequence[str] = (), shared: Shared = NOTHING) -> Any:
+    """All that is there before the first callback; the `notes` stand at the top, what a class shares at the end."""
     from dash import dcc, html
 
     first = next(iter(asked.keys))
@@ -37,19 +40,29 @@ def layout(asked: WhatIf, notes: Sequence[str] = ()) -> Any:
                     html.Nav(_list(), **{"aria-label": "Instances"}),
                     html.Section(_graph(asked), id="graph", **{"aria-label": "Graph"}),
                     html.Section(_panel(asked), className="panel", **{"aria-label": "What if"}),
+                    html.Section([html.H2("Methods side by side"), html.Div(id="comparison")], className="comparison"),
+                    *summary.sections(shared, asked.keys),
                 ]
             ),
-            html.Section([html.H2("Methods side by side"), html.Div(id="comparison")], className="comparison"),
             # Every page that is opened has a name, by which it can cancel what it has asked for.
             dcc.Store(id="visitor", data=secrets.token_hex(8)),
             dcc.Store(id="made"),
+            dcc.Interval(id="ticking", interval=500, disabled=True),  # while something is explained
+            dcc.Store(id="ticked"),
             dcc.Store(id="cancelled"),
+            dcc.Store(id="picked"),  # the instance of the button that was pressed last, in the list or beside a pattern
+            dcc.Store(id="wanted"),  # the address that is asked for, by opening the page or by going back
+            dcc.Store(id="restored"),  # the same of a state of what is shown, by "Undo", "Redo" or by going back
+            dcc.Store(id="address"),  # of what is shown
+            dcc.Store(id="scheme"),
+            dcc.Store(id="answer-number", data=0),
             dcc.Store(id="key", data=first),
             dcc.Store(id="place", data=0),
             dcc.Store(id="shown"),
             dcc.Store(id="removed", data=[]),
             dcc.Store(id="edits", data=[]),
             dcc.Download(id="download"),
+            dcc.Download(id="download-svg"),
         ],
         className="page noticed" if notes else "page",
     )
@@ -58,7 +71,7 @@ def layout(asked: WhatIf, notes: Sequence[str] = ()) -> Any:
 def _methods(asked: WhatIf, key: str) -> list[Any]:
     from dash import dcc, html
 
-    names = list(asked.explanations(asked.key(key)))
+    names = [name for name in asked.explanations(asked.key(key)) if name == first_answer(name)]
     return [html.Span("Explained by", id="method-label"), dcc.RadioItems(names, names[0], id="method", inline=True)]
 
 
@@ -91,12 +104,33 @@ def _graph(asked: WhatIf) -> list[Any]:
     from dash import html
 
     return [
-        html.H2(id="prediction"),
+        html.Div(
+            [
+                html.Button(
+                    "‹", id="instance-previous", title="Previous instance (←)", **{"aria-label": "Previous instance"}
+                ),
+                html.H2(id="prediction"),
+                html.Button("›", id="instance-next", title="→", **{"aria-label": "Next instance"}),
+            ],
+            className="head",
+        ),
+        html.P(id="address-note", className="note wrong", role="status"),
+        html.Div(id="verdict", role="status"),
+        html.Div(
+            [
+                html.Button("‹", id="answer-previous", **{"aria-label": "Previous answer"}),
+                html.Span(id="answer-count"),
+                html.Button("›", id="answer-next", **{"aria-label": "Next answer"}),
+            ],
+            id="answers",
+            className="answers",
+            hidden=True,
+        ),
         html.Div(
             dash_cytoscape.Cytoscape(
                 id="cytoscape",
                 elements=[],
-                stylesheet=STYLESHEET,
+                stylesheet=[],
                 layout={"name": "preset", "fit": True, "padding": 24},
                 style={"width": "100%", "height": "100%"},
                 minZoom=0.1,
@@ -112,6 +146,7 @@ def _graph(asked: WhatIf) -> list[Any]:
             },
         ),
         html.P([html.Span(text, className=f"key {kind}") for kind, text in _legend(asked)], className="legend"),
+        html.P(id="types", className="legend"),
         html.P(id="caption", className="note"),
     ]
 
@@ -140,6 +175,8 @@ def _panel(asked: WhatIf) -> list[Any]:
                 html.Button("Show only the explanation", id="only", disabled=read_only),
                 html.Button("Remove the explanation", id="without", disabled=read_only),
                 html.Button("Restore all", id="restore", disabled=read_only),
+                html.Button("Undo", id="undo", disabled=True, title="Ctrl+Z"),
+                html.Button("Redo", id="redo", disabled=True, title="Ctrl+Y or Ctrl+Shift+Z"),
             ],
             className="buttons",
         ),
@@ -150,8 +187,10 @@ def _panel(asked: WhatIf) -> list[Any]:
         html.Fieldset(_find(asked), className="again find", disabled=read_only),
         html.Div(
             [
-                html.Button("Save picture (PNG)", id="png"),
-                html.Button("Save state (JSON)", id="json", disabled=read_only),
+                html.Span("Save", className="note"),
+                html.Button("PNG", id="png", title="The picture as pixels"),
+                html.Button("SVG", id="svg", title="The picture as lines and text"),
+                html.Button("JSON", id="json", title="The state, with all that repeats it", disabled=read_only),
             ],
             className="buttons",
         ),
@@ -191,9 +230,11 @@ def _again() -> list[Any]:
         html.Label("λ", htmlFor="lambda", title="weight of the two tests against size; empty: set by size"),
         dcc.Input(id="lambda", type="number", min=0, step="any", placeholder="auto"),
         html.Button("Explain", id="again"),
+        html.Button("Another explanation", id="another"),
         html.Button("Cancel", id="cancel", disabled=True),
         html.Span(id="again-busy", className="note", role="status"),
         html.Span(id="again-note", className="note", role="status"),
+        html.Span(id="another-note", className="note", role="status"),
     ]
 
 

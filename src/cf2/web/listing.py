@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cf2.errors import CF2Error, unknown_name
+from cf2.report.sentences import key_id
 from cf2.results.explanation import Explanation
 from cf2.spec import Key
 
@@ -42,16 +43,26 @@ class Page:
 
 def page(known: list[Explanation], number: object, show: object, sort: object, search: object) -> Page:
     """Page `number` (from 0) of what passes the filter; a number beyond the ends gives the nearest page."""
-    test, order = _chosen("the filter", show, FILTERS), _chosen("the order", sort, SORTS)
     if not isinstance(number, int) or isinstance(number, bool):
         raise CF2Error("Expected the number of a page", got=repr(number))
-    wanted = search_ids(search)
-    chosen = [e for e in known if (not wanted or _ids(e.key) == wanted) and test(e)]
-    if sort != "run":
-        chosen.sort(key=order)
-    pages = max(1, -(-len(chosen) // PAGE))
+    found = chosen(known, show, sort, search)
+    pages = max(1, -(-len(found) // PAGE))
     number = min(max(number, 0), pages - 1)
-    return Page(chosen[number * PAGE : (number + 1) * PAGE], number, pages, len(chosen))
+    return Page(found[number * PAGE : (number + 1) * PAGE], number, pages, len(found))
+
+
+def chosen(known: list[Explanation], show: object, sort: object, search: object) -> list[Explanation]:
+    """All that passes the filter and the search, in their order."""
+    test, order = _chosen("the filter", show, FILTERS), _chosen("the order", sort, SORTS)
+    wanted = search_ids(search)
+    found = [e for e in known if (not wanted or _ids(e.key) == wanted) and test(e)]
+    return found if sort == "run" else sorted(found, key=order)
+
+
+def page_of(known: list[Explanation], key: object, show: object, sort: object, search: object, now: int) -> int:
+    """The page on which the instance of a text is, or the one that is shown `now` where it is on none."""
+    places = [number for number, e in enumerate(chosen(known, show, sort, search)) if key_id(e.key) == key]
+    return places[0] // PAGE if places else now
 
 
 def _chosen(kind: str, name: object, table: dict[str, tuple[str, Callable[[Explanation], Any]]]) -> Any:

@@ -7,16 +7,20 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from cf2.core.hooks import single_thread
-from cf2.errors import CF2Error, require
+from cf2.errors import CF2Error, extra, require
 from cf2.paper.sources import restore
 from cf2.results.explanations import Explanations
+from cf2.results.summary_files import PATTERNS, RULES, load_patterns, load_rules
 from cf2.runs.directory import Run, open_run
 from cf2.runs.model_and_data import ModelAndData
 from cf2.web.again import SECONDS
 from cf2.web.app import build_app
 from cf2.web.guard import LOOPBACK
+from cf2.web.labels import visible_context
+from cf2.web.summary import Shared
 
 UNTRUSTED = (
     "Read-only: the model of this run comes from the function {function}, which is not run unless you trust it; "
@@ -56,16 +60,19 @@ def serve(
     try:
         from cf2.web.listen import Server, is_loopback, listening_socket
     except ImportError as error:
-        raise CF2Error(
-            "Expected waitress to be installed", got="no such package", do="pip install 'cf2[web]'"
-        ) from error
+        raise CF2Error("Expected waitress to be installed", got="no such package", do=extra("web")) from error
     opened = run if isinstance(run, Run) else open_run(inside(run, root))
     with closing(listening_socket(host, port)) as listening:  # before anything that takes time
         hosts = LOOPBACK | {host.lower()} if is_loopback(listening) else None
         if hosts is None:
             _warn_of_visitors(host)
         found, source = explanations(opened), opened.source or _restored(opened, trust)
-        app = build_app(source, found, hosts=hosts, notes=notes(opened, found, source), seconds=seconds)
+        about: dict[str, Any] = {
+            "notes": notes(opened, found, source),
+            "run": opened.path.resolve().name,
+            "shared": shared_by(opened),
+        }
+        app = build_app(source, found, hosts=hosts, seconds=seconds, **about)
         with single_thread(), Server(app.server, listening) as server, closing(app.server.extensions["cf2"]):
             address = f"http://{f'[{host}]' if ':' in host else host}:{server.port}/"
             log.debug("Serving %s", address)
@@ -98,6 +105,18 @@ def notes(run: Run, found: Mapping[str, Explanations], source: ModelAndData | No
     said = [f"{name}: {text}" if len(found) > 1 else text for name, text in partial.items()]
     untrusted = [] if source is not None else [UNTRUSTED.format(function=run.manifest["source"].get("function"))]
     return [*([f"{'; '.join(said)}."] if said else []), *untrusted]
+
+
+def shared_by(run: Run) -> Shared:
+    """The patterns and edit rules that the directory of a run holds; a file that cannot be read is left out."""
+    found: dict[str, Any] = {}
+    for name, file, load in (("patterns", PATTERNS, load_patterns), ("rules", RULES, load_rules)):
+        if (run.path / file).exists():
+            try:
+                found[name] = load(run.path / file, visible_context(run.context()))
+            except CF2Error as error:
+                log.warning("%s", error)
+    return Shared(**found)
 
 
 def inside(path: str | Path, root: str | Path | None) -> Path:

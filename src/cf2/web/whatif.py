@@ -20,25 +20,23 @@ from cf2.core.receptive_field import ReceptiveField
 from cf2.core.units import ADDED, CHANGED, InstanceUnits, unit_kinds, units_of
 from cf2.errors import CF2Error, require
 from cf2.methods.contract import Problem
-from cf2.report.sentences import class_name, class_names, describe_target, key_id
+from cf2.report.sentences import class_name, class_names, describe_target
 from cf2.report.unit_words import atom_names
-from cf2.results.explanation import Explanation
+from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.planning import Kept
 from cf2.runs.session import Session
 from cf2.spec import Key, Spec
 from cf2.verify.criterion import criterion_for
 from cf2.verify.intervention import EDITED
 from cf2.verify.verdict import judge
 from cf2.web.again import GoOn
+from cf2.web.catalogue import Catalogue, answer_name
 from cf2.web.labels import visible, visible_context
 from cf2.web.trial import Edit, Entry, Trial, entries
 
-KEPT = 64  # instances and new explanations that stay in memory
-# The options that an answer depends on.
-TYPED = ("node_type", "edge_type", "reverse")
-ANSWER = frozenset({"units", "question", "target", "output", "level", "directed", "leave_out_pair", *TYPED})
-ANSWER |= {"edits", "candidates", "groups", "one_hot", "added_attributes"}
+KEPT = 64  # instances that stay in memory
 SAME = 1e-3  # probabilities closer than this are those of the run
 
 
@@ -63,29 +61,20 @@ class Answer:
     changed: bool
 
 
-class WhatIf:
+class WhatIf(Catalogue):
     """A model with its data and their explanations by method; safe to ask from several threads.
 
     Without a `source`, only what was stored can be shown.
     """
 
     def __init__(self, source: ModelAndData | None, found: Mapping[str, Explanations]) -> None:
-        found = {visible(name): given for name, given in found.items() if len(given)}
-        require(bool(found), "Expected at least one explanation to show", got="none")
+        super().__init__(found)
         self._source = source
-        self.methods = {name: {e.key: _shown(e) for e in given} for name, given in found.items()}
-        context: dict[str, Any] = next((dict(f.context) for f in found.values() if f.context), {})
-        if source is not None and source.class_names and not context.get("class_names"):
-            context["class_names"] = list(source.class_names)
-        self.context = visible_context(context)
-        # The browser knows instances by these texts.
-        self.keys = {key_id(e.key): e.key for given in found.values() for e in given}
-        self._specs = {name: given.context.get("spec") for name, given in found.items()}
-        # Never changed, but replaced by a longer one: other threads may be reading it.
-        self._again: dict[tuple[Key, str], tuple[Explanation, Spec]] = {}
+        if source is not None and source.class_names and not self.context.get("class_names"):
+            self.context |= visible_context({"class_names": list(source.class_names)})
         self._sessions: dict[str, Session] = {}
         self._problems: OrderedDict[tuple[str, Key], Problem] = OrderedDict()
-        self._copy: nn.Module | None = None
+        self._copy: Kept | None = None
         self._lock = threading.RLock()
 
     @property
@@ -99,24 +88,6 @@ class WhatIf:
         if self._source is None:
             raise CF2Error("Expected a page with a model", got="one that only shows what was stored")
         return self._source
-
-    def key(self, text: object) -> Key:
-        """The key that the browser means, or an error for one that is not there."""
-        if isinstance(text, str) and text in self.keys:
-            return self.keys[text]
-        raise CF2Error("Expected an instance of this run", got=repr(text))
-
-    def explanations(self, key: Key) -> dict[str, Explanation]:
-        """All explanations of a key, by method; those asked for on the page last."""
-        run = {name: by_key[key] for name, by_key in self.methods.items() if key in by_key}
-        return run | {name: e for (known, name), (e, _) in self._again.items() if known == key}
-
-    def explanation(self, key: Key, method: object) -> Explanation:
-        """The explanation of a key by a method, or an error for anything that is not there."""
-        found = self.explanations(key).get(method) if isinstance(method, str) else None
-        if found is None:
-            raise CF2Error("Expected the method of an explanation of this run", got=repr(method))
-        return found
 
     def context_of(self, e: Explanation) -> dict[str, Any]:
         """What the pictures need to know; where edges are no units, also the edges."""
@@ -184,7 +155,7 @@ class WhatIf:
         added = {*map(tuple, mine.chosen(ADDED).tolist()), *(edit[1:] for edit in edits if edit[0] == "add")}
         written = (*_entries(mine), *entries(edits, atoms))
         with self._lock:
-            before, spec = self._problem(e), self._spec(e)
+            before, spec = self._problem(e), self.spec(e)
             pairs = ((None, tuple(sorted(added))),)
             trial = Trial(bool(added), None, pairs, spec.added_attributes, spec.groups, written=written)
             with self._session(e) as session:
@@ -209,9 +180,19 @@ class WhatIf:
         It is done with a copy of the model, so that others can ask the model meanwhile. `go_on` is called before
         every run of the copy; what it raises ends the explanation.
         """
-        spec = self._spec(e)
+        spec = self.spec(e)
         asked = replace(spec, method=Spec().method, settings={"alpha": alpha, "lam": lam})
         return self._made(e, asked, f"cf2 (α = {alpha:g}, λ = {'auto' if lam is None else f'{lam:g}'})", go_on)
+
+    def another(self, e: Explanation, method: str, go_on: GoOn = lambda: None) -> str:
+        """Look for one more answer to what an explanation answers; returns its name, or an empty text for none."""
+        known = [self.explanation(e.key, name) for name in self.answers(e.key, method)]
+        asked = replace(self.spec(e), method=Spec().method, alternatives=len(known) + 1)
+        taken = {one.selected.tobytes() for one in known}
+        new = [one for one in self._explained(e, asked, go_on) if one.selected.tobytes() not in taken]
+        if not new or not all(getattr(new[0], verdict) for verdict in VERDICTS[e.question]):
+            return ""
+        return self.keep(replace(new[0], label=e.label), asked, answer_name(method, len(known)))
 
     def smallest_edit(
         self, e: Explanation, target: int | None, edits: tuple[Any, ...], valid: bool, go_on: GoOn = lambda: None
@@ -221,7 +202,7 @@ class WhatIf:
         Without a class, any other than the prediction will do. `valid` accepts molecules only.
         """
         asked = replace(
-            self._spec(e),
+            self.spec(e),
             method=Spec().method,
             question="counterfactual",
             target=target,
@@ -236,25 +217,29 @@ class WhatIf:
 
     def _made(self, e: Explanation, asked: Spec, name: str, go_on: GoOn) -> str:
         """Explain a key anew, and keep the answer under a name."""
-        model = self._copied()
+        (made,) = self._explained(e, asked, go_on)
+        return self.keep(replace(made, label=e.label), asked, name)
+
+    def _explained(self, e: Explanation, asked: Spec, go_on: GoOn) -> list[Explanation]:
+        """All answers for one key, by a copy of the model."""
+        kept = self._copied()
+        model: nn.Module = kept.model
         hook = model.register_forward_pre_hook(lambda *_: go_on())
         try:
-            with Session(replace(self.source, model=model).request([e.key], asked)) as session:
-                (made,) = session.explain([e.key])
+            request = replace(self.source, model=model).request([e.key], asked)
+            with Session(replace(request, measured=kept.measured(request))) as session:
+                found = list(session.explain([e.key]))
+                kept.learn(session)
+                return found
         finally:
             hook.remove()
-        with self._lock:
-            spec = Spec.from_json({option: value for option, value in asked.to_json().items() if option in ANSWER})
-            kept = {**self._again, (e.key, name): (_shown(replace(made, label=e.label)), spec)}
-            self._again = dict(list(kept.items())[-KEPT:])
-        return name
 
-    def _copied(self) -> nn.Module:
-        """A copy of the model; while it is made, nobody has the model borrowed."""
+    def _copied(self) -> Kept:
+        """A copy of the model, and what was found out about it; while it is made, nobody has the model borrowed."""
         with self._lock:
             if self._copy is None:
                 try:
-                    self._copy = copy.deepcopy(self.source.model)
+                    self._copy = Kept(copy.deepcopy(self.source.model), self.source.graphs)
                 except Exception as error:
                     raise CF2Error(
                         "Expected a model that copy.deepcopy can copy, to explain with while others ask it",
@@ -262,19 +247,8 @@ class WhatIf:
                     ) from error
             return self._copy
 
-    def _spec(self, e: Explanation) -> Spec:
-        """What was asked when the explanation was made, as far as an answer depends on it."""
-        for made, spec in self._again.values():
-            if made is e:
-                return spec
-        stored = next((self._specs[name] for name, by_key in self.methods.items() if by_key.get(e.key) is e), None)
-        if stored is None:
-            return Spec(units=e.units.names or ("edges",), directed=e.directed)
-        asked = {name: value for name, value in stored.items() if name in ANSWER}
-        return Spec.from_json({**asked, "tolerance": e.tolerance})
-
     def _session(self, e: Explanation) -> Session:
-        spec = self._spec(e)
+        spec = self.spec(e)
         name = json.dumps(spec.to_json())
         if name not in self._sessions:
             self._sessions[name] = Session(self.source.request(list(self.keys.values()), spec))
@@ -282,7 +256,7 @@ class WhatIf:
 
     def _problem(self, e: Explanation) -> Problem:
         """The instance, packed, and checked against the explanation."""
-        which = (json.dumps(self._spec(e).to_json()), e.key)
+        which = (json.dumps(self.spec(e).to_json()), e.key)
         if which not in self._problems:
             with self._session(e) as session:
                 (self._problems[which],) = session.problems([e.key])
@@ -291,12 +265,6 @@ class WhatIf:
         self._problems.move_to_end(which)
         _check(e, self._problems[which])
         return self._problems[which]
-
-
-def _shown(e: Explanation) -> Explanation:
-    """The explanation, with texts that can be displayed."""
-    texts: dict[str, Any] = {"task": visible(e.task), "method": visible(e.method), "note": visible(e.note)}
-    return e if texts == {name: getattr(e, name) for name in texts} else replace(e, **texts)
 
 
 def _check(e: Explanation, problem: Problem) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from cf2.errors import CF2Error
+from cf2.errors import CF2Error, extra
 from cf2.paper.datasets import storage
 from cf2.paper.datasets.dataset import EXPLAINED, Dataset, Edges
 from cf2.spec import Key
@@ -210,8 +210,6 @@ def _rdkit() -> Any:
         from rdkit import Chem
     except ImportError as error:
         raise CF2Error(
-            "Expected rdkit, which reads the SMILES of these molecules",
-            got="none installed",
-            do="Install it: pip install 'cf2[molecules]'.",
+            "Expected rdkit, which reads the SMILES of these molecules", got="none installed", do=extra("molecules")
         ) from error
     return Chem

@@ -22,6 +22,34 @@ LEGIBLE = 60  # edges of a receptive field that can be drawn whole
 LINES = (("fns", "F_NS", "#D55E00"), ("pn", "PN", "#0072B2"), ("ps", "PS", "#E69F00"), ("f1", "F1", "#009E73"))
 
 
+def draw_sizes(rows: Sequence[dict[str, Any]], out: Path) -> list[str]:
+    """F_NS against the mean size, a panel per column and a mark per method, with the published CF² as a star."""
+    shown = [row for row in rows if row.get("table") == "causal" and row["method"] in paper.MARKS]
+    names = list(dict.fromkeys(row["dataset"] for row in shown))
+    if not names:
+        return []
+    wide = min(3, len(names))
+    figure = _figure((3.6 * wide, 3.1 * -(-len(names) // wide)))
+    panels = figure.subplots(-(-len(names) // wide), wide, squeeze=False).flatten()
+    for axes, name in zip(panels, names):
+        for row in (row for row in shown if row["dataset"] == name):
+            colour, mark = paper.MARKS[row["method"]]
+            low, high = (row.get("interval") or {}).get("fns", (row["fns"], row["fns"]))
+            axes.plot([row["size"]] * 2, [100 * low, 100 * high], color=colour, lw=1, alpha=0.6)
+            axes.plot(row["size"], 100 * row["fns"], mark, color=colour, mec="black", mew=0.5, label=row["method"])
+        beside = paper.CAUSAL.get((name, "cf2"))
+        if beside:
+            star = {"color": "white", "mec": "black", "ms": 11, "label": "CF², published"}
+            axes.plot(beside["size"], 100 * beside["fns"], "*", **star)
+        axes.set(title=name, xlabel="size", ylabel="F_NS %", ylim=(-4, 104))
+        axes.grid(alpha=0.25)
+    for axes in panels[len(names) :]:
+        axes.set_axis_off()
+    known = {label: one for axes in panels for one, label in zip(*axes.get_legend_handles_labels())}
+    figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    return _write(figure, out, "sizes")
+
+
 def alpha_rows(cells: Reproduction, columns: Sequence[Column], seeds: Sequence[BaseSeed]) -> list[dict[str, Any]]:
     """The paper's procedure for α from 0 to 1."""
     rows = []

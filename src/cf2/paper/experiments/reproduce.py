@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,15 +14,18 @@ from cf2.methods import registry
 from cf2.paper.experiments import pictures
 from cf2.paper.experiments import published as paper
 from cf2.paper.experiments import rows as rows_of
+from cf2.paper.experiments.attribution import SIZES, attribution_rows
 from cf2.paper.experiments.published import COLUMNS, FIGURES, TABLES, Column
 from cf2.paper.experiments.reproduction import BaseSeed, Progress, Reproduction
+from cf2.paper.experiments.robustness import robustness_rows
 from cf2.report.tables import write_files
 from cf2.runs import engines
 from cf2.runs.manifest import as_json, versions
 
 LARGEST = 64 << 20  # bytes of the largest data set, CiteSeer with its features
 
-OURS = {"runs", "models", "figures", "tables", "rows.json", "about.json"}
+SEEDS = 5  # base models of each data set
+OURS = {"runs", "models", "figures", "tables", "robustness", "rows.json", "about.json"}
 
 
 def reproduce(
@@ -31,7 +35,8 @@ def reproduce(
     figures: Sequence[str] | None = None,
     datasets: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
-    seeds: int = 1,
+    seeds: int = SEEDS,
+    instances: int | None = None,
     root: str | Path | None = None,
     resume: bool = False,
     engine: str = "local",
@@ -41,27 +46,32 @@ def reproduce(
 ) -> dict[str, Any]:
     """Fill the paper's tables and figures and write them to `out`; without a choice, all of them.
 
-    With one seed the shipped base models are explained and intervals are over instances. With more, that many
-    base models are trained for each data set, and rows hold the mean over them and its 95 % interval.
+    Rows hold the median over `seeds` base models per data set, the seeds 0, 1, … of its recipe, and 95 % intervals over
+    models and instances. With one seed the shipped base models are explained and intervals are over instances.
+    `instances` bounds how many of a column are explained under each base model; None: all that the paper explains.
     `progress(label, done, total)` is told of every cell. Data sets that are not there are named in `missing`.
     """
     require_number("seeds", seeds, 1, integer=True)
+    if instances is not None:
+        require_number("instances", instances, 1, integer=True)
     chosen_tables = _choose("table", tables, TABLES, [] if figures is not None else TABLES)
     chosen_figures = _choose("figure", figures, FIGURES, [] if tables is not None else FIGURES)
-    names = _choose("data set", datasets, [*(c.name for c in COLUMNS), "mutag"], None)
+    names = _choose("data set", datasets, [*(c.name for c in COLUMNS), "mutag", *SIZES], None)
     chosen_methods = _methods(methods)
     out = Path(out)
     _occupy(out, resume)
-    cells = Reproduction(out, root, engine, workers, address, progress)
+    cells = Reproduction(out, root, engine, workers, address, progress, instances)
     bases: list[BaseSeed] = [None] if seeds == 1 else list(range(seeds))
-    started = datetime.now(UTC)
+    started, busy = datetime.now(UTC), time.process_time()
     columns = [column for column in COLUMNS if names is None or column.name in names]
     cells.total = _count(cells, chosen_tables, chosen_figures, columns, chosen_methods, bases)
     with engines.ready(engine, workers=workers, address=address, size=LARGEST):
-        rows = _rows(cells, chosen_tables, columns, names, chosen_methods, bases)
+        rows = _rows(cells, chosen_tables, columns, names, chosen_methods, bases, methods is not None)
         drawn, files = _figures(cells, chosen_figures, columns, bases)
+    if "sizes" in chosen_figures:
+        files += pictures.draw_sizes(rows, out / "figures")
     result = as_json({"rows": rows, "figures": drawn, "files": files, "missing": cells.missing})
-    about = _about(cells, started, seeds)
+    about = _about(cells, started, seeds) | {"cpu_minutes": round((time.process_time() - busy) / 60, 1)}
     _write(out, result, about)
     return result | {"about": about}
 
@@ -73,6 +83,7 @@ def _rows(
     names: Sequence[str] | None,
     methods: Sequence[str],
     bases: Sequence[BaseSeed],
+    asked: bool,
 ) -> list[dict[str, Any]]:
     known = rows_of.dataset_names(columns)
     rows: list[dict[str, Any]] = []
@@ -83,13 +94,20 @@ def _rows(
     if "accuracy" in tables:
         rows += rows_of.accuracy_rows(cells, known, bases)
     needed = [table for table in ("causal", "truth") if table in tables]
+    if "reached" in tables and "causal" not in needed:
+        needed.append("causal")
     if "correlation" in tables and "truth" not in needed:
         needed.append("truth")
     if needed:
         filled = rows_of.method_rows(cells, columns, methods, bases, needed)
         rows += [row for row in filled if row["table"] in tables]
+        if "reached" in tables:
+            rows += rows_of.reached_rows(filled)
         if "correlation" in tables:
             rows += rows_of.correlation_rows(filled, [column for column in columns if column.truth])
+    for table, make in (("robustness", robustness_rows), ("attribution", attribution_rows)):
+        if table in tables:
+            rows += make(cells, names, methods if asked else None)
     return sorted(rows, key=lambda row: TABLES.index(row["table"]))
 
 
@@ -100,7 +118,7 @@ def _figures(
     files: list[str] = []
     if "alpha" in figures:
         mine = [column for column in columns if column.name in paper.ALPHA_COLUMNS]
-        drawn["alpha"] = pictures.alpha_rows(cells, mine, bases)
+        drawn["alpha"] = pictures.alpha_rows(cells, mine, bases[:1])
         files += pictures.draw_alpha(drawn["alpha"], cells.out / "figures")
     if "cases" in figures:
         mine = [column for column in columns if column.truth]
@@ -118,13 +136,12 @@ def _count(
     bases: Sequence[BaseSeed],
 ) -> int:
     """How many cells there are to fill, for the progress bar; those of missing data do not count."""
-    wanted = {"causal", "truth", "correlation"} & set(tables)
-    explained = [column for column in columns if wanted and (column.truth or "causal" in tables)]
+    wanted = {"causal", "reached", "truth", "correlation"} & set(tables)
+    explained = [column for column in columns if wanted and (column.truth or {"causal", "reached"} & set(tables))]
     filled = sum(column.allows(m) for column in explained if _there(cells, column, bases) for m in methods)
     alphas = [c for c in columns if "alpha" in figures and c.name in paper.ALPHA_COLUMNS and _there(cells, c, bases)]
     cases = [column for column in columns if "cases" in figures and column.truth and _there(cells, column, bases)]
-    per_base = filled + len(paper.ALPHAS) * len(alphas)
-    return len(bases) * per_base + len(paper.CASES) * len(cases)
+    return len(bases) * filled + len(paper.ALPHAS) * len(alphas) + len(paper.CASES) * len(cases)
 
 
 def _there(cells: Reproduction, column: Column, bases: Sequence[BaseSeed]) -> bool:
@@ -137,7 +154,8 @@ def _about(cells: Reproduction, started: datetime, seeds: int) -> dict[str, Any]
     return {
         "date": started.isoformat(timespec="seconds"),
         "seconds": round((datetime.now(UTC) - started).total_seconds(), 1),
-        "base_models": "shipped" if seeds == 1 else f"{seeds} trained, seeds 0 to {seeds - 1}",
+        "base_models": "shipped" if seeds == 1 else f"{seeds} of each recipe, seeds 0 to {seeds - 1}",
+        "instances": cells.instances,
         "engine": cells.engine,
         "versions": versions(),
         "cost": cost,
@@ -155,9 +173,9 @@ def _choose(kind: str, given: Sequence[str] | None, known: Sequence[str], defaul
 
 def _methods(given: Sequence[str] | None) -> list[str]:
     if given is None:
-        return registry.names()
+        return list(paper.ROWS)
     require(len(given) > 0, "Expected at least one method", got="none")
-    return [registry.get(name).name for name in dict.fromkeys(given)]
+    return [name if name in paper.VARIANTS else registry.get(name).name for name in dict.fromkeys(given)]
 
 
 def _occupy(out: Path, resume: bool) -> None:

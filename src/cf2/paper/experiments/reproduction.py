@@ -11,7 +11,8 @@ from cf2.errors import CF2Error
 from cf2.methods import registry
 from cf2.paper import datasets, training
 from cf2.paper.datasets import PAPER, synthetic
-from cf2.paper.experiments.published import Column
+from cf2.paper.experiments.published import Column, method_of
+from cf2.paper.recipes import RECIPES
 from cf2.paper.sources import from_dataset
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
@@ -50,6 +51,7 @@ class Reproduction:
     workers: int | None = None
     address: str | None = None
     progress: Progress | None = None
+    instances: int | None = None  # of a column and base model, the first so many; None: all that the paper explains
     missing: dict[str, str] = field(default_factory=dict)  # data sets that are not there, and why
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)  # per explanation, by column and method
     total: int = 0
@@ -73,7 +75,7 @@ class Reproduction:
 
     def checkpoint(self, name: str, seed: BaseSeed) -> Path | None:
         """The path of a base model that is trained here, if it is not yet; None for the shipped one."""
-        if seed is None:
+        if seed is None or ships(name, seed):
             return None
         path = self.out / "models" / f"{name}-{seed}"
         if not path.with_suffix(".json").is_file():
@@ -86,7 +88,7 @@ class Reproduction:
         if (name, seed) not in self._keys:
             source = self.source(name, seed)
             assert source is not None
-            self._keys[name, seed] = source.keys()
+            self._keys[name, seed] = source.keys()[: self.instances]
         return self._keys[name, seed]
 
     def tell(self, label: str) -> None:
@@ -95,22 +97,23 @@ class Reproduction:
             self.progress(label, self.done, self.total)
 
     def explanations(
-        self, column: Column, method: str, seed: BaseSeed, *, place: str = "", **changes: Any
+        self, column: Column, row: str, seed: BaseSeed, *, place: str = "", **changes: Any
     ) -> Explanations | None:
-        """The explanations of the cell; None without the data, or where the method does not apply."""
-        source = self.source(column.dataset, seed) if column.allows(method) else None
+        """The explanations of the cell; None without the data, or where the method of the row does not apply."""
+        source = self.source(column.dataset, seed) if column.allows(row) else None
         if source is None:
             return None
-        self.tell(f"{method} on {column.name}" + (f", seed {seed}" if seed is not None else ""))
+        self.tell(f"{row} on {column.name}" + (f", seed {seed}" if seed is not None else ""))
+        method, own = method_of(row)
         base = SHIPPED if seed is None else f"seed-{seed}"
         spec = Spec(
             method=method,
             units=(column.units,),
             seed=draw_seed(method, seed),
-            settings=paper_settings(method, column.dataset, features=column.units != "edges") | changes,
+            settings=paper_settings(method, column.dataset, features=column.units != "edges") | own | changes,
         )
         run = create_run(
-            self.out / "runs" / base / (place or column.name),
+            self.out / "runs" / base / (place or (column.name if row == method else f"{column.name}-{row}")),
             source,
             spec,
             keys=self.keys(column.dataset, seed),
@@ -122,5 +125,13 @@ class Reproduction:
         self.done += 1
         found = run.explanations(method)
         if not place:
-            self.seconds[column.name, method] = metrics.summary(found)["seconds"]
+            self.seconds[column.name, row] = metrics.summary(found)["seconds"]
         return found
+
+
+def ships(name: str, seed: int) -> bool:
+    """Whether the shipped model is the one that the recipe gives under a seed."""
+    if name not in training.shipped_names():
+        return False
+    about = training.shipped(name)[1]
+    return about.seed == seed and about.recipe == RECIPES[name]

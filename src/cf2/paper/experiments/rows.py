@@ -13,8 +13,9 @@ from cf2.paper import datasets, training
 from cf2.paper.experiments import published as paper
 from cf2.paper.experiments.published import COLUMNS, Column, published
 from cf2.paper.experiments.reproduction import BaseSeed, Reproduction
-from cf2.results import metrics
+from cf2.results import ground_truth, metrics
 from cf2.results.explanations import Explanations
+from cf2.results.intervals import harmonic_of_shares, over_models
 from cf2.spec import Key
 
 Row = dict[str, Any]
@@ -64,7 +65,8 @@ def accuracy_rows(cells: Reproduction, names: Sequence[str], seeds: Sequence[Bas
             source = cells.source(name, seed)
             if source is None:
                 continue
-            _, about = training.shipped(name) if seed is None else training.load(cells.checkpoint(name, seed) or "")
+            path = cells.checkpoint(name, seed)
+            _, about = training.shipped(name) if path is None else training.load(path)
             dataset = datasets.load(name, root=cells.root, seed=about.dataset_seed)
             test_ids = datasets.split(dataset, about.split["seed"])[1]
             edgeless = training.default_class_share(source.model, dataset, test_ids)
@@ -101,7 +103,7 @@ def method_rows(
                 shares = [causal_values(explained, sizes) for explained, sizes in zip(one, known)]
                 row = {"table": "causal", "dataset": column.name, "method": method}
                 rows.append(row | _with_interval(shares, one) | _beside(paper.CAUSAL, column, method))
-            if "truth" in tables and column.truth and registry.get(method).needs != "truth":
+            if "truth" in tables and column.truth and not _is_truth(method):
                 masks = _masks(cells, column, one, seeds)
                 values = [metrics.truth(e, mask) | {"fns": metrics.fns(e)} for e, mask in zip(one, masks)]
                 row = {"table": "truth", "dataset": column.name, "method": method}
@@ -149,7 +151,7 @@ def correlation_rows(rows: Sequence[Row], columns: Sequence[Column]) -> list[Row
     groups = {
         "four": paper.FOUR,
         "four-verified": (*paper.FOUR[:-1], "cf2"),
-        "all": tuple(name for name in registry.names() if registry.get(name).needs != "truth"),
+        "all": tuple(name for name in dict.fromkeys((*paper.ROWS, *registry.names())) if not _is_truth(name)),
     }
     for column in columns:
         table = {row["method"]: row for row in rows if row["table"] == "truth" and row["dataset"] == column.name}
@@ -166,29 +168,69 @@ def correlation_rows(rows: Sequence[Row], columns: Sequence[Column]) -> list[Row
     return result
 
 
-def over_seeds(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The mean over base models of every number, and with several of them the 95 % interval of that mean."""
+def reached_rows(rows: Sequence[Row]) -> list[Row]:
+    """By column: is the published F_NS reached by the paper's procedure, and how does the verified search stand."""
+    result = []
+    causal = {(row["dataset"], row["method"]): row for row in rows if row["table"] == "causal"}
+    for column in COLUMNS:
+        cells = [causal.get((column.name, method)) for method in (paper.FOUR[-1], paper.BY_RULE, "cf2")]
+        if any(cell is None for cell in cells):
+            continue
+        relaxed, by_rule, verified = (cell for cell in cells if cell is not None)
+        wanted = relaxed["published"]
+        ways = {"with its λ": relaxed["fns"], "by its rule for λ": by_rule["fns"]}
+        at = [way for way, fns in ways.items() if fns >= wanted["fns"]]
+        full = verified["passed"] >= verified["ceiling"]
+        smaller = verified["size"] <= wanted["size"]
+        row: Row = {"table": "reached", "dataset": column.name, "reached": " and ".join(at) or "no"}
+        row["verified"] = f"{'at' if full else 'below'} the ceiling, {'smaller' if smaller else 'larger'}"
+        row |= {"lam": relaxed["fns"], "rule": by_rule["fns"], "cf2": verified["fns"], "size": verified["size"]}
+        result.append(row | {"published": {"lam": wanted["fns"], "rule": wanted["fns"], "size": wanted["size"]}})
+    return result
+
+
+def over_seeds(values: Sequence[dict[str, Any]], tables: Mapping[str, Sequence[Any]] | None = None) -> dict[str, Any]:
+    """The median over base models of every number, and with several of them its 95 % interval.
+
+    `tables` has, for a number that is a statistic over instances, what it is of, one table per base model; models and
+    instances are drawn anew for its interval, and models alone for that of the other numbers.
+    """
     if len(values) == 1:
         return dict(values[0])
-    from scipy.stats import t
-
     row: dict[str, Any] = {}
     ranges = {}
     for name in values[0]:
-        known = np.array([value[name] for value in values if value.get(name) is not None], dtype=float)
-        row[name] = float(known.mean()) if len(known) else None
-        if len(known) > 1:
-            reach = float(t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known)))
-            ranges[name] = [row[name] - reach, row[name] + reach]
+        known = [value[name] for value in values if value.get(name) is not None]
+        row[name] = float(np.median(known)) if known else None
+        given = (tables or {}).get(name)
+        if known:
+            statistic = harmonic_of_shares if name == "fns" and given is not None else np.mean
+            estimate = over_models([[one] for one in known] if given is None else given, statistic)
+            ranges[name] = [estimate.low, estimate.high]
     return row | {"interval": ranges, "seeds": list(values)}
 
 
 def _with_interval(values: list[dict[str, Any]], found: list[Explanations], masks: Any = None) -> dict[str, Any]:
-    row = over_seeds(values)
-    if len(values) == 1:
-        ranges = metrics.intervals(found[0], None if masks is None else masks[0])
-        row["interval"] = {name: [one.low, one.high] for name, one in ranges.items() if name in row}
-    return row
+    if len(values) > 1:
+        return over_seeds(values, _instance_tables(found, masks))
+    ranges = metrics.intervals(found[0], None if masks is None else masks[0])
+    return values[0] | {"interval": {name: [one.low, one.high] for name, one in ranges.items() if name in values[0]}}
+
+
+def _instance_tables(found: Sequence[Explanations], masks: Any = None) -> dict[str, list[Any]]:
+    """Of every metric that is a statistic over instances, its table for each base model."""
+    verdicts = [np.array([[e.necessary, e.sufficient, e.size] for e in one], dtype=float) for one in found]
+    tables = {name: [table[:, place] for table in verdicts] for place, name in enumerate(("pn", "ps", "size"))}
+    tables["fns"] = [table[:, :2] for table in verdicts]
+    if masks is not None:
+        pairs = [ground_truth.with_masks(one, mask) for one, mask in zip(found, masks)]
+        scores = [np.array([ground_truth.instance_scores(e, mask)[:4] for e, mask in one]) for one in pairs]
+        tables |= {name: [table[:, at] for table in scores] for at, name in enumerate(ground_truth.TRUTH_FIELDS)}
+    return tables
+
+
+def _is_truth(row: str) -> bool:
+    return registry.get(paper.method_of(row)[0]).needs == "truth"
 
 
 def _masks(cells: Reproduction, column: Column, found: Sequence[Explanations], seeds: Sequence[BaseSeed]) -> list[Any]:

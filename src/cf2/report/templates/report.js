@@ -23,7 +23,8 @@
     return a < b ? -1 : 1;
   };
   const select = () => {
-    const test = tests[byId("show").value], method = byId("method") ? byId("method").value : "";
+    const choice = byId("show").value, verdict = choice.replace(/^status:/, "");
+    const test = tests[choice] || ((r) => r.status === verdict), method = byId("method") ? byId("method").value : "";
     const wanted = byId("search").value.replace(/[()\s]/g, "");
     shown = rows.filter((r) => test(r) && (!method || r.method === method) && (!wanted || String(r.key) === wanted));
     if (order) {
@@ -33,8 +34,10 @@
     page = 0;
     draw();
   };
+  const heads = [...document.querySelectorAll(".list th button")].map((button) => button.textContent);
   const cell = (line, text, kind) => {
     const made = line.insertCell();
+    made.dataset.head = heads[line.cells.length - 1];
     if (kind) made.className = kind;
     made.textContent = text;
     return made;

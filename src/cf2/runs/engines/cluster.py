@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cf2.errors import CF2Error, os_reason
+from cf2.errors import CF2Error, extra, os_reason
 from cf2.runs.engines.local import attempt, cores
 from cf2.runs.engines.outcome import Outcome, reason_of
 from cf2.runs.engines.transfer import deserialise, serialise
@@ -140,9 +140,7 @@ def imported() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise CF2Error(
-            'Expected Ray for engine="ray"', got="no such package", do="Install it with: pip install 'cf2[ray]'"
-        ) from error
+        raise CF2Error('Expected Ray for engine="ray"', got="no such package", do=extra("ray")) from error
     return ray
 
 

@@ -1,0 +1,86 @@
+"""What the answers of a class share, on the page: pictures, numbers, and a click to an instance."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cf2
+from cf2.results.explanations import Explanations
+from cf2.results.intervals import Estimate
+from cf2.results.pattern import Pattern
+from cf2.results.patterns import FoundPattern, Patterns
+from cf2.results.rules import ADD, ARROW, REMOVE, EditRule, EditRules, TriedRule
+from cf2.results.summary_files import load_patterns, load_rules
+from cf2.runs.model_and_data import ModelAndData
+from cf2.web import build_app
+from cf2.web.summary import Shared
+from report.explained_toys import HOSTILE
+from web.browser import new_page, served, until
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
+
+HALF = Estimate(0.5, 0.25, 0.75)
+STAR = Pattern.make(["red", "", "red"], [(0, 1), (1, 2)], marks=[0, 1, 0])
+FOUND = FoundPattern(STAR, 1, 8, 9, coverage=HALF, necessity=HALF, keys=(17, 3))
+ABOUT = {"tested": {1: 12}, "together": {1: HALF}, "jointly": {1: {"precision": HALF, "sufficiency": None}}}
+PATTERNS = Patterns((FOUND,), ABOUT, {"class_names": ["quiet", "busy"]})
+RULE = EditRule((Pattern.make(["C", "O", f"N{ARROW}C"], [(0, 1), (1, 2)], [REMOVE, ADD]),))
+RULES = EditRules(
+    (TriedRule(RULE, 0, 4, 5, turned=HALF, within=None, keys=(2,)),),
+    {"tested": {0: 6}, "together": {0: HALF}, "theta": 0.1},
+    {"class_names": ["quiet", "busy"]},
+)
+
+
+def test_patterns_and_rules_come_back_from_their_files(tmp_path: Path) -> None:
+    back = load_patterns(PATTERNS.save(tmp_path / "patterns.json"), PATTERNS.context)
+    assert back.to_dict() == PATTERNS.to_dict()
+    assert (back.items[0].pattern, back.items[0].coverage, back.about) == (STAR, HALF, PATTERNS.about)
+    rules = load_rules(RULES.save(tmp_path / "rules.json"), RULES.context)
+    assert rules.to_dict() == RULES.to_dict()
+    assert (rules.items[0].rule, rules.about["together"]) == (RULE, {0: HALF})
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"patterns": [{}], "about": {}}', '{"patterns": 3, "about": {}}'])
+def test_a_damaged_file_is_said(tmp_path: Path, text: str) -> None:
+    (tmp_path / "patterns.json").write_text(text)
+    with pytest.raises(cf2.CF2Error, match="Expected a file of patterns, but got"):
+        load_patterns(tmp_path / "patterns.json")
+
+
+@pytest.mark.browser
+def test_the_page_shows_patterns_and_rules_and_leads_to_their_instances(
+    browser: Any, red_source: ModelAndData, found: dict[str, Explanations]
+) -> None:
+    app = build_app(red_source, found, shared=Shared(PATTERNS, RULES))
+    with served(app) as url, new_page(browser) as page:
+        page.goto(url)
+        page.wait_for_selector("#now")
+        text = page.locator("#patterns").inner_text()
+        assert "busy" in text
+        assert STAR.text in text
+        assert "in 8 of 9 answers" in text
+        assert "50 % (25–75)" in text
+        assert "Where all of them are found: precision 50 % (25–75)." in text
+        assert "Away from quiet" in page.locator("#rules").inner_text()
+        until(page, "[...document.querySelectorAll('.shared img')].every(i => i.complete && i.naturalWidth > 0)")
+        assert page.locator("#patterns img.picture").count() == 1
+        assert page.locator("#rules img.picture").count() == 1
+        page.locator("#patterns button", has_text="17").click()
+        until(page, "document.querySelector('#now').dataset.instance === '17 cf2'")
+
+
+@pytest.mark.browser
+def test_hostile_labels_of_patterns_run_nowhere(
+    browser: Any, red_source: ModelAndData, found: dict[str, Explanations]
+) -> None:
+    odd = Pattern.make([HOSTILE + "\x00\u202e", "b"], [(0, 1)])
+    shared = Shared(Patterns((FoundPattern(odd, 0, 1, 1, keys=(3,)),), {}, {"class_names": [HOSTILE, "b"]}))
+    with served(build_app(red_source, found, shared=shared)) as url, new_page(browser) as page:
+        page.goto(url)
+        page.wait_for_selector("#now")
+        assert HOSTILE in page.locator("#patterns").inner_text()
+        until(page, "[...document.querySelectorAll('.shared img')].every(i => i.complete && i.naturalWidth > 0)")
+        assert page.evaluate("window.hacked") is None
