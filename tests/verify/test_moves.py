@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cf2.methods.contract import Problem
-from cf2.verify.moves import _move, exchange, grow, prefixes, repair
+from cf2.verify.moves import TRIED, _move, exchange, grow, prefixes, repair
 from cf2.verify.pruning import prune, prune_single
 from cf2.verify.search import _BUDGETS
 from cf2.verify.trials import Trials, best_of, score
@@ -130,6 +130,19 @@ def test_what_is_grown_is_small_and_passes_if_it_says_so(trials: Trials) -> None
     assert passed.any()
     assert (sets.sum(1) <= 3).all()
     assert torch.equal(trials.passes(rows, sets), passed)
+
+
+def test_growing_is_given_up_where_no_unit_brings_a_test_nearer(problem_of: Callable[..., Problem]) -> None:
+    model = NodeNet("gcn", seed=1, layers=2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(parameter.dim() == 1)  # biases alone: it says the same of every graph
+            parameter.add_(torch.arange(len(parameter)) if parameter.dim() == 1 else 0)
+    trials = trials_of(problem_of(model, random_graph(40, 120, seed=1), range(16)))
+    assert (trials.counts > 2 + TRIED).all()
+    sets, passed = grow(trials, torch.arange(16), torch.full((16,), 14), 8)
+    assert not passed.any()
+    assert sets.sum(1).tolist() == [1 + TRIED] * 16
 
 
 def test_a_repair_that_comes_no_nearer_keeps_the_set_it_was_given(problem_of: Callable[..., Problem]) -> None:

@@ -13,6 +13,8 @@ from torch import Tensor
 from cf2.verify.race import race
 from cf2.verify.trials import ALIKE, EQUAL, Outcome, Trials, best_of, score, top
 
+TRIED = 2  # units beyond the first after which it is judged whether growing leads anywhere
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -91,18 +93,29 @@ def repair(trials: Trials, sets: Tensor, start: Outcome, budget: Budget) -> tupl
 
 
 def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor, Tensor]:
-    """From nothing, add the most promising unit again and again: a small passing set where the ranking misled."""
+    """From nothing, add the most promising unit again and again: a small passing set where the ranking misled.
+
+    Given up early where a test, going on as it did so far, would not be passed in time.
+    """
     nothing = torch.zeros_like(trials.valid[rows])
     sets = trials.admissible(rows, nothing)
     passed = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
     most = torch.minimum(most, trials.selectable[rows].sum(1))
+    first = torch.zeros(len(rows), len(trials.tests), device=rows.device)  # the slack with the first unit
+    step = 0
     while True:
         live = (~passed & (sets.sum(1) < most)).nonzero().flatten()
         if not len(live):
             return sets, passed
         picked, outcome, _, _ = _move(trials, rows[live], sets[live], nothing[live], 0, adds)
-        stuck = live[(picked == sets[live]).all(1)]  # nothing is left to add
-        sets[live], passed[live], most[stuck] = picked, outcome.passes, 0
+        stuck = (picked == sets[live]).all(1)  # nothing is left to add
+        if step == 0:
+            first[live] = outcome.slack
+        elif step >= TRIED:
+            pace = (outcome.slack - first[live]).clamp(min=0) / step
+            stuck |= (outcome.slack + pace * (most[live] - picked.sum(1))[:, None] < 0).any(1)
+        sets[live], passed[live], most[live[stuck]] = picked, outcome.passes, 0
+        step += 1
 
 
 # -- 2. exchange -------------------------------------------------------------------------------------------

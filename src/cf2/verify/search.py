@@ -218,7 +218,9 @@ def _improve(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, budget
         other = prune_single(trials, rows, exchange(trials, rows, other, budget), order)
         best = torch.where((trials.size(rows, other) < trials.size(rows, best))[:, None], other, best)
     if budget.restarts:
-        todo = (passes & (trials.counts[rows] > CROWDED) & (best.sum(1) > 1)).nonzero().flatten()
+        most = LARGE if trials.fields is None else trials.width  # larger sets are worth it where trials are cheap
+        worth = (best.sum(1) > 1) & (best.sum(1) <= most)
+        todo = (passes & (trials.counts[rows] > CROWDED) & worth).nonzero().flatten()
         best[todo] = _restart(trials, rows[todo], best[todo], budget)
     return best
 

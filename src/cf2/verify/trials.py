@@ -23,7 +23,7 @@ from cf2.verify.intervention import soft_outputs
 from cf2.verify.question import Test
 
 FEW = 4  # instances with which a call of the model costs more than what is computed in it
-CHUNK = 4_000_000  # floats kept by one packed pass of trials
+CHUNK = 16_000_000  # floats kept by one packed pass of trials
 
 
 @dataclass(frozen=True, eq=False)
