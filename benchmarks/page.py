@@ -16,12 +16,8 @@ import os
 import shutil
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch_geometric.data import Data
@@ -34,7 +30,7 @@ from cf2.report.html import write_report
 from cf2.results.explanations import Explanations
 from cf2.runs.model_and_data import ModelAndData
 from cf2.web import build_app
-from cf2.web.listen import Server, listening_socket
+from cf2.web.listen import served
 
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 NODES, EDGES = 300, 500
@@ -76,27 +72,14 @@ def instance() -> tuple[ModelAndData, Explanations]:
     return ModelAndData(model, "graph", [data]), found
 
 
-@contextmanager
-def served(app: Any) -> Iterator[str]:
-    """The page behind the server that `cf2 serve` uses."""
-    with single_thread(), Server(app.server, listening_socket("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.port}"
-        finally:
-            app.server.extensions["cf2"].close()
-            server.stop()
-            thread.join()
-
-
 def measure_page(clicks: int) -> dict[str, float]:
     """The first paint, the first answer, and the median click."""
     from playwright.sync_api import sync_playwright
 
     path = os.environ.get("CF2_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     source, found = instance()
-    with sync_playwright() as playwright, served(build_app(source, {"gradient": found})) as address:
+    app = build_app(source, {"gradient": found})
+    with sync_playwright() as playwright, single_thread(), served(app) as address:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         page = browser.new_page(viewport={"width": 1366, "height": 768})
         started = time.monotonic()

@@ -6,9 +6,6 @@ import argparse
 import os
 import shutil
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -21,6 +18,7 @@ from cf2.results.explanations import Explanations
 from cf2.runs.model_and_data import ModelAndData
 from cf2.spec import Key
 from cf2.web import build_app
+from cf2.web.listen import served
 
 METHODS = ("cf2", "cf2-relaxed", "gnnexplainer")
 INSTANCES = 40
@@ -69,21 +67,6 @@ def typed() -> tuple[ModelAndData, dict[str, Explanations]]:
     keys = source.keys()[:8]
     found = cf2.explain(source.model, source.graphs[0], keys, node_type=source.node_type, effort="quick")
     return source, {"cf2": Explanations(found.items, source.context(keys) | {"spec": found.context["spec"]})}
-
-
-@contextmanager
-def served(app: Any) -> Iterator[str]:
-    from cf2.web.listen import Server, listening_socket
-
-    with Server(app.server, listening_socket("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.port}"
-        finally:
-            app.server.extensions["cf2"].close()
-            server.stop()
-            thread.join()
 
 
 LAPTOP, PHONE, WIDE = ({"width": w, "height": h} for w, h in ((1366, 768), (390, 844), (1920, 1000)))

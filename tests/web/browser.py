@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -86,17 +85,8 @@ def _local(url: str) -> bool:
     return url.startswith(("http://127.0.0.1:", "file://", "data:", "blob:"))
 
 
-@contextmanager
-def served(app: Any, **limits: Any) -> Iterator[str]:
-    """The app on a free port of this machine, for the time of a test, behind the server that `cf2 serve` uses."""
-    from cf2.web.listen import Server, listening_socket
+def served(app: Any, **limits: Any) -> AbstractContextManager[str]:
+    """`cf2.web.listen.served`, which is not imported before a test that needs it is run."""
+    from cf2.web import listen
 
-    with Server(app.server, listening_socket("127.0.0.1", 0), **limits) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.port}"
-        finally:
-            app.server.extensions["cf2"].close()
-            server.stop()
-            thread.join()
+    return listen.served(app, **limits)

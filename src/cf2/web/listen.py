@@ -12,6 +12,8 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from waitress import wasyncore
@@ -144,3 +146,25 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         """End the threads, and close all connections and the socket."""
         self.task_dispatcher.shutdown()
         wasyncore.close_all(self._map)
+
+
+@contextmanager
+def served(app: Any, **limits: Any) -> Iterator[str]:
+    """The page on a free port of this machine, in a thread, until the block is left; gives its address.
+
+    Parameters
+    ----------
+    app : Dash
+        As `build_app` gives it.
+    **limits
+        As `Server` takes them.
+    """
+    with Server(app.server, listening_socket("127.0.0.1", 0), **limits) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.port}"
+        finally:
+            app.server.extensions["cf2"].close()
+            server.stop()
+            thread.join()
