@@ -26,7 +26,7 @@ from cf2.spec import Spec
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import bench
-from bench import curves, page, rivals
+from bench import calls, curves, page, rivals
 from bench.graphs import big_request, block, copies, resized, shapes
 from bench.timing import in_fresh_process, per_explanation
 
@@ -134,6 +134,35 @@ def test_ten_thousand_explanations_take_less_than_two_gigabytes() -> None:
     found, peak = in_fresh_process(collect, 10_000)
     assert found == 10_000
     assert peak < 2048
+
+
+def test_what_one_call_costs_is_measured_on_the_same_node_and_molecules() -> None:
+    figures = calls.first_call(blocks=1)
+    assert set(figures) == {"first_call_overhead_seconds", "second_call_overhead_seconds"}
+    assert figures["first_call_overhead_seconds"] > 0
+    (seconds, peak) = in_fresh_process(calls._hub_seconds, 300, 100, 40)
+    assert seconds > 0
+    assert peak > 0
+
+
+@pytest.mark.data
+def test_a_single_molecule_is_timed_against_the_same_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "ONE_BY_ONE", 2)
+    figures = calls.single()
+    rival = figures["single_gnnexplainer100_seconds"]
+    for effort in ("standard", "quick"):
+        ratio, seconds = figures[f"single_{effort}_vs_gnnexplainer100"], figures[f"single_{effort}_seconds"]
+        assert ratio == pytest.approx(rival / seconds)
+
+
+def test_beside_the_speed_stands_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "EPOCHS", 5)
+    source = shapes()
+    figures = bench._compare(source, source.keys()[:2], trained=True)
+    for name in ("verified", "quick"):
+        assert figures[f"{name}_fns"] == 1
+        assert figures[f"{name}_size"] >= 1
+        assert 0 <= figures[f"{name}_share_proved"] <= 1
 
 
 def test_every_curve_gives_as_many_figures_as_it_names() -> None:

@@ -91,7 +91,7 @@ def _hidden_point(hidden: int) -> float:
     return per_explanation(request_of(graph, "cf2-relaxed", hidden, epochs=50), places[:32].tolist())
 
 
-def units(degrees: Sequence[int] = (4, 8, 16, 32, 64)) -> Curve:
+def units(degrees: Sequence[int] = (4, 8, 16, 32, 64, 102)) -> Curve:
     """One instance's cost against the number of its units."""
     rows = []
     for degree in degrees:

@@ -8,6 +8,7 @@ from typing import Any
 
 from cf2.core.hooks import single_thread
 from cf2.errors import CF2Error
+from cf2.results.explanation import Explanation
 from cf2.runs.engines.processes import worker_context
 from cf2.runs.session import Request, Session
 from cf2.spec import Key
@@ -30,11 +31,17 @@ def wall(function: Callable[[], Any]) -> float:
 
 def per_explanation(request: Request, keys: Sequence[Key]) -> float:
     """CPU seconds that one explanation takes when all keys are explained together, verdicts included."""
+    return explained(request, keys)[0]
+
+
+def explained(request: Request, keys: Sequence[Key]) -> tuple[float, list[Explanation]]:
+    """The same, and the explanations."""
     with Session(request) as session:
         measured = session.measure(keys)
     with Session(measured) as session:
         session.explain(keys[:2])  # whatever is done once is done
-        return cpu(lambda: session.explain(keys)) / len(keys)
+        found: list[Explanation] = []
+        return cpu(lambda: found.extend(session.explain(keys))) / len(keys), found
 
 
 def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
