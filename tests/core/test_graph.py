@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.utils import k_hop_subgraph
 
-from cf2.core.graph import Graph, Instance
+from cf2.core.graph import Graph, Instance, _is_directed
 from cf2.core.packing import pack
 from cf2.core.targets import NodeTargets
 from cf2.core.units import unit_kinds, units_of
@@ -113,3 +115,14 @@ def _check_units(data: Data, cut: Instance) -> int:
     assert len(named) == table.count
     assert named <= real
     return table.count + int((cut.x != 0).sum())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12), st.booleans(), st.randoms())
+def test_a_graph_is_directed_if_some_edge_has_no_reverse(
+    pairs: list[tuple[int, int]], mirrored: bool, order: random.Random
+) -> None:
+    pairs = pairs + [(v, u) for u, v in pairs] if mirrored else pairs
+    order.shuffle(pairs)
+    edge_index = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).t().contiguous()
+    assert _is_directed(edge_index, 6) == any((v, u) not in pairs for u, v in pairs)
