@@ -80,6 +80,21 @@ def test_a_run_of_every_task_is_whole_and_true(here: Path, task: str) -> None:
         assert all(np.array_equal(a.selected, b.selected) for a, b in zip(other, found))
 
 
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cora-links", "--nodes", "0-5"], "explained by pairs of nodes: --pairs"),
+        (["mutag0", "--pairs", "0:1"], "explained by graphs: --nodes"),
+    ],
+)
+def test_a_data_set_asked_by_the_wrong_option_names_the_right_one(here: Path, words: list[str], said: str) -> None:
+    done = cf2("explain", *words, "--out", "run")
+    assert done.returncode == 2
+    assert said in " ".join(done.said.replace("│", " ").split())
+    assert not (here / "run").exists()
+
+
 NAMED: dict[str, tuple[list[str], dict[str, Any]]] = {
     "cora-links": (["--pairs", "436:668,2:3"], {"output": "logits", "edge_type": None, "node_type": None}),
     "page-link": (["--pairs", "1:88,41:91"], {"output": "logits", "edge_type": ("user", "likes", "item")}),
