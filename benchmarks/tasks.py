@@ -20,8 +20,9 @@ explained is kept, and not explained again; `--fill` writes each table between i
 - Against true contributions (Crippen): *rank*, the mean over molecules of Spearman's correlation between the scores of
   the atoms and the absolute contributions; *sign*, the share of molecules where the change of the prediction without
   the chosen atoms has the sign of what these contribute; *amount*, Spearman's correlation of the two over molecules.
-  The row *one atom left out* is about the model and not about a method: what the prediction loses with the features of
-  one atom, beside that atom's contribution. Its sign is per atom.
+  *cf2, atoms removed*: a unit is an atom with its bonds and not its features. The rows below it are about single atoms
+  and no method: what the prediction, or Crippen's own formula, loses with one atom, beside that atom's contribution;
+  *signed rank* is that of the numbers with their signs, and *sign* is per atom.
 """
 
 from __future__ import annotations
@@ -33,10 +34,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from scipy import stats
+from contributions import against_contributions, single_atoms
 from torch import Tensor
-from torch_geometric.data import Batch, Data
 
 import cf2
 from cf2.errors import CF2Error
@@ -50,6 +49,7 @@ ASKED: dict[str, dict[str, Any]] = {  # the rows of a data set
     "gradient": {"method": "gradient"},
     "random": {"method": "random"},
 }
+ATOMS = {"cf2, atoms removed": {"units": "nodes"}}  # a row of molecules
 PART = 25  # instances that are explained, and kept, together
 BEGIN, END = "<!-- {name}: begin -->", "<!-- {name}: end -->"
 HALF_A_UNIT = 0.5  # of logP: what counts as the same number
@@ -167,45 +167,6 @@ def at_our_sizes(source: ModelAndData, explained: dict[str, Explained]) -> list[
     return rows
 
 
-def against_contributions(source: ModelAndData, found: Explained) -> Row:
-    """Rank and sign agreement with the share of each atom in logP."""
-    ranks, changes, shares = [], [], []
-    for e in found:
-        true = source.graphs[e.key].contribution.numpy()
-        atoms = e.units.ids[:, 0]
-        if len(atoms) > 2 and np.ptp(e.scores) > 0 and np.ptp(np.abs(true[atoms])) > 0:
-            ranks.append(stats.spearmanr(e.scores, np.abs(true[atoms])).statistic)
-        if e.selected.any():
-            changes.append(float(e.probabilities[0] - e.probabilities_without[0]))
-            shares.append(float(true[atoms[e.selected]].sum()))
-    sign = 100 * float(np.mean(np.sign(changes) == np.sign(shares))) if changes else float("nan")
-    amount = stats.spearmanr(changes, shares).statistic if len(changes) > 2 else float("nan")
-    return {"rank": float(np.mean(ranks)) if ranks else float("nan"), "sign": sign, "amount": float(amount)}
-
-
-def one_atom_left_out(source: ModelAndData, keys: list[Any]) -> Row:
-    """How far the model itself agrees with the true contributions, atom by atom."""
-    ranks, sizes, signs = [], [], []
-    for key in keys:
-        graph = source.graphs[key]
-        variants = [Data(x=graph.x, edge_index=graph.edge_index, edge_attr=graph.edge_attr)]
-        for atom in range(graph.num_nodes):
-            x = graph.x.clone()
-            x[atom] = 0
-            variants.append(Data(x=x, edge_index=graph.edge_index, edge_attr=graph.edge_attr))
-        batch = Batch.from_data_list(variants)
-        with torch.no_grad():
-            whole, *less = source.model(batch.x, batch.edge_index, batch.edge_attr, batch.batch).view(-1).tolist()
-        lost, true = whole - np.array(less), graph.contribution.numpy()
-        if np.ptp(true) > 0:
-            ranks.append(stats.spearmanr(lost, true).statistic)
-        if np.ptp(np.abs(true)) > 0:
-            sizes.append(stats.spearmanr(np.abs(lost), np.abs(true)).statistic)
-        signs.extend(np.sign(lost) == np.sign(true))
-    facts = {"rank": np.nanmean(sizes), "sign": 100 * np.mean(signs), "rank of signed numbers": np.nanmean(ranks)}
-    return {"asked": "one atom left out", "n": len(keys), **facts}
-
-
 TASKS = (
     Task("cora-links", 5, by_answer),
     Task("page-link", 3, pairs_against_paths),
@@ -226,7 +187,8 @@ def measure(task: Task, most: int, keep: Path | None) -> list[Row]:
     keys = source.keys()[:most]
     explained: dict[str, Explained] = {}
     rows: list[Row] = []
-    for name, asked in ASKED.items():
+    asked_of = {**ASKED, **ATOMS} if task.measure is against_contributions else ASKED
+    for name, asked in asked_of.items():
         if task.measure is not pairs_against_paths and "alternatives" in asked:
             continue
         try:
@@ -238,7 +200,7 @@ def measure(task: Task, most: int, keep: Path | None) -> list[Row]:
         explained[name] = found
         rows.append({"asked": name, **rate(found), **task.measure(source, found)})
     if task.measure is against_contributions:
-        rows.append(one_atom_left_out(source, keys))
+        rows += single_atoms(source, keys)
     elif task.measure is not by_answer:
         rows += at_our_sizes(source, explained)
         rows.append(true_paths(task, source, keys))
@@ -271,7 +233,7 @@ def table(rows: list[Row]) -> str:
 def _cell(name: str, value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
-    places = 2 if name in ("size", "s each", "rank", "amount", "rank of signed numbers") else 0 if name == "runs" else 1
+    places = 2 if name in ("size", "s each", "rank", "amount", "signed rank") else 0 if name == "runs" else 1
     return f"{value:,.{places}f}"
 
 

@@ -26,9 +26,37 @@ from cf2.spec import Spec
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import bench
+import typed
 from bench import calls, curves, page, rivals
 from bench.graphs import big_request, block, copies, resized, shapes
 from bench.timing import in_fresh_process, per_explanation
+
+
+def test_the_typed_and_the_flat_model_are_one_function() -> None:
+    """What makes the comparison of types fair: the same outputs, so the same trials."""
+    data = typed.graph()
+    one = data.to_homogeneous()
+    flat = typed.Flat(len(data.edge_types)).eval()
+    by_type = typed.Typed(flat, data).eval()(data.x_dict, data.edge_index_dict)
+    assert torch.allclose(by_type, flat(one.x, one.edge_index, one.edge_type)[: len(by_type)], atol=1e-4)
+    assert by_type.std() > 0.1
+
+
+def test_an_atom_is_taken_out_of_crippens_formula() -> None:
+    """Its neighbours get hydrogens: acetic acid without an oxygen or a carbon is a molecule again."""
+    Crippen = pytest.importorskip("rdkit.Chem.Crippen")
+    Chem = pytest.importorskip("rdkit.Chem")
+    from contributions import lost_by_the_formula
+
+    logp = {smiles: Crippen.MolLogP(Chem.MolFromSmiles(smiles)) for smiles in ("CC(=O)O", "CC=O", "CCO", "C.O.O")}
+    whole = logp["CC(=O)O"]
+    lost = lost_by_the_formula("CC(=O)O")
+    assert lost[2:].tolist() == pytest.approx([whole - logp["CCO"], whole - logp["CC=O"]])
+    assert lost[1] == pytest.approx(whole - logp["C.O.O"])
+    charged = lost_by_the_formula("C[NH3+]")
+    assert charged[0] == pytest.approx(
+        Crippen.MolLogP(Chem.MolFromSmiles("C[NH3+]")) - Crippen.MolLogP(Chem.MolFromSmiles("[NH4+]"))
+    )
 
 
 def test_a_block_is_undirected_and_of_the_size_it_says() -> None:

@@ -19,6 +19,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, GraphConv, SAGEConv, global_add_pool
 
 import cf2
+import typed_toys
 from cf2.results.same import same_results
 from cf2.runs.session import Session
 from toys import edited, random_graph
@@ -150,7 +151,7 @@ def check(task: Task, e: cf2.Explanation, judge: Classes) -> None:
         assert not passing
 
 
-@pytest.mark.parametrize("units", ["edges", "features", "edges,node_features", "columns"])
+@pytest.mark.parametrize("units", ["edges", "features", "node_features", "edges,node_features", "columns", "nodes"])
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("level", KEYS)
 def test_verdicts_are_true_of_the_full_graph(level: str, output: str, units: str) -> None:
@@ -363,6 +364,21 @@ def test_a_call_is_checked_as_any_model(caplog: pytest.LogCaptureFixture) -> Non
         cf2.explain(model, data, [1], call=3)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("typed", [False, True])
+def test_what_is_wrong_with_a_call_is_said_of_the_call(typed: bool) -> None:
+    """And nobody who has a `call` is told to pass one."""
+    given: dict[str, Any] = {"nodes": [1], "node_type": "user"} if typed else {"nodes": [1]}
+    model, data = (typed_toys.model(), typed_toys.graph()) if typed else (Net(2), graph())
+    for call, words in (
+        (lambda model, batch: batch.nothing, "Expected `call` to run on a graph"),
+        (lambda model, batch: (torch.zeros(1, 2),), "Expected `call` to return a tensor, but got tuple"),
+        (lambda model, batch: torch.zeros(1, 2, 2, 2), "Expected `call` to return one row per node"),
+    ):
+        with pytest.raises(cf2.CF2Error, match=words) as caught:
+            cf2.explain(model, data, **given, call=call)
+        assert "call=" not in str(caught.value)
+
+
 def test_edge_attributes_reach_a_call() -> None:
     class Weighted(nn.Module):
         def __init__(self) -> None:
@@ -401,11 +417,17 @@ def test_a_tolerance_that_cannot_be_measured_is_asked_for() -> None:
 
 
 def test_several_outputs_need_a_target() -> None:
-    for output in ("regression", "multilabel_logits"):
+    for options in ({"output": "regression", "tolerance": 1}, {"output": "multilabel_logits"}):
         with pytest.raises(cf2.CF2Error, match="Expected `target`"):
-            cf2.explain(Net(3, 2), graph(2), [3], output=output, tolerance=1)  # type: ignore[arg-type]
+            cf2.explain(Net(3, 2), graph(2), [3], **options)  # type: ignore[arg-type]
         with pytest.raises(cf2.CF2Error, match="from 0 to 2"):
-            cf2.explain(Net(3, 2), graph(2), [3], output=output, tolerance=1, target=3)  # type: ignore[arg-type]
+            cf2.explain(Net(3, 2), graph(2), [3], **options, target=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("output", ["auto", "logits", "multilabel_logits"])
+def test_a_tolerance_of_what_is_no_number_is_refused(output: Any) -> None:
+    with pytest.raises(cf2.CF2Error, match=f"Expected output=\"regression\" beside `tolerance`.*output='{output}'"):
+        cf2.explain(Net(3, 2), graph(2), [3], output=output, target=1, tolerance=0.1)
 
 
 def test_labels_may_differ_by_key() -> None:

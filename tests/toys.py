@@ -116,7 +116,7 @@ def governs(unit: Unit, a: int, b: int, *, directed: bool = False) -> bool:
     kind, (first, second) = unit
     if kind == "edges":
         return a != b and ((a, b) == (first, second) or (not directed and (b, a) == (first, second)))
-    return kind == "whole_nodes" and first in (a, b)
+    return kind in ("nodes", "whole_nodes") and first in (a, b)
 
 
 def governs_entry(unit: Unit, node: int, column: int) -> bool:
@@ -125,6 +125,7 @@ def governs_entry(unit: Unit, node: int, column: int) -> bool:
     return {
         "features": (first, second) == (node, column),
         "node_features": first == node,
+        "nodes": first == node,
         "whole_nodes": first == node,
         "columns": second == column,
     }.get(kind, False)

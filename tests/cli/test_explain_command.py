@@ -115,7 +115,7 @@ GIVEN: dict[str, tuple[list[str], Any]] = {
     "one_hot": ([*COUNTER, "--edits", "change", "--one-hot", "0-2"], [[0, 1, 2]]),
     "added_attributes": ([*COUNTER, "--edits", "add", "--added-attributes", '{"edge_ring": 1}'], {"edge_ring": 1}),
     "atoms": (["--atoms", "C,N,O"], ["C", "N", "O"]),
-    "tolerance": (["--tolerance", "0.5"], 0.5),
+    "tolerance": (["--tolerance", "0.5", "--output", "regression", "--target", "0"], 0.5),
     "reverse": (["--reverse", "none"], "none"),
     "sizes": (["--method", "gradient", "--sizes", "2"], 2),
 }

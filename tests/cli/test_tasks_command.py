@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from commands_here import cf2
 
+from cf2.errors import CF2Error
 from cf2.paper.sources import from_dataset, restore
 from cf2.runs.directory import open_run
+from cf2.web.trial import checked_edits
 from cf2.web.whatif import WhatIf
 
 CODE = """
@@ -67,17 +69,46 @@ def test_a_run_of_every_task_is_whole_and_true(here: Path, task: str) -> None:
     assert checked.json["verdicts"] == len(keys)
     assert cf2("report", "run", "--out", "report.html").returncode == 0
     assert (here / "report.html").is_file()
-    page = WhatIf(restore(run.manifest["source"], trust=True), {"cf2": found})
+    page, seen = WhatIf(restore(run.manifest["source"], trust=True), {"cf2": found}), set()
     for e in found:
         answer = page.ask(page.methods["cf2"][e.key], e.selected)
         assert answer.removed_verdict == (e.sufficient, e.necessary)
         assert answer.changed == e.necessary
+        assert checked_edits(None, page.graph(e.key), e.directed) == []
+        if function == "typed":
+            with pytest.raises(CF2Error, match=r"by hand.*smallest edit"):
+                checked_edits([["add", 0, 1]], page.graph(e.key), e.directed)
+            continue
+        node = e.key[0] if isinstance(e.key, tuple) else e.key
+        edits = checked_edits([["change", node, column, 5.0] for column in range(3)], page.graph(e.key), e.directed)
+        said, changed = page.ask_edited(e, np.zeros(e.num_units, dtype=bool), edits)
+        if function == "numbers":
+            assert changed == (abs(float(said[0]) - e.value) > e.tolerance)
+            seen.add(changed)
+        else:
+            assert changed == (int(said.argmax()) != e.prediction)
+    assert function != "numbers" or True in seen
     again = cf2(*asked[:-1], "other", "--engine", "processes", "--workers", "1") if task == "numbers" else None
     if again is not None:
         assert again.returncode == 0, again.stderr
         other = open_run(here / "other").explanations()
         assert [e.tolerance for e in other] == [e.tolerance for e in found]
         assert all(np.array_equal(a.selected, b.selected) for a, b in zip(other, found))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cora-links", "--nodes", "0-5"], "explained by pairs of nodes: --pairs"),
+        (["mutag0", "--pairs", "0:1"], "explained by graphs: --nodes"),
+    ],
+)
+def test_a_data_set_asked_by_the_wrong_option_names_the_right_one(here: Path, words: list[str], said: str) -> None:
+    done = cf2("explain", *words, "--out", "run")
+    assert done.returncode == 2
+    assert said in " ".join(done.said.replace("│", " ").split())
+    assert not (here / "run").exists()
 
 
 NAMED: dict[str, tuple[list[str], dict[str, Any]]] = {

@@ -53,6 +53,35 @@ def test_every_explanation_is_a_row_and_every_instance_a_card(
     assert "the true class is" in page
 
 
+def test_a_number_has_no_probability_and_no_true_class(found: list[Explanations], tmp_path: Path) -> None:
+    page = write_report(found, tmp_path / "classes.html").read_text()
+    assert '<button type="button" data-column="p">probability</button>' in page
+    assert data_of(page)["numbers"] is False
+    many = [Explanations(tuple(replace(e, output="regression", tolerance=0.5) for e in f), f.context) for f in found]
+    page = write_report(many, tmp_path / "numbers.html").read_text()
+    assert '<button type="button" data-column="p">model says</button>' in page, "it sorts by the number"
+    assert "probability</button>" not in page
+    assert "true class</button>" not in page
+    assert "least sure" not in page
+    assert data_of(page)["numbers"] is True
+    assert "<th>probability</th>" in html.explanations_html(found[0])
+    assert "<th>probability</th>" not in html.explanations_html(many[0])
+
+
+@pytest.mark.browser
+def test_rows_of_numbers_stand_under_their_heads(browser: Any, found: list[Explanations], tmp_path: Path) -> None:
+    many = [Explanations(tuple(replace(e, output="regression", tolerance=0.5) for e in f), f.context) for f in found]
+    with new_page(browser) as page:
+        page.goto(write_report(many, tmp_path / "numbers.html").as_uri())
+        heads = page.locator(".list th").count()
+        assert page.locator("#rows tr").first.locator("td").count() == heads
+        cells = page.locator("#rows tr").first.locator("td").all_inner_texts()
+        assert cells[2] == data_of(page.content())["rows"][0]["says"]
+        assert cells[4:6] == [
+            ("no", "yes")[data_of(page.content())["rows"][0][name]] for name in ("sufficient", "necessary")
+        ]
+
+
 def test_a_large_run_is_bounded_and_the_page_says_so(found: list[Explanations], tmp_path: Path) -> None:
     one = found[0][0]
     many = Explanations(tuple(replace(one, key=key) for key in range(5000)), found[0].context)

@@ -221,6 +221,7 @@ def explain(
         options=options,
     )
     source = runs.find_source(dataset, data, checkpoint, data_root)
+    o.check_level(source.name, source.level, nodes, pairs)
     path = runs.new_path(source.name, specs, resume) if path is None else path
     if_stopped(partial(kept_in, path))
     with bar("explaining", None if keys is None else len(keys) * len(specs)) as step:

@@ -224,6 +224,14 @@ def parse_keys(nodes: str | None, pairs: str | None, options: dict[str, Any]) ->
     return parse_pairs(pairs)
 
 
+def check_level(name: str, level: str, nodes: str | None, pairs: str | None) -> None:
+    """Refuse nodes of what is explained by pairs, and pairs of what is explained by graphs."""
+    if nodes is not None and level == "pair":
+        raise typer.BadParameter(f"{name} is explained by pairs of nodes: --pairs 3:17,4:9 in place of --nodes.")
+    if pairs is not None and level == "graph":
+        raise typer.BadParameter(f"{name} is explained by graphs: --nodes 3,17,40-44 in place of --pairs.")
+
+
 def one_of(what: str, value: str, known: Any) -> str:
     """A name that must be known: bad usage (exit 2) if it is not."""
     from cf2.errors import unknown_name

@@ -19,7 +19,23 @@ from torch_geometric.nn import MessagePassing
 from cf2.core.modules import module_of
 from cf2.errors import CF2Error, require
 
+CALLED = ("the model", "`call`")  # what an error speaks of
 Call = Callable[[torch.nn.Module, Any], Any]  # the user's own: the model and a batch -> one row per target
+
+
+@dataclass(frozen=True)
+class CallOfOurs:
+    """A call that no user wrote: errors speak of the model."""
+
+    call: Call
+
+    def __call__(self, model: torch.nn.Module, batch: Any) -> Any:
+        return self.call(model, batch)
+
+
+def called(call: Call | None) -> str:
+    """What an error speaks of: the model, or the user's own function."""
+    return CALLED[call is not None and not isinstance(call, CallOfOurs)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +64,10 @@ class Adapter(Protocol):
         """What else to do where the model does not run."""
 
     @property
+    def called(self) -> str:
+        """What is called, for an error: the model, or the user's own function."""
+
+    @property
     def weighs(self) -> bool:
         """Whether it takes edge weights of ours."""
 
@@ -68,6 +88,7 @@ class OneType:
     """An adapter whose layers see the edges of the packed graph itself."""
 
     cure = ""
+    called = "the model"
 
     def relation(self, layer: MessagePassing, edge_index: Any) -> int | None:
         return None
@@ -98,6 +119,7 @@ class DataAdapter(OneType):
 
     def __init__(self, model: torch.nn.Module, call: Call | None = None) -> None:
         self.model, self.own = model, call
+        self.called = called(call)
 
     def takes(self, name: str) -> bool:
         return name != "bond"  # what a bond is, is for drawings and for chemistry
@@ -167,17 +189,19 @@ def run(adapter: Adapter, inputs: Inputs, level: str) -> Tensor:
         raise
     except Exception as error:  # whatever the user's own forward raises
         nodes, edges = inputs.x.size(0), inputs.edge_index.size(1)
+        own = adapter.called != CALLED[False]
+        cure = "Check that the model runs on your data by itself, or pass call=lambda model, batch: …, which calls it."
         raise CF2Error(
-            f"Expected the model to run on a graph of {nodes} nodes and {edges} edges",
+            f"Expected {adapter.called} to run on a graph of {nodes} nodes and {edges} edges",
             got=f"{type(error).__name__}: {error}",
-            do=f"Check that the model runs on your data by itself, or pass call=lambda model, batch: …, which calls it."
-            f"{adapter.cure}",
+            do="It is called with the model and a batch of such graphs." if own else f"{cure}{adapter.cure}",
         ) from error
     if not isinstance(out, Tensor):
+        cure = "Pass call=lambda model, batch: …, which returns one of what the model returns."
         raise CF2Error(
-            "Expected the model to return a tensor",
+            f"Expected {adapter.called} to return a tensor",
             got=type(out).__name__,
-            do="Pass call=lambda model, batch: …, which returns one of what the model returns.",
+            do=cure if adapter.called == CALLED[False] else "",
         )
     if not out.is_floating_point() or out.layout != torch.strided or out.is_meta:
         raise CF2Error(
@@ -188,7 +212,8 @@ def run(adapter: Adapter, inputs: Inputs, level: str) -> Tensor:
     shaped = out.unsqueeze(1) if out.dim() == 1 else out
     if shaped.dim() != 2 or shaped.size(0) != rows or not shaped.size(1):
         raise CF2Error(
-            f"Expected the model to return one row per {level}, [{rows}, classes]", got=f"shape {tuple(out.shape)}"
+            f"Expected {adapter.called} to return one row per {level}, [{rows}, classes]",
+            got=f"shape {tuple(out.shape)}",
         )
     return shaped if read is None else shaped[read]
 

@@ -139,7 +139,7 @@ def with_edge_index(data: Any, where: str = "the graph") -> Any:
     adjacency = data.get("adj_t") if isinstance(data, Data) else None
     if adjacency is None:
         return data
-    edge_index, known = _edges_of(adjacency, where), data.get("edge_index")
+    edge_index, known = edges_of(adjacency, where), data.get("edge_index")
     if known is not None:
         require(
             not _is_plain(known) or _same_edges(edge_index, known),
@@ -159,8 +159,14 @@ def _is_plain(edge_index: Any) -> bool:
     return dense and edge_index.dim() == 2 and edge_index.size(0) == 2 and not edge_index.is_complex()
 
 
-def _edges_of(adjacency: Any, where: str) -> Tensor:
+def is_matrix(edges: Any) -> bool:
+    """Whether edges are given as a sparse matrix, torch's or the one of torch_sparse."""
+    return hasattr(edges, _FOREIGN) or (isinstance(edges, Tensor) and edges.layout in _LAYOUTS and not edges.is_meta)
+
+
+def edges_of(adjacency: Any, where: str) -> Tensor:
     """The `edge_index` of a transposed adjacency matrix of ones."""
+    adjacency = getattr(adjacency, _FOREIGN)() if hasattr(adjacency, _FOREIGN) else adjacency
     cure = "Give the graph an `edge_index`, and what the matrix holds as `edge_weight`."
     expected = f"Expected `adj_t` of {where} to be a sparse torch matrix of ones"
     if not isinstance(adjacency, Tensor) or adjacency.layout not in _LAYOUTS or adjacency.dim() != 2:
@@ -178,6 +184,7 @@ def _spread(pointer: Tensor, entries: int) -> Tensor:
     return torch.repeat_interleave(steps)
 
 
+_FOREIGN = "to_torch_sparse_coo_tensor"  # how torch_sparse's SparseTensor becomes torch's own
 # Values, rows and columns of the entries. Ids that are out of range are found where `edge_index` is checked.
 _LAYOUTS: dict[torch.layout, Callable[[Any], tuple[Tensor, Tensor, Tensor]]] = {
     torch.sparse_coo: lambda matrix: (matrix._values(), *matrix._indices()),

@@ -134,6 +134,12 @@ class Graph:
             return whole
         return with_edges(whole, torch.from_numpy(np.setdiff1d(np.arange(self.edge_index.size(1)), without)))
 
+    def part(self, key: Key, nodes: Tensor, edges: Tensor) -> Instance:
+        """Some nodes, ascending, and edges between them as one instance: one of several graphs that lie in this one."""
+        ends = torch.searchsorted(nodes, self.edge_index[:, edges].contiguous())
+        parts = (key, self.x[nodes], ends, (), nodes, self.directed, _take_extras(self.extras, nodes, edges))
+        return Instance(*parts, ties=None if self.ties is None else self.ties[edges], types=self.types)
+
 
 def with_edges(instance: Instance, stay: Tensor) -> Instance:
     """The instance with only some columns of its edges."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 from torch_geometric.nn import MessagePassing
 
-from cf2.core.adapter import NEEDED, Adapter, Answer, Call, Inputs, adapter_for, parameters
+from cf2.core.adapter import NEEDED, Adapter, Answer, Call, Inputs, adapter_for, called, parameters
 from cf2.core.modules import module_of
 from cf2.core.targets import Targets
 from cf2.core.types import EdgeType, Schema
@@ -47,7 +47,7 @@ class TypedAdapter:
     def __init__(self, model: torch.nn.Module, targets: Targets, call: Call | None = None) -> None:
         assert targets.schema is not None
         self.model, self.own, self.schema = model, call, targets.schema
-        self.level, self.asked = targets.level, targets.asked
+        self.level, self.asked, self.called = targets.level, targets.asked, called(call)
         self.names = None if call is not None else parameters(model)
         self._nodes: _Nodes | None = None
         self._edges: _Edges | None = None

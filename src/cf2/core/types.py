@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
+from cf2.core.data import edges_of
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.values import EdgeType as EdgeType
 from cf2.values import Reverse
@@ -205,7 +206,9 @@ def _edges(data: HeteroData, kind: EdgeType, where: str) -> Tensor:
     """The edges of one type [2, e], in the ids of their ends' types."""
     if kind not in data.edge_types:
         return torch.zeros(2, 0, dtype=torch.long)
-    ends = data[kind].get("edge_index")
+    ends, matrix = (data[kind].get(name) for name in ("edge_index", "adj_t"))
+    if ends is None and matrix is not None:
+        return edges_of(matrix, f"the edges {kind} of {where}")
     expected = f"Expected the edges {kind} of {where} to be an `edge_index` of shape [2, edges] and dtype torch.int64"
     good = isinstance(ends, Tensor) and ends.dim() == 2 and ends.size(0) == 2 and ends.dtype == torch.int64
     require(good, expected, got=_shape(ends))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from cf2.core.adapter import Call
+from cf2.core.adapter import NEEDED, Call, CallOfOurs
 from cf2.core.graph import Direction, Graph, Instance, check_tensors
 from cf2.core.keys import check_ids
 from cf2.core.modules import module_of
@@ -36,6 +36,32 @@ class BatchTargets(GraphTargets):
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
         assert isinstance(key, int)
         return replace(super().instance(key, hops, direction), node_ids=self.nodes[key])
+
+
+class TypedBatchTargets(GraphTargets):
+    """The graphs of a typed batch; their nodes keep the ids that they have in the batch."""
+
+    def __init__(self, batch: Graph, of_node: Tensor) -> None:
+        graphs = int(of_node.max()) + 1 if of_node.numel() else 1
+        self._batch, self.schema = batch, batch.schema
+        self._nodes = _members(of_node, graphs)
+        self._edges = _members(of_node[batch.edge_index[0]], graphs)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
+        assert isinstance(key, int)
+        return self._batch.part(key, self._nodes[key], self._edges[key])
+
+    def features(self) -> Tensor:
+        return self._batch.x
+
+    def labels(self, keys: Sequence[Key]) -> None:
+        return None
+
+    def truth(self, keys: Sequence[Key]) -> None:
+        return None
 
 
 class LabelledPairs(PairTargets):
@@ -146,7 +172,9 @@ def arrange_types(
         data[name].x = value
     for kind, ends in edge_index.items():
         data[kind].edge_index = ends
-    per_edge = {name: name.removesuffix("_dict") for name, value in kwargs.items() if isinstance(value, Mapping)}
+    batch = _batch_name(model, kwargs) if level == "graph" else None
+    by_type = {name: value for name, value in kwargs.items() if isinstance(value, Mapping) and name != batch}
+    per_edge = {name: name.removesuffix("_dict") for name in by_type}
     for name, own in per_edge.items():
         require(
             own in ATTRIBUTES,
@@ -156,20 +184,43 @@ def arrange_types(
         )
         for kind, value in kwargs[name].items():
             data[kind][own] = value
-    constants = {name: value for name, value in kwargs.items() if name not in {*per_edge, PAIRS}}
+    constants = {name: value for name, value in kwargs.items() if name not in {*per_edge, PAIRS, batch}}
     graph = Graph(data, directed=spec.directed, reverse=spec.reverse)
     targets: Targets
     if level == "edge":
         targets = LabelledPairs(graph, labelled_pairs(kwargs), edge_type=spec.edge_type)
+    elif level == "graph":
+        targets = TypedBatchTargets(graph, _typed_batch(kwargs.get(batch or ""), x, graph.edge_index))
     else:
         targets = NodeTargets(graph, None, _type_of_rows(x, outputs) if spec.node_type is None else spec.node_type)
 
-    def call(inner: torch.nn.Module, batch: Any) -> Any:
-        arguments = {name: batch.collect(own) for name, own in per_edge.items()}
-        arguments |= {PAIRS: batch.edge_label_index} if level == "edge" else {}
-        return inner(batch.x_dict, batch.edge_index_dict, **arguments, **constants)
+    def call(inner: torch.nn.Module, packed: Any) -> Any:
+        arguments = {name: packed.collect(own) for name, own in per_edge.items()}
+        arguments |= {PAIRS: packed.edge_label_index} if level == "edge" else {}
+        arguments |= {} if batch is None else {batch: packed.collect("batch")}
+        return inner(packed.x_dict, packed.edge_index_dict, **arguments, **constants)
 
-    return targets, call
+    return targets, CallOfOurs(call)
+
+
+def _batch_name(model: torch.nn.Module, kwargs: Mapping[str, Any]) -> str | None:
+    """The argument in which a model is handed the graph of every node, by type."""
+    takes = {**inspect.signature(model.forward).parameters, **kwargs}
+    found = next((name for name in ("batch_dict", "batch") if name in takes), None)
+    expected = f"Expected the forward of a model of graphs to take `batch_dict`, {NEEDED['graph'].why}"
+    require(found is not None, expected, got=f"forward({', '.join(takes)})")
+    return found
+
+
+def _typed_batch(batch: Any, x: Mapping[str, Tensor], edge_index: Tensor) -> Tensor:
+    """The graph of every node of all types, one type after the other; without a batch there is one."""
+    given = {} if batch is None else batch
+    named = isinstance(given, Mapping) and (batch is None or set(given) >= set(x))
+    got = list(given) if isinstance(given, Mapping) else f"an object of type {type(given).__name__}"
+    require(named, f"Expected a `batch` for the nodes of each type, {', '.join(x)}", got=got)
+    none = torch.zeros(2, 0, dtype=torch.long)
+    of_node = torch.cat([_batch(given.get(name), rows, none) for name, rows in x.items()])
+    return _inside(of_node, edge_index)
 
 
 def _type_of_rows(x: Mapping[str, Tensor], outputs: int) -> str:
@@ -209,10 +260,13 @@ def _batch(batch: Any, x: Tensor, edge_index: Tensor) -> Tensor:
         got=f"shape {tuple(batch.shape)} and dtype {batch.dtype}" if whole else f"dtype {batch.dtype}",
         do="Graphs are counted from 0.",
     )
+    return _inside(batch.long(), edge_index)
+
+
+def _inside(batch: Tensor, edge_index: Tensor) -> Tensor:
     tail, head = batch[edge_index]
     require(bool((tail == head).all()), "Expected every edge to lie inside one graph of `batch`", got="one between two")
-    graphs: Tensor = batch.long()
-    return graphs
+    return batch
 
 
 class ModelWithArguments(torch.nn.Module):

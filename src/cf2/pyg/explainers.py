@@ -23,7 +23,15 @@ from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.methods.needs import check_needs
 from cf2.pyg.arguments import arrange, arrange_types, classes_of, keys_of
-from cf2.pyg.masks import Layout, VerifiedExplanation, VerifiedHeteroExplanation, fill, fill_types, units_for
+from cf2.pyg.masks import (
+    Layout,
+    VerifiedExplanation,
+    VerifiedHeteroExplanation,
+    fill,
+    fill_types,
+    plain_edges,
+    units_for,
+)
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.session import GROUP, Request, Session
@@ -154,13 +162,8 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         level, own = self.model_config.task_level.value, self.explainer_config.explanation_type == ExplanationType.model
         numbers = self.model_config.mode == ModelMode.regression
         typed, call = isinstance(x, dict), None
+        edge_index = plain_edges(edge_index)
         if typed:
-            require(
-                level != "graph",
-                "Expected nodes or edges of a heterogeneous graph to explain",
-                got="a whole graph",
-                do="Explain it with cf2.explain(model, [hetero_data]).",
-            )
             options: dict[str, Any] = {"level": level, "outputs": len(target), "spec": self.spec}
             bound = model
             targets, call = arrange_types(model, x, edge_index, kwargs, **options)

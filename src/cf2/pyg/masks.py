@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch_geometric.explain import HeteroExplanation as TypedMasks
 from torch_geometric.explain.config import ExplainerConfig, MaskType
 from torch_geometric.visualization import visualize_graph
 
+from cf2.core.data import edges_of, is_matrix
 from cf2.core.types import EdgeType
 from cf2.errors import require
 from cf2.results.explanation import Explanation
@@ -26,6 +28,16 @@ def units_for(config: ExplainerConfig) -> tuple[str, ...]:
     """The kinds of unit that torch_geometric's types of masks stand for."""
     edges = () if config.edge_mask_type is None else ("edges",)
     return edges if config.node_mask_type is None else (*edges, _UNITS[config.node_mask_type])
+
+
+def plain_edges(edges: Any) -> Any:
+    """What is passed as `edge_index`, or that by type, with a matrix (`adj_t`) as the columns of its entries."""
+    if isinstance(edges, Mapping):
+        return {kind: plain_edges(ends) for kind, ends in edges.items()}
+    if not is_matrix(edges):
+        return edges
+    device = edges.device() if callable(edges.device) else edges.device  # a method of torch_sparse's
+    return edges_of(edges, "the graph").to(device)
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,35 @@ class VerifiedHeteroExplanation(Verified, TypedMasks):  # type: ignore[misc]
         True where it holds for every one, False where one fails, None where one was not checked.
     """
 
+    def each(self) -> list[VerifiedHeteroExplanation]:
+        """One explanation per node, pair or graph that was asked for, with masks and verdicts of its own."""
+        x, edge_index = self.collect("x"), self.collect("edge_index")
+        parts = []
+        for one in self.cf2:
+            part = copy.copy(self)
+            part.index = torch.tensor([one.key])
+            parts.append(fill_types(part, x, edge_index, replace(self.cf2, items=(one,)), self._layout))
+        return parts
+
+    def set_value_dict(self, key: str, value_dict: Mapping[Any, Any]) -> VerifiedHeteroExplanation:
+        """As torch_geometric's, with edges that are a matrix (`adj_t`) as the columns that the masks are of."""
+        value_dict = plain_edges(value_dict) if key == "edge_index" else value_dict
+        held: VerifiedHeteroExplanation = super().set_value_dict(key, value_dict)
+        return held
+
+    def _apply_masks(
+        self, node_mask_dict: dict[str, Tensor], edge_mask_dict: dict[EdgeType, Tensor]
+    ) -> VerifiedHeteroExplanation:
+        """The subgraph; a node at the end of a kept edge stays, even if none of its features was chosen."""
+        nodes = {name: mask.clone() for name, mask in node_mask_dict.items() if len(mask) == self[name].num_nodes}
+        for (src, rel, dst), mask in edge_mask_dict.items():
+            tail, head = self[src, rel, dst].edge_index[:, mask]
+            for name, ends in ((src, tail), (dst, head)):
+                if name in nodes:
+                    nodes[name][ends] = True
+        cut: VerifiedHeteroExplanation = super()._apply_masks(nodes, edge_mask_dict)
+        return cut
+
 
 def fill_types(
     out: VerifiedHeteroExplanation,
@@ -92,7 +133,7 @@ def fill_types(
     layout: Layout,
 ) -> VerifiedHeteroExplanation:
     """Write the explanations and their masks onto `out`, by type."""
-    out._found = found
+    out.__dict__["_layout"], out.__dict__["_found"] = layout, found
     shown = [replace(one, scores=_values(one, layout.soft)) for one in found]
     for kind in layout.units:
         if kind == "edges":
@@ -138,6 +179,15 @@ class VerifiedExplanation(Verified, Masks):  # type: ignore[misc]
     sufficient, necessary, minimal, optimal : bool or None
         True where it holds for every one, False where one fails, None where one was not checked.
     """
+
+    @property
+    def edge_index(self) -> Any:
+        """The edges that the masks are of; a matrix (`adj_t`) is kept as the columns of its entries."""
+        return self._store.get("edge_index")
+
+    @edge_index.setter
+    def edge_index(self, edges: Any) -> None:
+        self._store["edge_index"] = plain_edges(edges)
 
     def each(self) -> list[VerifiedExplanation]:
         """One explanation per node or graph that was asked for, with masks and verdicts of its own."""

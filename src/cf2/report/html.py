@@ -92,6 +92,7 @@ def explanations_html(found: Explanations, shown: int = 8) -> str:
     parts = {
         "rows": rows,
         "edits": any(row["edits"] for row in rows),
+        "numbers": _numbers(found),
         "methods": _summaries(_groups([found])),
         "more": max(0, len(found) - shown),
     }
@@ -141,6 +142,7 @@ def _page(groups: list[tuple[str, Explanations]], pictures: int, rows: int, titl
         "truth": bool(context.get("truth")),
         "targets": next((e.task for _, found in groups for e in found if e.task != "graph"), ""),
         "edits": any(row["edits"] for row in listed),
+        "numbers": all(_numbers(found) for _, found in groups),
         "drawn_as": {kind for card in cards for panel in card["panels"] for kind in panel["drawn_as"]},
         "marked": any(panel["marked"] for card in cards for panel in card["panels"]),
         "classes": list(zip(names or (), OKABE_ITO)),
@@ -149,6 +151,11 @@ def _page(groups: list[tuple[str, Explanations]], pictures: int, rows: int, titl
         "status": STATUS,
         "verdicts": [(name, text, count) for name, text in STATUS.items() if (count := _count(listed, name))],
     }
+
+
+def _numbers(found: Explanations) -> bool:
+    """Whether the model gives numbers: these have no probability and no true class."""
+    return all(e.output == "regression" for e in found)
 
 
 def _count(rows: Sequence[Mapping[str, Any]], status: str) -> int:

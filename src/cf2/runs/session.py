@@ -119,6 +119,12 @@ class Session:
             findings=None if known is None else known.findings,
             adapter=adapter_of(request.model, request.targets, request.call),
         )
+        require(
+            self.spec.tolerance is None or self.spec.output == "regression",
+            'Expected output="regression" beside `tolerance`',
+            got=f"output={self.spec.output!r}",
+            do="Classes and labels have no tolerance.",
+        )
         editing = Editing.of(self.spec, request.targets)
         self.answers = Answers(request, self.method, self.settings, self.search, self.is_too_large)
         self.group = GROUP if editing is None else GROUP // 8  # candidates take room

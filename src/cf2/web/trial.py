@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import HeteroData
 
 from cf2.core.edits import Editing
 from cf2.core.graph import Changes, Instance
@@ -25,6 +26,12 @@ def checked_edits(values: Any, graph: Any, directed: bool) -> list[Edit]:
     """Edits from the browser (None: none yet), each checked against the graph (a Data object), the same one once."""
     values = [] if values is None else values
     require(isinstance(values, list) and len(values) <= MOST, f"Expected at most {MOST} edits", got=_kind(values))
+    require(
+        not values or not isinstance(graph, HeteroData),
+        "Expected a graph of one type, to add to it or change it by hand",
+        got="one with types",
+        do="Find the smallest edit below: it knows the types.",
+    )
     made: dict[tuple[Any, ...], Edit] = {}
     for value in values:
         good = isinstance(value, list | tuple) and len(value) > 0 and isinstance(value[0], str)

@@ -120,8 +120,7 @@ class WhatIf(Catalogue):
         sufficient, necessary = bool(found.sufficient[0]), bool(found.necessary[0])
         # Where the whole graph does not get the answer in question, nothing is the reason for it.
         given = bool(problem.criterion.holds(problem.outputs)[0])
-        column = None if e.output == "classes" else e.prediction
-        said = criterion_for(problem.outputs, [e.key], column, kind=self._session(e).kind, tolerance=e.tolerance)
+        said = self._as_before(e, problem)
         return Answer(
             left=found.without[0].cpu().numpy(),
             removed=found.only[0].cpu().numpy(),
@@ -130,10 +129,15 @@ class WhatIf(Catalogue):
             changed=not bool(said.holds(found.without)[0]),
         )
 
+    def _as_before(self, e: Explanation, problem: Any) -> Any:
+        """What counts as the same answer as that of the whole graph: a class, a side of a label, a number."""
+        column = None if e.output == "classes" else e.prediction
+        return criterion_for(problem.outputs, [e.key], column, kind=self._session(e).kind, tolerance=e.tolerance)
+
     def graph(self, key: Key) -> Any:
         """The graph of a key, a Data object: the one that there is, or one of many."""
         graphs = self.source.graphs
-        return graphs[0] if self.source.level == "node" else graphs[key]  # type: ignore[index]
+        return graphs[key] if self.source.level == "graph" else graphs[0]  # type: ignore[index]
 
     def ask_edited(self, e: Explanation, removed: np.ndarray, edits: Sequence[Edit]) -> tuple[np.ndarray, bool]:
         """Run the model with units removed (or, where they are edits themselves, made) and more edits made.
@@ -171,7 +175,7 @@ class WhatIf(Catalogue):
                 chosen = _chosen(mine, units_of(instances[0], kinds))
                 packed = packed.to(session.predictor.device)
                 said = EDITED.outputs(session.predictor, packed, chosen.to(session.predictor.device))
-        same = criterion_for(before.outputs, [e.key], None).holds(said)
+        same = self._as_before(e, before).holds(said)
         return said[0].cpu().numpy(), not bool(same[0])
 
     def again(self, e: Explanation, alpha: float, lam: float | None, go_on: GoOn = lambda: None) -> str:

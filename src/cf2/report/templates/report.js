@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const { rows, status, edits } = JSON.parse(document.getElementById("data").textContent);
+  const { rows, status, edits, numbers } = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
   const cards = new Map([...document.querySelectorAll("#cards > article")].map((card) => [card.dataset.key, card]));
   const tests = {
@@ -51,8 +51,10 @@
     holder.textContent = r.key.join(", ");
     cell(line, r.method);
     cell(line, r.says);
-    cell(line, r.p.toFixed(2));
-    cell(line, r.true === null ? "–" : r.true, r.wrong ? "no" : "");
+    if (!numbers) {
+      cell(line, r.p.toFixed(2));
+      cell(line, r.true === null ? "–" : r.true, r.wrong ? "no" : "");
+    }
     cell(line, r.size);
     if (edits) cell(line, r.edits || "–");
     yes(line, r.sufficient);
