@@ -374,10 +374,8 @@ def test_seeds_train_that_many_base_models(tmp_path: Path) -> None:
     result = reproduce(
         tmp_path / "out", tables=["causal", "accuracy"], datasets=["tree-cycles"], methods=["gradient"], seeds=2
     )
-    assert sorted(p.name for p in (tmp_path / "out" / "models").glob("*.json")) == [
-        "tree-cycles-0.json",
-        "tree-cycles-1.json",
-    ]
+    made = sorted(p.name for p in (tmp_path / "out" / "models").glob("*.json"))
+    assert made == ["tree-cycles-1.json"]  # the shipped model is that of seed 0
     for row in result["rows"]:
         assert len(row["seeds"]) == 2
 
