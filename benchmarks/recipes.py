@@ -48,7 +48,7 @@ INCUMBENTS: Mapping[str, Recipe] = {
 OTHERS: Mapping[str, Sequence[dict[str, Any]]] = {
     "nci1": ({"hidden": 32}, {"hidden": 64}, {"weight_decay": 5e-4}),
     "citeseer": ({"readout": "last"}, {"weight_decay": 5e-3}),
-    "mutag0": ({"hidden": 64}, {"weight_decay": 5e-4}),
+    "mutag0": ({"hidden": 64},),
 }
 LAST = ({"lr": 0.003}, {"lr": 0.03}, {"epochs": 2 * LONG})  # tried on the chosen shape of a synthetic set
 
