@@ -111,6 +111,7 @@ def test_it_explains_from_the_command_line(degree: str, tmp_path: Path) -> None:
 def test_it_is_a_row_of_the_papers_tables(degree: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ModelAndData, "keys", lambda self, spec=None: [511, 512])
     words = ["reproduce", "--table", "causal", "--table", "truth", "--datasets", "tree-cycles", "--json"]
+    words += ["--engine", "local"]  # what is patched above is not patched in a worker
     shown = command(*words, "--methods", f"{degree},gradient", "--out", tmp_path / "out").json
     rows = {(row["table"], row["method"]): row for row in shown["rows"]}
     assert rows["causal", degree]["size"] == 6.0  # it takes the paper's k

@@ -142,34 +142,24 @@ def test_broken_checkpoints_are_named(cycles, tmp_path):
         training.load(path)
 
 
-# Models that ship from earlier recipes; docs/datasets.md says which and why.
-NORMALISED = {"aggregation": "symmetric", "scale": 1.0}
-SHIPPED_WITH = {
-    "ba-shapes": NORMALISED | {"hidden": 16, "epochs": 3000},
-    "tree-cycles": {"scale": 1.0, "readout": "last", "epochs": 3000, "lr": 0.003},
-    "citeseer": NORMALISED,
-}
-
-
 def check_shipped(name, published):
     dataset = datasets.load(name)
     model, description = training.load(name, dataset)
     _, test = datasets.split(dataset, description.seed)
     accuracy = float((training.predict(model, dataset) == dataset.labels)[test].float().mean())
     assert accuracy == pytest.approx(description.test_accuracy, abs=1e-6)
-    assert accuracy >= published - 5e-5  # the paper rounds to 0.01 %
-    assert description.recipe == replace(training.RECIPES[name], **SHIPPED_WITH.get(name, {}))
-    assert training.default_class_share(model, dataset, test) < 0.5
+    assert accuracy >= published - 0.03  # no seed is picked, so a model may lie below the paper's one
+    assert (description.recipe, description.seed) == (training.RECIPES[name], 0)
 
 
 @pytest.mark.parametrize(("name", "published"), SYNTHETIC.items())
-def test_shipped_models_reach_the_papers_accuracy(name, published):
+def test_the_shipped_model_is_seed_0_of_its_recipe(name, published):
     check_shipped(name, published)
 
 
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "published"), REAL.items())
-def test_shipped_models_of_real_data_reach_the_papers_accuracy(name, published):
+def test_the_shipped_model_of_real_data_is_seed_0_of_its_recipe(name, published):
     check_shipped(name, published)
 
 
@@ -222,7 +212,7 @@ def test_every_shipped_model_loads_without_its_data():
 @pytest.mark.slow
 def test_training_again_gives_the_shipped_tree_cycles_model(cycles):
     model, description = training.shipped("tree-cycles")
-    again, _ = training.train(cycles, seed=description.seed, **SHIPPED_WITH["tree-cycles"])
+    again, _ = training.train(cycles, seed=description.seed)
     if description.versions["torch"] != torch.__version__:
         pytest.skip("another version of torch may round differently")
     assert float((training.predict(model, cycles) == training.predict(again, cycles)).float().mean()) > 0.98

@@ -145,7 +145,7 @@ def test_nodes_are_anchored_at_what_is_explained() -> None:
     patterns = found.patterns(source.model, source.graphs[0], most=120)
     assert all(one.pattern.marks.count(1) == 1 for one in patterns)
     assert patterns[0].precision.value > 0.9
-    assert patterns[0].necessity.value > 0.9 > patterns[0].chance.value
+    assert patterns[0].necessity.value > 0.8 > patterns[0].chance.value
 
 
 def test_bad_input_is_refused_in_words() -> None:

@@ -288,9 +288,9 @@ def reproduce(
     datasets: o.Datasets = None,
     methods: o.Methods = None,
     seeds: o.ReproduceSeeds = 5,
-    instances: o.Instances = None,
+    instances: o.Instances = "20",
     resume: o.Resume = False,
-    engine: o.Engine = "local",
+    engine: o.ReproduceEngine = None,
     workers: o.Workers = None,
     address: o.Address = None,
     data_root: o.Root = None,
@@ -302,6 +302,7 @@ def reproduce(
     """
     from cf2.paper.experiments.reproduce import reproduce as fill
     from cf2.report.tables import terminal
+    from cf2.runs import engines
 
     if_stopped(f"What is finished is kept in {path}. {go_on()}")
     with named_bar("reproducing") as step:
@@ -312,10 +313,10 @@ def reproduce(
             datasets=datasets.split(",") if datasets else None,
             methods=methods.split(",") if methods else None,
             seeds=seeds,
-            instances=instances,
+            instances=o.number_or_all("--instances", instances),
             root=data_root,
             resume=resume,
-            engine=engine,
+            engine=engine or ("processes" if engines.cores() > 1 else "local"),
             workers=workers,
             address=address,
             progress=step,

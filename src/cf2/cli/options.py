@@ -96,7 +96,8 @@ Figure = Annotated[list[str] | None, typer.Option(help="sizes, alpha or cases.")
 Datasets = Annotated[str | None, typer.Option(help="Names, separated by commas.")]
 Methods = Annotated[str | None, typer.Option(help="Names, separated by commas.")]
 ReproduceSeeds = Annotated[int, typer.Option(min=1, max=1000, help="So many base models of each data set.")]
-Instances = Annotated[int | None, typer.Option(min=1, help="Explain at most so many instances of each.")]
+Instances = Annotated[str, typer.Option(help="Explain at most so many under each base model, or all.")]
+ReproduceEngine = Annotated[str | None, typer.Option(help="local, processes (with two cores, if not given) or ray.")]
 Full = Annotated[bool, typer.Option("--full", help="Measure the curves of the documentation, too.")]
 
 
@@ -162,6 +163,19 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
     more = _MORE.get(option.name, "")
     described = Annotated.__class_getitem__((kind, typer.Option(flag, help=option.metadata["meaning"] + more)))  # type: ignore[attr-defined]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=described)
+
+
+def number_or_all(option: str, text: str) -> int | None:
+    """How many; None for "all".
+
+    >>> number_or_all("--instances", "20"), number_or_all("--instances", "all")
+    (20, None)
+    """
+    if text == "all":
+        return None
+    if not text.isdecimal() or not int(text):
+        raise typer.BadParameter(f"Expected a number of at least 1, or all, for {option}, but got {text!r}.")
+    return int(text)
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

@@ -108,11 +108,11 @@ _SUMS = Recipe(aggregation="sum", scale=0.1, readout="all", epochs=2000, schedul
 _MOLECULES = Recipe("gin", hidden=32, dense=2, epochs=30, lr=0.005, batch_size=128, pool="sum", validation=0.2)
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
-        "ba-shapes": replace(_SUMS, hidden=32, lr=0.01),
+        "ba-shapes": replace(_SUMS, scale=0.3, readout="last", lr=0.01, weight_decay=5e-3),
         "tree-cycles": replace(_SUMS, hidden=64, lr=0.005),
         "mutag": Recipe(hidden=128, aggregation="sum", dense=3, epochs=40, lr=0.003, batch_size=256),
-        "mutag0": Recipe(hidden=128, aggregation="sum", dense=3, epochs=40, lr=0.003, batch_size=256),
-        "nci1": Recipe(hidden=16, aggregation="sum", dense=3, epochs=40, lr=0.005, batch_size=256),
+        "mutag0": Recipe(hidden=64, aggregation="sum", dense=3, epochs=40, lr=0.003, batch_size=256),
+        "nci1": Recipe(hidden=32, aggregation="sum", dense=3, epochs=40, lr=0.005, batch_size=256),
         "citeseer": Recipe(
             hidden=32, aggregation="sum", scale=0.3, readout="all", epochs=100, lr=0.01, weight_decay=5e-4, dropout=0.5
         ),

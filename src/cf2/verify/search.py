@@ -4,7 +4,8 @@
    does, repair the nearest.
 2. *Prune*: drop blocks of the least important units, then single ones, while the tests pass. Where that
    leaves many, *grow* a set from nothing instead.
-3. *Prove* (`proof.py`): try every smaller set where that fits the budget. What is proved needs nothing more.
+3. *Prove* (`proof.py`): try every smaller set where that fits the budget. What is proved needs nothing more. Where
+   no set is known to pass, the smallest sets are tried as far as a small budget goes.
 4. *Exchange*: leave one unit out and swap others, guided by the slopes of the tests, until both pass again.
 5. *Restart* where there are many units: prune them in other orders, and go on from what is smaller. Then prove.
 6. *Widen* (`margins.py`): of the sets of that size, take one whose tests hold by a wider margin.
@@ -39,6 +40,7 @@ WHY = QUESTIONS["why"]
 LARGE = 14  # a set of more units is worth a second way to start
 CROWDED = 64  # and so is a choice among more units than this
 FIRST = 1_000  # sets that a proof may take before anything else is tried
+LOST = 200  # sets that are tried by size where nothing else has led to one that passes
 SMALL = 8  # a restart looks for a set of fewer units: larger ones are hardly found by chance
 
 
@@ -112,6 +114,7 @@ def search(
     most = proof_budget(settings)
     first = min(most, FIRST)
     proof = prove(trials, sets, passed, first)  # where that is affordable now, there is nothing to improve
+    proof = _lost(trials, proof, min(most, LOST))
     alive = (proof.passed & ~proof.optimal).nonzero().flatten()
     if len(alive):
         sets = proof.sets.clone()
@@ -128,6 +131,15 @@ def search(
     if most > first or budget.partly:
         proof = prove(trials, proof.sets, proof.passed, most, proof, partly=budget.partly)
     return _choice(trials, replace(proof, sets=_widened(trials, proof, ranking, budget)))
+
+
+def _lost(trials: Trials, proof: Proof, budget: int) -> Proof:
+    """Try the smallest sets where none is known to pass: rankings mislead where nothing at all keeps the answer."""
+    if proof.passed.all() or not budget:
+        return proof
+    known = replace(proof, optimal=proof.optimal | proof.passed)  # those that pass are left as they are
+    tried = prove(trials, proof.sets, proof.passed, budget, known, partly=True)
+    return replace(tried, optimal=torch.where(proof.passed, proof.optimal, tried.optimal))
 
 
 def _beside_why(trials: Trials, proof: Proof) -> Tensor:
