@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -179,3 +180,16 @@ def test_a_group_of_edges_has_no_twin_by_one_of_its_leaves(
         assert good
         assert bool(proved.passed[0])
         assert int(proved.sets.sum()) == len(good[0])
+
+
+def test_a_set_found_after_the_proof_is_smallest_if_it_is_as_small_as_the_bound(
+    problem_of: Callable[..., Problem],
+) -> None:
+    """All sets of fewer than two units are tried; whoever then finds a passing set of two has the smallest."""
+    trials = trials_of(problem_of(NodeNet("sum", seed=3, layers=2), random_graph(12, 12, seed=4), range(3)))
+    sets = torch.zeros_like(trials.valid)
+    sets[0, :2] = sets[1, :3] = sets[2, :1] = True
+    every = torch.ones(3, dtype=torch.bool)
+    known = proof.Proof(sets, every, ~every, ~every, torch.tensor([2, 2, 0]))
+    assert known.smallest(trials).tolist() == [True, False, False]
+    assert replace(known, passed=~every).smallest(trials).tolist() == [False, False, False]

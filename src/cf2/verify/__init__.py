@@ -12,7 +12,8 @@ race           trials of candidates of which one wins
 pruning        dropping what is not needed
 moves          the other moves of the search
 connected      exhaustion for nodes: what is joined to the target first
-alike          exhaustion for graphs: one set of each shape alone
+alike          shapes of sets: which look the same to a model of graphs
+parts          every shape that sets of a graph have, from connected parts
 proof          proof by exhaustion
 search         from scores to the smallest set that passes
 """

@@ -1,21 +1,22 @@
 """Sets that look alike: of a graph as a whole, what the model says of S alone is the same for all of one shape.
 
 Two sets have the same shape if a renumbering of the nodes, features and all, takes the edges of the one to those of the
-other. Where a set is a forest, refining the colours of its nodes tells exactly that (colour refinement identifies every
-forest), so a proof by exhaustion runs one set of each shape. What has a cycle is told apart from all else.
+other. Where a set is connected, refining the colours of its nodes tells that exactly if it is a tree (colour refinement
+identifies every tree); of those with a cycle, equal colours are confirmed by looking for the renumbering itself.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from cf2.verify.cache import Table
 from cf2.verify.trials import Trials
 
 MIXERS = (-7046029254386353131, -4417276706812531889, 6364136223846793005, 2862933555777941757)
-CYCLES = 256  # an instance with more cycles is left to plain exhaustion
-STEPS = 100_000  # of the walk that lists them
+
+Table = NDArray[np.bool_]
 
 
 def applies(trials: Trials) -> int | None:
@@ -27,25 +28,24 @@ def applies(trials: Trials) -> int | None:
         pack.sparse is not None
         or any(kind != "graph" for kind, _ in pack.extras.values())
         or not pack.units.edges.every
+        or trials.required is not None
+        or trials.price is not None
     ):
         return None
     return next((column for column, test in enumerate(trials.tests) if test.intervention.keeps), None)
 
 
 class Shapes:
-    """The shapes of sets of one instance, and whether one of each passes the test of S alone."""
+    """The edges of one instance, one per unit, and the colours of its nodes: nodes with the same features share one."""
 
-    def __init__(self, ends: Tensor, colours: Tensor, cycles: Tensor) -> None:
-        self.tail, self.head = ends  # of every unit
-        self.colours, self.cycles = colours, cycles
-        self.length = cycles.sum(0)
-        self.known = Table(ends.device)
-        draw = torch.Generator().manual_seed(2)
-        self.numbers = torch.randint(1, 2**62, (len(self.tail), 2), generator=draw).to(ends.device)
+    def __init__(self, ends: Tensor, colours: Tensor) -> None:
+        self.ends, self.colours = ends, colours  # [2, U] and [N], on the CPU
+        self.mixed = _mixed(colours + 1, MIXERS[0])
+        self.pairs: list[tuple[int, int]] = [(one, other) for one, other in ends.t().tolist()]
 
     @classmethod
     def of(cls, trials: Trials, row: int) -> Shapes | None:
-        """Those of an instance; None where a unit is not one undirected edge, or the cycles are too many."""
+        """Those of an instance; None where a unit is not one undirected edge."""
         pack, assembled = trials.pack, trials.carried_out
         assert assembled is not None
         first, last = pack.edge_ptr[row : row + 2].tolist()
@@ -58,59 +58,77 @@ class Shapes:
         one, other = edges[:, order[::2]], edges[:, order[1::2]]
         if not torch.equal(one, other.flip(0)) or bool((one[0] == one[1]).any()):
             return None
-        cycles = simple_cycles(one.t().tolist(), high - low)
-        if cycles is None:
-            return None
-        colours = torch.unique(pack.x[low:high].cpu(), dim=0, return_inverse=True)[1]
-        table = torch.zeros(count, len(cycles))
-        for place, cycle in enumerate(cycles):
-            table[list(cycle), place] = 1
-        device = pack.node_ptr.device
-        return cls(one.to(device), _mixed(colours + 1, MIXERS[0]).to(device), table.to(device))
+        return cls(one, torch.unique(pack.x[low:high].cpu(), dim=0, return_inverse=True)[1])
 
-    def keys(self, sets: Tensor) -> Tensor:
-        """A key [2, R] per set [R, U]: equal for forests of one shape, and for nothing else."""
-        sets = sets[:, : len(self.tail)]  # an instance may have fewer units than others of its pack
-        row, unit = sets.nonzero(as_tuple=True)
-        tail, head = (row * len(self.colours) + end[unit] for end in (self.tail, self.head))
-        colour = self.colours.repeat(len(sets))  # one after the other; nodes without edges keep theirs
+    def keys(self, sets: Table) -> NDArray[np.int64]:
+        """A key [R, 2] per set [R, U]: equal for sets of one shape; for forests, and for nothing else."""
+        row, unit = torch.from_numpy(sets).nonzero(as_tuple=True)
+        tail, head = (row * len(self.colours) + end[unit] for end in self.ends)
+        colour = self.mixed.repeat(len(sets))  # one after the other; nodes without edges keep theirs
         for _ in range(int(sets.sum(1).max()) if len(sets) else 0):
             one, other = colour[tail], colour[head]
             colour[tail], colour[head] = one * MIXERS[2], other * MIXERS[2]
             colour.index_add_(0, tail, _mixed(other, MIXERS[1]))
             colour.index_add_(0, head, _mixed(one, MIXERS[1]))
-        last = _mixed(colour, MIXERS[3]).view(len(sets), -1)
-        keys = torch.stack([last.sum(1), (last * last).sum(1)])
-        if len(self.length):
-            cyclic = (sets.float() @ self.cycles == self.length).any(1).nonzero().flatten()
-            for half in (0, 1):
-                keys[half, cyclic] = (sets[cyclic].long() * self.numbers[:, half]).sum(1)
-        return keys
+        last = _mixed(colour, MIXERS[3]).view(len(sets), len(self.colours))
+        return np.asarray(torch.stack([last.sum(1), (last * last).sum(1)], 1))
+
+    def classes(self, sets: Table) -> NDArray[np.int64]:
+        """A number [R] per connected set [R, U], the same for those of one shape and for nothing else."""
+        number = np.unique(self.keys(sets), axis=0, return_inverse=True)[1].reshape(-1)
+        joined = np.zeros((len(sets), len(self.colours)), dtype=bool)
+        row, unit = sets.nonzero()
+        for end in self.ends.numpy():
+            joined[row, end[unit]] = True
+        first: dict[int, list[int]] = {}  # by number, one set of each shape that has it
+        more = int(number.max(initial=-1)) + 1
+        for place in np.flatnonzero(joined.sum(1) <= sets.sum(1)).tolist():  # as many edges as nodes: a cycle
+            known = first.setdefault(int(number[place]), [])
+            same = (other for other in known if self.isomorphic(sets[place], sets[other]))
+            match = next(same, None)
+            if match is not None:
+                number[place] = number[match]
+                continue
+            if known:
+                number[place], more = more, more + 1
+            known.append(place)
+        return number
+
+    def isomorphic(self, one: Table, other: Table) -> bool:
+        """Whether a renumbering of the nodes takes one connected set [U] to the other, of as many edges."""
+        mine, theirs = self._near(one), self._near(other)
+        if not mine or len(mine) != len(theirs):
+            return len(mine) == len(theirs)
+        order = [next(iter(mine))]
+        for node in order:
+            order += [near for near in sorted(mine[node]) if near not in order]
+        colour = self.colours.tolist()
+
+        def fits(node: int, image: int, taken: dict[int, int]) -> bool:
+            alike = colour[node] == colour[image] and len(mine[node]) == len(theirs[image])
+            return alike and all(taken[near] in theirs[image] for near in mine[node] if near in taken)
+
+        paths: list[dict[int, int]] = [{}]
+        while paths:
+            taken = paths.pop()
+            if len(taken) == len(order):
+                return True
+            node = order[len(taken)]
+            before = next((taken[near] for near in mine[node] if near in taken), None)
+            choice = theirs if before is None else theirs[before]
+            used = set(taken.values())
+            paths += [taken | {node: image} for image in choice if image not in used and fits(node, image, taken)]
+        return False
+
+    def _near(self, one: Table) -> dict[int, set[int]]:
+        near: dict[int, set[int]] = {}
+        for unit in np.flatnonzero(one).tolist():
+            tail, head = self.pairs[unit]
+            near.setdefault(tail, set()).add(head)
+            near.setdefault(head, set()).add(tail)
+        return near
 
 
 def _mixed(value: Tensor, mixer: int) -> Tensor:
     value = (value ^ (value >> 29)) * mixer
     return value ^ (value >> 32)
-
-
-def simple_cycles(edges: list[list[int]], nodes: int) -> list[frozenset[int]] | None:
-    """Every simple cycle of an undirected graph, as the places of its edges; None where there are many."""
-    near: list[list[tuple[int, int]]] = [[] for _ in range(nodes)]
-    for place, (one, other) in enumerate(edges):
-        near[one].append((other, place))
-        near[other].append((one, place))
-    found: set[frozenset[int]] = set()
-    steps = 0
-    for start in range(nodes):  # cycles of which this is the first node
-        paths: list[tuple[int, frozenset[int], frozenset[int]]] = [(start, frozenset([start]), frozenset())]
-        while paths:
-            node, been, used = paths.pop()
-            steps += 1
-            for other, place in near[node]:
-                if other == start and len(used) > 1 and place not in used:
-                    found.add(used | {place})
-                elif other > start and other not in been:
-                    paths.append((other, been | {other}, used | {place}))
-            if steps > STEPS or len(found) > CYCLES:
-                return None
-    return list(found)

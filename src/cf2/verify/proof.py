@@ -3,7 +3,7 @@
 Not every set has to be tried. Two edges to leaves that look alike (the same neighbour, the same features) can be
 exchanged without the model noticing, so only sets that take such twins in their order are. And of a node, what the
 model says of S alone depends on the part of S that is joined to the target (`connected.py`); of a graph as a whole, on
-the shape of S (`alike.py`).
+the shape of S (`alike.py`), of which there are few (`parts.py`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from cf2.core.packed_units import FLAGS
 from cf2.verify import alike
 from cf2.verify.connected import applies, connected
 from cf2.verify.margins import margins, widest
+from cf2.verify.parts import Census
 from cf2.verify.trials import Trials
 
 BATCH = 2048  # sets of one instance that are tried at once
 WIDTH = 1 << 23  # entries of the table of all sets that are tried at once
 SHAPED = 5_000  # a proof of more sets looks for those that look alike, and
-CHEAP = 16  # a set of a known shape costs such a part of one that is run
+CHEAP = 16  # is begun where there are so many times as many sets as it may run
+WHOLE = 2  # a run of a whole graph counts for so many sets of a node
+_BOUNDLESS = 1 << 62
+TOGETHER = 8  # such proofs are made side by side
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +56,12 @@ class Proof:
         bound = torch.where(self.optimal, size, torch.where(self.passed, torch.minimum(bound, size), bound))
         return (bound + 1e-6).floor().long()
 
+    def smallest(self, trials: Trials) -> Tensor:
+        """Whether no smaller set passes than the one that is given [B], be it found by the proof or after it."""
+        rows = torch.arange(len(self.sets), device=self.sets.device)
+        reached = trials.size(rows, self.sets) <= self.lower_bound(trials)
+        return self.optimal | (self.passed & (self.exhausted > 0) & reached)
+
 
 def prove(
     trials: Trials, sets: Tensor, passed: Tensor, budget: int, before: Proof | None = None, *, partly: bool = False
@@ -73,9 +83,13 @@ def prove(
         search = Exhaustion(trials, row, best, budget, int(proof.exhausted[row]), partly)
         if applies(trials):
             searches.append((search, connected(search)))
+        elif search.shapes is not None and (search.likely or partly):
+            searches.append((search, every_shape(search, search.shapes)))
         elif search.certain or partly:
             searches.append((search, every_set(search)))
-    _run(trials, searches)
+    together = TOGETHER if any(search.shapes is not None for search, _ in searches) else max(len(searches), 1)
+    for first in range(0, len(searches), together):
+        _run(trials, searches[first : first + together])
     for search, _ in searches:
         row = search.row
         if search.best is not None:
@@ -99,7 +113,6 @@ class Exhaustion:
         self.trials, self.row, self.best, self.partly = trials, row, best, partly
         self.alone = alike.applies(trials) if budget > SHAPED else None
         self.shapes = None if self.alone is None else alike.Shapes.of(trials, row)
-        budget = budget if self.shapes is None else budget * CHEAP
         self.budget, self.exhausted = budget, exhausted
         free = _free(trials, row)
         self.free: list[int] = free.tolist()
@@ -108,6 +121,7 @@ class Exhaustion:
         self.must = none if trials.required is None else trials.required[row]
         self.complete = self.exhausted > self.top
         self.certain = _affordable(len(free), self.top, budget, exhausted)  # the budget is known to hold
+        self.likely = _affordable(len(free), self.top, budget * CHEAP, exhausted)  # if sets look alike
 
     def spend(self, sets: int) -> bool:
         """Take so many sets from the budget, if it has them."""
@@ -115,6 +129,21 @@ class Exhaustion:
             return False
         self.budget -= sets
         return True
+
+    @property
+    def left(self) -> int:
+        """The most sets that `spend` gives."""
+        return _BOUNDLESS if self.certain else self.budget
+
+    def table(self, sets: alike.Table) -> Tensor:
+        """Sets of the units of this instance, as wide as those of its pack."""
+        table = torch.zeros((len(sets), self.trials.width), dtype=torch.bool)
+        table[:, : sets.shape[1]] = torch.from_numpy(sets)
+        return table.to(self.trials.valid.device)
+
+    def allowed(self, sets: Tensor) -> Tensor:
+        """Those of the sets that keep to the rules."""
+        return sets[self.trials.allowed(torch.full((len(sets),), self.row, device=sets.device), sets)]
 
     def size(self, sets: Tensor) -> Tensor:
         """The sizes of sets of this instance."""
@@ -150,17 +179,14 @@ class Exhaustion:
 
 
 def every_set(search: Exhaustion) -> Tries:
-    """All sets, but for twins in another order, and for those of a shape that fails alone."""
+    """All sets, but for twins in another order."""
     trials = search.trials
     pairs = twins(trials, search.row, int(trials.counts[search.row]))
     for number in range(search.exhausted, search.top + 1):
         if not search.spend(math.comb(len(search.free), number)):
             return
         for sets in search.combined(search.must, search.free, number):
-            if len(pairs):
-                sets = sets[(sets[:, pairs[:, 0]] | ~sets[:, pairs[:, 1]]).all(1)]
-            if search.shapes is not None and len(sets):
-                sets = yield from _shaped(search, search.shapes, sets)
+            sets = _in_order(sets, pairs)
             if len(sets):
                 good = yield sets, None
                 if search.found(sets[good]):
@@ -169,14 +195,38 @@ def every_set(search: Exhaustion) -> Tries:
         search.done(number)
 
 
-def _shaped(search: Exhaustion, shapes: alike.Shapes, sets: Tensor) -> Generator[Asked, Tensor, Tensor]:
-    """Those of the sets whose shape passes the test of S alone; one of each new shape is put to it."""
-    slot, fresh = shapes.known.claim(shapes.keys(sets))
-    new = fresh.nonzero().flatten()
-    if len(new):
-        passed = yield sets[new], search.alone
-        shapes.known.keep(slot[new], passed, passed.float())
-    return sets[shapes.known.read(slot)[0]]
+def every_shape(search: Exhaustion, shapes: alike.Shapes) -> Tries:
+    """One set of each shape alone, and all sets of the shapes that pass."""
+    trials, census = search.trials, Census(shapes, search.free)
+    pairs = twins(trials, search.row, int(trials.counts[search.row]))
+    for number in range(search.exhausted, search.top + 1):
+        level = census.level(number, search.left // WHOLE)
+        if level is None or not search.spend(WHOLE * len(level.sets)):
+            yield from every_set(search)
+            return
+        good = [np.zeros(0, dtype=bool)]
+        for low in range(0, len(level.sets), BATCH):
+            passed = yield search.table(level.sets[low : low + BATCH]), search.alone
+            good.append(passed.cpu().numpy())
+        placed = chain.from_iterable(census.placements(kinds) for kinds in level.kinds[np.concatenate(good)])
+        while some := list(islice(placed, BATCH)):
+            if not search.spend(WHOLE * len(some)):
+                return
+            sets = search.allowed(_in_order(search.table(np.stack(some)), pairs))
+            for column in range(len(trials.tests)):
+                if column != search.alone and len(sets):  # that one is passed by the whole shape
+                    sets = sets[(yield sets, column)]
+            if len(sets):
+                fits = yield sets, None
+                if search.found(sets[fits]):
+                    search.complete = True
+                    return
+        search.done(number)
+
+
+def _in_order(sets: Tensor, pairs: Tensor) -> Tensor:
+    """The sets that take twins in their order."""
+    return sets[(sets[:, pairs[:, 0]] | ~sets[:, pairs[:, 1]]).all(1)] if len(pairs) and len(sets) else sets
 
 
 def _run(trials: Trials, searches: list[tuple[Exhaustion, Tries]]) -> None:

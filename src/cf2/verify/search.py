@@ -264,6 +264,6 @@ def _choice(trials: Trials, proof: Proof) -> Choice:
         for good, never in zip(found.tolist(), proof.impossible.tolist())
     ]
     minimal: list[bool | None] = [True if good else None for good in found.tolist()]
-    optimal: list[bool | None] = [True if proved else None for proved in proof.optimal.tolist()]
+    optimal: list[bool | None] = [True if proved else None for proved in proof.smallest(trials).tolist()]
     bound = proof.lower_bound(trials).tolist()
     return Choice(trials.flat(proof.sets), trials.evaluations, status, minimal, optimal, lower_bound=bound)
