@@ -16,7 +16,7 @@ from cf2.core.adapter import Adapter, Inputs, adapter_for, run, target_arguments
 from cf2.core.hooks import borrowed_on, find_device, masked_messages, message_layers, read_sparse, restored_buffers
 from cf2.core.modules import module_of
 from cf2.core.packing import WIDE, Pack, sparse_features
-from cf2.core.soundness import Unchanged, check_repeats, depends_on_others
+from cf2.core.soundness import Unchanged, check_repeats, depends_on_order, depends_on_others
 from cf2.errors import CF2Error, require
 from cf2.spec import Masking, Output
 
@@ -30,6 +30,7 @@ class Findings:
     reads_weights: bool  # soft masks can be edge weights
     reads_sparse: bool  # wide features can be read by their non-zero entries
     alone: bool = False  # the output depends on what else is in the batch, so that each graph is run by itself
+    ordered: bool = False  # and on the order of nodes or edges, so that two that look alike are not the same to it
 
 
 class Predictor:
@@ -60,10 +61,7 @@ class Predictor:
         self._origin = here
         drops = not getattr(model, "supports_edge_weight", True)  # torch_geometric's GIN takes and drops them
         self._may_weigh = masking == "auto" and self.adapter.weighs and not drops
-        self.sight: tuple[int | None, str] = (
-            None,
-            "both",
-        )  # how many hops the model was measured to look, and which way
+        self.sight: tuple[int | None, str] = (None, "both")  # how many hops it was measured to look, and which way
         self._removing = False
         self._borrowed: list[Any] = []
         sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]
@@ -107,6 +105,11 @@ class Predictor:
         """Whether the model mixes all that is in a batch: it is run on whole graphs then, one at a time."""
         return self.findings is not None and self.findings.alone
 
+    @property
+    def ordered(self) -> bool:
+        """Whether the output changes with the order of nodes or edges; as long as that is not known, it may."""
+        return self.findings is None or self.findings.ordered
+
     def _apart(self, pack: Pack) -> bool:
         return self.alone and len(pack.node_ptr) > 2
 
@@ -124,8 +127,9 @@ class Predictor:
             rows, again = self._rows(pack), self._rows(pack)
             check_repeats(rows, again, self.precision)
             alone = depends_on_others(pack, self._hard_rows, self.precision)
+            ordered = alone or depends_on_order(pack, self._call, self.precision)
         output = outputs.settle(rows, self.output)
-        return Findings(output, rows.size(1), self._reads_weights(pack), self._reads_sparse(pack), alone)
+        return Findings(output, rows.size(1), self._reads_weights(pack), self._reads_sparse(pack), alone, ordered)
 
     @property
     def precision(self) -> float:

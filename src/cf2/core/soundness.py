@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from cf2.core import outputs
+from cf2.core.graph import Extras
 from cf2.core.packing import Pack
 from cf2.errors import CF2Error
 
 log = logging.getLogger("cf2")
 
 Run = Callable[[Pack, Tensor], Tensor]  # the model's rows on graphs in which only some units are there
+Call = Callable[[Pack, Tensor, Tensor, None, Tensor], Tensor]  # on features and edges, and which columns those are
 MOST = 3  # instances that are compared, alone and together
 ALONE = (
     "The model's output for a graph depends on what else is in the batch, so each graph is run by itself, nodes and "
@@ -66,6 +69,48 @@ def _states(packed: Pack) -> Tensor:
     place = torch.arange(units.count, device=units.ptr.device) - units.ptr[:-1][units.owner]
     half = ((place + 1) * 0.6180339887498949) % 1.0 < 0.5
     return torch.where(units.owner < third, True, torch.where(units.owner < 2 * third, half, False))
+
+
+def depends_on_order(pack: Pack, call: Call, precision: float) -> bool:
+    """Whether the model's output changes when nodes and edges come in the opposite order.
+
+    The first instance is run without some of its edges, four times others. What looks alike is then not the same to
+    the model, so that a proof has to tell it apart.
+    """
+    some = pack.take(pack.node_ptr.new_zeros(4))
+    stay = _edges_of_halves(some)
+    turned, edge_index = _in_opposite_order(some, stay)
+    rows = call(some, some.dense(), some.edge_index[:, stay], None, stay)
+    try:
+        other = call(turned, turned.dense(), edge_index, None, stay.flip(0))
+    except CF2Error:  # a layer may ask for edges in an order
+        return True
+    return bool(outputs.differ(rows.double(), other.double(), precision).any())
+
+
+def _edges_of_halves(pack: Pack) -> Tensor:
+    """The columns of the edges that are there when each instance has another half of its units."""
+    units = pack.units
+    place = torch.arange(units.count, device=units.ptr.device) - units.ptr[:-1][units.owner]
+    half = ((place + 1) * (units.owner + 1) * 0.6180339887498949) % 1.0 < 0.5
+    there = units.edges.present(units.there(half))
+    return torch.arange(pack.edge_index.size(1), device=place.device) if there is None else there.nonzero().flatten()
+
+
+def _in_opposite_order(pack: Pack, columns: Tensor) -> tuple[Pack, Tensor]:
+    """The nodes of each instance in the opposite order, and the ends of these edges likewise [2, e].
+
+    The units of the pack are left as they were, and mean nothing in it.
+    """
+    ends = pack.node_ptr[:-1] + pack.node_ptr[1:] - 1
+    turned = ends[pack.batch] - torch.arange(pack.x.size(0), device=pack.x.device)
+    extras: Extras = {
+        name: (kind, value[turned] if kind == "node" else value) for name, (kind, value) in pack.extras.items()
+    }
+    sparse = None if pack.sparse is None else pack.sparse.take(turned)
+    x = pack.x if sparse is not None else pack.x[turned]
+    made = replace(pack, x=x, sparse=sparse, extras=extras, targets=turned[pack.targets])
+    return made, turned[pack.edge_index[:, columns.flip(0)]]
 
 
 class Unchanged:

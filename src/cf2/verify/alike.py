@@ -22,7 +22,7 @@ Table = NDArray[np.bool_]
 def applies(trials: Trials) -> int | None:
     """The test that looks at S alone, where shapes are known: plain graphs, whose model is handed nothing else."""
     pack = trials.pack
-    if pack.targets.size(1) or trials.carried_out is None or trials.fixed is not None:
+    if pack.targets.size(1) or trials.carried_out is None or trials.fixed is not None or trials.predictor.ordered:
         return None
     if (
         pack.sparse is not None

@@ -288,7 +288,7 @@ def twins(trials: Trials, row: int, count: int) -> Tensor:
     none = torch.zeros((0, 2), dtype=torch.long, device=trials.valid.device)
     entries = int(pack.entry_ptr[row + 1] - pack.entry_ptr[row])
     flags = (getattr(pack.units, name) for name in FLAGS)
-    if any(flag is not None for flag in flags) or trials.rules is not None:
+    if any(flag is not None for flag in flags) or trials.rules is not None or trials.predictor.ordered:
         return none  # interchangeable to the model is not interchangeable to what is asked
     if entries or pack.extras or pack.sparse is not None or pack.units.edges.further.numel():
         return none  # only plain edges between nodes whose features are at hand are compared
