@@ -1,6 +1,6 @@
 """Would sound bounds shorten a proof? What share of boxes they refute, and what that costs beside trying the sets.
 
-    python benchmarks/bounds.py [tree-cycles …] [--instances 12] [--boxes 4] [--write]
+    python benchmarks/bounds.py [tree-cycles …] [--instances 8] [--boxes 3] [--write]
 
 A box is a set of which some edges are undecided; it holds 2^u sets. It is refuted if, over all of it, S alone never
 gives the answer, or without S the model always does. Bounds are of the difference of two logits: by intervals (IBP), by
@@ -325,8 +325,8 @@ def row(column: str, instances: int, boxes: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("columns", nargs="*", help=f"some of {', '.join(COLUMNS)}; all if none is named")
-    parser.add_argument("--instances", type=int, default=12)
-    parser.add_argument("--boxes", type=int, default=4, help="per instance and number of undecided edges")
+    parser.add_argument("--instances", type=int, default=8)
+    parser.add_argument("--boxes", type=int, default=3, help="per instance and number of undecided edges")
     parser.add_argument("--write", action="store_true", help="put the table into the documentation")
     chosen = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,6 +1,6 @@
 """How many branches of a proof are refuted by bounds of the model's head, where parts are run and add up.
 
-    python benchmarks/branches.py [mutag0 nci1] [--every 6] [--write]
+    python benchmarks/branches.py [mutag0 nci1] [--every 9] [--write]
 
 All shapes below the size that `standard` finds are bounded, as a proof does it (`cf2.verify.bounds`). A branch is a
 shape that u edges are still added to. Beside the share that is refuted: how many runs of the model and how many bounds
@@ -77,7 +77,7 @@ def row(column: str, every: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("columns", nargs="*", default=["mutag0", "nci1"])
-    parser.add_argument("--every", type=int, default=6, help="take every so manyth instance")
+    parser.add_argument("--every", type=int, default=9, help="take every so manyth instance")
     parser.add_argument("--write", action="store_true", help="put the table into the documentation")
     chosen = parser.parse_args()
     torch.set_num_threads(1)

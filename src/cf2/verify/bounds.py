@@ -32,7 +32,7 @@ Branch = tuple[Tensor, Tensor, Tensor, Tensor]  # of shapes: z [R, d], classes [
 
 
 class Head:
-    """Linear layers with ReLU between them, as bounds of the lead of the answer: below 0, `PredictedClass` does not hold."""
+    """Linear layers with ReLU between them, and bounds of the lead of the answer: `PredictedClass` wants it above 0."""
 
     def __init__(self, head: nn.Sequential, answer: int) -> None:
         linear = [part for part in head if isinstance(part, nn.Linear)]
