@@ -68,6 +68,8 @@ class NodeGCN(_Layers):
 class GraphGCN(_Layers):
     """Graph logits from graph convolutions, the mean over nodes, and dense layers."""
 
+    splits_at_pool = True  # it is head(pool(embed(x, edge_index), batch)): proofs make use of that
+
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, batch: Tensor | None = None
     ) -> Tensor:
@@ -85,6 +87,8 @@ class NodeGNN(_Layers):
 
 class GraphGNN(_Layers):
     """`GraphGCN` with layers that take no edge weight (GIN, GAT, GraphSAGE)."""
+
+    splits_at_pool = True  # it is head(pool(embed(x, edge_index), batch)): proofs make use of that
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
         """Logits [graphs, classes]."""

@@ -14,6 +14,7 @@ moves          the other moves of the search
 connected      exhaustion for nodes: what is joined to the target first
 alike          shapes of sets: which look the same to a model of graphs
 parts          every shape that sets of a graph have, from connected parts
+bounds         which of these cannot pass, refuted whole by bounds of the model's head
 proof          proof by exhaustion
 search         from scores to the smallest set that passes
 """

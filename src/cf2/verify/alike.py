@@ -1,8 +1,9 @@
 """Sets that look alike: of a graph as a whole, what the model says of S alone is the same for all of one shape.
 
 Two sets have the same shape if a renumbering of the nodes, features and all, takes the edges of the one to those of the
-other. Where a set is connected, refining the colours of its nodes tells that exactly if it is a tree (colour refinement
-identifies every tree); of those with a cycle, equal colours are confirmed by looking for the renumbering itself.
+other. Where a set is connected, refining the colours of its nodes tells that exactly if it has at most one cycle: equal
+colours mean equal universal covers, and of so many nodes only one tree, or one cycle with trees on it, has a given one.
+Of sets with more cycles, equal colours are confirmed by looking for the renumbering itself.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Shapes:
         return cls(one, torch.unique(pack.x[low:high].cpu(), dim=0, return_inverse=True)[1])
 
     def keys(self, sets: Table) -> NDArray[np.int64]:
-        """A key [R, 2] per set [R, U]: equal for sets of one shape; for forests, and for nothing else."""
+        """A key [R, 2] per set [R, U]: equal for sets of one shape; of forests, for no others."""
         row, unit = torch.from_numpy(sets).nonzero(as_tuple=True)
         tail, head = (row * len(self.colours) + end[unit] for end in self.ends)
         colour = self.mixed.repeat(len(sets))  # one after the other; nodes without edges keep theirs
@@ -82,7 +83,7 @@ class Shapes:
             joined[row, end[unit]] = True
         first: dict[int, list[int]] = {}  # by number, one set of each shape that has it
         more = int(number.max(initial=-1)) + 1
-        for place in np.flatnonzero(joined.sum(1) <= sets.sum(1)).tolist():  # as many edges as nodes: a cycle
+        for place in np.flatnonzero(joined.sum(1) < sets.sum(1)).tolist():  # more edges than nodes: two cycles
             known = first.setdefault(int(number[place]), [])
             same = (other for other in known if self.isomorphic(sets[place], sets[other]))
             match = next(same, None)

@@ -62,7 +62,8 @@ class Census:
         self.touches = np.zeros((count, nodes), dtype=np.float32)
         for end in ends:
             self.touches[np.arange(count), end] = 1
-        self.near = self.touches @ self.touches.T > 0
+        self.touching = self.touches @ self.touches.T > 0
+        self.near = self.touching.copy()
         self.near &= np.isin(np.arange(count), free)[None]
         self.single = np.eye(count, dtype=bool)[free]
         self.parts: list[Parts] = []  # of one edge, of two, …
@@ -79,6 +80,7 @@ class Census:
         ]
         self.stock = self._looking(colours[None], degree[None])[0]
         self.takes = np.zeros((0, len(self.looks)), dtype=np.int64)  # the same for each class
+        self.cost = 0  # how many sets the last level asks to be run
         self._draw = np.random.default_rng(0)
         self._masks: dict[int, list[tuple[int, int]]] = {}
 
@@ -89,25 +91,30 @@ class Census:
 
     def level(self, size: int, most: int) -> Level | None:
         """One set of each shape of so many edges; None where that is more than `most`, or hard to tell."""
+        self.cost = 0
         most = min(most, ROOM // max(len(self.near), 1))
         while len(self.levels) <= size:
-            if not self._grow_parts(most):
+            if not self.grown(len(self.levels), most):
                 return None
             level = self._next(most)
             if level is None:
                 return None
             self.levels.append(level)
+        self.cost = len(self.levels[size].sets)
         return self.levels[size]
 
-    def _grow_parts(self, most: int) -> bool:
-        """List the connected sets of the next size, if they are not too many."""
-        if len(self.parts) >= len(self.levels):
-            return True
+    def grown(self, size: int, most: int) -> bool:
+        """List the connected sets up to a size, if those of a smaller size are no more than `most`."""
+        while len(self.parts) < size:
+            if self.parts and len(self.parts[-1].sets) > min(most, ROOM // max(len(self.near), 1)):
+                return False
+            self._grow()
+        return True
+
+    def _grow(self) -> None:
         sets = self.single
         if self.parts:
             last = self.parts[-1].sets
-            if len(last) > most:
-                return False
             border = (last.astype(np.float32) @ self.near.astype(np.float32) > 0) & ~last
             row, unit = border.nonzero()
             sets = last[row]
@@ -124,7 +131,6 @@ class Census:
         fresh = self._draw.integers(1, 2**63, len(starts)).astype(np.uint64)
         self.numbers = np.concatenate([self.numbers, fresh])
         self.size_of = np.concatenate([self.size_of, np.full(len(starts), len(self.parts))])
-        return True
 
     def _next(self, most: int) -> Level | None:
         """Every shape of the next size: one of a smaller size and a part that is no larger than its smallest."""
@@ -180,10 +186,10 @@ class Census:
                 asked = np.flatnonzero(live & (lost == less))
                 keys = level.keys[asked] - self.numbers[kind[asked]]
                 live[asked] = np.isin(keys, self.levels[size - less].keys)
-        live &= self._enough(level.kinds)
+        live &= self.enough(level.kinds)
         keep = []
         for row in np.flatnonzero(live).tolist():
-            found, used = self._place([kind for kind in level.kinds[row].tolist() if kind >= 0], steps)
+            found, used = self.place([kind for kind in level.kinds[row].tolist() if kind >= 0], steps)
             steps -= used
             if steps <= 0:
                 break
@@ -192,7 +198,7 @@ class Census:
                 keep.append(row)
         return Level(level.sets[keep], level.kinds[keep], level.keys[keep]), steps
 
-    def _enough(self, kinds: Numbers) -> Table:
+    def enough(self, kinds: Numbers) -> Table:
         """Whether there are as many nodes of every colour, and with as many edges, as shapes [R, parts] take."""
         need = np.zeros((len(kinds), self.stock.shape[0]), dtype=np.int64)
         for column in kinds.T:
@@ -200,7 +206,7 @@ class Census:
         enough: Table = (need <= self.stock).all(1)
         return enough
 
-    def _place(self, kinds: list[int], steps: int) -> tuple[Table | None, int]:
+    def place(self, kinds: list[int], steps: int) -> tuple[Table | None, int]:
         """A set of a shape, or None, and how many steps of backtracking that took."""
         start = steps
         stack = [
@@ -224,6 +230,18 @@ class Census:
                 else:
                     stack.append((edges | more, rest))
         return None, start - steps
+
+    def components(self, chosen: Table) -> Table:
+        """The connected parts of a set [U], one row each."""
+        left, parts = chosen.copy(), [np.zeros((0, len(chosen)), dtype=bool)]
+        while left.any():
+            part = np.zeros_like(left)
+            part[np.flatnonzero(left)[0]] = True
+            while (grown := left & (self.touching[part].any(0) | part)).sum() > part.sum():
+                part = grown
+            parts.append(part[None])
+            left &= ~part
+        return np.concatenate(parts)
 
     def _row(self, edges: int) -> Table:
         count = len(self.near)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from cf2.core.packed_units import FLAGS
 from cf2.verify import alike
+from cf2.verify.bounds import Bounded
 from cf2.verify.connected import applies, connected
 from cf2.verify.margins import margins, widest
 from cf2.verify.parts import Census
@@ -198,10 +199,11 @@ def every_set(search: Exhaustion) -> Tries:
 def every_shape(search: Exhaustion, shapes: alike.Shapes) -> Tries:
     """One set of each shape alone, and all sets of the shapes that pass."""
     trials, census = search.trials, Census(shapes, search.free)
+    source = Bounded.of(trials, search.row, census) or census
     pairs = twins(trials, search.row, int(trials.counts[search.row]))
     for number in range(search.exhausted, search.top + 1):
-        level = census.level(number, search.left // WHOLE)
-        if level is None or not search.spend(WHOLE * len(level.sets)):
+        level = source.level(number, search.left // WHOLE)
+        if level is None or not search.spend(WHOLE * source.cost):
             yield from every_set(search)
             return
         good = [np.zeros(0, dtype=bool)]
