@@ -1,6 +1,6 @@
 """What an explanation of the paper's six columns costs and gives, on all of their instances.
 
-    python benchmarks/columns.py [tree-cycles …] [--effort standard] [--most N] [--json FILE] [--write]
+    python benchmarks/columns.py [tree-cycles …] [--effort standard] [--most N] [--models DIR] [--json FILE] [--write]
 
 One row per column: how many are found, F_NS, the mean size, how many are proved smallest, model evaluations and CPU
 milliseconds per explanation, all instances together. Sizes stand beside costs, so that speed is not bought with size.
@@ -36,10 +36,12 @@ COLUMNS = {
 HEAD = "| column | effort | instances | found | F_NS | mean size | proved | evaluations | CPU, ms |"
 
 
-def explained(column: str, settings: dict[str, Any], most: int | None) -> tuple[list[Explanation], float]:
+def explained(
+    column: str, settings: dict[str, Any], most: int | None, models: Path | None
+) -> tuple[list[Explanation], float]:
     """The explanations of a column, and the CPU seconds that they took together."""
     name, units = COLUMNS[column]
-    source = from_dataset(name)
+    source = from_dataset(name, checkpoint=None if models is None else models / name)
     keys = source.keys()[:most]
     with Session(source.request(keys, Spec(units=(units,), settings=settings))) as session:
         measured = session.measure(keys)
@@ -69,6 +71,7 @@ def main() -> None:
     parser.add_argument("columns", nargs="*", help=f"some of {', '.join(COLUMNS)}; all if none is named")
     parser.add_argument("--effort", nargs="+", default=["standard"])
     parser.add_argument("--most", type=int, help="instances a column")
+    parser.add_argument("--models", type=Path, help="a directory of checkpoints by data set, in place of the shipped")
     parser.add_argument("--json", type=Path, help="keep size, status and evaluations of every instance")
     parser.add_argument("--write", action="store_true", help="put the table into the documentation")
     chosen = parser.parse_args()
@@ -78,7 +81,7 @@ def main() -> None:
     for effort in chosen.effort:
         for column in chosen.columns or COLUMNS:
             try:
-                found, seconds = explained(column, {"effort": effort}, chosen.most)
+                found, seconds = explained(column, {"effort": effort}, chosen.most, chosen.models)
             except CF2Error as error:
                 print(f"{column} is left out. {error}")
                 continue
