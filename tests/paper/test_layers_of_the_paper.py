@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import torch
+from torch_geometric.data import Data
 from torch_geometric.explain import Explainer, GNNExplainer
 from torch_geometric.nn import GCNConv
 
-from cf2.paper.models import ScaledSum
+import cf2
+from cf2.paper.models import ScaledSum, build
 
 X = torch.arange(12.0).view(4, 3) / 10
 EDGES = torch.tensor([[0, 1, 2, 3, 1], [1, 2, 3, 0, 0]])
@@ -33,6 +35,14 @@ def test_gnnexplainer_of_torch_geometric_sees_its_edges() -> None:
     )
     mask = explainer(X, EDGES, index=0).edge_mask
     assert (mask > 0).tolist() == [False, False, False, True, True]
+
+
+def test_three_layers_look_three_hops_far() -> None:
+    model = build("gcn", task="node", num_features=3, num_classes=2, hidden=4, aggregation="sum", scale=0.3)
+    path = torch.tensor([[node, node + 1] for node in range(7)]).t()
+    data = Data(x=torch.rand(8, 3), edge_index=torch.cat([path, path.flip(0)], 1))
+    (found,) = cf2.explain(model.eval(), data, nodes=[0], method="gradient", k=1)
+    assert found.num_units == 3
 
 
 def test_a_seed_gives_the_weights_that_a_gcn_layer_would_have() -> None:

@@ -142,6 +142,8 @@ class ScaledSum(MessagePassing):  # type: ignore[misc]
     explainers cannot mask a subclass of that.
     """
 
+    normalize = False  # as layers of torch_geometric say that they read no degrees
+
     def __init__(self, inputs: int, outputs: int, scale: float) -> None:
         super().__init__(aggr="add")
         self.lin = Linear(inputs, outputs, bias=False, weight_initializer="glorot")
