@@ -243,7 +243,7 @@ def test_patterns_of_an_embedded_data_set(tmp_path: Path, monkeypatch: pytest.Mo
     space: dict[str, Any] = {"__name__": "patterns"}
     run(DOCS / "patterns.md", slice(0, 1), space)
     assert space["patterns"][0].precision.value > 0.9
-    assert space["patterns"][0].necessity.value > 0.9
+    assert space["patterns"][0].necessity.value > 0.8
     assert "What the model looks for" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert (tmp_path / "patterns.json").is_file()
 

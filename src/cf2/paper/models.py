@@ -16,6 +16,7 @@ from torch_geometric.nn import (
     GCNConv,
     GINConv,
     GINEConv,
+    Linear,
     MessagePassing,
     SAGEConv,
     global_add_pool,
@@ -137,21 +138,31 @@ def start_as_sum(head: nn.Module) -> None:
         nn.init.zeros_(head[0].bias)
 
 
-class ScaledSum(GCNConv):  # type: ignore[misc]
+class ScaledSum(MessagePassing):  # type: ignore[misc]
     """The paper's layer: c·Σ w·h·W + b over the neighbours, with a constant c and without self-loops.
 
     A constant could be a part of W. It is not, so that a step of Adam on W moves the sums by c times as much: sums over
-    hubs, one upon the other in three layers, do not train otherwise.
+    hubs, one upon the other in three layers, do not train otherwise. It is no `GCNConv`, because torch_geometric's
+    explainers cannot mask a subclass of that.
     """
 
+    normalize = False  # as layers of torch_geometric say that they read no degrees
+
     def __init__(self, inputs: int, outputs: int, scale: float) -> None:
-        super().__init__(inputs, outputs, normalize=False, add_self_loops=False)
+        super().__init__(aggr="add")
+        self.lin = Linear(inputs, outputs, bias=False, weight_initializer="glorot")
+        self.lin.reset_parameters()  # as `GCNConv` does: it draws twice, and a seed should give the same weights
+        self.bias = nn.Parameter(torch.zeros(outputs))
         self.scale = scale
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Hidden states [nodes, outputs]."""
-        out: Tensor = super().forward(self.scale * x, edge_index, edge_weight)
-        return out
+        out: Tensor = self.propagate(edge_index, x=self.lin(self.scale * x), edge_weight=edge_weight, size=None)
+        return out + self.bias
+
+    def message(self, x_j: Tensor, edge_weight: Tensor | None) -> Tensor:
+        """What goes along each edge, [edges, outputs]."""
+        return x_j if edge_weight is None else edge_weight.view(-1, 1) * x_j
 
 
 class WeighedGCN(nn.Module):
