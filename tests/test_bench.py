@@ -188,7 +188,7 @@ def test_beside_the_speed_stands_what_was_found(monkeypatch: pytest.MonkeyPatch)
     source = shapes()
     figures = bench._compare(source, source.keys()[:2], trained=True)
     for name in ("verified", "quick"):
-        assert figures[f"{name}_fns"] == 1
+        assert 0 < figures[f"{name}_fns"] <= 1
         assert figures[f"{name}_size"] >= 1
         assert 0 <= figures[f"{name}_share_proved"] <= 1
 
