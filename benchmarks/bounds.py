@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from cf2.errors import CF2Error
 from cf2.methods.contract import Problem
-from cf2.paper.models import build
-from cf2.paper.sources import from_dataset
+from cf2.options import Spec
 from cf2.runs.session import Session
-from cf2.spec import Spec
-from cf2.verify.trials import Trials
+from cf2.samples.models import build
+from cf2.samples.sources import from_dataset
+from cf2.sets.trials import Trials
 
 PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
 BEGIN, END = "<!-- bounds: begin -->", "<!-- bounds: end -->"
@@ -47,7 +47,7 @@ class Net:
 
     @classmethod
     def of(cls, model: nn.Module, target: int | None) -> Net:
-        """The same function as a model of `cf2.paper.models` that sums over neighbours."""
+        """The same function as a model of `cf2.samples.models` that sums over neighbours."""
         convs = [(conv.lin.weight.t() * getattr(conv, "scale", 1.0), conv.bias) for conv in model.convs]
         if any(conv.normalize or conv.add_self_loops for conv in model.convs):
             raise CF2Error("Expected layers that sum", got="layers that divide by degrees")

@@ -2,7 +2,7 @@
 
     python benchmarks/branches.py [mutag0 nci1] [--every 9] [--write]
 
-All shapes below the size that `standard` finds are bounded, as a proof does it (`cf2.verify.bounds`). A branch is a
+All shapes below the size that `standard` finds are bounded, as a proof does it (`cf2.models.shapes`). A branch is a
 shape that u edges are still added to. Beside the share that is refuted: how many runs of the model and how many bounds
 that took per molecule, and how many shapes and sets there are.
 """
@@ -17,13 +17,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cf2.paper.sources import from_dataset
+from cf2.models.shapes import Bounded, Census, Shapes
+from cf2.options import Spec
 from cf2.runs.session import Session
-from cf2.spec import Spec
-from cf2.verify.alike import Shapes
-from cf2.verify.bounds import Bounded
-from cf2.verify.parts import Census
-from cf2.verify.trials import Trials
+from cf2.samples.sources import from_dataset
+from cf2.sets.trials import Trials
 
 PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
 BEGIN, END = "<!-- branches: begin -->", "<!-- branches: end -->"

@@ -16,7 +16,7 @@ from rdkit.Chem import rdMolDescriptors
 from scipy import stats
 from torch_geometric.data import Batch, Data
 
-from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.source import ModelAndData
 
 Row = dict[str, Any]
 Compared = list[tuple[np.ndarray, np.ndarray]]  # of each molecule, two numbers per atom

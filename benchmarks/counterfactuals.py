@@ -21,18 +21,18 @@ import torch
 from torch_geometric.data import Data
 
 import cf2
-from cf2.core.hooks import single_thread
-from cf2.core.targets import stream
+from cf2.graphs.targets import stream
 from cf2.methods.contract import Method, Problem, Ranking
-from cf2.paper.sources import from_dataset
+from cf2.models.soft_masks import single_thread
+from cf2.options import Spec
 from cf2.results import metrics
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
-from cf2.runs.model_and_data import ModelAndData
 from cf2.runs.session import Session
-from cf2.spec import Spec
-from cf2.verify.search import Choice
-from cf2.verify.trials import Trials
+from cf2.runs.source import ModelAndData
+from cf2.samples.sources import from_dataset
+from cf2.sets.search import Choice
+from cf2.sets.trials import Trials
 
 PAGE = Path(__file__).parent.parent / "docs" / "counterfactuals.md"
 ALL = ("remove", "add", "change")

@@ -21,14 +21,15 @@ from typing import Any
 import numpy as np
 
 from cf2.methods import registry
-from cf2.paper import datasets, training
+from cf2.options import Key, Spec
 from cf2.paper.experiments.reproduction import draw_seed, paper_settings
-from cf2.paper.sources import from_dataset
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
-from cf2.runs.model_and_data import ModelAndData
 from cf2.runs.session import Session, train
-from cf2.spec import Key, Spec
+from cf2.runs.source import ModelAndData
+from cf2.samples import registry as datasets
+from cf2.samples import training
+from cf2.samples.sources import from_dataset
 
 PAGE = Path(__file__).parent.parent / "docs" / "methods.md"
 BEGIN, END = "<!-- methods: {name}: begin -->", "<!-- methods: {name}: end -->"

@@ -24,13 +24,13 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCN, global_mean_pool
 
 import cf2
-from cf2.core.hooks import single_thread
-from cf2.paper.sources import from_dataset
+from cf2.models.soft_masks import single_thread
 from cf2.report.html import write_report
 from cf2.results.explanations import Explanations
-from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.source import ModelAndData
+from cf2.samples.sources import from_dataset
 from cf2.web import build_app
-from cf2.web.listen import served
+from cf2.web.guard import served
 
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 NODES, EDGES = 300, 500

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cf2.paper.sources import from_dataset
+from cf2.options import Key, Spec
+from cf2.patterns.summary import Patterns
 from cf2.results.explanations import Explanations
-from cf2.results.patterns import Patterns
-from cf2.runs.model_and_data import ModelAndData
 from cf2.runs.session import Session
-from cf2.spec import Key, Spec
+from cf2.runs.source import ModelAndData
+from cf2.samples.sources import from_dataset
 
 PAGE = Path(__file__).parents[1] / "docs" / "patterns.md"
 KNOWN = {"mutag0": "auto", "benzene": "auto", "fluoride-carbonyl": "auto", "ba-shapes": "none", "tree-cycles": "none"}

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from cf2.errors import CF2Error
-from cf2.paper.sources import from_dataset
+from cf2.options import Spec
 from cf2.runs.session import Session
-from cf2.spec import Spec
+from cf2.samples.sources import from_dataset
 
 PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
 BEGIN, END = "<!-- proofs: begin -->", "<!-- proofs: end -->"

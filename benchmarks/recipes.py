@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from cf2.paper import datasets, training
-from cf2.paper.recipes import Recipe
+from cf2.samples import registry as datasets
+from cf2.samples import training
+from cf2.samples.recipes import Recipe
 
 PAGE = Path(__file__).parent.parent / "docs" / "datasets.md"
 BEGIN, END = "<!-- recipes: begin -->", "<!-- recipes: end -->"

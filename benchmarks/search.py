@@ -18,13 +18,12 @@ from torch import Tensor
 from cf2.errors import CF2Error
 from cf2.methods.cf2 import Relaxed, Verified, relax
 from cf2.methods.contract import Problem
-from cf2.paper.sources import from_dataset
+from cf2.options import Spec
 from cf2.runs.session import Session
-from cf2.spec import Spec
-from cf2.verify.moves import prefixes
-from cf2.verify.pruning import prune, prune_single
-from cf2.verify.search import Effort, Search, search
-from cf2.verify.trials import Trials, best_of
+from cf2.samples.sources import from_dataset
+from cf2.sets.moves import prefixes, prune, prune_single
+from cf2.sets.search import Effort, Search, search
+from cf2.sets.trials import Trials, best_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
 BEGIN, END = "<!-- size-against-cost: begin -->", "<!-- size-against-cost: end -->"

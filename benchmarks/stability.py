@@ -27,7 +27,7 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GCNConv, global_max_pool
 
 import cf2
-from cf2.core.hooks import single_thread
+from cf2.models.soft_masks import single_thread
 from cf2.paper.experiments.noise import with_noise
 from cf2.results.explanation import Explanation
 

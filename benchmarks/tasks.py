@@ -39,8 +39,8 @@ from torch import Tensor
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.paper.sources import from_dataset
-from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.source import ModelAndData
+from cf2.samples.sources import from_dataset
 
 ASKED: dict[str, dict[str, Any]] = {  # the rows of a data set
     "cf2": {},

@@ -11,14 +11,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 import cf2
-from cf2.paper.sources import from_dataset
+from cf2.options import Key
 from cf2.report.html import write_report
 from cf2.report.scene import scene
 from cf2.results.explanations import Explanations
-from cf2.runs.model_and_data import ModelAndData
-from cf2.spec import Key
+from cf2.runs.source import ModelAndData
+from cf2.samples.sources import from_dataset
 from cf2.web import build_app
-from cf2.web.listen import served
+from cf2.web.guard import served
 
 METHODS = ("cf2", "cf2-relaxed", "gnnexplainer")
 INSTANCES = 40

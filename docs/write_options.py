@@ -1,6 +1,6 @@
 """Write the options of `cf2.explain` into docs/api.md: `python docs/write_options.py`.
 
-Names and defaults come from the signature, types from the docstring, and meanings from `cf2.spec`, or from the
+Names and defaults come from the signature, types from the docstring, and meanings from `cf2.options`, or from the
 docstring where an option is not part of a Spec.
 """
 
@@ -10,7 +10,7 @@ import inspect
 import re
 from pathlib import Path
 
-from cf2 import spec
+from cf2 import options as spec
 from cf2.api import explain
 
 PAGE = Path(__file__).parent / "api.md"

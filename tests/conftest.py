@@ -19,8 +19,8 @@ if HERE not in sys.path:  # the toys lie here, and pytest only adds the folders 
     sys.path.insert(0, HERE)
 
 if TYPE_CHECKING:
-    from cf2.core.units import UnitKind
     from cf2.methods.contract import Problem
+    from cf2.units.kinds import UnitKind
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,8 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def problem_of() -> Iterator[Callable[..., Problem]]:
     """From the arguments of `cf2.explain` to the packed problem that a method would get, with the model borrowed."""
     from cf2 import api
+    from cf2.options import Spec, meanings
     from cf2.runs.session import Session
-    from cf2.spec import Spec, meanings
 
     with ExitStack() as sessions:
 
@@ -56,7 +56,7 @@ def problem_of() -> Iterator[Callable[..., Problem]]:
 def whole_nodes() -> Iterator[UnitKind]:
     """A user's own kind of unit, known while the test runs: a node with all its edges and features."""
     import toys
-    from cf2.core import units
+    from cf2.units import kinds as units
 
     yield units.register_unit_kind(toys.WHOLE_NODES)
     del units.KINDS[toys.WHOLE_NODES.name]

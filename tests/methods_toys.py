@@ -11,9 +11,9 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.nn import SimpleConv
 
-from cf2.paper.models import build
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
+from cf2.samples.models import build
 
 HOUSE = (((0, 1), (1, 2), (2, 3), (3, 0), (4, 0), (4, 1)), (1, 1, 2, 2, 3))
 CYCLE = (tuple((i, (i + 1) % 6) for i in range(6)), (1,) * 6)

@@ -16,13 +16,13 @@ import torch
 from typer.testing import CliRunner
 
 from cf2.cli.commands import app
-from cf2.core.predictor import Predictor
-from cf2.core.receptive_field import ReceptiveField
-from cf2.core.targets import NodeTargets
-from cf2.core.units import unit_kinds, units_of
 from cf2.errors import CF2Error
+from cf2.graphs.targets import NodeTargets
+from cf2.models.predictor import Predictor
+from cf2.models.receptive_field import ReceptiveField
+from cf2.options import Spec
 from cf2.runs.session import Session
-from cf2.spec import Spec
+from cf2.units.kinds import unit_kinds, units_of
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import bench

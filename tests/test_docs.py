@@ -24,10 +24,10 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GraphConv, global_add_pool
 
 import cf2
-from cf2.core import units
 from cf2.methods import registry
-from cf2.paper import sources
 from cf2.report import tables
+from cf2.samples import sources
+from cf2.units import kinds as units
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -338,7 +338,7 @@ def test_the_recipe_for_a_unit_kind(recipe: Callable[[str], dict[str, Any]]) -> 
 
 
 def test_the_recipe_for_a_criterion(recipe: Callable[[str], dict[str, Any]]) -> None:
-    from cf2.verify.criterion import Criterion
+    from cf2.sets.tests import Criterion
 
     made = recipe("add-a-criterion.md")["AtLeast"]
     members = {name for name in vars(Criterion) if not name.startswith("_")}
@@ -482,7 +482,7 @@ def rows(page: str, first: str) -> list[list[str]]:
 
 
 def test_the_table_of_efforts_is_that_of_the_search() -> None:
-    from cf2.verify.search import _BUDGETS
+    from cf2.sets.search import _BUDGETS
 
     wanted = [
         [
@@ -512,7 +512,7 @@ def test_the_options_are_those_of_explain() -> None:
 
 
 def test_the_docstring_of_explain_says_what_a_spec_says() -> None:
-    from cf2 import spec
+    from cf2 import options as spec
 
     described = {name: meaning for name, (_, meaning) in options_script().documented().items()}
     assert {name: described[name] for name in spec.meanings()} == spec.meanings()
@@ -520,7 +520,7 @@ def test_the_docstring_of_explain_says_what_a_spec_says() -> None:
 
 
 def test_the_help_of_the_command_says_what_a_spec_says() -> None:
-    from cf2 import spec
+    from cf2 import options as spec
 
     text = " ".join(configuration().help_pages()["explain"].split())
     for name, meaning in spec.meanings().items():

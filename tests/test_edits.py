@@ -156,8 +156,8 @@ def test_the_edits_say_what_was_done_and_nothing_without_a_counterfactual() -> N
 
 
 def test_an_added_edge_has_the_most_common_attribute_or_the_one_that_is_given() -> None:
-    from cf2.core.edits import Editing
-    from cf2.core.targets import GraphTargets
+    from cf2.graphs.targets import GraphTargets
+    from cf2.units.edits import Editing
 
     ends = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     attribute = torch.tensor([[1.0, 0], [1, 0], [0, 1], [1, 0]])

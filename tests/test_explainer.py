@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import cf2
-from cf2.core.graph import Graph
-from cf2.core.receptive_field import ReceptiveField
+from cf2.graphs.graph import Graph
+from cf2.models.receptive_field import ReceptiveField
 from toys import GraphNet, NodeNet, random_graph
 
 

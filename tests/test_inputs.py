@@ -18,9 +18,9 @@ from torch_geometric.nn import GCN, Linear
 from torch_geometric.transforms import ToSparseTensor
 
 import cf2
-from cf2.core.keys import check_ids
 from cf2.errors import CF2Error
-from cf2.results.same import same_results
+from cf2.graphs.targets import check_ids
+from cf2.results.explanations import same_results
 from toys import GraphNet, NodeNet, WeightedNet, random_graph
 
 DATA, MODEL = random_graph(8, 10, seed=6), NodeNet("gcn", layers=2, seed=1)

@@ -18,8 +18,8 @@ import cf2
 from cf2.api import plan
 from cf2.errors import CF2Error
 from cf2.methods import registry
+from cf2.options import Spec
 from cf2.runs.session import Session
-from cf2.spec import Spec
 
 # -- dtype × task × output ---------------------------------------------------------------------------------
 

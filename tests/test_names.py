@@ -16,8 +16,7 @@ from torch_geometric.nn import GraphConv, global_add_pool
 import cf2
 import typed_toys
 from cf2.report.scene import is_molecule, scene
-from cf2.report.sentences import in_short
-from cf2.report.unit_words import describe_unit
+from cf2.report.words import describe_unit, in_short
 from cf2.results.names import entry
 from cf2.runs import progress
 from toys import NodeNet, random_graph
@@ -88,7 +87,7 @@ def test_smiles_can_be_given(molecules: list[Data]) -> None:
 
 def test_smiles_with_all_hydrogens() -> None:
     Chem = pytest.importorskip("rdkit.Chem")
-    from cf2.results.smiles import read_smiles
+    from cf2.results.names import read_smiles
 
     whole = Chem.AddHs(Chem.MolFromSmiles("CO"))
     ends = torch.tensor([(b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in whole.GetBonds()]).t().numpy()

@@ -45,7 +45,7 @@ def test_unknown_names_are_attribute_errors() -> None:
         _ = cf2.nothing_here
 
 
-@pytest.mark.parametrize("module", ["cf2", "cf2.spec", "cf2.__main__"])
+@pytest.mark.parametrize("module", ["cf2", "cf2.options", "cf2.__main__"])
 def test_help_does_not_wait_for_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit(int('torch' in sys.modules or 'pandas' in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

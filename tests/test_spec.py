@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cf2
-from cf2 import spec as cf2_spec
+from cf2 import options as cf2_spec
 from cf2.errors import CF2Error
-from cf2.spec import Spec, meanings, options
+from cf2.options import Spec, meanings, options
 from toys import NodeNet, random_graph
 
 DATA, MODEL = random_graph(30, 45, seed=6), NodeNet("sum", seed=1)

@@ -20,7 +20,7 @@ from torch_geometric.nn import GCNConv, GraphConv, SAGEConv, global_add_pool
 
 import cf2
 import typed_toys
-from cf2.results.same import same_results
+from cf2.results.explanations import same_results
 from cf2.runs.session import Session
 from toys import edited, random_graph
 
@@ -512,8 +512,8 @@ def test_numbers_and_labels_are_said_in_words(tmp_path: Path) -> None:
 
 def test_workers_use_the_tolerance_that_was_measured_once() -> None:
     from cf2.api import plan
+    from cf2.options import Spec
     from cf2.runs.engines import explain_many
-    from cf2.spec import Spec
 
     data, model = graph(2, 20, 30), Net(1, 2, 3.0)
     request, keys = plan(model, data, range(20), Spec(output="regression", settings={"effort": "quick"}))

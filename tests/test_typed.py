@@ -14,12 +14,12 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GATConv, HANConv, HeteroConv, RGCNConv
 
 import cf2
-from cf2.core.packing import pack
-from cf2.core.predictor import Predictor
-from cf2.core.targets import targets_for
-from cf2.core.typed_adapter import adapter_of
-from cf2.results.same import same_results
-from cf2.spec import Spec
+from cf2.graphs.targets import targets_for
+from cf2.models.adapters import adapter_of
+from cf2.models.predictor import Predictor
+from cf2.options import Spec
+from cf2.results.explanations import same_results
+from cf2.units.packs import pack
 from typed_toys import BACK, HAS, KNOWS, LIKES, SEES, graph, kept, model, transformed, zeroed
 
 QUICK: dict[str, Any] = {"effort": "quick", "epochs": 2}

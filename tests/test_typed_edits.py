@@ -155,9 +155,9 @@ def test_an_atom_of_a_type_changes_within_its_type() -> None:
 
 
 def test_added_edges_have_the_commonest_attribute_of_their_type() -> None:
-    from cf2.core.edits import Editing
-    from cf2.core.targets import GraphTargets
-    from cf2.spec import Spec
+    from cf2.graphs.targets import GraphTargets
+    from cf2.options import Spec
+    from cf2.units.edits import Editing
 
     data = coloured(0)
     data[LIKES].edge_attr = torch.tensor([[2.0], [2.0], [1.0], [2.0], [1.0], [2.0]])

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, global_add_pool
 
-from cf2.core.graph import Instance
-from cf2.core.units import Rows, UnitKind
+from cf2.graphs.graph import Instance
+from cf2.units.kinds import Rows, UnitKind
 
 LAYERS = {
     "gcn": lambda a, b: GCNConv(a, b),

@@ -16,15 +16,15 @@ from torch_geometric.utils import k_hop_subgraph
 from bench import calls, rivals
 from bench.graphs import big_request, molecules, resized, shapes
 from bench.timing import cpu, explained, per_explanation, wall
-from cf2.core.predictor import Predictor
-from cf2.core.receptive_field import ReceptiveField
 from cf2.errors import unknown_name
+from cf2.models.predictor import Predictor
+from cf2.models.receptive_field import ReceptiveField
+from cf2.options import Key, Spec
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
 from cf2.runs import engines
-from cf2.runs.model_and_data import ModelAndData
 from cf2.runs.session import Request
-from cf2.spec import Key, Spec
+from cf2.runs.source import ModelAndData
 
 LOOPED = 6  # instances of a rival's loop; its time per explanation does not depend on their number
 EPOCHS = 500

@@ -14,10 +14,10 @@ from torch_geometric.data import Data
 from bench import SHARE, cut_seconds, worker_seconds
 from bench.graphs import big_request, block, copies, request_of
 from bench.timing import cpu, in_fresh_process, per_explanation
-from cf2.core.graph import Graph
-from cf2.core.units import units_of
+from cf2.graphs.graph import Graph
 from cf2.runs import engines
 from cf2.runs.session import Session
+from cf2.units.kinds import units_of
 
 
 @dataclass(frozen=True)

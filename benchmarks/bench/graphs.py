@@ -12,16 +12,17 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from cf2.core.graph import Graph
-from cf2.core.hooks import single_thread
-from cf2.core.targets import NodeTargets
 from cf2.errors import CF2Error
-from cf2.paper import datasets, training
-from cf2.paper.models import build
-from cf2.paper.sources import from_dataset
-from cf2.runs.model_and_data import ModelAndData
+from cf2.graphs.graph import Graph
+from cf2.graphs.targets import NodeTargets
+from cf2.models.soft_masks import single_thread
+from cf2.options import Spec
 from cf2.runs.session import Request
-from cf2.spec import Spec
+from cf2.runs.source import ModelAndData
+from cf2.samples import registry as datasets
+from cf2.samples import training
+from cf2.samples.models import build
+from cf2.samples.sources import from_dataset
 
 BLOCK = 10_000  # nodes of the graph whose copies make the larger ones
 DEGREE = 10  # directed edges a node, so a block has 10⁵

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.curves import Curve
-from cf2.runs.manifest import versions
+from cf2.runs.store import versions
 
 INTRO = """# Benchmarks
 

@@ -10,8 +10,8 @@ import torch
 from torch_geometric.data import Data
 
 from bench.timing import cpu
-from cf2.runs.model_and_data import ModelAndData
-from cf2.spec import Key
+from cf2.options import Key
+from cf2.runs.source import ModelAndData
 
 
 def gnnexplainer(source: ModelAndData, keys: Sequence[Key], epochs: int = 500) -> float:

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cf2.core.hooks import single_thread
 from cf2.errors import CF2Error
+from cf2.models.soft_masks import single_thread
+from cf2.options import Key
 from cf2.results.explanation import Explanation
 from cf2.runs.engines.processes import worker_context
 from cf2.runs.session import Request, Session
-from cf2.spec import Key
 
 
 def cpu(function: Callable[[], Any]) -> float:

@@ -25,19 +25,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cf2.api import explain, fit
+    from cf2.api import Explainer, explain, fit
     from cf2.errors import CF2Error
-    from cf2.explainer import Explainer
     from cf2.methods.registry import register
     from cf2.methods.trained import load_trained
-    from cf2.paper import datasets
+    from cf2.patterns.pattern import Pattern
+    from cf2.patterns.prototype import prototype
+    from cf2.patterns.summary import Patterns
     from cf2.results import metrics
     from cf2.results.explanation import Explanation
     from cf2.results.explanations import Explanations
     from cf2.results.files import load
-    from cf2.results.pattern import Pattern
-    from cf2.results.patterns import Patterns
-    from cf2.runs.prototype import prototype
+    from cf2.samples import registry as datasets
 
 __version__ = "0.2.0"
 __all__ = [
@@ -61,24 +60,24 @@ _HOMES = {
     "CF2Error": "errors",
     "Explanation": "results.explanation",
     "Explanations": "results.explanations",
-    "Pattern": "results.pattern",
-    "Patterns": "results.patterns",
-    "Explainer": "explainer",
+    "Pattern": "patterns.pattern",
+    "Patterns": "patterns.summary",
+    "Explainer": "api",
     "explain": "api",
     "fit": "api",
     "load": "results.files",
     "load_trained": "methods.trained",
-    "prototype": "runs.prototype",
+    "prototype": "patterns.prototype",
     "register": "methods.registry",
 }
 _MODULES = {
-    "datasets": "paper.datasets",
+    "datasets": "samples.registry",
     "experiments": "paper.experiments",
     "methods": "methods",
     "metrics": "results.metrics",
     "pyg": "pyg",
     "report": "report",
-    "training": "paper.training",
+    "training": "samples.training",
 }
 
 

@@ -9,7 +9,7 @@ def main() -> None:
     """Run the command line; mistakes end in one clear sentence."""
     try:
         from cf2.cli.commands import app
-        from cf2.cli.endings import guarded
+        from cf2.cli.terminal import guarded
 
         guarded(app)
     except KeyboardInterrupt:  # while it starts or ends

@@ -13,7 +13,7 @@ from typing import Any
 from typer.main import get_command
 
 from cf2.cli.commands import app
-from cf2.cli.endings import guarded
+from cf2.cli.terminal import guarded
 
 COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from commands_here import cf2
 
-from cf2.runs import shards
-from cf2.runs.directory import open_run
-from cf2.runs.shards import identity, write_shard
+from cf2.runs import store as shards
+from cf2.runs.store import identity, open_run, write_shard
 
 WORDS = ["explain", "tree-cycles", "--nodes", "511-514", "--method", "cf2", "--out"]
 
@@ -220,7 +219,7 @@ def test_a_command_that_fails_leaves_nothing_in_the_way_of_the_corrected_one(
     import sys
 
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setattr("cf2.paper.datasets.instances_to_explain", lambda *_: [])  # nothing to train on
+    monkeypatch.setattr("cf2.samples.registry.instances_to_explain", lambda *_: [])  # nothing to train on
     words = ["explain", "tree-cycles", "--nodes", "511", "--method", "gradient", "--out", tmp_path / "run"]
     assert cf2(*words, *wrong).returncode == 1
     assert not list(tmp_path.iterdir())
@@ -239,7 +238,7 @@ def test_a_file_in_the_place_of_a_directory_is_one_sentence(
         "demo": ["demo", "--out", place],
         "explain": [*WORDS, place],
     }
-    monkeypatch.setattr("cf2.paper.training._fit", None)  # nothing is trained for a place that cannot be written
+    monkeypatch.setattr("cf2.samples.training._fit", None)  # nothing is trained for a place that cannot be written
     done = cf2(*words[command])
     assert done.returncode == 1
     assert done.said.count("Error: ") == 1

@@ -18,9 +18,10 @@ from damages import DAMAGES, HARMLESS, file_for_shards, pipe_for_lock
 
 from cf2.errors import CF2Error
 from cf2.results.explanation import Explanation
-from cf2.results.same import same_results
-from cf2.runs import session, shards
-from cf2.runs.directory import open_run
+from cf2.results.explanations import same_results
+from cf2.runs import session
+from cf2.runs import store as shards
+from cf2.runs.store import open_run
 
 METHODS = ["--method", "gradient", "--method", "random", "--seed", "0"]
 WORDS = ["explain", "tree-cycles", "--nodes", "511-519", *METHODS]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands_here import cf2
 
-from cf2.runs.directory import open_run
+from cf2.runs.store import open_run
 
 BOTH = ("explain", "ba-shapes", "--nodes", "300,301", "--method", "gradient", "--method", "cf2")
 

@@ -121,7 +121,7 @@ def test_a_fault_of_ours_is_said_to_be_one(own: str, monkeypatch: pytest.MonkeyP
         return [][0]
 
     monkeypatch.setattr("cf2.methods.registry.names", broken)
-    monkeypatch.setattr("cf2.cli.endings.own_line", lambda error: None)  # this test is not a part of cf2
+    monkeypatch.setattr("cf2.cli.terminal.own_line", lambda error: None)  # this test is not a part of cf2
     done = cf2(*words)
     assert done.returncode == 1
     assert not done.stdout

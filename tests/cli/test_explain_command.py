@@ -11,13 +11,12 @@ import pytest
 from commands_here import Done, cf2
 from typer.testing import CliRunner
 
-from cf2 import spec as specs
+from cf2 import options as specs
 from cf2.cli.commands import app
-from cf2.paper.sources import restore
-from cf2.results.explanations import Explanations
-from cf2.results.same import same_results
-from cf2.runs.directory import open_run
-from cf2.spec import Spec
+from cf2.options import Spec
+from cf2.results.explanations import Explanations, same_results
+from cf2.runs.store import open_run
+from cf2.samples.sources import restore
 
 MINE = """
 import torch

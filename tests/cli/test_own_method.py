@@ -20,8 +20,8 @@ from cf2.errors import CF2Error
 from cf2.methods import registry
 from cf2.paper.experiments.published import COLUMNS
 from cf2.pyg import MethodExplainer
-from cf2.runs.directory import open_run
-from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.source import ModelAndData
+from cf2.runs.store import open_run
 
 FILE = '''
 """Busy edges first: the score of an edge is the product of the degrees of its ends."""
@@ -32,7 +32,7 @@ import torch
 
 from cf2.methods.contract import Method, Ranking, check_choice, choose
 from cf2.methods.trained import unit_mean
-from cf2.verify.search import Choice
+from cf2.sets.search import Choice
 
 
 @dataclass(frozen=True)

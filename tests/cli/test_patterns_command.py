@@ -40,7 +40,7 @@ def test_without_the_model_they_are_only_counted(run: Path) -> None:
 
 def test_a_function_of_a_run_is_not_run_without_trust(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from pathlib import Path\nfrom cf2.paper.sources import from_dataset\n"
+        "from pathlib import Path\nfrom cf2.samples.sources import from_dataset\n"
         "def load():\n    file = Path('called')\n"
         "    file.write_text((file.read_text() if file.exists() else '') + 'x')\n"
         "    s = from_dataset('tree-cycles')\n    return s.model, s.graphs[0]\n"

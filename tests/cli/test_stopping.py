@@ -182,7 +182,7 @@ def cpu_seconds(pid: int) -> float:
 @pytest.mark.parametrize(
     ("words", "patched", "says"),
     [
-        (["train", "tree-cycles", "--out", "m"], "cf2.paper.training.train", "Nothing is saved"),
+        (["train", "tree-cycles", "--out", "m"], "cf2.samples.training.train", "Nothing is saved"),
         (["demo", "--out", "d"], "cf2.cli.demo.find_source", "The report is written at the end"),
         (["bench"], "cf2.cli.benchmarks.find", "Nothing is kept: measure again"),
         (["reproduce", "--out", "r"], "cf2.runs.engines.check", "kept in r. The same command with --resume"),

@@ -10,10 +10,9 @@ import pytest
 from commands_here import cf2
 
 from cf2.errors import CF2Error
-from cf2.paper.sources import from_dataset, restore
-from cf2.runs.directory import open_run
-from cf2.web.trial import checked_edits
-from cf2.web.whatif import WhatIf
+from cf2.runs.store import open_run
+from cf2.samples.sources import from_dataset, restore
+from cf2.web.whatif import WhatIf, checked_edits
 
 CODE = """
 import sys

@@ -12,8 +12,8 @@ import torch
 from commands_here import cf2
 
 from cf2.errors import CF2Error
-from cf2.paper import sources
-from cf2.runs.manifest import read_manifest, write_manifest
+from cf2.runs.store import read_manifest, write_manifest
+from cf2.samples import sources
 
 HOSTILE = """
 from pathlib import Path

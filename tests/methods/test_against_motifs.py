@@ -8,9 +8,9 @@ import pytest
 
 import cf2
 from cf2.methods import registry
-from cf2.paper.sources import from_dataset
+from cf2.options import Spec
 from cf2.runs.session import Session
-from cf2.spec import Spec
+from cf2.samples.sources import from_dataset
 from methods_toys import SEEDS, Toy, f1, toy
 
 LEARNED = ("gnnexplainer", "gem", "pgexplainer", "rcexplainer", "tage", "gisst", "subgraphx")

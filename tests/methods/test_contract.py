@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cf2
-from cf2.core.packing import pack
-from cf2.core.targets import GraphTargets
-from cf2.core.units import KINDS, unit_kinds
+from cf2.graphs.targets import GraphTargets
 from cf2.methods import registry
 from cf2.methods.contract import Method, Problem, Ranking, choose, rank_within
 from cf2.methods.trained import Trained
 from cf2.runs import session
-from cf2.verify.search import Choice
+from cf2.sets.search import Choice
+from cf2.units.kinds import KINDS, unit_kinds
+from cf2.units.packs import pack
 from toys import GraphNet, NodeNet, Unit, edited, probabilities, random_graph
 
 PACK = pack([GraphTargets([random_graph(3 + s, 2 * s, seed=s) for s in range(5)]).instance(key) for key in range(5)])

@@ -14,8 +14,8 @@ import cf2
 from cf2.errors import CF2Error
 from cf2.methods.cf2 import Relaxed, relax
 from cf2.methods.contract import Problem
-from cf2.methods.objectives import cf2_loss, counterfactual_loss, factual_loss, size
-from cf2.verify.intervention import ONLY, WITHOUT, soft_outputs
+from cf2.methods.relaxation import cf2_loss, counterfactual_loss, factual_loss, size
+from cf2.sets.tests import ONLY, WITHOUT, soft_outputs
 from toys import GraphNet, NodeNet, WeightedNet, random_graph
 
 DATA = random_graph(40, 55, seed=4)

@@ -12,7 +12,7 @@ import cf2
 from cf2.methods.contract import Problem
 from cf2.methods.rcexplainer import boundaries, local_boundaries, regions
 from cf2.methods.trained import batches
-from cf2.paper.models import build
+from cf2.samples.models import build
 from methods_toys import Lights, edges, star
 from toys import GraphNet, NodeNet, random_graph
 

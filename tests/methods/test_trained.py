@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 import cf2
 from cf2.methods.trained import Trained
-from cf2.paper.models import build
+from cf2.samples.models import build
 from methods_toys import plant, toy
 
 METHODS = ("gem", "pgexplainer", "rcexplainer", "tage", "gisst")

@@ -14,7 +14,7 @@ from torch_geometric.explain.metric import fidelity
 import cf2
 from cf2.errors import CF2Error
 from cf2.pyg import CF2Explainer, CFGNNExplainer
-from cf2.results.same import same_results
+from cf2.results.explanations import same_results
 
 NODE_MASKS = {  # the kind of unit, and the shape of the mask
     "attributes": ("features", (12, 4)),

@@ -17,8 +17,8 @@ from cf2.errors import CF2Error
 from cf2.methods import registry
 from cf2.methods.contract import Method, Problem, Ranking, choose
 from cf2.pyg import MethodExplainer
-from cf2.results.same import same_results
-from cf2.verify.search import Choice
+from cf2.results.explanations import same_results
+from cf2.sets.search import Choice
 
 
 @dataclass(frozen=True)

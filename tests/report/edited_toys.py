@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from cf2.results.explanation import Explanation
-from cf2.results.unit_table import UnitTable
+from cf2.results.explanation import Explanation, UnitTable
 from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, nitrobenzene, red_graph
 
 CLASSES = ["mutagen", "non-mutagen"]

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import SimpleConv, global_add_pool
 
-from cf2.results.explanation import Explanation
+from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.explanations import Explanations
-from cf2.results.unit_table import UnitTable
 
 ATOMS = ("C", "N", "O", "H")
 NITROBENZENE = "CCCCCCNOOHHHHH"

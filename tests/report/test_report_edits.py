@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cf2.report import molecules, svg
+from cf2.report import molecules
+from cf2.report import pictures as svg
 from cf2.report.html import explanation_html, explanations_html, write_report
 from cf2.report.scene import after, scene
-from cf2.report.sentences import verdict, verdict_sentences
-from cf2.report.unit_words import describe_edits, list_edits
-from cf2.results.explanation import Explanation
+from cf2.report.words import describe_edits, list_edits, verdict, verdict_sentences
+from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.explanations import Explanations
-from cf2.results.unit_table import UnitTable
 from report.edited_toys import CLASSES, edited, harmless, molecule_context, nitrated, reddened
 from report.explained_toys import ATOMS, explained, red_edges, red_graph
 from web.browser import new_page

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from cf2.errors import CF2Error
-from cf2.report import svg
-from cf2.report.figures import plot
+from cf2.report import pictures as svg
+from cf2.report.pictures import plot
 from cf2.report.scene import scene
-from cf2.results.explanation import Explanation
-from cf2.results.unit_table import UnitTable
+from cf2.results.explanation import Explanation, UnitTable
 from report.explained_toys import explained, random_graph, red_edges, with_units
 
 

@@ -13,8 +13,8 @@ from cf2.errors import CF2Error
 from cf2.report import html
 from cf2.report.html import write_report
 from cf2.results import metrics
+from cf2.results.explanation import UnitTable
 from cf2.results.explanations import Explanations
-from cf2.results.unit_table import UnitTable
 from report.explained_toys import HOSTILE, explained, red_edges
 from web.browser import new_page
 

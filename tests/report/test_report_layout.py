@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cf2.report import layout, svg
+from cf2.report import pictures as svg
+from cf2.report import scene as layout
 from cf2.report.scene import scene
 from report.explained_toys import random_graph
 

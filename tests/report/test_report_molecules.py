@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from cf2.report import molecules, svg
+from cf2.report import molecules
+from cf2.report import pictures as svg
 from cf2.report.scene import scene
 from report.explained_toys import ATOMS, NITROBENZENE, explained, nitro_bonds
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from cf2.report import svg
+from cf2.report import pictures as svg
 from cf2.report.scene import Scene, scene
-from cf2.results.unit_table import UnitTable
+from cf2.results.explanation import UnitTable
 from report.explained_toys import random_graph, table, with_units
 
 

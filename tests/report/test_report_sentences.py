@@ -5,10 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cf2.report.sentences import count_units, describe_prediction, describe_target, verdict, verdict_sentences
-from cf2.report.unit_words import describe_unit
-from cf2.results.explanation import Explanation
-from cf2.results.unit_table import UnitTable
+from cf2.report.words import (
+    count_units,
+    describe_prediction,
+    describe_target,
+    describe_unit,
+    verdict,
+    verdict_sentences,
+)
+from cf2.results.explanation import Explanation, UnitTable
 from report.explained_toys import explained, first_edge
 
 NAMES = ("quiet", "busy")

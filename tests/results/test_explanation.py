@@ -11,8 +11,8 @@ import torch
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.results.same import same_results
-from cf2.results.unit_table import UnitTable
+from cf2.results.explanation import UnitTable
+from cf2.results.explanations import same_results
 from toys import NodeNet, random_graph
 
 DATA = random_graph(30, 45, seed=6)

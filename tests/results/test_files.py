@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.results.explanation import Explanation
+from cf2.options import Key
+from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.explanations import Explanations
-from cf2.results.unit_table import UnitTable
-from cf2.spec import Key
 from toys import NodeNet, random_graph
 
 

@@ -18,8 +18,8 @@ import torch
 import cf2
 from cf2.errors import CF2Error
 from cf2.methods.trained import Trained
-from cf2.results import limits
-from cf2.results.same import same_results
+from cf2.results import files as limits
+from cf2.results.explanations import same_results
 from toys import NodeNet, random_graph
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cf2.errors import CF2Error
-from cf2.results import intervals, metrics
-from cf2.results.explanation import Explanation
-from cf2.results.unit_table import UnitTable
+from cf2.results import metrics
+from cf2.results import metrics as intervals
+from cf2.results.explanation import Explanation, UnitTable
 
 
 def explained(n: int, seed: int = 0) -> list[Explanation]:

@@ -17,9 +17,8 @@ from torch_geometric.explain.metric import characterization_score
 
 from cf2.errors import CF2Error
 from cf2.results import metrics
-from cf2.results.explanation import Explanation
+from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.explanations import Explanations
-from cf2.results.unit_table import UnitTable
 
 
 def units_table(pairs: Any, entries: Any = ()) -> UnitTable:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import cf2
 from cf2.errors import CF2Error
 from cf2.results import files
-from cf2.results.pages import count_held
+from cf2.results.files import count_held
 from toys import NodeNet, random_graph
 
 TYPES: dict[str, tuple[Any, Any]] = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from ring import make
 
-from cf2.runs import engines, shards
-from cf2.runs.directory import Run
+from cf2.runs import engines
+from cf2.runs import store as shards
+from cf2.runs.store import Run
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from cf2.paper.models import build
-from cf2.paper.sources import fingerprint
-from cf2.runs.directory import Run, create_run
-from cf2.runs.model_and_data import ModelAndData
-from cf2.spec import Spec
+from cf2.options import Spec
+from cf2.runs.source import ModelAndData
+from cf2.runs.store import Run, create_run
+from cf2.samples.models import build
+from cf2.samples.sources import fingerprint
 
 KEYS = list(range(0, 40, 2))
 

@@ -16,13 +16,12 @@ import pytest
 from ring import KEYS, left, make, ring_source, shard_files, spec_of
 
 import cf2
-from cf2.core import whole_files
+from cf2 import storage as whole_files
 from cf2.errors import CF2Error
-from cf2.results.same import same_results
+from cf2.options import Spec
+from cf2.results.explanations import same_results
 from cf2.runs import engines
-from cf2.runs.directory import Run, open_run
-from cf2.runs.shards import NAME, write_shard
-from cf2.spec import Spec
+from cf2.runs.store import NAME, Run, open_run, write_shard
 
 pytestmark = pytest.mark.usefixtures("at_once")
 
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("at_once")
 def explained(path: Path, **changes: Any) -> Path:
     """A finished run of seven shards."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cf2.runs.shards.EVERY", 0.0)
+        patch.setattr("cf2.runs.store.EVERY", 0.0)
         run = make(path, **changes)
         engines.explain_run(run)
     assert len(shard_files(run)) == 7
@@ -477,7 +476,7 @@ def test_a_shard_that_claims_too_much_is_refused_before_a_library_reads_it(
     """Its digest says that it is as it was written, and not that it was written by a friend."""
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr(f"cf2.results.limits.{limit}", 1)
+    monkeypatch.setattr(f"cf2.results.files.{limit}", 1)
     monkeypatch.setattr(pq, "read_metadata", None)
     monkeypatch.setattr(pq, "ParquetFile", None)
     there = run.look()

@@ -17,28 +17,30 @@ import torch
 from torch_geometric.data import Data
 
 import cf2
-from cf2.core.graph import Graph
-from cf2.core.predictor import Findings
-from cf2.core.targets import NodeTargets
 from cf2.errors import CF2Error
+from cf2.graphs.graph import Graph
+from cf2.graphs.targets import NodeTargets
 from cf2.methods import registry
-from cf2.paper.models import build
-from cf2.paper.sources import from_function
+from cf2.models.predictor import Findings
+from cf2.options import Spec
 from cf2.results.explanation import Explanation
-from cf2.results.same import same_results
+from cf2.results.explanations import same_results
 from cf2.runs import engines
-from cf2.runs.directory import create_run
-from cf2.runs.engines import cluster, local, shared, transfer
-from cf2.runs.engines.outcome import Outcome
+from cf2.runs.engines import cluster, local
+from cf2.runs.engines import processes as shared
+from cf2.runs.engines import processes as transfer
+from cf2.runs.engines.local import Outcome
 from cf2.runs.session import Chunk, Measured, Request, Session
-from cf2.spec import Spec
+from cf2.runs.store import create_run
+from cf2.samples.models import build
+from cf2.samples.sources import from_function
 
 MODULE = '''
 import os, signal
 from pathlib import Path
 import torch
 from torch_geometric.data import Data
-from cf2.paper.models import build
+from cf2.samples.models import build
 
 HERE = Path(__file__).parent
 
@@ -381,9 +383,9 @@ def test_keys_outside_the_graph_are_refused(directory: Path) -> None:
 def test_a_script_without_a_main_guard_is_told_so(directory: Path) -> None:
     script = directory / "unguarded.py"
     script.write_text(
-        "from cf2.paper.sources import from_function\n"
+        "from cf2.samples.sources import from_function\n"
         "from cf2.runs import engines\n"
-        "from cf2.spec import Spec\n"
+        "from cf2.options import Spec\n"
         "request = from_function('fragile_models:nodes').request([0], Spec('gradient', settings={'k': 2}))\n"
         "engines.explain_many(request, [0, 3], engine='processes', workers=1)\n"
     )
@@ -456,7 +458,7 @@ import torch
 from dataclasses import dataclass
 from cf2.methods.contract import Method, Ranking, choose
 from cf2.methods.registry import register
-from cf2.verify.search import Choice
+from cf2.sets.search import Choice
 
 @dataclass(frozen=True)
 class Settings:

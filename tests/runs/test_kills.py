@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from cf2.results.same import same_results
-from cf2.runs.directory import open_run
+from cf2.results.explanations import same_results
+from cf2.runs.store import open_run
 
 DRIVER = """
 import sys
-from cf2.paper.sources import from_dataset
+from cf2.samples.sources import from_dataset
 from cf2.runs import engines, shards
-from cf2.runs.directory import create_run
-from cf2.spec import Spec
+from cf2.runs.store import create_run
+from cf2.options import Spec
 
 shards.EVERY = 0.0
 keys = range(511, int(sys.argv[3]))

@@ -12,10 +12,10 @@ from torch_geometric.data import Data
 import cf2
 from cf2 import api
 from cf2.errors import CF2Error
-from cf2.paper.models import build
+from cf2.options import Spec
 from cf2.report.html import write_report
 from cf2.runs.session import Session
-from cf2.spec import Spec
+from cf2.samples.models import build
 
 
 def star(leaves: int = 40, loud: int = 3) -> tuple[torch.nn.Module, Data]:

@@ -13,13 +13,12 @@ from ring import KEYS, left, make, spec_of
 
 from cf2.errors import CF2Error
 from cf2.runs import engines
-from cf2.runs.directory import Run, open_run
-from cf2.runs.lock import locked
+from cf2.runs.store import Run, locked, open_run
 
 HOLD = """
 import sys
 from pathlib import Path
-from cf2.runs.lock import locked
+from cf2.runs.store import locked
 
 with locked(Path(sys.argv[1])):
     print("held", flush=True)

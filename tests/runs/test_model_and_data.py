@@ -13,10 +13,10 @@ from ring import KEYS, ring_source, spec_of
 from torch_geometric.data import Data
 
 from cf2.errors import CF2Error
-from cf2.paper.models import build
-from cf2.runs.model_and_data import FITTED_ON, ModelAndData
+from cf2.options import Spec
 from cf2.runs.session import Session
-from cf2.spec import Spec
+from cf2.runs.source import FITTED_ON, ModelAndData
+from cf2.samples.models import build
 
 GEM = Spec("gem", seed=0, settings={"k": 2, "epochs": 1})
 
@@ -91,7 +91,7 @@ def test_a_trained_method_is_trained_on_what_is_not_explained() -> None:
 
 def test_a_training_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert FITTED_ON == 200
-    monkeypatch.setattr("cf2.runs.model_and_data.FITTED_ON", 7)
+    monkeypatch.setattr("cf2.runs.source.FITTED_ON", 7)
     assert ring_source().needed(GEM, KEYS).facts["instances"] == 7
 
 

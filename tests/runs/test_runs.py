@@ -15,13 +15,14 @@ import pytest
 import torch
 from ring import KEYS, left, make, ring_source, shard_files, spec_of
 
-from cf2 import spec as specs
+from cf2 import options as specs
 from cf2.errors import CF2Error
-from cf2.results.same import same_results
-from cf2.runs import engines, manifest, shards
-from cf2.runs.directory import OWN, Finished, Run, create_run, open_run
-from cf2.runs.run import OF_EDITS
-from cf2.spec import Spec
+from cf2.options import Spec
+from cf2.results.explanations import same_results
+from cf2.runs import engines
+from cf2.runs import store as manifest
+from cf2.runs import store as shards
+from cf2.runs.store import OF_EDITS, OWN, Finished, Run, create_run, open_run
 
 
 def test_a_run_gives_back_what_was_explained(undisturbed: Run) -> None:
@@ -147,7 +148,7 @@ def test_other_versions_are_said_when_a_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = manifest.versions()
-    monkeypatch.setattr("cf2.runs.directory.versions", lambda: real | {"torch": "0.1"})
+    monkeypatch.setattr("cf2.runs.store.versions", lambda: real | {"torch": "0.1"})
     make(tmp_path / "run")
     with caplog.at_level(logging.WARNING, logger="cf2"):
         make(tmp_path / "run", resume=True)

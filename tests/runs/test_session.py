@@ -12,15 +12,14 @@ import torch
 from ring import KEYS, ring_source, spec_of
 
 import cf2
-from cf2.core.predictor import Findings
 from cf2.errors import CF2Error
 from cf2.methods import registry
 from cf2.methods.contract import Problem, Ranking
-from cf2.results.same import same_results
+from cf2.models.predictor import Findings
+from cf2.options import Spec
+from cf2.results.explanations import same_results
 from cf2.runs import session as sessions
-from cf2.runs.session import Request, Session
-from cf2.runs.settings import complete
-from cf2.spec import Spec
+from cf2.runs.session import Request, Session, complete
 from toys import NodeNet, random_graph
 
 

@@ -13,9 +13,9 @@ from ring import KEYS, make, ring_source, spec_of
 import cf2
 from cf2.errors import CF2Error
 from cf2.methods import registry
+from cf2.options import Spec
 from cf2.runs import engines
-from cf2.runs.directory import Run, open_run
-from cf2.spec import Spec
+from cf2.runs.store import Run, open_run
 
 
 def contents(path: Path) -> dict[str, bytes | None]:
@@ -89,7 +89,7 @@ def test_a_disk_that_is_full_at_the_start_leaves_the_place_as_it_was(
         raise CF2Error("Expected to write", got="No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"cf2.runs.directory.{failing_write}", full)
+        patch.setattr(f"cf2.runs.store.{failing_write}", full)
         with pytest.raises(CF2Error, match="No space"):
             make(tmp_path / "a" / "b")
     assert contents(tmp_path) == {}

@@ -86,7 +86,7 @@ def _local(url: str) -> bool:
 
 
 def served(app: Any, **limits: Any) -> AbstractContextManager[str]:
-    """`cf2.web.listen.served`, which is not imported before a test that needs it is run."""
-    from cf2.web import listen
+    """`cf2.web.server.served`, which is not imported before a test that needs it is run."""
+    from cf2.web import guard as listen
 
     return listen.served(app, **limits)

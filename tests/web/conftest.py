@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cf2.results.explanations import Explanations
-from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.source import ModelAndData
 from report.explained_toys import NitroGroup, RedNeighbours, explained, first_edge, nitrobenzene, red_edges, red_graph
 from web.browser import launched
 from web.holding import Holding

@@ -10,10 +10,9 @@ import pytest
 
 from cf2.errors import CF2Error
 from cf2.results.explanations import Explanations
-from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.source import ModelAndData
 from cf2.web import build_app
-from cf2.web.again import WAITING, Queue, Stopped
-from cf2.web.whatif import WhatIf
+from cf2.web.whatif import WAITING, Queue, Stopped, WhatIf
 from report.explained_toys import RedNeighbours, explained, first_edge, red_graph
 from web.browser import PATIENCE
 from web.holding import Holding

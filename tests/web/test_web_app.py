@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cf2.results.explanation import UnitTable
 from cf2.results.explanations import Explanations
-from cf2.results.unit_table import UnitTable
-from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.source import ModelAndData
 from cf2.web import build_app, canvas, view
 from cf2.web.listing import PAGE
 from report.explained_toys import explained, nitro_bonds, red_edges

@@ -10,7 +10,7 @@ import pytest
 
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
-from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.source import ModelAndData
 from cf2.web import build_app
 from cf2.web.labels import visible
 from report.explained_toys import HOSTILE, NITROBENZENE, explained, nitro_bonds

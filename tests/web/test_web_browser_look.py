@@ -12,10 +12,9 @@ from matplotlib import image as pictures
 
 import cf2
 import typed_toys
-from cf2.report.advice import next_step
-from cf2.report.sentences import STATUS, verdict_sentences
+from cf2.report.words import STATUS, next_step, verdict_sentences
 from cf2.results.explanations import Explanations
-from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.source import ModelAndData
 from cf2.web import build_app
 from cf2.web.canvas import DARK
 from report.explained_toys import ATOMS, NITROBENZENE, explained, first_edge, nitro_bonds, red_edges

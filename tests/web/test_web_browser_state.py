@@ -9,7 +9,7 @@ import pytest
 
 import cf2
 from cf2.results.explanations import Explanations
-from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.source import ModelAndData
 from cf2.web import build_app
 from report.explained_toys import RedNeighbours, explained, red_edges, red_graph
 from web.browser import new_page, served, until

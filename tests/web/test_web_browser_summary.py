@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 import cf2
+from cf2.patterns.edit_rules import ADD, ARROW, REMOVE, EditRule, EditRules, TriedRule
+from cf2.patterns.files import load_patterns, load_rules
+from cf2.patterns.pattern import Pattern
+from cf2.patterns.summary import FoundPattern, Patterns
 from cf2.results.explanations import Explanations
-from cf2.results.intervals import Estimate
-from cf2.results.pattern import Pattern
-from cf2.results.patterns import FoundPattern, Patterns
-from cf2.results.rules import ADD, ARROW, REMOVE, EditRule, EditRules, TriedRule
-from cf2.results.summary_files import load_patterns, load_rules
-from cf2.runs.model_and_data import ModelAndData
+from cf2.results.metrics import Estimate
+from cf2.runs.source import ModelAndData
 from cf2.web import build_app
 from cf2.web.summary import Shared
 from report.explained_toys import HOSTILE

@@ -12,14 +12,12 @@ from torch_geometric.data import Data
 
 import cf2
 from cf2.errors import CF2Error
+from cf2.options import Spec
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
-from cf2.runs.model_and_data import ModelAndData
-from cf2.spec import Spec
+from cf2.runs.source import ModelAndData
 from cf2.web import build_app
-from cf2.web.again import Stopped
-from cf2.web.trial import MOST, checked_edits
-from cf2.web.whatif import WhatIf
+from cf2.web.whatif import MOST, Stopped, WhatIf, checked_edits
 from report.edited_toys import CLASSES, METHYL, harmless, molecule_context
 from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, explained, first_edge, red_edges, red_graph
 from toys import NodeNet, random_graph

@@ -14,8 +14,8 @@ from cf2.errors import CF2Error
 
 pytest.importorskip("waitress", reason="waitress is not installed")
 
-from cf2.web import listen
-from cf2.web.listen import is_loopback, listening_socket
+from cf2.web import guard as listen
+from cf2.web.guard import is_loopback, listening_socket
 from web.browser import PATIENCE, served
 
 HALF = b"POST /_dash-update-component HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"

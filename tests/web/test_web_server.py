@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from cf2.errors import CF2Error
-from cf2.paper.sources import from_dataset, from_function
+from cf2.options import Spec
 from cf2.results.explanations import Explanations
-from cf2.runs.directory import create_run, open_run
 from cf2.runs.session import Session
-from cf2.spec import Spec
+from cf2.runs.store import create_run, open_run
+from cf2.samples.sources import from_dataset, from_function
 from cf2.web import build_app, server
 from cf2.web.server import explanations, inside, serve
 from report import explained_toys
@@ -24,7 +24,7 @@ from report.explained_toys import explained, first_edge
 pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
 pytest.importorskip("waitress", reason="waitress is not installed")
 
-from cf2.web.listen import listening_socket
+from cf2.web.guard import listening_socket
 
 KEYS = list(range(12))
 

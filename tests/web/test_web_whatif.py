@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from cf2.errors import CF2Error
-from cf2.results.explanation import Explanation
+from cf2.options import Spec
+from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.explanations import Explanations
-from cf2.results.unit_table import UnitTable
-from cf2.runs.model_and_data import ModelAndData
-from cf2.spec import Spec
+from cf2.runs.source import ModelAndData
 from cf2.web.whatif import WhatIf
 from report.explained_toys import RedNeighbours, explained, first_edge, nitro_bonds, outputs, red_edges, red_graph
 

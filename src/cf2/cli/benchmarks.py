@@ -8,8 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from cf2.cli import options as o
-from cf2.cli.endings import if_stopped
-from cf2.cli.terminal import named_bar, out, print_json, table
+from cf2.cli.terminal import if_stopped, named_bar, out, print_json, table
 from cf2.errors import require
 
 HOME = Path(__file__).parents[3] / "benchmarks"

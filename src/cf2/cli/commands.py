@@ -11,21 +11,25 @@ import typer
 from cf2 import __version__
 from cf2.cli import options as o
 from cf2.cli.benchmarks import bench
-from cf2.cli.check import check
-from cf2.cli.endings import Commands, Debug, go_on, if_stopped, kept_in, show_tracebacks
 from cf2.cli.patterns import patterns
-from cf2.cli.reading import evaluate, list_runs, report
+from cf2.cli.runs import check, evaluate, list_runs, report
 from cf2.cli.terminal import (
     COMPARED,
+    Commands,
+    Debug,
     bar,
     cell,
     compared,
+    go_on,
+    if_stopped,
+    kept_in,
     named_bar,
     out,
     percent,
     print_json,
     remarks,
     say,
+    show_tracebacks,
     table,
     tell,
 )
@@ -101,7 +105,7 @@ def datasets(data_root: o.Root = None, as_json: o.Json = False) -> None:
 
     Example: cf2 datasets --json
     """
-    from cf2.paper.datasets import overview
+    from cf2.samples.registry import overview
 
     rows = overview(root=data_root)
     if as_json:
@@ -147,10 +151,10 @@ def train(
 
     Example: cf2 train tree-cycles --seed 1 --out models/tree-cycles
     """
-    from cf2.core.whole_files import check_place
-    from cf2.paper import datasets as sets
-    from cf2.paper import training
-    from cf2.paper.recipes import EVERY_ARCHITECTURE
+    from cf2.samples import registry as sets
+    from cf2.samples import training
+    from cf2.samples.recipes import EVERY_ARCHITECTURE
+    from cf2.storage import check_place
 
     if arch is not None:
         o.one_of("`--arch`", arch, EVERY_ARCHITECTURE)
@@ -205,7 +209,7 @@ def explain(
     """
     from cf2.cli import runs
     from cf2.methods import registry
-    from cf2.report.unit_words import count_nouns
+    from cf2.report.words import count_nouns
     from cf2.runs.engines import ENGINES
 
     if (dataset is None) == (data is None):
@@ -261,8 +265,8 @@ def serve(
 
     Example: cf2 serve runs/first --port 8050
     """
-    from cf2.paper.sources import trusted
-    from cf2.runs.directory import open_run, partial_sentence
+    from cf2.runs.store import open_run, partial_sentence
+    from cf2.samples.sources import trusted
     from cf2.web import serve as start
 
     opened = open_run(run)

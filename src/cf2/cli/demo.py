@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from cf2.cli.runs import rule_of
-from cf2.core.whole_files import check_place
 from cf2.methods import registry
-from cf2.paper import datasets, training
+from cf2.options import Spec
 from cf2.paper.experiments.reproduction import draw_seed, paper_settings
-from cf2.paper.sources import from_dataset
 from cf2.report.html import write_report
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
-from cf2.runs.model_and_data import ModelAndData
 from cf2.runs.session import Session
-from cf2.spec import Spec
+from cf2.runs.source import ModelAndData
+from cf2.samples import registry as datasets
+from cf2.samples import training
+from cf2.samples.sources import from_dataset
+from cf2.storage import check_place
 
 DATASET, REPORT = "ba-shapes", "report.html"
 

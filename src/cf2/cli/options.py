@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand
 
-from cf2 import spec
+from cf2 import options as spec
 
 
 def _at_home(path: Path | None) -> Path | None:

@@ -11,10 +11,10 @@ from cf2.cli import options as o
 from cf2.cli.terminal import out, percent, print_json, table, tell
 
 if TYPE_CHECKING:
-    from cf2.results.patterns import FoundPattern, Patterns
-    from cf2.results.rules import EditRules
-    from cf2.runs.model_and_data import ModelAndData
-    from cf2.runs.run import Run
+    from cf2.patterns.edit_rules import EditRules
+    from cf2.patterns.summary import FoundPattern, Patterns
+    from cf2.runs.source import ModelAndData
+    from cf2.runs.store import Run
 
 Count = Annotated[int, typer.Option(min=1, max=1000, help="The most patterns per class.")]
 HeldOut = Annotated[float, typer.Option(min=0, max=0.95, help="The share of all keys that is kept for the test.")]
@@ -49,7 +49,7 @@ def patterns(
 
     Example: cf2 patterns runs/first --count 3
     """
-    from cf2.results.summary_files import PATTERNS, RULES
+    from cf2.patterns.files import PATTERNS, RULES
 
     settings = {"count": count, "held_out": held_out, "seed": seed, "most": most, "labels": labels}
     if rules:
@@ -128,8 +128,8 @@ def find_rules(
 
 def _opened(path: Path, trust: bool, data: str | None) -> tuple[Run, dict[str, Any], bool]:
     """A run, where its model and data come from, and whether code of the user may be run for them."""
-    from cf2.paper.sources import trusted
-    from cf2.runs.directory import open_run
+    from cf2.runs.store import open_run
+    from cf2.samples.sources import trusted
 
     opened = open_run(path)
     described = dict(opened.manifest["source"])
@@ -141,8 +141,8 @@ def _restored(
 ) -> ModelAndData:
     """The model and data of a run, refused where they are others."""
     from cf2.errors import CF2Error
-    from cf2.paper.sources import restore
-    from cf2.runs.check import problems_of_source
+    from cf2.runs.store import problems_of_source
+    from cf2.samples.sources import restore
 
     if checkpoint is not None:
         described["checkpoint"] = str(checkpoint)

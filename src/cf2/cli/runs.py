@@ -8,23 +8,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from cf2.cli import options as o
 from cf2.cli.patterns import find
-from cf2.core.whole_files import check_place
+from cf2.cli.terminal import COMPARED, compared, out, print_json, say, table, tell
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
-from cf2.paper.sources import from_dataset, from_function
+from cf2.options import Key, Spec
+from cf2.patterns.files import PATTERNS, RULES, load_patterns, load_rules
 from cf2.report.html import write_report
 from cf2.results import metrics
-from cf2.results.summary_files import PATTERNS, RULES, load_patterns, load_rules
 from cf2.runs import engines
-from cf2.runs.directory import Finished, Run, create_run, open_run, partial_sentence
-from cf2.runs.manifest import MANIFEST
-from cf2.runs.model_and_data import ModelAndData
-from cf2.runs.run import OF_EDITS
-from cf2.spec import Key, Spec
-from cf2.verify.search import Search
+from cf2.runs.source import ModelAndData
+from cf2.runs.store import MANIFEST, OF_EDITS, Finished, Run, create_run, open_run, partial_sentence
+from cf2.samples.sources import from_dataset, from_function
+from cf2.sets.search import Search
+from cf2.storage import check_place
+
+if TYPE_CHECKING:
+    from cf2.runs.store import Run
+
+# -- runs ------------------------------------------------------------------------------------------------
+
 
 COUNTERFACTUAL = "counterfactual"
 MAKE_ONE = "Make one with: cf2 explain ba-shapes --nodes 300-310"
@@ -161,7 +169,7 @@ def new_path(name: str, specs: Sequence[Spec], resume: bool, home: Path = Path("
     raise AssertionError
 
 
-def list_runs(home: Path) -> list[dict[str, Any]]:
+def runs_table(home: Path) -> list[dict[str, Any]]:
     """The runs right inside of a directory, the newest last: what each explains, by what, and how far it is."""
     require(home.is_dir(), "Expected a directory of runs", got=f"{str(home)!r}, which is not there", do=MAKE_ONE)
     rows = []
@@ -225,7 +233,9 @@ def unfinished(rows: Sequence[Mapping[str, Any]]) -> str:
     return partial_sentence([Finished(row["label"], row["finished"], row["asked"]) for row in rows])
 
 
-def report(path: Path, out: Path, pictures: int, patterns: bool = False, trust: bool = False) -> tuple[Path, str]:
+def report_of_run(
+    path: Path, out: Path, pictures: int, patterns: bool = False, trust: bool = False
+) -> tuple[Path, str]:
     """Write the page about a run; where it is, and what to say of a run that is not finished."""
     check_place(out)
     run = open_run(path)
@@ -242,3 +252,130 @@ def report(path: Path, out: Path, pictures: int, patterns: bool = False, trust: 
 def _known(run: Run, method: str) -> str:
     seeds = [spec.seed for spec in run.jobs() if spec.method == method]
     return run.job(method, seeds[0] if seeds else None).method
+
+
+# -- reading ---------------------------------------------------------------------------------------------
+
+
+REPORT, RUNS = Path("report.html"), Path("runs")
+
+
+def evaluate(run: o.RunPath, method: o.EvaluateMethod = None, as_json: o.Json = False) -> None:
+    """Score a run: PN, PS, F_NS, size, and accuracy against the truth where it is known.
+
+    Example: cf2 evaluate runs/first --json
+    """
+    from cf2.runs.store import open_run
+
+    rows = summaries(open_run(run), method)
+    if as_json:
+        print_json(rows[0] | ({"methods": rows} if len(rows) > 1 else {}))
+        return
+    say(rules_in_words(rows))
+    out.print(table(f"{run}, percent", COMPARED, [compared(row) for row in rows if row["n"]]))
+    if said := unfinished(rows):
+        out.print(said, soft_wrap=True, highlight=False)
+
+
+def report(
+    run: o.RunPath,
+    path: o.ReportPath = REPORT,
+    pictures: o.Pictures = 60,
+    patterns: o.Patterns = False,
+    trust: o.Trust = False,
+) -> None:
+    """Write one self-contained HTML page about a run.
+
+    Example: cf2 report runs/first -o report.html
+    """
+
+    written, said = report_of_run(run, path, pictures, patterns, trust)
+    out.print(f"The report is at {written.resolve()}", soft_wrap=True, highlight=False)
+    if said:
+        tell(said)
+
+
+def list_runs(directory: o.RunsPath = RUNS, as_json: o.Json = False) -> None:
+    """List the runs in a directory: what each explains, by which methods, and how far it is.
+
+    Example: cf2 runs
+    """
+
+    rows = runs_table(directory)
+    if as_json:
+        print_json(rows)
+        return
+    good = [row for row in rows if "problem" not in row]
+    cells = [[r["run"], r["data"], ", ".join(r["rows"]), f"{r['finished']:,} of {r['asked']:,}"] for r in good]
+    out.print(table(f"Runs in {directory}", ("run", "data", "by", "finished"), cells))
+    for row in rows:
+        if "problem" in row:
+            tell(f"{row['run']}: {row['problem']}")
+
+
+# -- check -----------------------------------------------------------------------------------------------
+
+
+Sample = Annotated[int, typer.Option(min=0, help="How many verdicts to compute again.")]
+
+
+def check(
+    run: o.RunPath,
+    sample: Sample = 20,
+    checkpoint: o.Checkpoint = None,
+    data_root: o.Root = None,
+    trust: o.Trust = False,
+    data: o.SameData = None,
+    as_json: o.Json = False,
+) -> None:
+    """Check a run: files, keys, model and data, and a sample of its verdicts. Exit code 1 if something is wrong.
+
+    Example: cf2 check runs/first --sample 50
+    """
+    from cf2.runs.store import open_run, problems_of_files
+    from cf2.samples.sources import trusted
+
+    opened = open_run(run)
+    agreed = trusted(opened.manifest["source"], trust=trust, data=data)
+    problems = problems_of_files(opened)
+    again: dict[str, Any] = {"verdicts": 0, "unchecked": ""}
+    if sample and opened.manifest["source"].get("kind") == "function" and not agreed:
+        again["unchecked"] = "No verdict was computed again: that runs the function of the run. Add --trust to do so."
+    elif sample:
+        again["verdicts"], more = _again(opened, sample, checkpoint, data_root, agreed)
+        problems += more
+    counts = [one._asdict() for one in opened.finished()]
+    if as_json:
+        print_json({"run": str(run), "good": not problems, "problems": problems, "methods": counts, **again})
+    else:
+        _show(problems, counts, again)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _again(run: Run, sample: int, checkpoint: Path | None, root: Path | None, trust: bool) -> tuple[int, list[str]]:
+    """How many verdicts were computed again, and what is wrong with them or with the model and data."""
+    from cf2.runs.store import problems_of_source, problems_of_verdicts
+    from cf2.samples.sources import restore
+
+    described = dict(run.manifest["source"])
+    if checkpoint is not None:
+        described["checkpoint"] = str(checkpoint)
+    try:
+        source = restore(described, root=root, trust=trust)
+        other = problems_of_source(run, source)
+        return (0, other) if other else problems_of_verdicts(run, source, sample)
+    except CF2Error as error:
+        return 0, [str(error)]
+
+
+def _show(problems: list[str], counts: list[dict[str, Any]], again: dict[str, Any]) -> None:
+    for one in counts:
+        out.print(f"{one['method']}: {one['finished']:,} of {one['asked']:,} finished", highlight=False)
+    out.print(f"{again['verdicts']} verdicts computed again", highlight=False)
+    if again["unchecked"]:
+        tell(again["unchecked"])
+    for problem in problems:
+        out.print(problem, soft_wrap=True, highlight=False, markup=False)
+    good = "Nothing is wrong." if again["verdicts"] else "Nothing is wrong with its files."
+    out.print(good if not problems else f"{len(problems)} things are wrong.", highlight=False)

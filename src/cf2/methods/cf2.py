@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from cf2.errors import require_number
-from cf2.methods.candidates import first_gains, one_of_each_choice
 from cf2.methods.contract import Method, Problem, Ranking, search_from
-from cf2.methods.objectives import cf2_loss, hinge, size
-from cf2.methods.optimise import Descent, Step, descend, start
-from cf2.verify.search import Choice, Effort, Search
+from cf2.methods.reduction import first_gains, one_of_each_choice
+from cf2.methods.relaxation import Descent, Step, cf2_loss, descend, hinge, size, start
+from cf2.sets.search import Choice, Effort, Search
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from cf2.errors import require_number
 from cf2.methods.contract import Method, Problem, Ranking
-from cf2.methods.objectives import cf_gnnexplainer_loss, size
-from cf2.methods.optimise import Step, descend, start
-from cf2.verify.intervention import WITHOUT
-from cf2.verify.search import Choice
+from cf2.methods.relaxation import Step, cf_gnnexplainer_loss, descend, size, start
+from cf2.sets.search import Choice
+from cf2.sets.tests import WITHOUT
 
 NONE = "No counterfactual was found in {epochs} epochs."
 

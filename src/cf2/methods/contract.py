@@ -9,16 +9,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from cf2.core.graph import Instance
-from cf2.core.packing import Pack
-from cf2.core.predictor import Predictor
-from cf2.core.units import InstanceUnits, UnitKind
 from cf2.errors import CF2Error, require, require_number, unknown_name
-from cf2.spec import Key
-from cf2.verify.criterion import Criterion
-from cf2.verify.question import QUESTIONS, Test
-from cf2.verify.search import WHY, Choice, Search, search
-from cf2.verify.trials import Rules, in_order
+from cf2.graphs.graph import Instance
+from cf2.models.predictor import Predictor
+from cf2.options import Key
+from cf2.sets.search import WHY, Choice, Search, search
+from cf2.sets.tests import QUESTIONS, Criterion, Test
+from cf2.sets.trials import Rules, in_order
+from cf2.units.kinds import InstanceUnits, UnitKind
+from cf2.units.packs import Pack
 
 
 @dataclass(frozen=True, eq=False)

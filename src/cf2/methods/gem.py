@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
-from cf2.core.packing import Pack
 from cf2.errors import require_number
 from cf2.methods.contract import Method, Problem, Ranking, check_choice, rank_within, ranked, settings_dict
 from cf2.methods.gradient import sum_of_gradients
-from cf2.methods.objectives import mean_within
+from cf2.methods.relaxation import mean_within
 from cf2.methods.trained import Trained, batches, moments, trained_for, unit_mean
-from cf2.verify.intervention import WITHOUT
+from cf2.sets.tests import WITHOUT
+from cf2.units.packs import Pack
 
 HOPS = 6  # distances to the explained node are told apart up to here
 BUDGET = 8_000_000  # floats kept by one pass over copies of instances, each with one unit removed

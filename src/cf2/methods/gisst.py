@@ -27,13 +27,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from cf2.core.packing import Pack, pack
-from cf2.core.units import unit_kinds
 from cf2.errors import require, require_number
 from cf2.methods.contract import Method, Problem, Ranking, check_choice, ranked, settings_dict
-from cf2.methods.objectives import entropy, mean_within
+from cf2.methods.relaxation import entropy, mean_within
 from cf2.methods.trained import Batch, Trained, batches, drawn, moments, trained_for, unit_mean
-from cf2.verify.intervention import ONLY
+from cf2.sets.tests import ONLY
+from cf2.units.kinds import unit_kinds
+from cf2.units.packs import Pack, pack
 
 
 @dataclass(frozen=True)

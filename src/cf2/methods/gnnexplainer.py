@@ -16,9 +16,8 @@ from torch import Tensor
 
 from cf2.errors import require_number
 from cf2.methods.contract import Method, Problem, Ranking, check_choice, ranked
-from cf2.methods.objectives import entropy, mean_within, size
-from cf2.methods.optimise import Step, descend, start
-from cf2.verify.intervention import ONLY
+from cf2.methods.relaxation import Step, descend, entropy, mean_within, size, start
+from cf2.sets.tests import ONLY
 
 MEAN_SIZE = 0.5
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from cf2.errors import require_number, unknown_name
-from cf2.methods.candidates import choose_once
 from cf2.methods.contract import Method, Problem, Ranking, check_choice
-from cf2.verify.search import Choice
+from cf2.methods.reduction import choose_once
+from cf2.sets.search import Choice
 
 KINDS = ("saliency", "integrated")
 

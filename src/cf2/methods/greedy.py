@@ -13,8 +13,8 @@ from torch import Tensor
 
 from cf2.errors import require_number
 from cf2.methods.contract import Method, Problem, Ranking
-from cf2.verify.search import Choice
-from cf2.verify.trials import Trials, best_of
+from cf2.sets.search import Choice
+from cf2.sets.trials import Trials, best_of
 
 CELLS = 40_000_000  # bools of the candidate sets that are held at once
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from cf2.core.packing import Pack
 from cf2.errors import require_number
 from cf2.methods.contract import Method, Problem, Ranking, ranked, settings_dict
 from cf2.methods.trained import Batch, MaskSettings, Trained, batches, drawn, moments, trained_for, unit_mean
-from cf2.verify.intervention import ONLY
+from cf2.sets.tests import ONLY
+from cf2.units.packs import Pack
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from cf2.core.targets import stream
-from cf2.methods.candidates import choose_once
+from cf2.graphs.targets import stream
 from cf2.methods.contract import Method, Problem, Ranking, check_choice
-from cf2.verify.search import Choice
+from cf2.methods.reduction import choose_once
+from cf2.sets.search import Choice
 
 
 @dataclass(frozen=True)

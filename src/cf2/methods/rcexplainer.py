@@ -30,7 +30,7 @@ from cf2.errors import require, require_number
 from cf2.methods.contract import Method, Problem, Ranking, ranked, settings_dict
 from cf2.methods.pgexplainer import Scorer
 from cf2.methods.trained import Batch, MaskSettings, Trained, batches, drawn, moments, read_head, trained_for
-from cf2.verify.intervention import ONLY, WITHOUT
+from cf2.sets.tests import ONLY, WITHOUT
 
 REGIONS = 8  # of one answer; instances in none of them keep their own boundary
 

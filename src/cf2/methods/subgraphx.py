@@ -28,11 +28,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cf2.core.targets import stream
 from cf2.errors import require_number
+from cf2.graphs.targets import stream
 from cf2.methods.contract import Method, Problem, Ranking, check_choice, ranked
-from cf2.verify.question import SUFFICIENT
-from cf2.verify.trials import EQUAL, Trials
+from cf2.sets.tests import SUFFICIENT
+from cf2.sets.trials import EQUAL, Trials
 
 GOLDEN = 0.6180339887498949
 

@@ -26,11 +26,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from cf2.core.packing import Pack
 from cf2.errors import require, require_number
 from cf2.methods.contract import Method, Problem, Ranking, ranked, settings_dict
 from cf2.methods.trained import Batch, MaskSettings, Trained, batches, drawn, moments, read_head, trained_for, unit_mean
-from cf2.verify.intervention import ONLY
+from cf2.sets.tests import ONLY
+from cf2.units.packs import Pack
 
 
 @dataclass(frozen=True)

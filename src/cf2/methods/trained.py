@@ -10,20 +10,22 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import Linear
 
-from cf2.core.packing import Pack
-from cf2.core.predictor import Predictor
-from cf2.core.whole_files import write_bytes
 from cf2.errors import CF2Error, require, require_file, require_number
-from cf2.methods.contract import Problem, check_choice
-from cf2.methods.objectives import entropy, mean_within
-from cf2.verify.criterion import Criterion
+from cf2.methods.contract import Method, Problem, check_choice
+from cf2.methods.relaxation import entropy, mean_within
+from cf2.models.predictor import Predictor
+from cf2.sets.tests import Criterion
+from cf2.storage import write_bytes
+from cf2.units.packs import Pack
 
 FORMAT = 1
 MOST_BYTES = 4 << 30  # of a file of weights
@@ -245,3 +247,39 @@ def read_head(predictor: Predictor, pack: Pack) -> Iterator[Head]:
             stack.callback(layer.register_forward_hook(head.forget).remove)
         stack.callback(predictor.model.register_forward_hook(head.listen).remove)
         yield head
+
+
+def check_needs(method: Method, given: Any) -> Any:
+    """`trained` as the method reads it: None, a trained explainer, or the true edges [n, 2] by key."""
+    if given is None:
+        return None
+    name, got = repr(method.name), f"an object of type {type(given).__name__}"
+    require(method.needs != "nothing", f"Expected no `trained` for method {name}, which needs none", got=got)
+    if method.needs == "training":
+        cure = f"Train one with cf2.fit(model, data, method={name}, …)."
+        cure = "Read the file with cf2.load_trained." if isinstance(given, str | PathLike) else cure
+        require(isinstance(given, Trained), "Expected `trained` to be what cf2.fit made", got=got, do=cure)
+        return given
+    cure = "Pass trained={key: pairs of node ids}."
+    require(isinstance(given, Mapping), "Expected `trained` to hold the true edges by key", got=got, do=cure)
+    return {key: _true(pairs, key) for key, pairs in given.items()}
+
+
+def _true(given: Any, key: object) -> Any:
+    """Pairs, or pairs by the type of the edges."""
+    if isinstance(given, Mapping):
+        return {kind: _pairs(pairs, key) for kind, pairs in given.items()}
+    return _pairs(given, key)
+
+
+def _pairs(given: Any, key: object) -> np.ndarray:
+    expected = f"Expected the true edges of {key} in `trained` to be pairs of node ids, [n, 2]"
+    try:
+        pairs = np.asarray(given)
+    except Exception as error:  # of a ragged list, or a tensor that has no values
+        raise CF2Error(expected, got=f"an object of type {type(given).__name__}") from error
+    if not pairs.size:
+        return np.zeros((0, 2), dtype=np.int64)
+    good = pairs.dtype.kind in "iu" and pairs.shape[-1:] == (2,)
+    require(good, expected, got=f"shape {pairs.shape} and dtype {pairs.dtype}")
+    return pairs.astype(np.int64).reshape(-1, 2)

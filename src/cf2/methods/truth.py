@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import torch
 
-from cf2.core.units import edges_among
 from cf2.errors import CF2Error
 from cf2.methods.contract import Method, Problem, Ranking
-from cf2.verify.search import Choice
+from cf2.sets.search import Choice
+from cf2.units.kinds import edges_among
 
 
 @dataclass(frozen=True)

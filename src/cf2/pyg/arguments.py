@@ -11,14 +11,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from cf2.core.adapter import NEEDED, Call, CallOfOurs
-from cf2.core.graph import Direction, Graph, Instance, check_tensors
-from cf2.core.keys import check_ids
-from cf2.core.modules import module_of
-from cf2.core.targets import GraphTargets, NodeTargets, PairTargets, Targets, Whole
-from cf2.core.types import ATTRIBUTES, EdgeType
 from cf2.errors import CF2Error, require
-from cf2.spec import Key, Spec
+from cf2.graphs.graph import Direction, Graph, Instance, check_tensors
+from cf2.graphs.targets import GraphTargets, NodeTargets, PairTargets, Targets, Whole, check_ids
+from cf2.graphs.typed import ATTRIBUTES
+from cf2.models.adapters import NEEDED, Call, CallOfOurs, module_of
+from cf2.options import EdgeType, Key, Spec
 
 Kind = Literal["node", "edge", "graph", "constant"]
 _CARRIER = {"node": "node_argument", "edge": "edge_argument", "graph": "node_graph_argument"}

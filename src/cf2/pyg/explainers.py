@@ -18,10 +18,10 @@ from torch import Tensor
 from torch_geometric.explain import ExplainerAlgorithm
 from torch_geometric.explain.config import ExplanationType, ModelMode, ModelReturnType
 
-from cf2.core.units import unit_kinds
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
-from cf2.methods.needs import check_needs
+from cf2.methods.trained import check_needs
+from cf2.options import Key, Masking, Output, Spec
 from cf2.pyg.arguments import arrange, arrange_types, classes_of, keys_of
 from cf2.pyg.masks import (
     Layout,
@@ -34,10 +34,9 @@ from cf2.pyg.masks import (
 )
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
-from cf2.runs.session import GROUP, Request, Session
-from cf2.runs.settings import check_names, complete
-from cf2.spec import Key, Masking, Output, Spec
-from cf2.verify.criterion import SHARE, PredictedClass
+from cf2.runs.session import GROUP, Request, Session, check_names, complete
+from cf2.sets.tests import SHARE, PredictedClass
+from cf2.units.kinds import unit_kinds
 
 _OUTPUTS: dict[ModelReturnType, Output] = {
     ModelReturnType.raw: "logits",

@@ -15,9 +15,9 @@ from torch_geometric.explain import HeteroExplanation as TypedMasks
 from torch_geometric.explain.config import ExplainerConfig, MaskType
 from torch_geometric.visualization import visualize_graph
 
-from cf2.core.data import edges_of, is_matrix
-from cf2.core.types import EdgeType
 from cf2.errors import require
+from cf2.graphs.data import edges_of, is_matrix
+from cf2.options import EdgeType
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 

@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from cf2.report.scene import OKABE_ITO
-from cf2.report.sentences import class_name, label_name, round_probability
+from cf2.report.words import class_name, label_name, round_probability
 from cf2.results.explanation import Explanation
 
 STYLE = """

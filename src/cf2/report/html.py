@@ -9,37 +9,36 @@ from typing import Any
 
 from markupsafe import Markup
 
-from cf2.core.whole_files import check_place, write_bytes
 from cf2.errors import require, require_number
-from cf2.report import charts, svg
-from cf2.report.patterns import pattern_sections, rule_sections
+from cf2.options import Key, titled
+from cf2.patterns.edit_rules import EditRules
+from cf2.patterns.pictures import pattern_sections, rule_sections
+from cf2.patterns.summary import Patterns
+from cf2.report import charts
+from cf2.report import pictures as svg
 from cf2.report.scene import OKABE_ITO, is_molecule, scene
-from cf2.report.sentences import (
+from cf2.report.words import (
     STATUS,
+    adds_or_changes,
+    atom_names,
     class_name,
     class_names,
+    count_nouns,
     count_units,
     describe_prediction,
     describe_target,
-    key_id,
-    short_said,
-    verdict_sentences,
-)
-from cf2.report.unit_words import (
-    adds_or_changes,
-    atom_names,
-    count_nouns,
     describe_unit,
+    key_id,
     list_edits,
     said_rows,
+    short_said,
     unit_words,
+    verdict_sentences,
 )
 from cf2.results import metrics
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
-from cf2.results.patterns import Patterns
-from cf2.results.rules import EditRules
-from cf2.spec import Key, titled
+from cf2.storage import check_place, write_bytes
 
 PICTURES = 60  # instances that are drawn
 ROWS = 20_000  # rows of the table, one per instance and method

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cf2.core.whole_files import write_with
 from cf2.errors import require
 from cf2.methods import registry
+from cf2.storage import write_with
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

@@ -1,24 +1,208 @@
-"""Explanation: a frozen result that says what was verified and what was not."""
+"""What an explanation could choose from, in the user's own ids."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from cf2.core.types import Types
-from cf2.core.units import KINDS
 from cf2.errors import require, unknown_name
-from cf2.results import typed
+from cf2.graphs.typed import Types
+from cf2.options import EdgeType, Key
 from cf2.results.names import node_name
-from cf2.results.unit_table import UnitTable
-from cf2.spec import Key
+from cf2.units.kinds import KINDS
 
 if TYPE_CHECKING:
     import networkx
+import copy
+
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData
+
+from cf2.errors import CF2Error
+from cf2.graphs.graph import commonest
+from cf2.graphs.typed import ATTRIBUTES
+
+# -- unit table ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class UnitTable:
+    """What there was to choose from: one row per unit, in the user's own ids.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The kinds of unit that occur, by the names that `units=` has: ``"edges"``, ``"features"``, …
+    kind : ndarray of int8, shape [units]
+        The place of each unit's kind in `names`.
+    ids : ndarray of int64, shape [units, 2]
+        An edge is (tail, head), with the smaller id first if edges are undirected; a feature entry is
+        (node, column); a node, or all features of one, is (node, -1); a column is (-1, column); a group is
+        (number, -1); a change of a feature is (node, column).
+    values : ndarray of float64, shape [units, 3] or [0, 3]
+        Of what can be changed: the column that a one-hot feature leaves (-1 if it does not), the old and the new value.
+    members : ndarray of int64, shape [members, 3]
+        Of groups: the row of the group, and the ends of an edge of it.
+    types : ndarray of int16, shape [units] or [0]
+        Of a typed graph: the place of an edge's type, or of the node type of a column, in `Explanation.types`; else -1.
+    """
+
+    names: tuple[str, ...]
+    kind: np.ndarray
+    ids: np.ndarray
+    values: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    members: np.ndarray = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    types: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int16))
+
+    def __post_init__(self) -> None:
+        require(
+            self.kind.shape == (len(self.ids),) and self.ids.shape == (len(self.ids), 2),
+            "Expected a kind and two ids per unit",
+            got=f"shapes {self.kind.shape} and {self.ids.shape}",
+        )
+        typed = len(self.types) in (0, len(self.ids))
+        require(typed, "Expected a type per unit, or none", got=f"{len(self.types)} types")
+        require(
+            self.values.shape in ((len(self.ids), 3), (0, 3)) and self.members.shape == (len(self.members), 3),
+            "Expected three values per unit, and three numbers per member of a group",
+            got=f"shapes {self.values.shape} and {self.members.shape}",
+        )
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def where(self, name: str) -> np.ndarray:
+        """The rows that hold units of a kind, ascending."""
+        return np.flatnonzero(self.kind == self.names.index(name)) if name in self.names else np.zeros(0, np.int64)
+
+    def of(self, name: str) -> np.ndarray:
+        """The ids [n, 2] of the units of a kind."""
+        rows: np.ndarray = self.ids[self.where(name)]
+        return rows
+
+    @staticmethod
+    def none() -> UnitTable:
+        """A table without a row."""
+        return UnitTable((), np.zeros(0, np.int8), np.zeros((0, 2), np.int64))
+
+
+# -- typed -----------------------------------------------------------------------------------------------
+
+
+class Explained(Protocol):
+    """An explanation of a typed graph."""
+
+    @property
+    def units(self) -> Any: ...
+
+    @property
+    def types(self) -> Types | None: ...
+
+    @property
+    def scores(self) -> np.ndarray: ...
+
+    @property
+    def selected(self) -> np.ndarray: ...
+
+
+def edges(e: Explained, which: np.ndarray) -> dict[EdgeType, np.ndarray]:
+    """The edges of some units [units, bool] by edge type [n, 2], with their mirror images; only types with any."""
+    types, found = e.types, {}
+    assert types is not None
+    units = e.units.where("edges")
+    for place, kind in enumerate(types.edges):
+        pairs = [pair for _, pair in _columns(e, units[which[units]], place)]
+        joined = np.concatenate([np.zeros((0, 2), np.int64), *pairs])
+        if len(joined):
+            found[kind] = np.unique(types.local(joined), axis=0)
+    return found
+
+
+def _columns(e: Explained, units: np.ndarray, place: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Units that govern edges of a type, and these edges [n, 2] in flat ids."""
+    assert e.types is not None
+    own = units[e.units.types[units] == place]
+    yield own, e.units.ids[own]
+    partner = e.types.partners[place]
+    if partner >= 0:
+        mirrored = units[e.units.types[units] == partner]
+        yield mirrored, e.units.ids[mirrored][:, ::-1]
+
+
+def rows(types: Types, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Rows [n, ·] that start with a flat node id, by node type, with the id in that type first."""
+    kind = types.of(ids[:, 0])
+    first = types.local(ids[:, 0])
+    local = np.concatenate([first[:, None], ids[:, 1:]], 1)
+    return {name: local[kind == place] for place, name in enumerate(types.nodes) if (kind == place).any()}
+
+
+def counts(e: Explained) -> dict[Any, tuple[int, int]]:
+    """How many units of each edge type or node type were chosen, and how many there were."""
+    types, found = e.types, {}
+    assert types is not None
+    of_edge = np.concatenate([e.units.where("edges"), e.units.where("added_edges")])
+    for place, kind in enumerate(types.edges):
+        mine = of_edge[e.units.types[of_edge] == place]
+        if len(mine):
+            found[kind] = (int(e.selected[mine].sum()), len(mine))
+    others = np.setdiff1d(np.arange(len(e.units.ids)), of_edge)
+    node = e.units.ids[others, 0]
+    kinds = np.where(node >= 0, types.of(np.maximum(node, 0)), e.units.types[others])
+    for place, name in enumerate(types.nodes):
+        mine = others[kinds == place]
+        if len(mine):
+            found[name] = (int(e.selected[mine].sum()), len(mine))  # type: ignore[index]
+    return found
+
+
+def mask(e: Explained, kind: EdgeType, ends: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The value of the unit of each edge [2, e] of a type in the ids of its ends' types, 0 where it has none."""
+    types = e.types
+    assert types is not None
+    made = np.zeros(ends.shape[1], dtype=np.float32)
+    units = e.units.where("edges")
+    if kind not in types.edges or not len(units):
+        return made
+    place = types.edges.index(kind)
+    starts = dict(zip(types.nodes, types.starts))
+    code = types.code(np.full(ends.shape[1], place), ends[0] + starts[kind[0]], ends[1] + starts[kind[2]])
+    known = types.code(e.units.types[units], *e.units.ids[units].T)
+    order = np.argsort(known)
+    near = np.minimum(np.searchsorted(known, code, sorter=order), len(known) - 1)
+    hit = known[order[near]] == code
+    made[hit] = values[units[order[near[hit]]]]
+    return made
+
+
+def true_edges(e: Explained, known: Mapping[Any, Any]) -> np.ndarray:
+    """Which edge units are true, bool [edge units]; `known` holds pairs [n, 2] by edge type, in their ids."""
+    types, units = e.types, e.units.where("edges")
+    assert types is not None
+    return np.isin(types.code(e.units.types[units], *e.units.ids[units].T), types.codes(known))
+
+
+def to_networkx(e: Explained) -> Any:
+    """The edges that could be chosen, between nodes (type, id); the key of an edge is its relation."""
+    import networkx as nx
+
+    graph, types = nx.MultiDiGraph(), e.types
+    assert types is not None
+    units = e.units.where("edges")
+    for place, (src, relation, dst) in enumerate(types.edges):
+        for rows, pairs in _columns(e, units, place):
+            for row, (tail, head) in zip(rows.tolist(), types.local(pairs).tolist()):
+                facts = {"score": float(e.scores[row]), "chosen": bool(e.selected[row])}
+                graph.add_edge((src, tail), (dst, head), key=relation, **facts)
+    return graph
+
+
+# -- explanation -----------------------------------------------------------------------------------------
 
 
 # The verdicts that a set must have to be called found, by question.
@@ -172,7 +356,7 @@ class Explanation:
         Of a typed graph by edge type, with the mirror images of edges that are one unit with them.
         """
         if self.types is not None:
-            return typed.edges(self, self.selected)
+            return edges(self, self.selected)
         pairs = self._pairs()
         return pairs if self.directed else np.concatenate([pairs, pairs[:, ::-1]])
 
@@ -180,7 +364,7 @@ class Explanation:
     def features(self) -> Any:
         """The chosen feature entries [n, 2]: node and column; of a typed graph by node type."""
         entries = self.chosen("features")
-        return entries if self.types is None else typed.rows(self.types, entries)
+        return entries if self.types is None else rows(self.types, entries)
 
     @property
     def edits(self) -> list[tuple[Any, ...]]:
@@ -190,7 +374,6 @@ class Explanation:
         features, ``("change", (node, column), old, new)`` a feature entry. A one-hot feature that moves is two such
         changes and counts once. Of a typed graph ids are those of the type, which comes last; mirror images go along.
         """
-        from cf2.results.apply import edits_of
 
         return edits_of(self)
 
@@ -208,7 +391,6 @@ class Explanation:
         Data or HeteroData
             A new one; the given one stays as it is.
         """
-        from cf2.results.apply import apply_edits
 
         return apply_edits(self, data)
 
@@ -222,7 +404,7 @@ class Explanation:
         found = found[found >= 0]
         if self.types is None:
             return found
-        return {name: ids[:, 0] for name, ids in typed.rows(self.types, found[:, None]).items()}
+        return {name: ids[:, 0] for name, ids in rows(self.types, found[:, None]).items()}
 
     def by_type(self) -> dict[Any, tuple[int, int]]:
         """How many units of each type were chosen, and of how many: which types carried the answer.
@@ -230,7 +412,7 @@ class Explanation:
         By edge type, and for features by node type; an edge and its mirror image are one unit of the first of the two
         types. Empty for a graph without types.
         """
-        return {} if self.types is None else typed.counts(self)
+        return {} if self.types is None else counts(self)
 
     def edge_mask(self, edge_index: Any, *, soft: bool = False) -> Any:
         """A value for every column of the user's `edge_index`.
@@ -247,7 +429,6 @@ class Explanation:
         ndarray of float32, shape [edges]
             0 for edges outside of the receptive field. Of a typed graph a dictionary of these.
         """
-        from cf2.results.edge_mask import edge_mask
 
         return edge_mask(self, edge_index, soft)
 
@@ -259,7 +440,7 @@ class Explanation:
         import networkx as nx
 
         if self.types is not None:
-            return typed.to_networkx(self)
+            return to_networkx(self)
         graph = nx.DiGraph() if self.directed else nx.Graph()
         named = ((node, node_name(self, node)) for node in np.unique(self.units.of("edges")).tolist())
         graph.add_nodes_from((node, {"name": name} if name else {}) for node, name in named)
@@ -276,12 +457,12 @@ class Explanation:
 
     def summary(self) -> str:
         """What was verified, in words."""
-        from cf2.report.sentences import verdict
+        from cf2.report.words import verdict
 
         return verdict(self)
 
     def __repr__(self) -> str:
-        from cf2.report.sentences import in_short
+        from cf2.report.words import in_short
 
         return f"<Explanation of {in_short(self)}>"
 
@@ -318,7 +499,7 @@ class Explanation:
         matplotlib.figure.Figure or Axes
             The axes where these were given.
         """
-        from cf2.report.figures import plot
+        from cf2.report.pictures import plot
 
         known = self.context if context is None else context
         shown = {"words": words, "probabilities": probabilities, "size": size}
@@ -333,3 +514,174 @@ class Explanation:
 def stored_fields(kind: Any) -> list[Field[Any]]:
     """The fields that say what was found, and that a file keeps."""
     return [f for f in fields(kind) if f.metadata.get("stored", True)]
+
+
+# -- edge mask -------------------------------------------------------------------------------------------
+
+
+def edge_mask(e: Explanation, edge_index: Any, soft: bool) -> Any:
+    """As `Explanation.edge_mask` describes it."""
+    if e.types is not None:
+        values = e.scores if soft else e.selected.astype(np.float32)
+        return {kind: mask(e, kind, _ends(pairs), values) for kind, pairs in edge_index.items()}
+    rows = e.units.where("edges")
+    values, units = (e.scores if soft else e.selected.astype(np.float32))[rows], e.units.ids[rows]
+    tail, head = _ends(edge_index)
+    if not len(values) or not len(tail):
+        return np.zeros(len(tail), dtype=np.float32)
+    high = max(int(units.max()), int(tail.max()), int(head.max())) + 1
+    low_end, high_end = (tail, head) if e.directed else (np.minimum(tail, head), np.maximum(tail, head))
+    known = units[:, 0] * high + units[:, 1]
+    order = np.argsort(known)
+    wanted = low_end * high + high_end
+    place = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
+    hit = known[order[place]] == wanted
+    return np.where(hit, values[order[place]], 0.0).astype(np.float32)
+
+
+def _ends(edge_index: Any) -> np.ndarray:
+    """The user's `edge_index` as an array of whole numbers [2, edges]."""
+    expected = "Expected `edge_index` to hold whole numbers of shape [2, edges]"
+    try:
+        ends = np.asarray(edge_index.detach().cpu() if hasattr(edge_index, "detach") else edge_index)
+    except Exception as error:  # of a ragged list, or a tensor that is sparse or has no values
+        raise CF2Error(expected, got=f"an object of type {type(edge_index).__name__}") from error
+    ends = ends.astype(np.int64) if not ends.size else ends
+    good = ends.ndim == 2 and len(ends) == 2 and ends.dtype.kind in "iu"
+    require(good, expected, got=f"shape {ends.shape} and dtype {ends.dtype}")
+    return ends.astype(np.int64)
+
+
+# -- apply -----------------------------------------------------------------------------------------------
+
+
+def edits_of(e: Explanation) -> list[tuple[Any, ...]]:
+    """What the units that a counterfactual has chosen do, one after the other; of a typed graph with the type last."""
+    if e.question != "counterfactual":
+        return []
+    grouped = e.units.members[e.selected[e.units.members[:, 0]]][:, 1:].tolist()
+    found: list[tuple[Any, ...]] = _edges(e, "remove", "edges")
+    found += [("remove", tuple(pair)) for pair in grouped]
+    found += [("remove", *_node(e, node)) for node, _ in e.chosen("nodes").tolist()]
+    found += _edges(e, "add", "added_edges")
+    for name in ("features", "changes"):
+        rows = e.units.where(name)
+        for row in rows[e.selected[rows]]:
+            (node, column), (source, old, new) = e.units.ids[row].tolist(), e.units.values[row].tolist()
+            (local,), *kind = _node(e, node)
+            found.append(("change", (local, column), old, new, *kind))
+            if source >= 0:
+                found.append(("change", (local, int(source)), 1.0, 0.0, *kind))
+    return found
+
+
+def _edges(e: Explanation, sort: str, name: str) -> list[tuple[Any, ...]]:
+    rows = e.units.where(name)
+    rows = rows[e.selected[rows]]
+    if e.types is None:
+        return [(sort, tuple(pair)) for pair in e.units.ids[rows].tolist()]
+    pairs, kinds = e.types.local(e.units.ids[rows]).tolist(), e.units.types[rows].tolist()
+    return [(sort, tuple(pair), e.types.edges[kind]) for pair, kind in zip(pairs, kinds)]
+
+
+def _node(e: Explanation, node: int) -> tuple[Any, ...]:
+    """A node in a tuple, and of a typed graph its type, in whose ids it is then."""
+    if e.types is None:
+        return ((node,),)
+    flat = np.array([node])
+    return (int(e.types.local(flat)[0]),), e.types.nodes[int(e.types.of(flat)[0])]
+
+
+def apply_edits(e: Explanation, data: Any) -> Any:
+    """A copy of a Data object, or of a HeteroData, with the edits of an explanation made."""
+    other = [name for name in e.units.names if name in ("node_features", "columns") and len(e.chosen(name))]
+    require(not other, "Expected edits of edges, nodes and feature entries", got=", ".join(other))
+    if e.types is not None:
+        require(isinstance(data, HeteroData), "Expected the HeteroData that was explained", got=_kind(data))
+        return _apply_typed(e, e.types, data)
+    for name in ("x", "edge_index"):
+        require(isinstance(getattr(data, name, None), Tensor), f"Expected a Data object with `{name}`", got=_kind(data))
+    made = copy.copy(data)
+    made.x = data.x.clone()
+    tail, head = data.edge_index
+    stays = torch.ones_like(tail, dtype=torch.bool)
+    new: list[tuple[int, int]] = []
+    for sort, ends, *values in e.edits:
+        if sort == "change":
+            made.x[ends[0], ends[1]] = values[1]
+        elif sort == "add":
+            new += [ends] if e.directed else [ends, ends[::-1]]
+        elif len(ends) == 1:
+            stays &= (tail != ends[0]) & (head != ends[0])
+            made.x[ends[0]] = 0
+        else:
+            same = (tail == ends[0]) & (head == ends[1])
+            stays &= ~(same if e.directed else same | ((tail == ends[1]) & (head == ends[0])))
+    added = torch.tensor(new, dtype=torch.long, device=tail.device).reshape(-1, 2).t()
+    columns = data.edge_index.size(1)
+    made.edge_index = torch.cat([data.edge_index[:, stays], added], 1)
+    for name in list(data.keys()):
+        value = data[name]
+        own = name not in ("x", "edge_index") and isinstance(value, Tensor) and value.dim() > 0
+        if own and value.size(0) == columns and (name.startswith("edge_") or columns != data.num_nodes):
+            made[name] = torch.cat([value[stays], _new(e, name, value, added.size(1))])
+    return made
+
+
+def _new(e: Explanation, name: str, value: Tensor, count: int) -> Tensor:
+    """What added edges have beside their ends: what was given when they were explained, or else the commonest."""
+    given = (e.context.get("spec") or {}).get("added_attributes") or {}
+    row = torch.as_tensor(given[name], dtype=value.dtype) if name in given else commonest(value)
+    return row.to(value.device).expand(count, *value.shape[1:])
+
+
+def _apply_typed(e: Explanation, types: Types, data: HeteroData) -> HeteroData:
+    """A copy of a typed graph with the edits made; an edge comes and goes with its mirror image."""
+    made = copy.copy(data)
+    for sort, ends, *values in e.edits:
+        kind = values[-1]
+        if sort == "change":
+            made[kind].x = made[kind].x.clone()
+            made[kind].x[ends[0], ends[1]] = values[1]
+        elif len(ends) == 1:
+            _take_node(e, made, kind, ends[0])
+        else:
+            place = types.edges.index(kind)
+            _edit_edge(e, made, kind, ends, sort)
+            if types.partners[place] >= 0:
+                _edit_edge(e, made, types.edges[types.partners[place]], ends[::-1], sort)
+    return made
+
+
+def _edit_edge(e: Explanation, made: HeteroData, kind: Any, ends: tuple[int, int], sort: str) -> None:
+    store = made[kind]
+    tail, head = store.edge_index
+    stays = torch.ones_like(tail, dtype=torch.bool) if sort == "add" else (tail != ends[0]) | (head != ends[1])
+    added = torch.tensor([ends] if sort == "add" else [], dtype=torch.long, device=tail.device).reshape(-1, 2).t()
+    _keep_edges(e, store, stays, added)
+
+
+def _take_node(e: Explanation, made: HeteroData, kind: str, node: int) -> None:
+    if "x" in made[kind]:
+        made[kind].x = made[kind].x.clone()
+        made[kind].x[node] = 0
+    for source, relation, sink in made.edge_types:
+        store = made[source, relation, sink]
+        tail, head = store.edge_index
+        gone = ((tail == node) & (source == kind)) | ((head == node) & (sink == kind))
+        _keep_edges(e, store, ~gone, tail.new_zeros((2, 0)))
+
+
+def _keep_edges(e: Explanation, store: Any, stays: Tensor, added: Tensor) -> None:
+    """Some edges of a store, and further ones, with the attributes of each."""
+    for name in ATTRIBUTES:
+        if isinstance(store.get(name), Tensor):
+            value = store[name]
+            store[name] = torch.cat([value[stays], _new(e, name, value, added.size(1))])
+    store.edge_index = torch.cat([store.edge_index[:, stays], added], 1)
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, CF2Error):
+        return str(value)
+    return f"an object of type {type(value).__name__}"

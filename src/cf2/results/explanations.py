@@ -1,24 +1,86 @@
-"""Explanations: many results, in the order in which they were asked for."""
+"""What `Explanations.where` asks of each explanation: attributes, a status, a class by number or name."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from cf2.errors import CF2Error, require
-from cf2.results.explanation import Explanation
-from cf2.spec import Key
+import numpy as np
+
+from cf2.errors import CF2Error, require, unknown_name
+from cf2.options import Key
+from cf2.results.explanation import Explanation, UnitTable, stored_fields
 
 if TYPE_CHECKING:
     import pandas
 
-    from cf2.results.pattern import Pattern
-    from cf2.results.patterns import Patterns
-    from cf2.results.rules import EditRules
+    from cf2.patterns.edit_rules import EditRules
+    from cf2.patterns.pattern import Pattern
+    from cf2.patterns.summary import Patterns
+
+# -- where -----------------------------------------------------------------------------------------------
+
+
+STATUSES = ("found", "impossible", "not found", "unverified", "not predicted", "empty", "refused")
+_CLASSES = ("prediction", "label", "target", "explained")  # attributes that hold a class
+_FACTS = ("size", "explained", "value", "num_units")
+
+
+def test_for(wanted: Mapping[str, Any], classes: Sequence[str]) -> Callable[[Explanation], bool]:
+    """The test that an explanation has these values, each one or any of several; refuses names that nothing has."""
+    numbered = {name: [_number(name, one, classes) for one in _several(value)] for name, value in wanted.items()}
+
+    def has(e: Explanation, name: str, values: Sequence[Any]) -> bool:
+        own = getattr(e, name)
+        return any(own is one or own == one for one in values)
+
+    return lambda e: all(has(e, name, values) for name, values in numbered.items())
+
+
+def _several(value: Any) -> Any:
+    return value if isinstance(value, list | set | frozenset | range) else (value,)
+
+
+def _number(attribute: str, value: Any, classes: Sequence[str]) -> Any:
+    """A value of an attribute, of a class its number."""
+    if not hasattr(Explanation, attribute) and attribute not in Explanation.__dataclass_fields__:
+        known = [*Explanation.__dataclass_fields__, *(n for n in vars(Explanation) if n in _FACTS)]
+        raise unknown_name("an attribute of an explanation", attribute, known)
+    if attribute == "status" and value not in STATUSES:
+        raise unknown_name("`status`", value, STATUSES)
+    if attribute not in _CLASSES or not isinstance(value, str):
+        return value
+    require(bool(classes), f"Expected `{attribute}` as a number without `class_names`", got=repr(value)[:80])
+    if value not in classes:
+        raise unknown_name(f"`{attribute}`", value, classes)
+    return classes.index(value)
+
+
+# -- same ------------------------------------------------------------------------------------------------
+
+
+def same_results(one: Sequence[Explanation], other: Sequence[Explanation]) -> bool:
+    """Whether two lists explain the same keys with the same sets, scores, probabilities and verdicts."""
+    return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other))
+
+
+def _same(one: Any, other: Any) -> bool:
+    for name in (f.name for f in stored_fields(type(one)) if f.name != "seconds"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        if isinstance(mine, UnitTable):
+            equal = _same(mine, theirs)
+        else:
+            equal = np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs
+        if not equal:
+            return False
+    return True
+
+
+# -- explanations ----------------------------------------------------------------------------------------
 
 
 class _NoSuchIndex(CF2Error, IndexError):
@@ -103,7 +165,6 @@ class Explanations(Sequence[Explanation]):
 
         A list or set stands for any of its values, and a class may be given by its name.
         """
-        from cf2.results.where import test_for
 
         return self.only(test_for(wanted, list(self.context.get("class_names") or ())))
 
@@ -209,8 +270,8 @@ class Explanations(Sequence[Explanation]):
         Path
             The file that was written.
         """
+        from cf2.patterns.summary import Patterns
         from cf2.report.html import write_report
-        from cf2.results.patterns import Patterns
 
         require(isinstance(title, str), "Expected `title` to be text", got=repr(title)[:80])
         good = patterns is None or isinstance(patterns, Patterns)
@@ -261,7 +322,7 @@ class Explanations(Sequence[Explanation]):
         -------
         Patterns
         """
-        from cf2.results.counting import Options, count_patterns
+        from cf2.patterns.summary import Options, count_patterns
 
         options = Options(count, held_out, seed, most, least, labels, tuple(given))
         require(
@@ -271,7 +332,7 @@ class Explanations(Sequence[Explanation]):
         )
         if model is None:
             return count_patterns(self, options)
-        from cf2.runs.patterns import verified_patterns
+        from cf2.patterns.summary import verified_patterns
 
         return verified_patterns(self, model, data, options)
 
@@ -305,8 +366,8 @@ class Explanations(Sequence[Explanation]):
         -------
         EditRules
         """
-        from cf2.results.counting import Options
-        from cf2.runs.rules import verified_rules
+        from cf2.patterns.edit_rules import verified_rules
+        from cf2.patterns.summary import Options
 
         options = Options(count, held_out, seed, most, labels=labels)
         return verified_rules(self, model, data, options, theta)

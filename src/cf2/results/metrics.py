@@ -1,22 +1,213 @@
-"""How good explanations are: pure functions of Explanations, as fractions in [0, 1].
-
-The verdicts come from really edited graphs; no metric asks the model again. `found` is always a sequence of
-Explanation, such as what `cf2.explain` returns, with at least one in it.
-"""
+"""How sure a number is: 95 % intervals over the explained instances, by scipy, the same in every table and page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cf2.errors import require, require_number
+from cf2.options import Key
+from cf2.results import explanation as typed
 from cf2.results.explanation import VERDICTS, Explanation
-from cf2.results.ground_truth import TRUTH_FIELDS, auc, instance_scores, true_units, truth, with_masks
-from cf2.results.intervals import Estimate, bootstrap, harmonic_of_shares, share
-from cf2.spec import Key
+
+# -- intervals -------------------------------------------------------------------------------------------
+
+
+DRAWS = 1000
+LARGE = 5_000_000  # numbers drawn at once
+
+
+class Estimate(NamedTuple):
+    """A value and the range in which it lies with 95 % confidence."""
+
+    value: float
+    low: float
+    high: float
+
+
+def share(passed: Sequence[bool]) -> Estimate:
+    """A share of instances with Wilson's interval, which stays inside [0, 1] and works at 0 and 1.
+
+    >>> [round(float(v), 3) for v in share([True] * 10)]
+    [1.0, 0.722, 1.0]
+    """
+    from scipy.stats import binomtest
+
+    require(len(passed) > 0, "Expected at least one instance", got="none")
+    test = binomtest(int(np.sum(passed)), len(passed))
+    low, high = test.proportion_ci(method="wilson")
+    return Estimate(float(test.statistic), float(low), float(high))
+
+
+def bootstrap(values: Any, statistic: Callable[..., Any] = np.mean, *, draws: int = DRAWS) -> Estimate:
+    """A statistic over instances with its percentile interval under resampling; the same for every call.
+
+    Parameters
+    ----------
+    values : array-like, shape [n] or [n, k]
+        One row per instance; with k columns, `statistic` takes k arrays.
+    statistic : callable
+        Takes arrays and the `axis` over instances; the mean if not given.
+    draws : int
+        How many resamples are drawn.
+    """
+    from scipy.stats import bootstrap as resample
+
+    rows = np.asarray(values, dtype=float)
+    require(len(rows) > 0, "Expected at least one value to draw from", got="none")
+    columns = tuple(rows.reshape(len(rows), -1).T)
+    value = float(statistic(*columns, axis=-1))
+    if len(rows) == 1 or all(np.ptp(column) == 0 for column in columns):
+        return Estimate(value, value, value)  # every resample is the sample
+    found = resample(
+        columns,
+        statistic,
+        n_resamples=draws,
+        batch=max(1, LARGE // len(rows)),
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return Estimate(value, float(found.low), float(found.high))
+
+
+def over_models(tables: Sequence[Any], statistic: Callable[..., Any] = np.mean, *, draws: int = DRAWS) -> Estimate:
+    """The median over models of a statistic over instances; its interval draws models, and of each its instances, anew.
+
+    Parameters
+    ----------
+    tables : sequence of array-like, each of shape [n] or [n, k]
+        One per model, with one row per instance, as for `bootstrap`.
+    statistic : callable
+        Takes arrays and the `axis` over instances; the mean if not given.
+    draws : int
+        How often models and instances are drawn.
+    """
+    require(len(tables) > 0, "Expected at least one model", got="none")
+    rng = np.random.default_rng(0)
+    values, drawn = [], []
+    for table in tables:
+        rows = np.asarray(table, dtype=float)
+        require(len(rows) > 0, "Expected at least one value to draw from", got="none")
+        rows = rows.reshape(len(rows), -1)
+        values.append(float(statistic(*rows.T, axis=-1)))
+        place = rng.integers(len(rows), size=(draws * len(tables), len(rows)))
+        drawn.append(statistic(*(column[place] for column in rows.T), axis=-1).reshape(draws, len(tables)))
+    which = rng.integers(len(tables), size=(draws, len(tables)))
+    medians = np.median(np.take_along_axis(np.stack(drawn), which[None], 0)[0], axis=1)
+    low, high = np.quantile(medians, (0.025, 0.975))
+    return Estimate(float(np.median(values)), float(low), float(high))
+
+
+def harmonic_of_shares(necessary: Any, sufficient: Any, axis: int = -1) -> Any:
+    """F_NS of two columns of verdicts."""
+    pn, ps = np.mean(necessary, axis), np.mean(sufficient, axis)
+    return 2 * pn * ps / np.maximum(pn + ps, 1e-12)
+
+
+# -- ground truth ----------------------------------------------------------------------------------------
+
+
+TRUTH_FIELDS = ("acc", "pr", "re", "f1")
+
+
+def truth(found: Sequence[Explanation], masks: Any, data: Any = None) -> dict[str, float]:
+    """Accuracy, precision, recall, F1 and AUC per instance over the edges of its receptive field, averaged.
+
+    Parameters
+    ----------
+    found : sequence of Explanation
+    masks : mapping from keys, or list in the order of `found`
+        The true edges: pairs of node ids [n, 2], or a bool for each column of the `edge_index` of `data`; of a typed
+        graph pairs by edge type. Keys without truth are left out.
+    data : Data or sequence of Data, optional
+        The graph, or the graphs that the keys count, for masks with a bool per column.
+
+    Returns
+    -------
+    dict of str to float
+        `acc`, `pr`, `re`, `f1`, `truths` (how many were compared) and `auc`, which ranks by score, leaves out instances
+        in which all edges or none are true, and is not there if that leaves none.
+    """
+    rows = [instance_scores(e, mask, data) for e, mask in with_masks(found, masks)]
+    require(len(rows) > 0, "Expected the true edges of at least one explained key in `masks`", got="none")
+    table = np.array(rows)
+    ranked = table[~np.isnan(table[:, 4]), 4]
+    values = dict(zip(TRUTH_FIELDS, table[:, :4].mean(0).tolist()))
+    return values | ({"auc": float(ranked.mean())} if len(ranked) else {}) | {"truths": len(rows)}
+
+
+def true_units(e: Explanation, mask: Any, data: Any = None) -> np.ndarray:
+    """Which edge units of an explanation are true, bool [edge units]; `mask` and `data` as in `truth`."""
+    if e.types is not None:
+        require(isinstance(mask, Mapping), f"Expected the true edges of {e.key} by edge type", got=type(mask).__name__)
+        return typed.true_edges(e, mask)
+    values = np.asarray(mask)
+    if values.dtype == bool:
+        if data is None:
+            count = len(e.units.where("edges"))
+            require(
+                values.shape == (count,),
+                f"Expected pairs of node ids, or a bool for each of the {count} edges of {e.key}",
+                got=f"a mask of shape {values.shape}",
+                do="For a bool per column of edge_index, pass the graph or graphs as `data`.",
+            )
+            return values
+        graph = data if hasattr(data, "edge_index") else data[e.key]
+        edge_index = np.asarray(graph.edge_index)
+        require(
+            values.shape == edge_index.shape[1:],
+            f"Expected a bool for each of the {edge_index.shape[1]} columns of edge_index for {e.key}",
+            got=f"a mask of shape {values.shape}",
+        )
+        values = edge_index[:, values].T
+    require(
+        values.size == 0 or (values.ndim == 2 and values.shape[1] == 2),
+        f"Expected the true edges of {e.key} as pairs of node ids or as a bool mask",
+        got=f"shape {values.shape}",
+    )
+    pairs = {tuple(pair) for pair in values.tolist()}
+    if not e.directed:
+        pairs |= {pair[::-1] for pair in pairs}
+    return np.array([tuple(pair) in pairs for pair in e.units.of("edges").tolist()], dtype=bool)
+
+
+def instance_scores(e: Explanation, mask: Any, data: Any = None) -> tuple[float, ...]:
+    """Accuracy, precision, recall, F1 and AUC of one explanation."""
+    rows = e.units.where("edges")
+    true, chosen = true_units(e, mask, data), e.selected[rows]
+    hits, picked, wanted = int((true & chosen).sum()), int(chosen.sum()), int(true.sum())
+    accuracy = float((true == chosen).mean()) if len(true) else 1.0
+    f1 = 2 * hits / (picked + wanted) if picked + wanted else 0.0
+    return accuracy, hits / max(picked, 1), hits / max(wanted, 1), f1, auc(e.scores[rows], true)
+
+
+def auc(scores: np.ndarray, true: np.ndarray) -> float:
+    """The probability that a true edge scores above a false one, a tie counting half; NaN without both."""
+    from scipy.stats import rankdata
+
+    true = np.asarray(true, dtype=bool)
+    good, bad = int(true.sum()), int((~true).sum())
+    if not good or not bad:
+        return float("nan")
+    return float((rankdata(scores)[true].sum() - good * (good + 1) / 2) / (good * bad))
+
+
+def with_masks(found: Sequence[Explanation], masks: Any) -> list[tuple[Explanation, Any]]:
+    """Each explanation whose truth is known, with its mask."""
+    if isinstance(masks, Mapping):
+        known = {e.key: masks.get(e.key, masks.get(str(e.key))) for e in found}  # JSON has only string keys
+        return [(e, known[e.key]) for e in found if known[e.key] is not None]
+    require(len(masks) == len(found), f"Expected one mask per explanation, {len(found)}", got=f"{len(masks)} masks")
+    return [(e, mask) for e, mask in zip(found, masks) if mask is not None]
+
+
+# -- metrics ---------------------------------------------------------------------------------------------
+
 
 __all__ = [
     "Correlation",

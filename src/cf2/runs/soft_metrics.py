@@ -11,8 +11,7 @@ from cf2.errors import CF2Error, require
 from cf2.results import metrics
 from cf2.results.explanation import Explanation
 from cf2.runs.session import Request, Session
-from cf2.verify.criterion import passes
-from cf2.verify.question import NECESSARY, SUFFICIENT
+from cf2.sets.tests import NECESSARY, SUFFICIENT, passes
 
 
 def soft_metrics(request: Request, found: Sequence[Explanation]) -> dict[str, float]:

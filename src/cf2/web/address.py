@@ -11,11 +11,9 @@ from urllib.parse import parse_qsl, urlencode
 import numpy as np
 
 from cf2.errors import CF2Error, require
-from cf2.report.sentences import key_id
+from cf2.report.words import key_id
 from cf2.results.explanation import Explanation
-from cf2.web.changes import checked_units
-from cf2.web.trial import Edit, checked_edits
-from cf2.web.whatif import WhatIf
+from cf2.web.whatif import Edit, WhatIf, checked_edits, checked_units
 
 LONGEST = 20_000  # characters of an address
 

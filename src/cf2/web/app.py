@@ -9,14 +9,13 @@ from typing import Any
 
 from cf2.errors import CF2Error, extra
 from cf2.results.explanations import Explanations
-from cf2.runs.model_and_data import ModelAndData
+from cf2.runs.source import ModelAndData
 from cf2.web import browsing, explaining, saving, trying
-from cf2.web.again import SECONDS, Queue
 from cf2.web.guard import LOOPBACK, protect
 from cf2.web.labels import visible
 from cf2.web.layout import layout
 from cf2.web.summary import NOTHING, Shared
-from cf2.web.whatif import WhatIf
+from cf2.web.whatif import SECONDS, Queue, WhatIf
 
 
 def build_app(

@@ -7,14 +7,12 @@ from typing import Any
 
 from cf2.errors import CF2Error, require
 from cf2.report.scene import is_molecule, scene
-from cf2.report.sentences import class_names, describe_prediction, key_id
-from cf2.report.unit_words import adds_or_changes, atom_names, count_nouns
+from cf2.report.words import adds_or_changes, atom_names, class_names, count_nouns, describe_prediction, key_id
 from cf2.results.explanation import Explanation
 from cf2.web import canvas, view
 from cf2.web.address import place_of
-from cf2.web.catalogue import first_answer
 from cf2.web.listing import chosen, page, page_of
-from cf2.web.whatif import WhatIf
+from cf2.web.whatif import WhatIf, first_answer
 
 CLIENT = "cf2"  # the functions in assets/page.js
 

@@ -11,11 +11,9 @@ import numpy as np
 
 from cf2.report.molecules import plain_drawing
 from cf2.report.scene import EXPLANATION, NEW, OTHER, TARGET, TRUTH, Scene
-from cf2.report.sentences import key_id
-from cf2.report.unit_words import ADDED
+from cf2.report.words import ADDED, key_id
 from cf2.results.explanation import Explanation
-from cf2.web.changes import absent
-from cf2.web.trial import Edit
+from cf2.web.whatif import Edit, absent
 
 SCALE = 62.0  # pixels per edge
 NAMED = 40  # nodes of which all have their ids; of more, those that matter

@@ -7,14 +7,28 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cf2.errors import CF2Error, require
-from cf2.report.sentences import class_names, count_units, describe_target, key_id, verdict_sentences
-from cf2.report.unit_words import atom_names, count_nouns
+from cf2.report.words import (
+    atom_names,
+    class_names,
+    count_nouns,
+    count_units,
+    describe_target,
+    key_id,
+    verdict_sentences,
+)
 from cf2.results.explanation import Explanation
-from cf2.web.again import GoOn, Queue
-from cf2.web.catalogue import first_answer
-from cf2.web.changes import checked_aim, checked_lam, checked_sorts, checked_visitor, explanation_shown
-from cf2.web.trial import checked_number
-from cf2.web.whatif import WhatIf
+from cf2.web.whatif import (
+    GoOn,
+    Queue,
+    WhatIf,
+    checked_aim,
+    checked_lam,
+    checked_number,
+    checked_sorts,
+    checked_visitor,
+    explanation_shown,
+    first_answer,
+)
 
 log = logging.getLogger("cf2.web")
 

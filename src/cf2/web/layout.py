@@ -6,15 +6,13 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from cf2.report.sentences import class_name, class_names
-from cf2.report.unit_words import atom_names
-from cf2.spec import Edit
+from cf2.options import Edit
+from cf2.report.words import atom_names, class_name, class_names
 from cf2.web import summary
-from cf2.web.catalogue import first_answer
 from cf2.web.labels import visible
 from cf2.web.summary import NOTHING, Shared
 from cf2.web.view import FILTER_CHOICES, SORT_CHOICES
-from cf2.web.whatif import WhatIf
+from cf2.web.whatif import WhatIf, first_answer
 
 
 def layout(asked: WhatIf, notes: Sequence[str] = (), shared: Shared = NOTHING) -> Any:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cf2.errors import CF2Error, unknown_name
-from cf2.report.sentences import key_id
+from cf2.options import Key
+from cf2.report.words import key_id
 from cf2.results.explanation import Explanation
-from cf2.spec import Key
 
 PAGE = 20
 

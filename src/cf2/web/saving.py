@@ -9,15 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from cf2.report import svg
+from cf2.report import pictures as svg
 from cf2.report.scene import Scene, is_molecule, scene
-from cf2.report.sentences import describe_target, key_id
-from cf2.report.unit_words import atom_names
+from cf2.report.words import atom_names, describe_target, key_id
 from cf2.results.explanation import Explanation
 from cf2.web.canvas import colours
-from cf2.web.changes import checked_units, explanation_shown, state_of
-from cf2.web.trial import Edit, checked_edits, describe_edit
-from cf2.web.whatif import WhatIf
+from cf2.web.whatif import Edit, WhatIf, checked_edits, checked_units, describe_edit, explanation_shown, state_of
 
 
 @dataclass(frozen=True)

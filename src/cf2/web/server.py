@@ -9,18 +9,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from cf2.core.hooks import single_thread
 from cf2.errors import CF2Error, extra, require
-from cf2.paper.sources import restore
+from cf2.models.soft_masks import single_thread
+from cf2.patterns.files import PATTERNS, RULES, load_patterns, load_rules
 from cf2.results.explanations import Explanations
-from cf2.results.summary_files import PATTERNS, RULES, load_patterns, load_rules
-from cf2.runs.directory import Run, open_run
-from cf2.runs.model_and_data import ModelAndData
-from cf2.web.again import SECONDS
+from cf2.runs.source import ModelAndData
+from cf2.runs.store import Run, open_run
+from cf2.samples.sources import restore
 from cf2.web.app import build_app
-from cf2.web.guard import LOOPBACK
+from cf2.web.guard import LOOPBACK, Server, is_loopback, listening_socket
 from cf2.web.labels import visible_context
 from cf2.web.summary import Shared
+from cf2.web.whatif import SECONDS
 
 UNTRUSTED = (
     "Read-only: the model of this run comes from the function {function}, which is not run unless you trust it; "
@@ -58,7 +58,7 @@ def serve(
         Called with the address when the page can be opened.
     """
     try:
-        from cf2.web.listen import Server, is_loopback, listening_socket
+        pass
     except ImportError as error:
         raise CF2Error("Expected waitress to be installed", got="no such package", do=extra("web")) from error
     opened = run if isinstance(run, Run) else open_run(inside(run, root))

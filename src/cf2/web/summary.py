@@ -8,13 +8,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-from cf2.report import charts, svg
-from cf2.report.patterns import pattern_sections, rule_sections
-from cf2.results.intervals import Estimate
-from cf2.results.pattern import Pattern
-from cf2.results.patterns import Patterns
-from cf2.results.rules import EditRule, EditRules
-from cf2.spec import Key
+from cf2.options import Key
+from cf2.patterns.edit_rules import EditRule, EditRules
+from cf2.patterns.pattern import Pattern
+from cf2.patterns.pictures import pattern_sections, rule_sections
+from cf2.patterns.summary import Patterns
+from cf2.report import charts
+from cf2.report import pictures as svg
+from cf2.results.metrics import Estimate
 from cf2.web.labels import visible
 from cf2.web.view import image
 

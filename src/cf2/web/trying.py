@@ -9,15 +9,12 @@ import numpy as np
 
 from cf2.errors import CF2Error
 from cf2.report.scene import is_molecule, scene
-from cf2.report.sentences import class_names
-from cf2.report.unit_words import adds_or_changes, atom_names
+from cf2.report.words import adds_or_changes, atom_names, class_names
 from cf2.results.explanation import Explanation
 from cf2.web import canvas, view
 from cf2.web.address import Place, address_of, place_of
-from cf2.web.changes import absent, edits_now, explanation_shown, removed_now
 from cf2.web.listing import search_ids
-from cf2.web.trial import Edit, checked_place, describe_edit
-from cf2.web.whatif import WhatIf
+from cf2.web.whatif import Edit, WhatIf, absent, checked_place, describe_edit, edits_now, explanation_shown, removed_now
 
 
 def callbacks(app: Any, asked: WhatIf, run: str = "") -> None:

@@ -9,21 +9,26 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from cf2.report import charts, svg
-from cf2.report.advice import next_step
+from cf2.options import Key
+from cf2.report import charts
+from cf2.report import pictures as svg
 from cf2.report.scene import OKABE_ITO, Scene, is_molecule, scene
-from cf2.report.sentences import (
+from cf2.report.words import (
+    ADDED,
+    adds_or_changes,
+    atom_names,
     class_names,
+    count_nouns,
     count_units,
     describe_said,
     describe_target,
+    describe_unit,
     key_id,
+    next_step,
     short_said,
     verdict_sentences,
 )
-from cf2.report.unit_words import ADDED, adds_or_changes, atom_names, count_nouns, describe_unit
 from cf2.results.explanation import Explanation
-from cf2.spec import Key
 from cf2.web.listing import FILTERS, SORTS
 from cf2.web.whatif import Answer, WhatIf
 

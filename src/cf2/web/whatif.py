@@ -1,42 +1,373 @@
-"""What the page asks: explanations by key and method, and the model on a graph with units removed."""
+"""Explaining again, one at a time: with a place to wait, a time limit, and a way to give up.
+
+Python cannot end a thread from outside. So what is done here asks before every run of the model whether to go on.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
+import re
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch_geometric.data import HeteroData
 
-from cf2.core.graph import Instance
-from cf2.core.packing import pack
-from cf2.core.receptive_field import ReceptiveField
-from cf2.core.units import ADDED, CHANGED, InstanceUnits, unit_kinds, units_of
 from cf2.errors import CF2Error, require
+from cf2.graphs.graph import Changes, Instance
 from cf2.methods.contract import Problem
-from cf2.report.sentences import class_name, class_names, describe_target
-from cf2.report.unit_words import atom_names
+from cf2.models.receptive_field import ReceptiveField
+from cf2.options import Edit as Sort
+from cf2.options import Key, Spec
+from cf2.report.words import atom_names, class_name, class_names, describe_change, describe_target, key_id
 from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.explanations import Explanations
-from cf2.runs.model_and_data import ModelAndData
-from cf2.runs.planning import Kept
-from cf2.runs.session import Session
-from cf2.spec import Key, Spec
-from cf2.verify.criterion import criterion_for
-from cf2.verify.intervention import EDITED
-from cf2.verify.verdict import judge
-from cf2.web.again import GoOn
-from cf2.web.catalogue import Catalogue, answer_name
+from cf2.runs.session import Kept, Session
+from cf2.runs.source import ModelAndData
+from cf2.sets.tests import EDITED, criterion_for, judge
+from cf2.units.edits import Editing
+from cf2.units.kinds import ADDED, CHANGED, InstanceUnits, unit_kinds, units_of
+from cf2.units.packs import pack
 from cf2.web.labels import visible, visible_context
-from cf2.web.trial import Edit, Entry, Trial, entries
 
-KEPT = 64  # instances that stay in memory
+# -- again -----------------------------------------------------------------------------------------------
+
+
+SECONDS = 300.0  # that one explanation may take
+WAITING = 3  # explanations that may wait for the one that is made; each of them holds a thread of the server
+
+GoOn = Callable[[], None]  # returns, or raises `Stopped`
+
+
+class Stopped(CF2Error):
+    """An explanation that is not made: there is no room, the time is over, or it is not wanted any more."""
+
+
+@dataclass(eq=False)
+class _Job:
+    visitor: str
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    until: float = float("inf")
+    runs: int = 0  # of the model
+    future: Future[Any] = field(init=False)
+
+
+class Queue:
+    """Does what it is given one after the other, in a thread of its own.
+
+    Parameters
+    ----------
+    seconds : float
+        How long each may take; the time that it waits does not count.
+    """
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        good = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < float("inf")
+        require(good, "Expected a time limit of more than 0 seconds", got=repr(seconds))
+        self.seconds = float(seconds)
+        self._jobs: list[_Job] = []
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(1, "cf2-again")
+        self._closed = False
+
+    def run(self, visitor: str, work: Callable[[GoOn], Any]) -> Any:
+        """What `work` returns. It gets a function to call now and then, which raises `Stopped` when it is to end."""
+        job = _Job(visitor)
+        with self._lock:
+            if self._closed:
+                raise Stopped("The page is being closed")
+            if len(self._jobs) > WAITING:
+                busy = f"Busy: one is being explained and {WAITING} wait"
+                raise Stopped(busy, do="Try again when one of them has ended.")
+            self._jobs.append(job)
+            job.future = self._pool.submit(self._do, job, work)
+        try:
+            return job.future.result()
+        except CancelledError:
+            raise Stopped("Cancelled") from None
+
+    def cancel(self, visitor: str) -> int:
+        """Have all that a visitor asked for end, and say how many that are."""
+        with self._lock:
+            found = [job for job in self._jobs if job.visitor == visitor]
+        for job in found:
+            self._cancel(job)
+        return len(found)
+
+    def progress(self, visitor: str) -> str:
+        """How far the newest of what a visitor asked for has come, in words; empty where there is nothing."""
+        with self._lock:
+            places = [place for place, job in enumerate(self._jobs) if job.visitor == visitor]
+            if not places:
+                return ""
+            job, ahead = self._jobs[places[-1]], places[-1]
+        if ahead:
+            return f"Waiting for {ahead} before it; at most {self.seconds:g} s each."
+        spent = max(0.0, time.monotonic() - job.until + self.seconds) if job.until < float("inf") else 0.0
+        return f"Explaining: {job.runs:,} runs of the model, {spent:.0f} s of at most {self.seconds:g} s."
+
+    def close(self) -> None:
+        """Have everything end; nothing can be run afterwards."""
+        with self._lock:
+            self._closed, found = True, list(self._jobs)
+        for job in found:
+            self._cancel(job)
+        self._pool.shutdown(wait=False)
+
+    def __len__(self) -> int:
+        """How many are being made or wait."""
+        with self._lock:
+            return len(self._jobs)
+
+    def _do(self, job: _Job, work: Callable[[GoOn], Any]) -> Any:
+        job.until = time.monotonic() + self.seconds
+        try:
+            return work(lambda: self._check(job))
+        finally:
+            self._forget(job)
+
+    def _check(self, job: _Job) -> None:
+        job.runs += 1
+        if job.cancelled.is_set():
+            raise Stopped("Cancelled")
+        if time.monotonic() > job.until:
+            raise Stopped(f"Stopped after {self.seconds:g} seconds, the limit for one explanation")
+
+    def _cancel(self, job: _Job) -> None:
+        job.cancelled.set()
+        if job.future.cancel():  # it waits, and is not started any more
+            self._forget(job)
+
+    def _forget(self, job: _Job) -> None:
+        with self._lock:
+            self._jobs.remove(job)
+
+
+# -- catalogue -------------------------------------------------------------------------------------------
+
+
+KEPT = 64  # new explanations that stay in memory
+# The options that an answer depends on.
+TYPED = ("node_type", "edge_type", "reverse")
+ANSWER = frozenset({"units", "question", "target", "output", "level", "directed", "leave_out_pair", *TYPED})
+ANSWER |= {"edits", "candidates", "groups", "one_hot", "added_attributes"}
+
+
+class Catalogue:
+    """Explanations by method, as a run has them, and those that are made on the page."""
+
+    def __init__(self, found: Mapping[str, Explanations]) -> None:
+        found = {visible(name): given for name, given in found.items() if len(given)}
+        require(bool(found), "Expected at least one explanation to show", got="none")
+        self.methods: dict[str, dict[Key, Explanation]] = {}  # further answers of a method follow it
+        self._specs: dict[str, Any] = {}
+        for name, given in found.items():
+            for e in sorted(given, key=lambda e: e.rank):
+                self.methods.setdefault(answer_name(name, e.rank), {})[e.key] = _shown(e)
+                self._specs[answer_name(name, e.rank)] = given.context.get("spec")
+        self.context = visible_context(next((dict(f.context) for f in found.values() if f.context), {}))
+        # The browser knows instances by these texts.
+        self.keys = {key_id(e.key): e.key for given in found.values() for e in given}
+        # Never changed, but replaced by a longer one: other threads may be reading it.
+        self._again: dict[tuple[Key, str], tuple[Explanation, Spec]] = {}
+        self._keeping = threading.Lock()
+
+    def key(self, text: object) -> Key:
+        """The key that the browser means, or an error for one that is not there."""
+        if isinstance(text, str) and text in self.keys:
+            return self.keys[text]
+        raise CF2Error("Expected an instance of this run", got=repr(text))
+
+    def explanations(self, key: Key) -> dict[str, Explanation]:
+        """All explanations of a key, by method; those asked for on the page last."""
+        run = {name: by_key[key] for name, by_key in self.methods.items() if key in by_key}
+        return run | {name: e for (known, name), (e, _) in self._again.items() if known == key}
+
+    def explanation(self, key: Key, method: object) -> Explanation:
+        """The explanation of a key by a method, or an error for anything that is not there."""
+        found = self.explanations(key).get(method) if isinstance(method, str) else None
+        if found is None:
+            raise CF2Error("Expected the method of an explanation of this run", got=repr(method))
+        return found
+
+    def answers(self, key: Key, method: str) -> list[str]:
+        """The names of all answers that a method gave for a key, the best first."""
+        return [name for name in self.explanations(key) if first_answer(name) == method]
+
+    def keep(self, made: Explanation, asked: Spec, name: str) -> str:
+        """Keep an answer to what was asked under a name, which is returned; the oldest ones make room."""
+        spec = Spec.from_json({option: value for option, value in asked.to_json().items() if option in ANSWER})
+        with self._keeping:
+            kept = {**self._again, (made.key, name): (_shown(made), spec)}
+            self._again = dict(list(kept.items())[-KEPT:])
+        return name
+
+    def spec(self, e: Explanation) -> Spec:
+        """What was asked when the explanation was made, as far as an answer depends on it."""
+        for made, spec in self._again.values():
+            if made is e:
+                return spec
+        stored = next((self._specs[name] for name, by_key in self.methods.items() if by_key.get(e.key) is e), None)
+        if stored is None:
+            return Spec(units=e.units.names or ("edges",), directed=e.directed)
+        asked = {name: value for name, value in stored.items() if name in ANSWER}
+        return Spec.from_json({**asked, "tolerance": e.tolerance})
+
+
+def answer_name(method: str, rank: int) -> str:
+    """How an answer of a method is called.
+
+    >>> answer_name("cf2", 0), answer_name("cf2", 2)
+    ('cf2', 'cf2, answer 3')
+    """
+    return f"{method}, answer {rank + 1}" if rank else method
+
+
+def first_answer(name: str) -> str:
+    """The name of the method's best answer.
+
+    >>> first_answer("cf2, answer 3"), first_answer("cf2")
+    ('cf2', 'cf2')
+    """
+    return re.sub(r", answer [0-9]+$", "", name)
+
+
+def _shown(e: Explanation) -> Explanation:
+    """The explanation, with texts that can be displayed."""
+    texts: dict[str, Any] = {"task": visible(e.task), "method": visible(e.method), "note": visible(e.note)}
+    return e if texts == {name: getattr(e, name) for name in texts} else replace(e, **texts)
+
+
+# -- trial -----------------------------------------------------------------------------------------------
+
+
+Edit = tuple[Any, ...]  # ("add", u, v) or ("change", node, column, value)
+Entry = tuple[int, int, float]  # a node, a column of its features, and the value that stands there
+MOST = 50  # edits of one what-if
+LARGEST = 1e9  # of any number that is typed into the page
+SIZES = {"add": 3, "change": 4}  # how many values an edit of each sort is
+
+
+def checked_edits(values: Any, graph: Any, directed: bool) -> list[Edit]:
+    """Edits from the browser (None: none yet), each checked against the graph (a Data object), the same one once."""
+    values = [] if values is None else values
+    require(isinstance(values, list) and len(values) <= MOST, f"Expected at most {MOST} edits", got=_kind(values))
+    require(
+        not values or not isinstance(graph, HeteroData),
+        "Expected a graph of one type, to add to it or change it by hand",
+        got="one with types",
+        do="Find the smallest edit below: it knows the types.",
+    )
+    made: dict[tuple[Any, ...], Edit] = {}
+    for value in values:
+        good = isinstance(value, list | tuple) and len(value) > 0 and isinstance(value[0], str)
+        require(good and SIZES.get(value[0]) == len(value), "Expected an edit that adds or changes", got=_kind(value))
+        edit = _checked_edge(value, graph, directed) if value[0] == "add" else _checked_change(value, graph)
+        made[edit[:3]] = edit  # of two changes of one entry, the later one counts
+    return list(made.values())
+
+
+def _checked_edge(value: Sequence[Any], graph: Any, directed: bool) -> Edit:
+    one, other = (checked_place("a node", end, int(graph.num_nodes)) for end in value[1:])
+    require(one != other, "Expected two different nodes", got=f"{one} twice")
+    tail, head = (one, other) if directed else sorted((one, other))
+    there = ((graph.edge_index[0] == tail) & (graph.edge_index[1] == head)).any()
+    there = there | (not directed and ((graph.edge_index[0] == head) & (graph.edge_index[1] == tail)).any())
+    require(not bool(there), "Expected two nodes without an edge", got=f"{one} and {other}, which have one")
+    return "add", tail, head
+
+
+def _checked_change(value: Sequence[Any], graph: Any) -> Edit:
+    require(
+        isinstance(graph.x, Tensor) and graph.x.dim() == 2 and graph.x.is_floating_point(),
+        "Expected features that are numbers, to change one",
+        got=f"{getattr(graph.x, 'dtype', 'none')}",
+    )
+    node = checked_place("a node", value[1], int(graph.num_nodes))
+    column = checked_place("a feature", value[2], graph.x.size(1))
+    return "change", node, column, checked_number("the new value", value[3])
+
+
+def checked_place(name: str, value: Any, count: int) -> int:
+    """The number of a node or of a feature from the browser."""
+    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < count
+    require(good, f"Expected {name} from 0 to {count - 1:,}", got="nothing" if value is None else repr(value)[:40])
+    return int(value)
+
+
+def checked_number(name: str, value: Any) -> float:
+    """A number from the browser that a float can hold."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+    got = "nothing" if value is None else repr(value)[:40]
+    require(good, f"Expected {name} to be a number of at most {LARGEST:,.0f}", got=got)
+    return float(value)
+
+
+def describe_edit(edit: Edit, graph: Any, atoms: Sequence[str] | None, directed: bool) -> str:
+    """An edit in words: 'add 1–5', 'atom 3: C → N'."""
+    if edit[0] == "add":
+        return f"add {edit[1]}{'→' if directed else '–'}{edit[2]}"
+    _, node, column, value = edit
+    old, source = float(graph.x[node, column]), _element(graph.x[node], column, atoms)
+    return describe_change(node, column, source, old, value, atoms)
+
+
+def _element(row: Tensor, column: int, atoms: Sequence[str] | None) -> int:
+    """The column of the element that an atom has, or -1 where features are no elements."""
+    now = row[: len(atoms)].nonzero().flatten().tolist() if atoms and column < len(atoms) else []
+    return int(now[0]) if now else -1
+
+
+def entries(edits: Sequence[Edit], atoms: Sequence[str] | None) -> list[Entry]:
+    """The feature entries that edits write; an atom that becomes another element is not the old one any more."""
+    found: dict[tuple[int, int], float] = {}
+    for _, node, column, value in (edit for edit in edits if edit[0] == "change"):
+        for other in range(len(atoms)) if atoms and column < len(atoms) else ():
+            found[node, other] = 0.0
+        found[node, column] = value
+    return [(node, column, value) for (node, column), value in found.items()]
+
+
+@dataclass(frozen=True, eq=False)
+class Trial(Editing):
+    """Edits that are all made: pairs of nodes in `candidates`, and feature entries in `written`, one unit for all."""
+
+    written: tuple[Entry, ...] = ()
+
+    def prepared(self, near: Instance, around: Callable[[Tensor], Instance]) -> Instance:
+        """The instance with the edits as candidates; a node that the model does not see has nothing to change."""
+        made = super().prepared(near, around)
+        place = {int(node): local for local, node in enumerate(made.node_ids.tolist())}
+        seen = [(place[node], column, value) for node, column, value in self.written if node in place]
+        if not seen:
+            return made
+        changes = Changes(
+            place=torch.tensor([[node, column] for node, column, _ in seen]),
+            value=torch.tensor([value for *_, value in seen]),
+            unit=torch.zeros(len(seen), dtype=torch.long),
+            ids=torch.tensor([[int(made.node_ids[seen[0][0]]), seen[0][1]]]),
+            source=torch.tensor([-1]),
+            choice=torch.tensor([0]),
+        )
+        return replace(made, changes=changes)
+
+
+def _kind(value: object) -> str:
+    return f"a {type(value).__name__}"
+
+
+# -- whatif ----------------------------------------------------------------------------------------------
+
+
+KEPT_WHATIF = 64  # instances that stay in memory
 SAME = 1e-3  # probabilities closer than this are those of the run
 
 
@@ -264,7 +595,7 @@ class WhatIf(Catalogue):
         if which not in self._problems:
             with self._session(e) as session:
                 (self._problems[which],) = session.problems([e.key])
-            while len(self._problems) > KEPT:
+            while len(self._problems) > KEPT_WHATIF:
                 self._problems.popitem(last=False)
         self._problems.move_to_end(which)
         _check(e, self._problems[which])
@@ -301,3 +632,145 @@ def _chosen(e: Explanation, table: InstanceUnits) -> torch.Tensor:
     names = [table.names[kind] for kind in table.kind.tolist()]
     made = [name in (ADDED, CHANGED) or (name, *ids) in taken for name, ids in zip(names, table.ids.tolist())]
     return torch.tensor(made, dtype=torch.bool)
+
+
+# -- changes ---------------------------------------------------------------------------------------------
+
+
+KEEPING = ("cytoscape", "units", "near", "add-edge", "change-feature", "edited")  # what goes on from what was removed
+
+
+def absent(e: Explanation) -> np.ndarray:
+    """Which units [units] are edits that add or change: not in the graph before they are made."""
+    kinds = [kind for kind, name in enumerate(e.units.names) if name in (ADDED, CHANGED)]
+    return np.isin(e.units.kind, kinds)
+
+
+def removed_now(e: Explanation, cause: Any, tap: Any, checked: Any, before: Any, listed: np.ndarray) -> np.ndarray:
+    """Which units are removed (or, of edits, made) after what the user did: a click, a button, or a checkbox.
+
+    Parameters
+    ----------
+    e : Explanation
+    cause : str or None
+        The part of the page that the user changed.
+    tap, checked, before
+        From the browser: the edge that was clicked, the numbers of the units that are checked, and of those that
+        were removed before.
+    listed : ndarray of int
+        The units that have a checkbox.
+
+    Returns
+    -------
+    ndarray of bool, shape [units]
+    """
+    removed = np.zeros(e.num_units, dtype=bool)
+    if cause == "without":
+        return np.asarray(removed | e.selected)
+    if cause == "only":
+        return np.asarray(~e.selected & ~absent(e))
+    if cause not in KEEPING:
+        return removed
+    removed[checked_units(before, e.num_units)] = True
+    if cause == "cytoscape":
+        data = tap.get("data") if isinstance(tap, Mapping) else None
+        unit = data.get("unit") if isinstance(data, Mapping) else None
+        if unit is not None:
+            removed[checked_units([unit], e.num_units)] ^= True
+    elif cause == "units":
+        removed[listed] = ~np.isin(listed, checked_units(checked, e.num_units)) ^ absent(e)[listed]
+    return removed
+
+
+def edits_now(
+    asked: WhatIf, e: Explanation, cause: Any, typed: Sequence[Any], checked: Any, before: Any
+) -> tuple[list[Edit], str]:
+    """What is added and changed after what the user did, and what is wrong with what was typed, if anything.
+
+    `typed` are the two ends of an edge, and a node, a column and a value; `checked` the numbers of the edits that stay.
+    """
+    graph = asked.graph(e.key)
+    edits = checked_edits(before, graph, e.directed) if cause in KEEPING else []
+    if cause == "edited":
+        return [edits[place] for place in checked_units(checked, len(edits))], ""
+    tail, head, node, column, value = typed
+    wanted = {"add-edge": ("add", tail, head), "change-feature": ("change", node, column, value)}
+    if cause not in wanted:
+        return edits, ""
+    try:
+        return checked_edits([*edits, wanted[cause]], graph, e.directed), ""
+    except CF2Error as error:
+        return edits, str(error)
+
+
+def state_of(asked: WhatIf, e: Explanation, units: np.ndarray, edits: Sequence[Edit] = ()) -> dict[str, Any]:
+    """The current what-if with everything needed to repeat it; `units` are the numbers of those removed."""
+    removed = np.zeros(e.num_units, dtype=bool)
+    removed[units] = True
+    found = asked.ask(e, removed)
+    gone = replace(e, selected=removed)
+    after = asked.ask_edited(e, removed, edits)[0].tolist() if edits else None
+    return {
+        "edits": [list(edit) for edit in edits],
+        "after_edits": after,
+        "key": e.key,
+        "task": e.task,
+        "prediction": e.prediction,
+        "class_names": asked.context.get("class_names"),
+        **{f"removed_{name}": gone.chosen(name).tolist() for name in ("edges", "features", *e.units.names)},
+        "probabilities": {
+            "all": e.probabilities.tolist(),
+            "left": found.left.tolist(),
+            "removed": found.removed.tolist(),
+        },
+        "left": dict(zip(("sufficient", "necessary"), found.left_verdict)),
+        "removed": dict(zip(("sufficient", "necessary"), found.removed_verdict)),
+        "explanation": e.to_dict(),
+    }
+
+
+def checked_units(values: Any, count: int) -> np.ndarray:
+    """Unit numbers from the browser, each checked."""
+    good = isinstance(values, list) and all(
+        isinstance(v, int) and not isinstance(v, bool) and 0 <= v < count for v in values
+    )
+    require(good, f"Expected a list of units from 0 to {count - 1}", got=f"a {type(values).__name__}")
+    return np.array(sorted(set(values)), dtype=np.int64)
+
+
+def checked_lam(value: Any) -> float | None:
+    """λ from the browser; None for an empty field."""
+    return None if value in (None, "") else checked_number("λ", value)
+
+
+def checked_aim(value: Any, classes: int) -> int | None:
+    """The class that edits are to lead to, from the browser; None for any other than the prediction."""
+    return None if value in (None, "") else checked_place("a class", value, classes)
+
+
+def checked_sorts(values: Any) -> tuple[Any, ...]:
+    """The sorts of edit that are allowed, from the browser."""
+    known = get_args(Sort)
+    good = isinstance(values, list) and all(isinstance(value, str) and value in known for value in values)
+    require(
+        good and len(values) > 0,
+        f"Expected some of {', '.join(known)}",
+        got="none" if values == [] else _kind_changes(values),
+    )
+    return tuple(sort for sort in known if sort in values)
+
+
+def explanation_shown(asked: WhatIf, shown: Any) -> Explanation:
+    """The explanation that the page shows."""
+    require(isinstance(shown, Mapping), "Expected a key and a method", got=_kind_changes(shown))
+    return asked.explanation(asked.key(shown.get("key")), shown.get("method"))
+
+
+def checked_visitor(name: Any) -> str:
+    """The name of a page."""
+    require(isinstance(name, str) and len(name) < 40, "Expected the name of a page", got=_kind_changes(name))
+    return str(name)
+
+
+def _kind_changes(value: object) -> str:
+    return type(value).__name__

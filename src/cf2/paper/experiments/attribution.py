@@ -12,19 +12,19 @@ import numpy as np
 
 from cf2.errors import CF2Error
 from cf2.methods import registry
-from cf2.paper import datasets, training
+from cf2.options import Spec
 from cf2.paper.experiments import published as paper
 from cf2.paper.experiments.reproduction import Reproduction, draw_seed, ships
-from cf2.paper.models import ARCHITECTURES
-from cf2.paper.sources import from_dataset
 from cf2.results import metrics
 from cf2.results.explanation import Explanation
-from cf2.results.ground_truth import true_units
-from cf2.results.intervals import bootstrap
+from cf2.results.metrics import bootstrap, true_units
 from cf2.runs import engines
-from cf2.runs.directory import create_run
-from cf2.runs.model_and_data import ModelAndData
-from cf2.spec import Spec
+from cf2.runs.source import ModelAndData
+from cf2.runs.store import create_run
+from cf2.samples import registry as datasets
+from cf2.samples import training
+from cf2.samples.models import ARCHITECTURES
+from cf2.samples.sources import from_dataset
 
 SIZES = {"benzene": 6, "fluoride-carbonyl": 2}  # what methods of a fixed size are told: a ring; one bond of each group
 INSTANCES = 40

@@ -11,8 +11,8 @@ from cf2.paper.experiments import published as paper
 from cf2.paper.experiments.published import Column
 from cf2.paper.experiments.reproduction import BaseSeed, Reproduction
 from cf2.paper.experiments.rows import over_seeds
-from cf2.report.figures import draw
 from cf2.report.molecules import image
+from cf2.report.pictures import draw
 from cf2.report.scene import is_molecule, scene
 from cf2.results import metrics
 from cf2.results.explanation import Explanation

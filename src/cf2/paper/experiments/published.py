@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cf2.methods import registry
-from cf2.spec import Question
+from cf2.options import Question
 
 TABLES = ("datasets", "mutag", "accuracy", "causal", "reached", "truth", "correlation", "robustness", "attribution")
 FIGURES = ("sizes", "alpha", "cases")

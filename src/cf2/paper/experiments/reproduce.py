@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cf2.core.whole_files import PARTIAL, write_json, writing
 from cf2.errors import CF2Error, require, require_number, unknown_name
 from cf2.methods import registry
 from cf2.paper.experiments import parts as parts_of_it
@@ -21,7 +20,8 @@ from cf2.paper.experiments.reproduction import BaseSeed, Progress, Reproduction
 from cf2.paper.experiments.robustness import robustness_rows
 from cf2.report.tables import write_files
 from cf2.runs import engines
-from cf2.runs.manifest import as_json, versions
+from cf2.runs.store import as_json, versions
+from cf2.storage import PARTIAL, write_json, writing
 
 LARGEST = 64 << 20  # bytes of the largest data set, CiteSeer with its features
 

@@ -9,17 +9,18 @@ from typing import Any
 
 from cf2.errors import CF2Error
 from cf2.methods import registry
-from cf2.paper import datasets, training
-from cf2.paper.datasets import PAPER, synthetic
+from cf2.options import Key, Spec
 from cf2.paper.experiments.published import Column, method_of
-from cf2.paper.recipes import RECIPES
-from cf2.paper.sources import from_dataset
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
 from cf2.runs import engines
-from cf2.runs.directory import create_run
-from cf2.runs.model_and_data import ModelAndData
-from cf2.spec import Key, Spec
+from cf2.runs.source import ModelAndData
+from cf2.runs.store import create_run
+from cf2.samples import registry as datasets
+from cf2.samples import synthetic, training
+from cf2.samples.recipes import RECIPES
+from cf2.samples.registry import PAPER
+from cf2.samples.sources import from_dataset
 
 CHUNK = 20  # keys that a killed run can lose, and the share of one worker
 SHIPPED = "shipped"

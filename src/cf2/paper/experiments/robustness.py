@@ -18,21 +18,22 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from cf2.core.whole_files import read_json, write_json
 from cf2.errors import CF2Error
 from cf2.methods import registry
-from cf2.paper import datasets, training
+from cf2.options import Key, Question, Spec
 from cf2.paper.experiments import published as paper
 from cf2.paper.experiments.noise import with_noise
 from cf2.paper.experiments.reproduction import Reproduction, draw_seed
-from cf2.paper.models import ARCHITECTURES
-from cf2.paper.sources import from_dataset
 from cf2.results.explanation import Explanation
-from cf2.runs.model_and_data import ModelAndData
 from cf2.runs.session import Session
-from cf2.spec import Key, Question, Spec
-from cf2.verify.molecules import molecule_check
-from cf2.verify.verdict import judge
+from cf2.runs.source import ModelAndData
+from cf2.samples import registry as datasets
+from cf2.samples import training
+from cf2.samples.models import ARCHITECTURES
+from cf2.samples.sources import from_dataset
+from cf2.sets.tests import judge
+from cf2.storage import read_json, write_json
+from cf2.units.molecules import molecule_check
 
 DATASETS = ("mutag", "nci1")
 SIZES = tuple(range(1, 26))

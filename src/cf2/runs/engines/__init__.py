@@ -14,13 +14,12 @@ from itertools import chain, islice
 from typing import Any
 
 from cf2.errors import require_number, unknown_name
+from cf2.options import Key, Spec
 from cf2.results.explanation import Explanation
-from cf2.runs.directory import CHUNK_SIZE, Run
 from cf2.runs.engines import cluster, local, processes
-from cf2.runs.engines.local import cores
-from cf2.runs.engines.outcome import ChunksFailed, Outcome
+from cf2.runs.engines.local import ChunksFailed, Outcome, cores
 from cf2.runs.session import FIRST, Chunk, Progress, Request, Session
-from cf2.spec import Key, Spec
+from cf2.runs.store import CHUNK_SIZE, Run
 
 ENGINES = ("local", "processes", "ray")
 

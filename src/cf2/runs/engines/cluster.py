@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from cf2.errors import CF2Error, extra, os_reason
-from cf2.runs.engines.local import attempt, cores
-from cf2.runs.engines.outcome import Outcome, reason_of
-from cf2.runs.engines.transfer import deserialise, serialise
+from cf2.runs.engines.local import Outcome, attempt, cores, reason_of
+from cf2.runs.engines.processes import deserialise, serialise
 from cf2.runs.session import Chunk, Request, Session
 
 AHEAD = 2  # chunks per CPU of the cluster that are with Ray at any time

@@ -1,23 +1,194 @@
-"""Local worker processes, one thread each, that share the graph."""
+"""Arrays in one block of memory that local processes share."""
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
+import tempfile
+import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+import numpy as np
+import torch
+
 from cf2.errors import CF2Error
-from cf2.runs.engines.outcome import Outcome, reason_of
-from cf2.runs.engines.shared import Block, Layout, attach
-from cf2.runs.engines.transfer import deserialise, serialise
+from cf2.runs.engines.local import Outcome, reason_of
 from cf2.runs.session import Chunk, Request
+
+# -- shared ----------------------------------------------------------------------------------------------
+
+
+ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the arrays lie: the name of the block, and the start, dtype and shape of each."""
+
+    name: str
+    is_file: bool
+    arrays: tuple[tuple[int, str, tuple[int, ...]], ...]
+
+    def view(self, buffer: Any) -> list[np.ndarray]:
+        """The arrays as views of the block."""
+        found = []
+        for start, dtype, shape in self.arrays:
+            count = int(np.prod(shape, dtype=np.int64))
+            found.append(np.frombuffer(buffer, dtype=dtype, count=count, offset=start).reshape(shape))
+        return found
+
+
+class Block:
+    """Arrays copied once to where every process of this machine can see them; gone on exit.
+
+    Shared memory is freed by Python's resource tracker even if this process is killed. Where there is too
+    little of it (containers often have 64 MiB), a temporary file does the same through the page cache.
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+        places, size = [], 0
+        for array in arrays:
+            places.append((size, array.dtype.str, array.shape))
+            size += -(-array.nbytes // ALIGN) * ALIGN
+        size = max(size, ALIGN)
+        self._memory: SharedMemory | None = None
+        self._file: Path | None = None
+        if _room_for(size):
+            self._memory = SharedMemory(create=True, size=size)
+            buffer: Any = self._memory.buf
+            name = self._memory.name
+        else:
+            handle, name = tempfile.mkstemp(prefix="cf2-")
+            os.close(handle)
+            self._file = Path(name)
+            buffer = np.memmap(name, dtype=np.uint8, mode="w+", shape=(size,))
+        self.layout = Layout(name, self._file is not None, tuple(places))
+        self.size = size
+        for target, array in zip(self.layout.view(buffer), arrays):
+            target[...] = array
+        del buffer
+
+    def __enter__(self) -> Layout:
+        return self.layout
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._memory is not None:
+            with suppress(BufferError):
+                self._memory.close()
+            self._memory.unlink()
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+
+_ATTACHED: list[SharedMemory] = []  # a worker keeps its block as long as it lives
+
+
+def attach(layout: Layout) -> list[np.ndarray]:
+    """The arrays of a block that another process made."""
+    if layout.is_file:
+        return layout.view(np.memmap(layout.name, dtype=np.uint8, mode="r"))
+    memory = SharedMemory(layout.name)
+    _ATTACHED.append(memory)
+    return layout.view(memory.buf)
+
+
+def _room_for(size: int) -> bool:
+    try:
+        status = os.statvfs("/dev/shm")
+    except (OSError, AttributeError):
+        return True  # another system, where shared memory is not a file system with a size
+    return status.f_bavail * status.f_frsize > size + (16 << 20)
+
+
+# -- transfer --------------------------------------------------------------------------------------------
+
+
+BIG = 1 << 16  # bytes; below that, looking an array up costs as much as sending it
+
+
+def serialise(request: Request) -> tuple[bytes, list[np.ndarray]]:
+    """The request as a message, and the arrays that the message refers to by number.
+
+    Nothing is moved or changed: torch's own sharing would swap the memory under tensors that the user holds.
+    """
+    stream = io.BytesIO()
+    pickler = _Pickler(stream)
+    try:
+        pickler.dump(request)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise CF2Error(
+            "Expected a model that can be sent to another process",
+            got=error,
+            do='Define its class at the top level of a module, or use engine="local".',
+        ) from error
+    return stream.getvalue(), pickler.arrays
+
+
+def deserialise(message: bytes, arrays: Sequence[np.ndarray]) -> Request:
+    """The request again, on top of the given arrays."""
+    request = _Unpickler(io.BytesIO(message), arrays).load()
+    assert isinstance(request, Request)
+    return request
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream, protocol=5)
+        self.arrays: list[np.ndarray] = []
+        self._numbers: dict[int, int] = {}
+        self._alive: list[Any] = []  # ids are only unique among the living
+
+    def persistent_id(self, item: Any) -> tuple[str, int, bool] | None:
+        kind = {torch.Tensor: "tensor", torch.nn.Parameter: "parameter", np.ndarray: "array"}.get(type(item))
+        if kind is None or item.nbytes < BIG:
+            return None
+        if kind == "array":
+            return None if item.dtype.hasobject else (kind, self._number(item, item), False)
+        plain = item.layout == torch.strided and item.device.type == "cpu" and item.dtype != torch.bfloat16
+        if not plain or (item.requires_grad and not item.is_leaf):
+            return None
+        return kind, self._number(item, item.detach().numpy()), item.requires_grad
+
+    def _number(self, item: Any, array: np.ndarray) -> int:
+        if id(item) not in self._numbers:
+            self._numbers[id(item)] = len(self.arrays)
+            self.arrays.append(np.ascontiguousarray(array))
+            self._alive.append(item)
+        return self._numbers[id(item)]
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, stream: io.BytesIO, arrays: Sequence[np.ndarray]) -> None:
+        super().__init__(stream)
+        self.arrays = arrays
+
+    def persistent_load(self, known: Any) -> Any:
+        kind, number, gradient = known
+        array = self.arrays[number]
+        if kind == "array":
+            return array
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the array may be read-only, and nothing writes to it
+            tensor = torch.from_numpy(array)
+        return torch.nn.Parameter(tensor, gradient) if kind == "parameter" else tensor.requires_grad_(gradient)
+
+
+# -- processes -------------------------------------------------------------------------------------------
+
 
 AHEAD = 2  # chunks at a worker: the one it does, and the next, so that it never waits for this process
 PATIENCE = 60  # seconds for a worker that has hung up to end, so that one can say what it died of

@@ -1,0 +1,493 @@
+"""What people pass to name what is explained: ids, masks and pairs, as a checked list of keys."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol, TypeGuard
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, HeteroData
+
+from cf2.errors import CF2Error, require
+from cf2.graphs.data import check_graph
+from cf2.graphs.graph import Direction, Graph, Instance
+from cf2.graphs.typed import Schema, Types, schema_of
+from cf2.options import EdgeType, Key, Reverse, Spec
+
+# -- keys ------------------------------------------------------------------------------------------------
+
+
+def check_ids(ids: Any, count: int, what: str = "id", cure: str = "") -> list[Key]:
+    """Ids as a list of whole numbers, each from 0 to `count` - 1, in the order in which they are given.
+
+    One id, or several in anything that can be listed; a slice; or a mask, one bool for each of the `count`. A set is
+    sorted. An id that is given twice stays twice. `cure` is what to do about a number that is too large.
+
+    >>> check_ids(slice(1, None), 3), check_ids([True, False, True], 3), check_ids({2, 0}, 3)
+    ([1, 2], [0, 2], [0, 2])
+    """
+    listed: list[Any] = []
+    try:
+        for one in _listed(ids, count):
+            listed.append(_plain(one))
+            _check_id(listed[-1], count, what, cure)  # at once, for what never ends
+    except CF2Error:
+        raise
+    except Exception as error:
+        got = f"{_shown(ids)} ({type(error).__name__}: {error})"
+        raise CF2Error(f"Expected `nodes` to be whole numbers from 0 to {count - 1}", got=got) from error
+    if any(isinstance(one, bool) for one in listed):
+        listed = _of_mask(listed, count)
+    require(len(listed) > 0, f"Expected at least one {'node' if what == 'id' else 'graph'} to explain", got=_empty(ids))
+    return sorted(listed) if isinstance(ids, set | frozenset) else listed
+
+
+def _empty(ids: Any) -> str:
+    """What is given where nothing is named, and why it is nothing."""
+    if isinstance(ids, slice | range):
+        return f"{ids!r}, which holds none"
+    return "an empty list" if isinstance(ids, list | tuple) else "none"
+
+
+def _check_id(one: Any, count: int, what: str, cure: str) -> None:
+    if not isinstance(one, bool) and (type(one) is not int or not 0 <= one < count):
+        expected = f"Expected every {what} in `nodes` to be a whole number from 0 to {count - 1}"
+        raise CF2Error(expected, got=_shown(one), do=_cure(one) or cure)
+
+
+def _listed(ids: Any, count: int) -> Iterable[Any]:
+    """What `nodes` holds, one after the other."""
+    if isinstance(ids, slice):
+        return range(count)[ids]
+    if isinstance(ids, Tensor):
+        ids = ids.detach().cpu().numpy()
+    elif hasattr(ids, "to_numpy"):  # a pandas Series or Index
+        ids = ids.to_numpy()
+    if isinstance(ids, np.ndarray):
+        return _of_array(ids, count)
+    alone = isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable)
+    return [ids] if alone else ids
+
+
+def _of_array(ids: np.ndarray, count: int) -> list[Any]:
+    require(
+        ids.ndim <= 1 and ids.dtype.kind in "iubO",
+        "Expected `nodes` to be whole numbers in one dimension, or a mask",
+        got=f"shape {ids.shape} and dtype {ids.dtype}",
+        do={"b": "Pass one column of the mask.", "i": "Flatten it.", "u": "Flatten it."}.get(
+            ids.dtype.kind, "Turn it into whole numbers with .long() or .astype(int)."
+        ),
+    )
+    require(
+        ids.dtype != np.uint8 or ids.shape != (count,) or bool((ids > 1).any()),
+        "Expected to know whether `nodes` are ids or a mask",
+        got=f"{count} zeros and ones of dtype uint8",
+        do="Pass a mask as bool, ids as int64.",
+    )
+    return list(ids.reshape(-1).tolist())
+
+
+def _of_mask(mask: list[Any], count: int) -> list[Any]:
+    bools = sum(isinstance(one, bool) for one in mask)
+    require(
+        len(mask) == bools == count,
+        f"Expected a mask in `nodes` to have one bool for each of the {count} that can be explained",
+        got=f"{len(mask)}" if len(mask) == bools else f"{bools} among {len(mask)} values",
+    )
+    require(any(mask), "Expected a mask in `nodes` to choose at least one", got="none that is True")
+    return [place for place, chosen in enumerate(mask) if chosen]
+
+
+def _plain(one: Any) -> Any:
+    """A whole number or a bool as Python has it; anything else as it is."""
+    if isinstance(one, Tensor | np.ndarray | np.generic) and one.ndim == 0:
+        one = one.item()
+    return int(one) if isinstance(one, int) and not isinstance(one, bool) else one
+
+
+def _shown(value: object) -> str:
+    plain = not isinstance(value, Iterator) and " object at 0x" not in repr(value)
+    return textwrap.shorten(repr(value), 80, placeholder="…") if plain else f"an object of type {type(value).__name__}"
+
+
+def _cure(one: object) -> str:
+    if isinstance(one, int):
+        return "Ids count from 0." if one < 0 else ""
+    if isinstance(one, float | str):
+        return "Turn it into a whole number with int(…)."
+    return "Pass one flat list." if isinstance(one, list | tuple | Tensor | np.ndarray | set | range) else ""
+
+
+def check_pairs(pairs: Any, counts: tuple[int, int]) -> list[Key]:
+    """Pairs (u, v) of ids below `counts`, as a list of tuples, in the order in which they are given.
+
+    One pair, a list of them, or an array or tensor of shape [n, 2] or, as an `edge_index`, [2, n]; [2, 2] holds a pair
+    in each row.
+
+    >>> check_pairs([(3, 1), [0, 2]], (4, 4)), check_pairs(np.array([[3, 0, 2], [1, 2, 2]]), (4, 4))
+    ([(3, 1), (0, 2)], [(3, 1), (0, 2), (2, 2)])
+    """
+    expected = "Expected `pairs` to hold two whole numbers each: [(u, v), …], or an array [n, 2] or [2, n]"
+    try:
+        given = pairs.to_numpy() if hasattr(pairs, "to_numpy") else pairs
+        given = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
+        array = given if isinstance(given, np.ndarray) else np.array([_two(one) for one in _several(given)])
+    except CF2Error:
+        raise
+    except Exception as error:
+        raise CF2Error(expected, got=f"{_shown(pairs)} ({type(error).__name__}: {error})") from error
+    array = array.reshape(1, 2) if array.shape == (2,) else array
+    array = array.T if array.ndim == 2 and array.shape[0] == 2 and array.shape[1] != 2 else array
+    require(array.size > 0, "Expected at least one pair to explain", got="an empty `pairs`")
+    require(array.ndim == 2 and array.shape[1] == 2 and array.dtype.kind in "iu", expected, got=_shown(pairs))
+    for column, count in enumerate(counts):
+        wrong = array[(array[:, column] < 0) | (array[:, column] >= count)]
+        where = ("first", "second")[column]
+        require(
+            not len(wrong),
+            f"Expected the {where} number of every pair in `pairs` to be from 0 to {count - 1}",
+            got=str(tuple(wrong[0].tolist())) if len(wrong) else "",
+        )
+    return [(u, v) for u, v in array.tolist()]
+
+
+def _several(pairs: Any) -> list[Any]:
+    listed = sorted(pairs) if isinstance(pairs, set | frozenset) else list(pairs)
+    return [tuple(listed)] if len(listed) == 2 and all(isinstance(_plain(one), int) for one in listed) else listed
+
+
+def _two(pair: Any) -> tuple[int, int]:
+    u, v = (_plain(one) for one in pair)
+    if type(u) is not int or type(v) is not int:
+        raise TypeError(f"{pair!r:.40} is no pair of whole numbers")
+    return u, v
+
+
+# -- targets ---------------------------------------------------------------------------------------------
+
+
+class Whole(NamedTuple):
+    """A whole graph, and which targets are read from it."""
+
+    instance: Instance
+    targets: Tensor  # [n, nodes to read]
+    places: list[int]  # [n], where the keys stand among those that were asked for
+
+
+class Asked(NamedTuple):
+    """Of a typed graph: the type of the nodes or of the pairs that are explained."""
+
+    node_type: str | None = None
+    edge_type: EdgeType | None = None
+
+
+SAMPLE = 500  # graphs by which it is known what values features take
+
+
+class Targets(Protocol):
+    """Outputs of a model that can be explained, by key.
+
+    `level` is what the model gives one row for: a node, a graph or a pair. `graph` is the one graph that all keys lie
+    in, None where each has its own.
+    """
+
+    @property
+    def level(self) -> str: ...
+
+    @property
+    def graph(self) -> Graph | None: ...
+
+    @property
+    def schema(self) -> Schema | None:
+        """What the types of the graphs are, where they have any."""
+
+    @property
+    def asked(self) -> Asked:
+        """Which types are explained."""
+
+    def __len__(self) -> int:
+        """How many keys there are."""
+
+    def check(self, keys: Any) -> list[Key]:
+        """The keys as they are given, in a list, each one checked."""
+
+    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
+        """The key's graph; where all keys share one, the part of it that is `hops` around the key."""
+
+    def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
+        """The key's graph with what is `hops` around further nodes of it as well."""
+
+    def features(self) -> Tensor:
+        """The features of the nodes [n, d], or of many of them, by which it is known what values they take."""
+
+    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
+        """The whole graphs on which the keys (None: all that there are) would be predicted; none without `graph`."""
+
+    def probes(self, direction: Direction, count: int) -> list[Key]:
+        """A few keys with edges, spread over the graph."""
+
+    def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
+        """The true classes of the keys, where the data has them as whole numbers."""
+
+    def truth(self, keys: Sequence[Key]) -> Tensor | None:
+        """What the data holds to be true, whatever it is: a row for each key, then for others that are at hand."""
+
+
+class NodeTargets:
+    """The nodes of one graph."""
+
+    level = "node"
+
+    def __init__(self, graph: Graph, y: Any = None, node_type: str | None = None) -> None:
+        self.graph, self.schema, self.asked = graph, graph.schema, Asked(node_type)
+        self._first, self._end = _block(graph, node_type)
+        _say_explained(graph, (node_type,))
+        self._truth = y if _has_values(y) and y.dim() and len(y) == len(self) else None
+        self.y = y if _are_classes(y) and y.shape == (len(self),) else None
+
+    def __len__(self) -> int:
+        return self._end - self._first
+
+    def check(self, keys: Any) -> list[Key]:
+        return check_ids(keys, len(self))
+
+    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
+        assert isinstance(key, int)
+        return self.graph.cut((self._first + key,), hops, direction, key)
+
+    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
+        nodes = torch.arange(len(self)) if keys is None else torch.tensor(keys)
+        yield Whole(self.graph.whole(0), self._first + nodes[:, None], list(range(len(nodes))))
+
+    def probes(self, direction: Direction, count: int) -> list[Key]:
+        return list(_spread(self.graph, direction, count, (self._first, self._end)))
+
+    def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
+        assert isinstance(key, int)
+        wide = self.graph.cut((self._first + key, *nodes.tolist()), hops, direction, key)
+        return replace(wide, targets=wide.targets[:1])
+
+    def features(self) -> Tensor:
+        return self.graph.x
+
+    def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
+        return None if self.y is None else {key: int(self.y[key]) for key in keys}
+
+    def truth(self, keys: Sequence[Key]) -> Tensor | None:
+        if self._truth is None:
+            return None
+        every = self._truth.detach().cpu()
+        others = every if every.dim() == 1 else every[(every != 0).flatten(1).any(1)]  # an empty row may be no label
+        return torch.cat([every[list(keys)], others])
+
+
+class GraphTargets:
+    """Whole graphs; the key of one is its position."""
+
+    level = "graph"
+    graph = None
+    asked = Asked()
+
+    def __init__(
+        self, graphs: Sequence[Data | HeteroData], *, directed: bool | None = None, reverse: Reverse = "auto"
+    ) -> None:
+        self.graphs, self.directed, self.reverse = graphs, directed, reverse
+        first = self._graph(0)
+        self.schema = schema_of(first) if isinstance(first, HeteroData) else None
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def check(self, keys: Any) -> list[Key]:
+        cure = 'There is one graph: pass level="node" to explain nodes of it.' if len(self) == 1 else ""
+        return check_ids(range(len(self)) if keys is None else keys, len(self), "position of a graph", cure)
+
+    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
+        graph, options = self._graph(key), {"reverse": self.reverse, "schema": self.schema}
+        return Graph(graph, directed=self.directed, position=key, **options).whole(key)  # type: ignore[arg-type]
+
+    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
+        return iter(())
+
+    def probes(self, direction: Direction, count: int) -> list[Key]:
+        return []
+
+    def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
+        return self.instance(key)
+
+    def features(self) -> Tensor:
+        some = range(0, len(self), max(1, len(self) // SAMPLE))
+        return torch.cat([self._graph(key).x.detach().cpu() for key in some])
+
+    def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
+        values = {key: getattr(self._graph(key), "y", None) for key in keys}
+        if not all(_are_classes(y) and y.numel() == 1 for y in values.values()):
+            return None
+        return {key: int(y) for key, y in values.items() if y is not None}
+
+    def truth(self, keys: Sequence[Key]) -> Tensor | None:
+        values = [getattr(self._graph(key), "y", None) for key in keys]
+        known = [y.detach().cpu().reshape(1, -1) for y in values if _has_values(y)]
+        same = len(known) == len(values) and len({y.shape for y in known}) == 1
+        return torch.cat(known) if same else None
+
+    def _graph(self, key: Key) -> Data | HeteroData:
+        try:
+            graph = self.graphs[key]  # type: ignore[index]
+        except Exception as error:  # of a data set that reads files, or makes its graphs
+            got = f"{type(error).__name__}: {error}"
+            raise CF2Error(f"Expected `data` to give its graph {key}", got=got) from error
+        graph = check_graph(graph, key)
+        typed = isinstance(graph, HeteroData)
+        require(
+            not hasattr(self, "schema") or typed == (self.schema is not None),
+            f"Expected graph {key} of `data` to be of the kind of the first",
+            got=type(graph).__name__,
+        )
+        return graph
+
+
+class PairTargets:
+    """Pairs of nodes of one graph, edges of it or not.
+
+    With `leave_out`, the edge between a pair (undirected: both directions) is not in the graph that the model sees.
+    """
+
+    level = "pair"
+
+    def __init__(
+        self, graph: Graph, *, leave_out: bool = True, data: Any = None, edge_type: EdgeType | None = None
+    ) -> None:
+        self.graph, self.schema, self.leave_out, self.asked = graph, graph.schema, leave_out, Asked(None, edge_type)
+        ends = (None, None)
+        if graph.schema is not None:
+            ends = tuple(graph.schema.nodes[place] for place in graph.schema.ends(edge_type))  # type: ignore[assignment]
+        self._blocks = tuple(_block(graph, name) for name in ends)
+        _say_explained(graph, ends)
+        self._known = _known_pairs(data)
+
+    def __len__(self) -> int:
+        first, second = (end - start for start, end in self._blocks)
+        return first * second
+
+    def check(self, keys: Any) -> list[Key]:
+        first, second = (end - start for start, end in self._blocks)
+        return check_pairs(keys, (first, second))
+
+    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
+        u, v = self._ends(key)
+        return self.graph.cut((u, v), hops, direction, key, self._own(u, v))
+
+    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
+        """One graph for all pairs whose edge is in it or is none, and one for each pair whose edge is left out."""
+        ends = [self._ends(key) for key in keys or ()]
+        own = [self._own(u, v) for u, v in ends]
+        alike = [place for place, columns in enumerate(own) if not len(columns)]
+        if alike:
+            yield Whole(self.graph.whole(0), torch.tensor([ends[place] for place in alike]), alike)
+        for place, columns in enumerate(own):
+            if len(columns):
+                yield Whole(self.graph.whole(0, columns), torch.tensor([ends[place]]), [place])
+
+    def probes(self, direction: Direction, count: int) -> list[Key]:
+        tails, heads = (_spread(self.graph, direction, count, block) for block in self._blocks)
+        return list(zip(tails, heads[1:] + heads[:1])) if tails and heads else []
+
+    def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
+        u, v = self._ends(key)
+        wide = self.graph.cut((u, v, *nodes.tolist()), hops, direction, key, self._own(u, v))
+        return replace(wide, targets=wide.targets[:2])
+
+    def features(self) -> Tensor:
+        return self.graph.x
+
+    def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
+        known = {key: self._known[key] for key in keys if key in self._known}
+        whole = all(float(value).is_integer() for value in known.values())
+        return {key: int(value) for key, value in known.items()} if known and whole else None
+
+    def truth(self, keys: Sequence[Key]) -> Tensor | None:
+        known = [self._known[key] for key in keys if key in self._known]
+        return torch.tensor(known) if known else None
+
+    def _ends(self, key: Key) -> tuple[int, int]:
+        """The two nodes in the ids of the graph."""
+        assert isinstance(key, tuple)
+        return self._blocks[0][0] + key[0], self._blocks[1][0] + key[1]
+
+    def _own(self, u: int, v: int) -> np.ndarray:
+        """The columns of the pair's own edge, if these are left out and there are any."""
+        types, none = self.graph.types, np.zeros(0, dtype=np.int64)
+        if not self.leave_out or (types is not None and self.asked.edge_type not in types.edges):
+            return none
+        return self.graph.between(u, v, None if types is None else int(types.code(self._place(types), u, v)))
+
+    def _place(self, types: Types) -> int:
+        assert self.asked.edge_type is not None
+        return types.edges.index(self.asked.edge_type)
+
+
+def _block(graph: Graph, node_type: str | None) -> tuple[int, int]:
+    """The first flat id of the nodes of a type, and the one after the last; without types, of all nodes."""
+    if graph.types is None or graph.schema is None:
+        return 0, graph.num_nodes
+    place = graph.schema.node(node_type)
+    return graph.types.starts[place], graph.types.starts[place + 1]
+
+
+def _say_explained(graph: Graph, names: tuple[str | None, ...]) -> None:
+    """Have the types of a graph know which of them are explained."""
+    if graph.types is not None:
+        graph.types = replace(graph.types, explained=tuple(str(name) for name in names))
+
+
+def _spread(graph: Graph, direction: Direction, count: int, block: tuple[int, int]) -> list[int]:
+    """A few nodes of a block with edges, spread over the graph, counted from its first."""
+    busy = torch.from_numpy(graph.index(direction)[0]).diff()[slice(*block)].nonzero().flatten()
+    return sorted(set(busy[torch.linspace(0, len(busy) - 1, count).long()].tolist())) if len(busy) else []
+
+
+def _known_pairs(data: Any) -> dict[Key, float]:
+    """What the data holds to be true of pairs: `edge_label` of `edge_label_index`, as RandomLinkSplit makes them."""
+    index, label = getattr(data, "edge_label_index", None), getattr(data, "edge_label", None)
+    if not (_has_values(index) and _has_values(label)) or index.dim() != 2 or index.shape != (2, label.numel()):
+        return {}
+    return dict(zip(zip(*index.tolist()), label.flatten().tolist()))
+
+
+def targets_for(data: Any, level: str, spec: Spec) -> Targets:
+    """What can be explained at a level: the nodes or pairs of one graph, or graphs of a sequence."""
+    if level == "graph":
+        graphs = [data] if isinstance(data, Data | HeteroData) else data
+        return GraphTargets(graphs, directed=spec.directed, reverse=spec.reverse)
+    graph = Graph(data, directed=spec.directed, reverse=spec.reverse)
+    typed = graph.types is not None
+    for name, value in (("node_type", spec.node_type), ("edge_type", spec.edge_type)):
+        require(typed or value is None, f"Expected a HeteroData for `{name}`", got="a graph without types")
+    if level == "pair":
+        own = data[spec.edge_type] if typed and spec.edge_type in data.edge_types else data
+        return PairTargets(graph, leave_out=spec.leave_out_pair, data=own, edge_type=spec.edge_type)
+    if graph.schema is not None:
+        graph.schema.node(spec.node_type)
+    y = data[spec.node_type].get("y") if typed else getattr(data, "y", None)
+    return NodeTargets(graph, y, spec.node_type)
+
+
+def _has_values(y: Any) -> TypeGuard[Tensor]:
+    return isinstance(y, Tensor) and y.layout == torch.strided and not y.is_meta
+
+
+def _are_classes(y: Any) -> TypeGuard[Tensor]:
+    return _has_values(y) and not y.is_floating_point() and not y.is_complex()
+
+
+def stream(seed: int, key: Key) -> torch.Generator:
+    """Random numbers of one key's own: the same whatever it is packed with."""
+    number = 0
+    for part in key if isinstance(key, tuple) else (key,):
+        number = number * 2_147_483_647 + part
+    return torch.Generator().manual_seed((seed * 1_000_003 + number) % (2**63))

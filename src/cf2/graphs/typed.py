@@ -1,0 +1,319 @@
+"""Typed graphs: a HeteroData as one flat graph with a type per node and edge, and ids in the user's own types.
+
+Nodes of a type are a block of flat ids. Everything between this file and the adapter knows the flat graph only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, HeteroData
+
+from cf2.errors import CF2Error, require, unknown_name
+from cf2.graphs.data import edges_of
+from cf2.options import EdgeType, Reverse
+
+ATTRIBUTES = ("edge_attr", "edge_weight")  # what a model may be handed of the edges of a type
+
+
+FIELDS = ("nodes", "starts", "edges", "partners", "explained")
+
+
+@dataclass(frozen=True)
+class Types:
+    """The node and edge types of one flat graph.
+
+    Attributes
+    ----------
+    nodes : tuple of str
+        The names of the node types.
+    starts : tuple of int
+        The first flat id of each node type, and the number of all nodes at the end.
+    edges : tuple of (str, str, str)
+        The edge types.
+    partners : tuple of int
+        The edge type that mirrors each, so that an edge and its mirror image are one unit; its own place where edges
+        of the type are undirected, -1 where there is none.
+    explained : tuple of str
+        The type of the node that is explained, or of the two nodes of a pair; empty for a whole graph.
+    """
+
+    nodes: tuple[str, ...]
+    starts: tuple[int, ...]
+    edges: tuple[EdgeType, ...]
+    partners: tuple[int, ...]
+    explained: tuple[str, ...] = ()
+
+    def flat(self, key: int | tuple[int, ...]) -> tuple[int, ...]:
+        """The flat ids of the nodes that are explained, from their key."""
+        numbers = key if isinstance(key, tuple) else (key,)
+        return tuple(self.starts[self.nodes.index(name)] + one for name, one in zip(self.explained, numbers))
+
+    def of(self, ids: np.ndarray) -> np.ndarray:
+        """The place of the type of flat node ids."""
+        return np.searchsorted(np.array(self.starts[1:]), ids, side="right")
+
+    def local(self, ids: np.ndarray) -> np.ndarray:
+        """Flat node ids as ids in their own type."""
+        found: np.ndarray = ids - np.array(self.starts)[self.of(ids)]
+        return found
+
+    def code(self, kind: Any, tail: Any, head: Any) -> Any:
+        """A number for edges of type `kind` between flat ids, the same for those that are one unit."""
+        kind, tail, head = (np.asarray(one, dtype=np.int64) for one in (kind, tail, head))
+        partner = np.array([*self.partners, -1])[kind]
+        swap = ((partner >= 0) & (partner < kind)) | ((partner == kind) & (tail > head))
+        first, last = np.where(swap, head, tail), np.where(swap, tail, head)
+        own = np.where((partner >= 0) & (partner < kind), partner, kind)
+        return (own * self.starts[-1] + first) * self.starts[-1] + last
+
+    def codes(self, known: Mapping[Any, Any]) -> np.ndarray:
+        """The numbers of edges that are given as pairs [n, 2] by edge type, in the ids of the types.
+
+        A type is a tuple, or, as JSON has it, its three names separated by commas.
+        """
+        starts, found = dict(zip(self.nodes, self.starts)), [np.zeros(0, np.int64)]
+        for name, pairs in known.items():
+            kind = tuple(name.split(",")) if isinstance(name, str) else tuple(name)
+            if kind not in self.edges:
+                raise unknown_name("an edge type", str(kind), [str(one) for one in self.edges])
+            tail, head = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
+            place = np.full(len(tail), self.edges.index(kind))
+            found.append(self.code(place, tail + starts[kind[0]], head + starts[kind[2]]))
+        return np.concatenate(found)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists, of which `from_json` makes the same."""
+        return {name: [list(one) if isinstance(one, tuple) else one for one in value] for name, value in self._parts()}
+
+    def _parts(self) -> list[tuple[str, tuple[Any, ...]]]:
+        return [(name, getattr(self, name)) for name in FIELDS]
+
+    @staticmethod
+    def from_json(stored: dict[str, Any]) -> Types:
+        """The Types that `to_json` was called on, or an error."""
+        nodes, starts, edges, partners, explained = (stored[name] for name in FIELDS)
+        made = Types(
+            tuple(str(name) for name in nodes),
+            tuple(int(start) for start in starts),
+            tuple((str(src), str(rel), str(dst)) for src, rel, dst in edges),
+            tuple(int(partner) for partner in partners),
+            tuple(str(name) for name in explained),
+        )
+        whole = len(made.starts) == len(made.nodes) + 1 and len(made.partners) == len(made.edges)
+        inside = all(-1 <= partner < len(made.edges) for partner in made.partners)
+        inside = inside and set(made.explained) <= set(made.nodes)
+        require(whole and inside, "Expected types of nodes and edges that belong together", got="others")
+        return made
+
+
+class Schema(NamedTuple):
+    """What the nodes and edges of each type have; the same for all graphs of a request."""
+
+    nodes: tuple[str, ...]
+    edges: tuple[EdgeType, ...]
+    widths: tuple[int | None, ...]  # of the features of each node type; None: it has none
+    attributes: dict[str, tuple[tuple[int, ...] | None, ...]]  # by name: the shape of a row for each edge type
+
+    def node(self, name: str | None) -> int:
+        """The place of a node type that a user names."""
+        if name is None:
+            cure = f"Pass node_type={self.nodes[0]!r}."
+            raise CF2Error(f"Expected `node_type`, one of {', '.join(self.nodes)}", got="None", do=cure)
+        if name not in self.nodes:
+            raise unknown_name("`node_type`", name, self.nodes)
+        return self.nodes.index(name)
+
+    def ends(self, edge_type: tuple[str, ...] | None) -> tuple[int, int]:
+        """The places of the node types at the ends of an edge type that a user names; the graph may have none of it."""
+        known = ", ".join(map(str, self.edges))
+        if edge_type is None or len(edge_type) != 3:
+            cure = f"Pass edge_type={self.edges[0] if self.edges else ('user', 'likes', 'item')}."
+            raise CF2Error(f"Expected `edge_type` of the pairs, such as {known}", got=edge_type, do=cure)
+        return self.node(edge_type[0]), self.node(edge_type[2])
+
+
+def schema_of(data: HeteroData) -> Schema:
+    """What the types of a graph are and have."""
+    nodes, edges = tuple(data.node_types), tuple(data.edge_types)
+    require(len(nodes) > 0, "Expected a HeteroData with nodes", got="an empty one")
+    widths = tuple(_width(data[name].get("x"), name) for name in nodes)
+    attributes = {}
+    for name in ATTRIBUTES:
+        rows = [data[kind].get(name) for kind in edges]
+        if any(isinstance(row, Tensor) for row in rows):
+            attributes[name] = tuple(tuple(row.shape[1:]) if isinstance(row, Tensor) else None for row in rows)
+    return Schema(nodes, edges, widths, attributes)
+
+
+def _width(x: Any, name: str) -> int | None:
+    if x is None:
+        return None
+    good = isinstance(x, Tensor) and x.dim() == 2 and x.layout == torch.strided and not x.is_meta
+    require(good, f"Expected the features `x` of {name!r} to have shape [nodes, features]", got=_shape(x))
+    return int(x.size(1))
+
+
+class Flat(NamedTuple):
+    """A typed graph as one flat graph."""
+
+    data: Data
+    types: Types
+    ties: Tensor  # [E], columns of one number are one unit
+
+
+def flatten(data: HeteroData, schema: Schema, where: str, *, directed: bool | None, reverse: Reverse) -> Flat:
+    """One graph of all types: blocks of nodes, features padded to the widest type, and types as attributes."""
+    known = set(data.node_types) <= set(schema.nodes) and set(data.edge_types) <= set(schema.edges)
+    require(
+        known, f"Expected {where} to have the types of the first graph", got=f"{data.node_types}, {data.edge_types}"
+    )
+    counts = [int(data[name].num_nodes or 0) if name in data.node_types else 0 for name in schema.nodes]
+    starts = np.cumsum([0, *counts]).tolist()
+    ends = [_edges(data, kind, where) for kind in schema.edges]
+    for kind, pairs in zip(schema.edges, ends):
+        for side, name in ((0, kind[0]), (1, kind[2])):
+            count = counts[schema.nodes.index(name)] if name in schema.nodes else 0
+            low, high = (int(pairs[side].min()), int(pairs[side].max())) if pairs.numel() else (0, -1)
+            require(
+                low >= 0 and high < count,
+                f"Expected the edges {kind} of {where} to hold ids of {name!r} from 0 to {count - 1}",
+                got=f"ids from {low} to {high}",
+            )
+    offset = dict(zip(schema.nodes, starts))
+    shift = [torch.tensor([[offset[src]], [offset[dst]]]) for src, _, dst in schema.edges]
+    edge_index = torch.cat([torch.zeros(2, 0, dtype=torch.long), *(e + s for e, s in zip(ends, shift))], 1)
+    edge_type = torch.repeat_interleave(torch.tensor([pairs.size(1) for pairs in ends], dtype=torch.long))
+    partners = _partners(schema.edges, ends, directed, reverse, where)
+    types = Types(schema.nodes, tuple(starts), schema.edges, partners)
+    flat = Data(x=_features(data, schema, counts, where), edge_index=edge_index)
+    flat.node_type = torch.repeat_interleave(torch.tensor(counts))
+    flat.node_id = torch.arange(starts[-1]) - torch.tensor(starts)[flat.node_type]
+    flat.edge_type = edge_type
+    for name, shapes in schema.attributes.items():
+        flat[name] = _attributes(data, schema.edges, name, shapes, [pairs.size(1) for pairs in ends], where)
+    ties = torch.from_numpy(types.code(edge_type.numpy(), *edge_index.numpy()))
+    return Flat(flat, types, ties)
+
+
+def _edges(data: HeteroData, kind: EdgeType, where: str) -> Tensor:
+    """The edges of one type [2, e], in the ids of their ends' types."""
+    if kind not in data.edge_types:
+        return torch.zeros(2, 0, dtype=torch.long)
+    ends, matrix = (data[kind].get(name) for name in ("edge_index", "adj_t"))
+    if ends is None and matrix is not None:
+        return edges_of(matrix, f"the edges {kind} of {where}")
+    expected = f"Expected the edges {kind} of {where} to be an `edge_index` of shape [2, edges] and dtype torch.int64"
+    good = isinstance(ends, Tensor) and ends.dim() == 2 and ends.size(0) == 2 and ends.dtype == torch.int64
+    require(good, expected, got=_shape(ends))
+    found: Tensor = ends.detach().cpu().contiguous()
+    return found
+
+
+def _features(data: HeteroData, schema: Schema, counts: list[int], where: str) -> Tensor:
+    """The features of all types [N, widest], with zeros where a type has fewer columns."""
+    given = [data[name].get("x") if name in data.node_types else None for name in schema.nodes]
+    kinds = {x.dtype for x in given if isinstance(x, Tensor)}
+    require(
+        len(kinds) <= 1,
+        f"Expected the features of all node types of {where} to have one dtype",
+        got=" and ".join(sorted(map(str, kinds))),
+        do="Turn them into one, for example with .float().",
+    )
+    wide = max([width or 0 for width in schema.widths])
+    x = torch.zeros(sum(counts), wide, dtype=next(iter(kinds), torch.float32))
+    start = 0
+    for name, value, width, count in zip(schema.nodes, given, schema.widths, counts):
+        if value is not None:
+            same = _width(value, name) == width and value.size(0) == count
+            require(same, f"Expected `x` of {name!r} in {where} to have shape [{count}, {width}]", got=_shape(value))
+            x[start : start + count, : value.size(1)] = value.detach().cpu()
+        start += count
+    return x
+
+
+def _attributes(
+    data: HeteroData, kinds: tuple[EdgeType, ...], name: str, shapes: Any, counts: list[int], where: str
+) -> Tensor:
+    """An attribute of the edges of all types, with zeros where a type has fewer columns or none."""
+    given = [data[kind].get(name) if kind in data.edge_types else None for kind in kinds]
+    dtype = next((value.dtype for value in given if isinstance(value, Tensor)), torch.float32)
+    flat = all(shape in (None, ()) for shape in shapes)
+    wide = max([shape[0] if shape else 1 for shape in shapes])
+    made = torch.zeros(sum(counts), wide, dtype=dtype)
+    start = 0
+    for kind, value, shape, count in zip(kinds, given, shapes, counts):
+        if value is not None:
+            good = tuple(value.shape) == (count, *shape) and value.dtype == dtype and len(shape) <= 1
+            require(good, f"Expected `{name}` of {kind} in {where} to be {dtype}, a row per edge", got=_shape(value))
+            made[start : start + count, : shape[0] if shape else 1] = value.detach().cpu().reshape(count, -1)
+        start += count
+    return made[:, 0] if flat else made
+
+
+def _partners(
+    kinds: tuple[EdgeType, ...], ends: list[Tensor], directed: bool | None, reverse: Reverse, where: str
+) -> tuple[int, ...]:
+    """The edge type that mirrors each: itself if each of its edges has a reverse, or another one, `rev_…` first."""
+    partners = [-1] * len(kinds)
+    codes = [_codes(*pairs.numpy()) for pairs in ends]
+    back = [_codes(*pairs.flip(0).numpy()) for pairs in ends]
+    for place, (src, _, dst) in enumerate(kinds):
+        itself = src == dst and (np.array_equal(codes[place], back[place]) if directed is None else not directed)
+        partners[place] = place if itself and len(codes[place]) else -1
+    if not isinstance(reverse, str):
+        for pair in dict(reverse).items():
+            one, other = (_place(kinds, kind) for kind in pair)
+            _check_mirror(pair, codes[one], back[other], where)
+            partners[one], partners[other] = other, one
+        return tuple(partners)
+    for place, (src, rel, dst) in enumerate(kinds if reverse == "auto" else ()):
+        if partners[place] >= 0 or not len(codes[place]):
+            continue
+        others = [
+            other
+            for other in range(place + 1, len(kinds))
+            if partners[other] < 0
+            and (kinds[other][0], kinds[other][2]) == (dst, src)
+            and np.array_equal(codes[place], back[other])
+        ]
+        named = [other for other in others if kinds[other][1] in (f"rev_{rel}", rel.removeprefix("rev_"))]
+        if others:
+            other = (named or others)[0]
+            partners[place], partners[other] = other, place
+    return tuple(partners)
+
+
+def _place(kinds: tuple[EdgeType, ...], kind: EdgeType) -> int:
+    if kind not in kinds:
+        raise unknown_name("an edge type in `reverse`", str(kind), [str(one) for one in kinds])
+    return kinds.index(kind)
+
+
+def _check_mirror(pair: tuple[EdgeType, EdgeType], codes: np.ndarray, back: np.ndarray, where: str) -> None:
+    """Refuse two types that a user says to mirror each other, and that do not."""
+    one, other = pair
+    require(one[::2] == other[::-2], f"Expected {other} in `reverse` to go back from {one[2]} to {one[0]}", got=other)
+    alone = np.setxor1d(codes, back)
+    require(
+        np.array_equal(codes, back),
+        f"Expected every edge {one} of {where} to have its mirror image in {other}, and the reverse",
+        got=f"{len(alone)} without, such as {int(alone[0]) >> 32} to {int(alone[0]) & 0xFFFFFFFF}"
+        if len(alone)
+        else "one of them more often",
+        do="Leave the two out of `reverse`: then they are units of their own.",
+    )
+
+
+def _codes(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
+    high = 1 << 32
+    return np.sort(tail * high + head)
+
+
+def _shape(value: object) -> str:
+    return f"shape {tuple(value.shape)}, {value.dtype}" if isinstance(value, Tensor) else type(value).__name__

@@ -1,0 +1,220 @@
+"""The input a little disturbed: does a set still pass its tests there?
+
+A neighbour of a graph has some edges more or some fewer, and the model says the same of it. Which edges are tried
+depends on the seed and on the ids of their ends alone, so that graphs that are nearly the same have nearly the same
+neighbours. Of a node or a pair only edges that go are drawn: one that comes could bring in what lies outside of the
+receptive field. A set that holds an edge which a neighbour lacks is not asked about there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from cf2.graphs.graph import Instance, Role
+from cf2.models.predictor import Predictor
+from cf2.sets.cache import MIXERS, Sums, Table, keys_of
+from cf2.sets.tests import WITHOUT, Criterion, Test, passes, slack
+from cf2.units.edits import extended
+from cf2.units.kinds import InstanceUnits
+from cf2.units.packs import Pack, pack
+
+TRIES = 4  # draws of a neighbour of which the model says the same
+MOST = 3  # edges in which a neighbour differs
+
+
+@dataclass(eq=False)
+class Neighbours:
+    """Neighbours of every instance of a pack, and how often each instance was run on them."""
+
+    predictor: Predictor
+    criterion: Criterion
+    tests: tuple[Test, ...]
+    packs: Sequence[Pack]
+    there: Tensor  # [neighbours, B] bool: the model says the same of it
+    gone: Tensor  # [neighbours, B, U] bool: units that it lacks
+    counted: Tensor  # evaluations of the instances that neighbours were drawn of, shared by all that is taken from them
+    origin: Tensor  # [B], which of those each instance is
+
+    def __post_init__(self) -> None:
+        self._known = Table(self.there.device)
+        self._sums = Sums(self.gone.size(2), 1, self.there.device)
+
+    def take(self, rows: Tensor) -> Neighbours:
+        """The neighbours of some instances, which may repeat."""
+        packs = [pack.take(rows) for pack in self.packs]
+        width = int(packs[0].units.counts.max()) if len(rows) else 0
+        there, gone, criterion = self.there[:, rows], self.gone[:, rows, :width], self.criterion.take(rows)
+        return Neighbours(self.predictor, criterion, self.tests, packs, there, gone, self.counted, self.origin[rows])
+
+    @property
+    def evaluations(self) -> Tensor:
+        """How often every instance was run on its neighbours so far [B]."""
+        return self.counted[self.origin]
+
+    def hold(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether sets [R, U] of instances `rows` pass on every neighbour [R], and their least slack there [R]."""
+        slot, fresh = self._known.claim(keys_of(self._sums.of_sets(sets), rows))
+        new = fresh.nonzero().flatten()
+        if len(new):
+            passed, tried, least = self.passed(rows[new], sets[new])
+            self._known.keep(slot[new], passed == tried, least)
+        return self._known.read(slot)
+
+    def passed(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """On how many neighbours sets [R, U] of instances `rows` pass [R], of how many, and their least slack."""
+        passed, tried = torch.zeros_like(rows), torch.zeros_like(rows)
+        least = torch.full((len(rows),), float("inf"), device=rows.device)
+        for place, made in enumerate(self.packs):
+            asked = self.there[place, rows] & ~(self.gone[place, rows] & sets).any(1)
+            todo = asked.nonzero().flatten()
+            if not len(todo):
+                continue
+            part, mine = made.take(rows[todo]), rows[todo]
+            valid = torch.arange(sets.size(1), device=rows.device)[None] < part.units.counts[:, None]
+            good, criterion = torch.ones_like(todo, dtype=torch.bool), self.criterion.take(mine)
+            for test in self.tests:
+                said = test.intervention.outputs(self.predictor, part, sets[todo][valid])
+                good &= passes(criterion, said, test.same)
+                least[todo] = torch.minimum(least[todo], slack(criterion, said, test.same))
+            self.counted.index_add_(0, self.origin[mine], torch.full_like(mine, len(self.tests)))
+            passed[todo] += good.long()
+            tried[todo] += 1
+        return passed, tried, least
+
+
+def neighbours(
+    predictor: Predictor,
+    criterion: Criterion,
+    tests: tuple[Test, ...],
+    instances: Sequence[Instance],
+    tables: Sequence[InstanceUnits],
+    *,
+    count: int,
+    seed: int,
+    flagged: Callable[[Pack], Pack],
+    takes: Callable[[str], bool],
+) -> Neighbours:
+    """Draw `count` neighbours of every instance; `flagged` puts the flags of the units on a pack of them."""
+    width = max(table.count for table in tables)
+    if "edges" in tables[0].names:  # an edge that comes is a unit of no set: with only S, all is as in the input
+        tests = tuple(test for test in tests if not test.intervention.keeps)
+    packs, there, gone = [], [], []
+    every = torch.arange(len(instances), device=predictor.device)
+    evaluations = torch.zeros_like(every)
+    for number in range(count):
+        streams = [torch.Generator().manual_seed(seed * 1_000_003 + number) for _ in instances]
+        drawn = [_draw(i, t, s, number, width) for i, t, s in zip(instances, tables, streams)]
+        for attempt in range(TRIES):
+            made = flagged(pack([d[0] for d in drawn], tables=[d[1] for d in drawn], takes=takes))
+            made = made.to(predictor.device)
+            same = criterion.holds(predictor.predict(made))
+            evaluations += 1
+            if attempt == TRIES - 1 or bool(same.all()):
+                break
+            for row in (~same).nonzero().flatten().tolist():
+                drawn[row] = _draw(instances[row], tables[row], streams[row], number, width)
+        packs.append(made)
+        there.append(same)
+        gone.append(torch.stack([d[2] for d in drawn]).to(predictor.device))
+    return Neighbours(predictor, criterion, tests, packs, torch.stack(there), torch.stack(gone), evaluations, every)
+
+
+Drawn = tuple[Instance, InstanceUnits, Tensor]
+
+
+def _draw(instance: Instance, table: InstanceUnits, draw: torch.Generator, number: int, width: int) -> Drawn:
+    """One neighbour: the instance, its units, numbered as in the instance itself, and which of them it lacks."""
+    edges = 1 + (number // 2) % MOST
+    adds = not instance.targets and number % 2 == 0
+    first, (element, unit) = table.edges
+    columns = torch.ones(instance.edge_index.size(1), dtype=torch.bool)
+    missing = torch.zeros(width, dtype=torch.bool)
+    new = torch.zeros((2, 0), dtype=torch.long)
+    if adds:
+        new = _absent(instance, edges, draw)
+    else:
+        there = torch.zeros_like(instance.edge_index[0]) if instance.role is None else instance.role
+        free = ((first >= 0) & (there == Role.THERE)).nonzero().flatten()
+        units = torch.unique(first[free])
+        order = _order(table.ids[units], int(torch.randint(2**62, (1,), generator=draw)))
+        units = units[order.argsort(stable=True)[:edges]]
+        columns = ~torch.isin(first, units) if len(units) else columns
+        missing[units] = True
+    count = new.size(1)
+    place = columns.long().cumsum(0) - 1
+    kept = columns[element]
+    extras = {n: (kind, value[columns] if kind == "edge" else value) for n, (kind, value) in instance.extras.items()}
+    role = None if instance.role is None else torch.cat([instance.role[columns], torch.zeros(count, dtype=torch.long)])
+    groups = instance.groups
+    made = replace(
+        instance,
+        edge_index=torch.cat([instance.edge_index[:, columns], new], 1),
+        extras=extended(extras, count, {}, {}),
+        role=role,
+        ties=None if instance.ties is None else torch.cat([instance.ties[columns], torch.full((count,), -1)]),
+        groups=None if groups is None else torch.cat([groups[columns], torch.full((count,), -1)]),
+    )
+    governed = torch.cat([first[columns], torch.full((count,), -1)])
+    return made, replace(table, edges=(governed, torch.stack([place[element[kept]], unit[kept]]))), missing
+
+
+def _order(ids: Tensor, salt: int) -> Tensor:
+    """A random number per pair of ids [u, 2], the same in every graph."""
+    value = torch.full_like(ids[:, 0], salt)
+    for part in ids.t():
+        value = (value ^ (part + 1)) * MIXERS[0]
+        value = (value ^ (value >> 29)) * MIXERS[1]
+    return value ^ (value >> 32)
+
+
+def _absent(instance: Instance, count: int, draw: torch.Generator) -> Tensor:
+    """Some edges that are not there, both ways if edges are undirected: [2, ·]."""
+    nodes = len(instance.node_ids)
+    tail, head = instance.edge_index
+    known = set((tail * nodes + head).tolist())
+    found: list[tuple[int, int]] = []
+    for _ in range(8 * count):
+        one, other = torch.randint(0, nodes, (2,), generator=draw).tolist()
+        if one != other and one * nodes + other not in known and (one, other) not in found:
+            found += [(one, other)] if instance.directed else [(one, other), (other, one)]
+        if len(found) >= count * (1 if instance.directed else 2):
+            break
+    return torch.tensor(found, dtype=torch.long).reshape(-1, 2).t()
+
+
+def single_removals(
+    predictor: Predictor, made: Pack, criterion: Criterion, tests: tuple[Test, ...], chosen: Tensor
+) -> tuple[Tensor, Tensor]:
+    """On how many graphs with one other unit gone the set passes [B], and of how many: those of the same prediction.
+
+    With only S, what else is gone does not matter; so only what happens without S is asked.
+    """
+    units = made.units
+    removable = ~chosen if units.absent is None else ~chosen & ~units.absent
+    for forbidden in (units.fixed, units.left_out):
+        removable = removable if forbidden is None else removable & ~forbidden
+    other = removable.nonzero().flatten()
+    rows = units.owner[other]
+    changing = [test for test in tests if not test.same]
+    passed = torch.zeros(made.num_instances, dtype=torch.long, device=chosen.device)
+    tried = torch.zeros_like(passed)
+    for start in range(0, len(other), 512):
+        part, mine = other[start : start + 512], rows[start : start + 512]
+        packed = made.take(mine)
+        shift = torch.arange(len(part), device=part.device)
+        alone = torch.zeros(packed.units.count, dtype=torch.bool, device=part.device)
+        alone[packed.units.ptr[shift] + part - units.ptr[mine]] = True
+        spread = torch.repeat_interleave(units.ptr[mine] - packed.units.ptr[:-1], packed.units.counts)
+        together = chosen[torch.arange(packed.units.count, device=part.device) + spread] | alone
+        own = criterion.take(mine)
+        same = own.holds(WITHOUT.outputs(predictor, packed, alone))
+        good = torch.ones_like(same)
+        for test in changing:
+            good &= passes(own, test.intervention.outputs(predictor, packed, together), test.same)
+        tried.index_add_(0, mine, same.long())
+        passed.index_add_(0, mine, (same & good).long())
+    return passed, tried

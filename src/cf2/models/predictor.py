@@ -1,0 +1,345 @@
+"""The only code that runs the user's model: under soft weights, or with elements of the graph really gone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cf2.errors import CF2Error, require
+from cf2.models import outputs
+from cf2.models.adapters import Adapter, Inputs, adapter_for, module_of, run, target_arguments
+from cf2.models.soft_masks import (
+    borrowed_on,
+    find_device,
+    masked_messages,
+    message_layers,
+    read_sparse,
+    restored_buffers,
+)
+from cf2.models.soundness import Unchanged, check_repeats, depends_on_order, depends_on_others
+from cf2.options import Masking, Output
+from cf2.units.packs import WIDE, Pack, sparse_features
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is found out about a model by running it once; every worker of a request uses the same."""
+
+    output: Output  # never "auto"
+    columns: int  # how many numbers it returns per target
+    reads_weights: bool  # soft masks can be edge weights
+    reads_sparse: bool  # wide features can be read by their non-zero entries
+    alone: bool = False  # the output depends on what else is in the batch, so that each graph is run by itself
+    ordered: bool = False  # and on the order of nodes or edges, so that two that look alike are not the same to it
+
+
+class Predictor:
+    """A frozen model as a function from packs to class probabilities [B, classes].
+
+    `predict` runs it on graphs as they are, `hard` on graphs in which elements are gone, `soft` gives a
+    differentiable function of how far they are there. Use inside `with predictor:`, which borrows the model and
+    gives it back as it was.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        level: str,
+        *,
+        output: Output = "auto",
+        device: torch.device | str | None = None,
+        masking: Masking = "auto",
+        findings: Findings | None = None,
+        adapter: Adapter | None = None,
+    ) -> None:
+        model = module_of(model)
+        self.adapter = adapter_for(model, level) if adapter is None else adapter
+        self.model, self.level, self.output, self.findings = model, level, output, findings
+        self.layers = message_layers(model)
+        here = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self.device = here if device is None else find_device(device)
+        self._origin = here
+        drops = not getattr(model, "supports_edge_weight", True)  # torch_geometric's GIN takes and drops them
+        self._may_weigh = masking == "auto" and self.adapter.weighs and not drops
+        self.sight: tuple[int | None, str] = (None, "both")  # how many hops it was measured to look, and which way
+        self._removing = False
+        self._borrowed: list[Any] = []
+        sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]
+        self._width, self._hidden = max(sizes), _hidden(model)
+        self._depth = 2 * max(len(self.layers), 1)
+        require(
+            self._may_weigh or bool(self.layers),
+            "Expected a model with an `edge_weight` argument or torch_geometric message passing layers",
+            got=f"{type(model).__name__}, in which no layer can be masked",
+        )
+
+    def __enter__(self) -> Predictor:
+        stack = borrowed_on(self.model, self.device, self._origin)
+        stack.__enter__()
+        self._borrowed.append(stack)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._borrowed.pop().__exit__(*error)
+
+    # -- the graph as it is ---------------------------------------------------------------------------------
+
+    def predict(self, pack: Pack) -> Tensor:
+        """Probabilities on the graphs as they are."""
+        return self.probabilities(self.rows(pack))
+
+    def probabilities(self, rows: Tensor) -> Tensor:
+        """The class probabilities that rows of the model stand for."""
+        return outputs.probabilities(rows, self._known.output)
+
+    def rows(self, pack: Pack) -> Tensor:
+        """What the model returns for the graphs as they are; the first time, it is found out what the model is."""
+        pack = pack.to(self.device)
+        if self.findings is None:
+            self.findings = self._find_out(pack)
+        with torch.no_grad():
+            return self._rows(pack)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the model mixes all that is in a batch: it is run on whole graphs then, one at a time."""
+        return self.findings is not None and self.findings.alone
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the output changes with the order of nodes or edges; as long as that is not known, it may."""
+        return self.findings is None or self.findings.ordered
+
+    def _apart(self, pack: Pack) -> bool:
+        return self.alone and len(pack.node_ptr) > 2
+
+    def _rows(self, pack: Pack) -> Tensor:
+        """What the model returns for the graphs as they are, without the edges that could be added."""
+        if self._apart(pack):
+            return torch.cat([self._rows(one) for one in pack.singles()])
+        if pack.units.absent is None:
+            return self._call(pack, pack.dense(), pack.edge_index, None, None)
+        return self._hard_rows(pack, torch.ones_like(pack.units.absent))
+
+    def _find_out(self, pack: Pack) -> Findings:
+        """Run the model a few times: is it a function of the graph, and what does it read and return?"""
+        with restored_buffers(self.model), torch.no_grad():
+            rows, again = self._rows(pack), self._rows(pack)
+            check_repeats(rows, again, self.precision)
+            alone = depends_on_others(pack, self._hard_rows, self.precision)
+            ordered = alone or depends_on_order(pack, self._call, self.precision)
+        output = outputs.settle(rows, self.output)
+        return Findings(output, rows.size(1), self._reads_weights(pack), self._reads_sparse(pack), alone, ordered)
+
+    @property
+    def precision(self) -> float:
+        """The spacing of the coarsest numbers that the model computes with."""
+        kinds = {p.dtype for p in self.model.parameters() if p.is_floating_point()} or {torch.float32}
+        return max(torch.finfo(kind).eps for kind in kinds)
+
+    def unsaturated(self, rows: Tensor) -> Tensor:
+        """Rows of the model on a scale on which a sure model can still be told from a surer one."""
+        return outputs.unsaturated(rows, self._known.output)
+
+    def _reads_weights(self, pack: Pack) -> bool:
+        """Whether the output depends on `edge_weight`: some models take one and drop it."""
+        if not self._may_weigh or not self.layers:
+            return self._may_weigh
+        kind = pack.x.dtype if pack.x.is_floating_point() else torch.float32
+        weight = torch.ones(pack.edge_index.size(1), dtype=kind, device=self.device, requires_grad=True)
+        rows = self._call(pack, pack.dense(), pack.edge_index, weight, None)
+        return rows.requires_grad and torch.autograd.grad(rows.sum(), weight, allow_unused=True)[0] is not None
+
+    def _reads_sparse(self, pack: Pack) -> bool:
+        """Whether the output is the same when wide features are read by their non-zero entries."""
+        if pack.x.size(1) < WIDE or pack.x.dtype not in (torch.float32, torch.float64):
+            return False
+        sparse = pack.sparse or sparse_features([pack.x], [pack.x.nonzero()])
+        with torch.no_grad():
+            quick = self._call(replace(pack, sparse=sparse), sparse.value, pack.edge_index, None, None)
+            rows = self._call(pack, pack.dense(), pack.edge_index, None, None)
+        return torch.allclose(quick, rows, atol=1e-4)
+
+    def rows_of_many(self, whole: Pack, targets: Tensor) -> Tensor:
+        """What the model returns for many targets [n, nodes to read] of one graph in one pass."""
+        return self.rows(replace(whole, targets=targets, keys=targets))
+
+    def propagations(self, pack: Pack) -> int:
+        """How often messages are passed in one run of the model, one after the other.
+
+        A layer may do so several times. Along other edges each time (one relation after the other) that counts once.
+        """
+        seen: list[tuple[Any, int | None, Any]] = []
+
+        def note(layer: Any, inputs: tuple[Any, ...]) -> None:
+            edges = inputs[0]
+            content = edges.cpu().numpy().tobytes() if isinstance(edges, Tensor) and not edges.is_sparse else id(edges)
+            seen.append((layer, self.adapter.relation(layer, edges), content))
+
+        with ExitStack() as stack, torch.no_grad():
+            for layer in self.layers:
+                stack.callback(layer.register_propagate_forward_pre_hook(note).remove)
+            self._call(pack, pack.dense(), pack.edge_index, None, None)
+        by_layer: dict[Any, Counter[Any]] = {}
+        by_relation = Counter(relation for _, relation, _ in seen if relation is not None)
+        for layer, relation, content in seen:
+            if relation is None:
+                by_layer.setdefault(layer, Counter())[content] += 1
+        return sum(_deepest(count) for count in by_layer.values()) + max(by_relation.values(), default=0)
+
+    def embed(self, pack: Pack) -> Tensor:
+        """The states of each node after every message passing layer, side by side [N, width], or `x`."""
+        if self._apart(pack):
+            return torch.cat([self.embed(one) for one in pack.singles()])
+        states: list[Tensor] = []
+
+        def keep(layer: torch.nn.Module, inputs: tuple[Any, ...], out: Any) -> None:
+            state = out[0] if isinstance(out, tuple) else out
+            if isinstance(state, Tensor) and state.size(0) == pack.x.size(0):
+                states.append(state.detach().flatten(1))
+
+        with ExitStack() as stack, torch.no_grad():
+            for layer in self.layers:
+                stack.callback(layer.register_forward_hook(keep).remove)
+            self._call(pack, pack.dense(), pack.edge_index, None, None)
+        return torch.cat(states, 1) if states else pack.dense()
+
+    # -- the graph with elements gone, or half there ----------------------------------------------------------
+
+    def hard(self, pack: Pack, states: Tensor) -> Tensor:
+        """Probabilities on graphs in which only the units with a state [units, bool] are there.
+
+        An edge that is not there is not in `edge_index`, so degrees and attention are computed anew; a feature
+        entry that is not there is 0.
+        """
+        return self.probabilities(self._hard_rows(pack, states))
+
+    def _hard_rows(self, pack: Pack, states: Tensor) -> Tensor:
+        if self._apart(pack):
+            return torch.cat([self._hard_rows(one, own) for one, own in zip(pack.singles(), pack.split(states))])
+        states = pack.units.there(states)
+        with torch.no_grad():
+            x = self._features(pack, pack.units.entries.present(states), states)
+            there = pack.units.edges.present(states)
+            stay = None if there is None else there.nonzero().flatten()
+            edge_index = pack.edge_index if stay is None else pack.edge_index[:, stay]
+            self._removing = True  # a removal inside `soft` must not see the soft masks
+            try:
+                return self._call(pack, x, edge_index, None, stay)
+            finally:
+                self._removing = False
+
+    @contextmanager
+    def soft(self, pack: Pack, *, messages: bool = False) -> Iterator[Callable[[Tensor], Tensor]]:
+        """A function from soft states of units [units] in [0, 1] to probabilities, differentiable in the states.
+
+        States are edge weights, A ⊙ M, where the model takes them; `messages=True` scales messages all the same,
+        because a layer that normalises by weighted degree does not see a common factor and has no slope at 0.
+        """
+        if self._apart(pack):
+            singles = pack.singles()
+            yield lambda states: torch.cat(
+                [self._softly(one, own, messages) for one, own in zip(singles, pack.split(states))]
+            )
+            return
+        absent = pack.units.absent is not None  # a message of weight 0 still counts in a degree; a weight of 0 does not
+        by_weight = self._known.reads_weights and not (messages and self.layers and not absent)
+        edges, entries = pack.units.edges.reader(), pack.units.entries.reader()
+        weight: list[Tensor | None] = []
+
+        def probabilities(states: Tensor) -> Tensor:
+            there = pack.units.there(states)
+            x = self._features(pack, entries(there), there)
+            weight[:] = [edges(there)]
+            soft = weight[0] if by_weight else None
+            rows = self._call(pack, x, pack.edge_index, soft, None)
+            require(
+                rows.requires_grad or not states.requires_grad or not pack.units.count,
+                "Expected a model whose output has a gradient",
+                got="one without",
+                do="Remove detach(), torch.no_grad() and argmax from its forward.",
+            )
+            return self.probabilities(rows)
+
+        if by_weight or not pack.units.edges.some:
+            yield probabilities
+        else:
+            soft_messages = masked_messages(
+                self.layers,
+                pack.edge_index,
+                lambda: None if self._removing else weight[0],
+                pack.x.size(0),
+                self.adapter.columns,
+            )
+            with soft_messages:
+                yield probabilities
+
+    def _softly(self, pack: Pack, states: Tensor, messages: bool) -> Tensor:
+        with self.soft(pack, messages=messages) as run_softly:
+            return run_softly(states)
+
+    @property
+    def _known(self) -> Findings:
+        assert self.findings is not None, "predict comes first"
+        return self.findings
+
+    def _features(self, pack: Pack, there: Tensor | None, units: Tensor) -> Tensor:
+        """The features with entries scaled and changed [N, d], or only the values of their non-zero entries [F]."""
+        x = self._scaled(pack, there)
+        return x if pack.units.changes is None else pack.units.changes.apply(x, units)
+
+    def _scaled(self, pack: Pack, there: Tensor | None) -> Tensor:
+        if pack.sparse is not None:
+            value = pack.sparse.value if there is None else pack.sparse.value * there
+            return value if self.findings is not None and self.findings.reads_sparse else pack.dense(value)
+        if there is None:
+            return pack.x
+        scale = torch.ones_like(pack.x).index_put((pack.entry_row, pack.entry_column), there.to(pack.x.dtype))
+        return pack.x * scale
+
+    def _call(self, pack: Pack, x: Tensor, edge_index: Tensor, soft: Tensor | None, stay: Tensor | None) -> Tensor:
+        arguments: dict[str, Any] = {
+            name: value if kind != "edge" or stay is None else value[stay]
+            for name, (kind, value) in pack.extras.items()
+        }
+        if soft is not None:
+            known = arguments.get("edge_weight")
+            kind = x.dtype if x.is_floating_point() else soft.dtype
+            arguments["edge_weight"] = soft.to(kind) if known is None else known * soft.to(known.dtype)
+        arguments |= target_arguments(self.level, pack.targets, pack.batch)
+        hooks: AbstractContextManager[None] = nullcontext()
+        if x.dim() == 1:
+            values, sparse, x = x, pack.sparse, pack.x
+            assert sparse is not None
+            hooks = read_sparse(self.model, x, lambda weight: sparse.times(values, weight))
+        given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
+        watched = Unchanged({"x": x, "edge_index": edge_index} | given, compare=self.findings is None)
+        with hooks:
+            rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level)
+        watched.check()
+        if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":
+            bad = int((~torch.isfinite(rows)).any(1).nonzero()[0])
+            raise CF2Error("Expected finite model outputs", got=f"NaN or infinity for {self.level} {pack.key(bad)}")
+        return rows
+
+    def cost(self, nodes: Any, edges: Any) -> Any:
+        """About how many floats one pass keeps for graphs of this size, numbers or tensors; chunks are sized by it."""
+        narrow = self.findings is not None and self.findings.reads_sparse
+        width = self._hidden if narrow else self._width
+        return nodes * (width + self._depth * self._hidden) + edges * self._depth * self._hidden
+
+
+def _deepest(count: Counter[Any]) -> int:
+    """The most often that one edge list was used; empty ones (b"") look alike, and count only where all are."""
+    return max([times for content, times in count.items() if content != b""], default=1)
+
+
+def _hidden(model: torch.nn.Module) -> int:
+    """The widest output of any weight matrix: what an activation of one node takes."""
+    return max([p.size(0) for p in model.parameters() if p.dim() > 1] or [16])

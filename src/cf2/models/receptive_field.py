@@ -1,0 +1,254 @@
+"""The smallest graph that gives the very same output, for every target; each one is checked.
+
+How far a model looks is counted from its layers and then measured: a cut is right when the model says the same
+on it as on the whole graph, both as they are and with a part of their edges gone. A layer that normalises by degree
+needs one hop more than there are layers; so does every layer that is not known to do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch_geometric.nn as pyg
+from torch import Tensor
+
+from cf2.errors import CF2Error
+from cf2.graphs.graph import Direction, Graph, Instance, with_edges
+from cf2.graphs.targets import Targets, Whole
+from cf2.models import outputs
+from cf2.models.predictor import Predictor
+from cf2.options import Key
+from cf2.units.edits import Editing
+from cf2.units.kinds import InstanceUnits
+from cf2.units.packs import Pack, chunks, pack
+
+# Layers whose message along an edge is made from its ends' states alone: no degree of the node it comes from.
+STATES_ONLY: frozenset[type] = frozenset(
+    {
+        pyg.AGNNConv,
+        pyg.CGConv,
+        pyg.EdgeConv,
+        pyg.FiLMConv,
+        pyg.FeaStConv,
+        pyg.GATConv,
+        pyg.GATv2Conv,
+        pyg.GENConv,
+        pyg.GINConv,
+        pyg.GINEConv,
+        pyg.GMMConv,
+        pyg.GatedGraphConv,
+        pyg.GraphConv,
+        pyg.HGTConv,
+        pyg.MFConv,
+        pyg.NNConv,
+        pyg.PNAConv,
+        pyg.RGATConv,
+        pyg.RGCNConv,
+        pyg.ResGatedGraphConv,
+        pyg.SAGEConv,
+        pyg.SplineConv,
+        pyg.TransformerConv,
+        pyg.SimpleConv,
+        pyg.LEConv,
+        pyg.SignedConv,
+        pyg.SuperGATConv,
+        pyg.PointNetConv,
+        pyg.GeneralConv,
+    }
+)
+FULL_CHECK_EDGES = 2_000_000  # up to this many edges, every cut is compared with the whole graph
+MANY_CHECKS_EDGES = 100_000  # the same where each key has a whole graph of its own, as a pair without its edge
+PROBES = 4
+CHUNK = 8_000_000  # floats kept by one packed pass; about what two levels of cache and a little memory hold
+
+Packed = tuple[list[Instance], Pack, Tensor]  # instances, packed, and the probabilities of each
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """How far a model looks, and its outputs on the whole graph; measured once for all workers of a request."""
+
+    hops: int = 0
+    direction: Direction = "in"
+    full: Tensor | None = None  # [keys, width], None where these are too many or each target has its own graph
+    compare: bool = False  # whether each cut is compared with the whole graph that its key is predicted on
+    whole: bool = False  # nothing can be cut: the model mixes all nodes
+
+
+class ReceptiveField:
+    """Cuts and checks the receptive fields of the targets of one model."""
+
+    def __init__(
+        self, predictor: Predictor, targets: Targets, reach: Reach | None = None, editing: Editing | None = None
+    ) -> None:
+        self.predictor, self.targets, self.editing = predictor, targets, editing
+        self._reach = reach
+        self._tell()
+
+    def _tell(self) -> None:
+        """Let trials of the predictor know how far the model looks."""
+        if self._reach is not None and self._reach.hops:
+            self.predictor.sight = (self._reach.hops, self._reach.direction)
+
+    @property
+    def reach(self) -> Reach:
+        """What is measured at the first use, on a few keys spread over the graph."""
+        if self._reach is None:
+            graph = self.targets.graph
+            self._reach = Reach() if graph is None else self._measure(graph)
+            self._tell()
+        return self._reach
+
+    def instances(self, keys: Sequence[Key]) -> list[Instance]:
+        """The receptive fields of the keys, as far as the model was measured to look."""
+        return [self._cut(key) for key in keys]
+
+    def _cut(self, key: Key, wider: int = 0) -> Instance:
+        hops, way = self.reach.hops + wider, self.reach.direction
+        if self.reach.whole:
+            (whole,) = self.targets.wholes([key])
+            near = replace(whole.instance, key=key, targets=tuple(whole.targets[0].tolist()))
+            return near if self.editing is None else self.editing.prepared(near, lambda nodes: near)
+        near = self.targets.instance(key, hops, way)
+        if self.editing is None:
+            return near
+        return self.editing.prepared(near, lambda nodes: self.targets.around(key, nodes, max(hops - 1, 1), way))
+
+    def packed(self, instances: Sequence[Instance], make: Callable[[Sequence[Instance]], Pack]) -> Iterator[Packed]:
+        """Instances in packs of a bounded size, each with the prediction that the whole graph gives as well."""
+        for part in instance_chunks(self.predictor, instances):
+            yield self._checked(list(part), make)
+
+    def _checked(self, part: list[Instance], make: Callable[[Sequence[Instance]], Pack]) -> Packed:
+        """The pack and its probabilities; an instance on which the model says something else is cut wider."""
+        for wider in (1, 2, 3):
+            made = make(part)
+            rows = self.predictor.rows(made)
+            far = self._far([instance.key for instance in part])
+            if far is None:
+                return part, made, self.predictor.probabilities(rows)
+            near = self._comparable(rows)
+            off = outputs.differ(near, far, self.predictor.precision).nonzero().flatten().tolist()
+            if not off:
+                return part, made, self.predictor.probabilities(rows)
+            gap = float((near - far)[off[0]].abs().max())
+            for place in off:
+                part[place] = self._cut(part[place].key, wider)
+            self.predictor.sight = (None, "both")  # further than measured, so nothing is known
+        raise CF2Error(
+            f"Expected {self.targets.level} {part[off[0]].key} to get the same prediction on its receptive field as on "
+            "the whole graph",
+            got=f"outputs that differ by {gap:.2g}",
+            do="Does the model mix all nodes (a global pooling or normalisation)? Such a model has no smaller graph.",
+        )
+
+    def _far(self, keys: Sequence[Key]) -> Tensor | None:
+        """What the model says of the keys on the whole graph, where that is known or can be."""
+        if self.reach.full is not None:
+            return self.reach.full[torch.tensor(keys)]
+        return self._whole_outputs(self.targets.wholes(keys), len(keys)) if self.reach.compare else None
+
+    def _comparable(self, rows: Tensor) -> Tensor:
+        return self.predictor.unsaturated(rows).cpu()
+
+    def _measure(self, graph: Graph) -> Reach:
+        """How many hops around a node its output depends on: counted from the layers, then tried.
+
+        Of a layer that reads degrees it is not known which: on a directed graph the edges out of a node may count too.
+        """
+        own = direction(self.predictor)
+        degrees = not all(map(_reads_no_degree, self.predictor.layers))
+        directions: list[Direction] = [own, "both"] if degrees and graph.directed and own != "both" else [own]
+        probes = self.targets.probes(own, PROBES)
+        small = graph.edge_index.size(1) <= FULL_CHECK_EDGES
+        if not probes:
+            return Reach(len(self.predictor.layers) + 1, own, compare=small)
+        first = pack([self.targets.instance(probes[0], 1, own)], takes=self.predictor.adapter.takes)
+        start = (self.predictor.propagations(first) or 1) + degrees
+        full: Tensor | None = None
+        far: Tensor | None = None
+        for way in directions:
+            for hops in range(start, start + 3):
+                near = self._outputs(probes, hops, way)
+                if self.predictor.alone:
+                    return Reach(whole=True)
+                if not small:
+                    far = self._outputs(probes, hops + 1, directions[-1])
+                elif far is None:
+                    full = self._every()
+                    far = self._far_probes(probes, full)
+                if not bool(outputs.differ(near, far, self.predictor.precision).any()):
+                    return Reach(hops, way, full, small and graph.edge_index.size(1) <= MANY_CHECKS_EDGES)
+        raise CF2Error(
+            f"Expected the model's prediction to depend on the {start + 2} hops around a node",
+            got="a model that looks further than its message passing layers",
+            do="Explain it as a graph classifier, or remove layers that mix all nodes.",
+        )
+
+    def _every(self) -> Tensor | None:
+        """What the model says of all keys on the whole graph, where one run gives that."""
+        wholes = list(self.targets.wholes(None))
+        return self._whole_outputs(wholes, len(self.targets)) if wholes else None
+
+    def _far_probes(self, keys: Sequence[Key], full: Tensor | None) -> Tensor:
+        """What the model says of keys on their whole graphs, as they are and then with a part of the edges gone."""
+        wholes = list(self.targets.wholes(keys))
+        near = self._whole_outputs(wholes, len(keys)) if full is None else full[torch.tensor(keys)]
+        thin = [whole._replace(instance=_thinned(whole.instance)) for whole in wholes]
+        return torch.cat([near, self._whole_outputs(thin, len(keys))])
+
+    def _outputs(self, keys: Sequence[Key], hops: int, way: Direction) -> Tensor:
+        """What the model says on cuts of some keys, as they are and then with a part of their edges gone."""
+        cuts = [self.targets.instance(key, hops, way) for key in keys]
+        takes = self.predictor.adapter.takes
+        parts = instance_chunks(self.predictor, [*cuts, *map(_thinned, cuts)])
+        return self._comparable(torch.cat([self.predictor.rows(pack(part, takes=takes)) for part in parts]))
+
+    def _whole_outputs(self, wholes: Iterable[Whole], count: int) -> Tensor:
+        """What the model says of `count` keys on whole graphs."""
+        found: Tensor | None = None
+        for whole in wholes:
+            packed = pack([whole.instance], tables=[_no_units(whole.instance)], takes=self.predictor.adapter.takes)
+            rows = self._comparable(self.predictor.rows_of_many(packed, whole.targets))
+            found = rows.new_zeros(count, rows.size(1)) if found is None else found
+            found[whole.places] = rows
+        assert found is not None
+        return found
+
+
+def _reads_no_degree(layer: torch.nn.Module) -> bool:
+    """By its type, or because it says so: `normalize=False` is how torch_geometric's layers do."""
+    return type(layer) in STATES_ONLY or getattr(layer, "normalize", True) is False
+
+
+def _no_units(instance: Instance) -> InstanceUnits:
+    """A table without units, of a graph that is only predicted: to list those of 10⁶ edges takes longer than that."""
+    none, pairs = torch.zeros(0, dtype=torch.long), torch.zeros((2, 0), dtype=torch.long)
+    free = torch.full((instance.edge_index.size(1),), -1)
+    return InstanceUnits((), none, pairs.t(), pairs.t(), (free, pairs), (none, pairs))
+
+
+def _thinned(instance: Instance) -> Instance:
+    """The instance without about a third of its edges, the same ones whatever else was cut out with them."""
+    low, high = instance.node_ids[instance.edge_index].sort(0).values
+    stay = ((low * 2_654_435_761 + high * 40_503) % 1_000_003 % 3 > 0).nonzero().flatten()
+    return with_edges(instance, stay)
+
+
+def direction(predictor: Predictor) -> Direction:
+    """Along which edges the model's messages reach a node."""
+    flows = {layer.flow for layer in predictor.layers}
+    if flows == {"target_to_source"}:
+        return "out"
+    return "in" if len(flows) <= 1 else "both"
+
+
+def instance_chunks(
+    predictor: Predictor, instances: Sequence[Instance], budget: int = CHUNK
+) -> Iterator[Sequence[Instance]]:
+    """Consecutive instances that one packed pass can hold."""
+    costs = [predictor.cost(i.x.size(0), i.edge_index.size(1)) for i in instances]
+    for part in chunks(costs, budget):
+        yield instances[part]

@@ -1,0 +1,141 @@
+"""Is the model a function of the graph alone? Asked once, before anything is believed of it.
+
+A verdict is a run of the model on another graph. It means nothing if the model gives another output for the same
+graph (dropout, noise, a memory of earlier calls). If it depends on what else is packed beside it (statistics or a
+softmax over everything in the batch), each graph must be run by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cf2.errors import CF2Error
+from cf2.graphs.graph import Extras
+from cf2.models import outputs
+from cf2.units.packs import Pack
+
+log = logging.getLogger("cf2")
+
+Run = Callable[[Pack, Tensor], Tensor]  # the model's rows on graphs in which only some units are there
+Call = Callable[[Pack, Tensor, Tensor, None, Tensor], Tensor]  # on features and edges, and which columns those are
+MOST = 3  # instances that are compared, alone and together
+ALONE = (
+    "The model's output for a graph depends on what else is in the batch, so each graph is run by itself, nodes and "
+    "pairs on the whole graph. That is slow. If it should not depend on it: give BatchNorm its running statistics, "
+    "and pass `batch` to every pooling and norm."
+)
+
+
+def check_repeats(rows: Tensor, again: Tensor, precision: float) -> None:
+    """Refuse a model whose rows for the same graphs are others the second time."""
+    off = outputs.differ(rows.double(), again.double(), precision).nonzero().flatten()
+    if not len(off):
+        return
+    gap = float((rows - again).abs().max())
+    raise CF2Error(
+        "Expected a model that gives the same output for the same graph",
+        got=f"two runs in evaluation mode that differ by {gap:.2g}",
+        do="Is dropout left on (F.dropout without training=self.training), noise added, or something kept between "
+        "calls? Switch it off in evaluation mode.",
+    )
+
+
+def depends_on_others(pack: Pack, run: Run, precision: float) -> bool:
+    """Whether the model's output for a graph depends on the graphs beside it in the batch; if so, that is logged.
+
+    Some instances, as they are, with half of their units and with none, run side by side and one at a time.
+    """
+    some = torch.linspace(0, pack.num_instances - 1, min(MOST, pack.num_instances)).long().to(pack.node_ptr.device)
+    many = some.repeat(3)
+    packed = pack.take(many)
+    states = _states(packed)
+    together = run(packed, states)
+    alone = [run(one, own) for one, own in zip(packed.singles(), packed.split(states))]
+    found = bool(outputs.differ(together.double(), torch.cat(alone).double(), precision).any())
+    if found:
+        log.warning("%s", ALONE)
+    return found
+
+
+def _states(packed: Pack) -> Tensor:
+    """Every unit in the first third of the instances, every other one in the second, none in the last."""
+    units = packed.units
+    third = packed.num_instances // 3
+    place = torch.arange(units.count, device=units.ptr.device) - units.ptr[:-1][units.owner]
+    half = ((place + 1) * 0.6180339887498949) % 1.0 < 0.5
+    return torch.where(units.owner < third, True, torch.where(units.owner < 2 * third, half, False))
+
+
+def depends_on_order(pack: Pack, call: Call, precision: float) -> bool:
+    """Whether the model's output changes when nodes and edges come in the opposite order.
+
+    The first instance is run without some of its edges, four times others. What looks alike is then not the same to
+    the model, so that a proof has to tell it apart.
+    """
+    some = pack.take(pack.node_ptr.new_zeros(4))
+    stay = _edges_of_halves(some)
+    turned, edge_index = _in_opposite_order(some, stay)
+    rows = call(some, some.dense(), some.edge_index[:, stay], None, stay)
+    try:
+        other = call(turned, turned.dense(), edge_index, None, stay.flip(0))
+    except CF2Error:  # a layer may ask for edges in an order
+        return True
+    return bool(outputs.differ(rows.double(), other.double(), precision).any())
+
+
+def _edges_of_halves(pack: Pack) -> Tensor:
+    """The columns of the edges that are there when each instance has another half of its units."""
+    units = pack.units
+    place = torch.arange(units.count, device=units.ptr.device) - units.ptr[:-1][units.owner]
+    half = ((place + 1) * (units.owner + 1) * 0.6180339887498949) % 1.0 < 0.5
+    there = units.edges.present(units.there(half))
+    return torch.arange(pack.edge_index.size(1), device=place.device) if there is None else there.nonzero().flatten()
+
+
+def _in_opposite_order(pack: Pack, columns: Tensor) -> tuple[Pack, Tensor]:
+    """The nodes of each instance in the opposite order, and the ends of these edges likewise [2, e].
+
+    The units of the pack are left as they were, and mean nothing in it.
+    """
+    ends = pack.node_ptr[:-1] + pack.node_ptr[1:] - 1
+    turned = ends[pack.batch] - torch.arange(pack.x.size(0), device=pack.x.device)
+    extras: Extras = {
+        name: (kind, value[turned] if kind == "node" else value) for name, (kind, value) in pack.extras.items()
+    }
+    sparse = None if pack.sparse is None else pack.sparse.take(turned)
+    x = pack.x if sparse is not None else pack.x[turned]
+    made = replace(pack, x=x, sparse=sparse, extras=extras, targets=turned[pack.targets])
+    return made, turned[pack.edge_index[:, columns.flip(0)]]
+
+
+class Unchanged:
+    """Watches tensors over a call: refuses a model that changes its inputs in place.
+
+    torch counts the changes of a tensor, but not those through `.data` or NumPy. With `compare`, the values are
+    compared as well, and put back if they are others.
+    """
+
+    def __init__(self, named: dict[str, Tensor], *, compare: bool) -> None:
+        self.named = [
+            (name, value, None if value.is_inference() else value._version, value.detach().clone() if compare else None)
+            for name, value in named.items()
+        ]
+
+    def check(self) -> None:
+        """Compare with what was there when this was made."""
+        for name, value, version, before in self.named:
+            same = version is None or value._version == version
+            if before is not None and not torch.equal(value, before):
+                value.data.copy_(before)
+                same = False
+            if not same:
+                raise CF2Error(
+                    "Expected the model to leave its input as it is",
+                    got=f"a forward that changes `{name}` in place",
+                    do=f"Work on a copy: {name} = {name}.clone() at the start of forward.",
+                )

@@ -1,0 +1,300 @@
+"""Where raw files are found, whether they are intact, and the processed form that makes a second load fast.
+
+Raw files are only ever read from the data root, which may be read-only. Downloads and processed files go to
+the cache directory. A processed file is named after the contents of the raw files, so that it is never stale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+import pooch
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+from torch_geometric.data import Data
+
+from cf2.errors import CF2Error, os_reason, require, require_file
+from cf2.methods.trained import digest
+from cf2.storage import write_bytes
+
+FORMAT = 3  # part of the name of each processed file; raise it when their contents change meaning
+MOST_BYTES = 2 << 30  # of a raw file, and of what an archive holds
+MOST_ENTRIES = 10**9  # of the dense features of a data set
+DIGEST = "sha256"  # its name in the header of a processed file
+PER_EDGE = ("truth", "bond")  # what a graph may hold for each of its edges
+PER_NODE = ("contribution",)  # and for each of its nodes
+
+
+def cache_directory() -> Path:
+    """The directory that the system keeps for caches: on Linux `$XDG_CACHE_HOME/cf2`, or `~/.cache/cf2`."""
+    return platformdirs.user_cache_path("cf2")
+
+
+def data_root(root: str | Path | None) -> Path:
+    """The directory of the raw files: the argument, else `CF2_DATA`, else the cache directory."""
+    if root is None:
+        root = os.environ.get("CF2_DATA") or cache_directory()
+    try:
+        return Path(root).expanduser()
+    except RuntimeError as error:
+        raise CF2Error("Expected a directory for the raw files", got=f"{str(root)!r} ({error})") from error
+
+
+def raw_directory(
+    root: str | Path | None,
+    family: str,
+    name: str,
+    files: Sequence[str],
+    digests: Mapping[str, str],
+    urls: Callable[[], Sequence[str]],
+) -> Path:
+    """Find the directory that holds all the raw files, intact; download them to the cache if none is anywhere.
+
+    Parameters
+    ----------
+    root : str, Path or None
+        Where to look first; see `data_root`.
+    family, name : str
+        The collection of torch_geometric (`TUDataset`, `Planetoid`) and the set in it.
+    files : sequence of str
+        The names of the raw files.
+    digests : mapping of str to str
+        The SHA-256 of each file for which it is known.
+    urls : callable
+        Gives the addresses to download from: of each file, or of one archive `name.zip` that holds them in `name/`.
+
+    Returns
+    -------
+    Path
+        The directory of the raw files.
+    """
+    plain = name.translate(str.maketrans("", "", "._-"))
+    require(plain.isalnum(), f"Expected the name of a set of {family}", got=repr(name))
+    places = [data_root(root) / family / name / "raw", data_root(root) / name / "raw"]
+    cached = cache_directory() / family / name / "raw"
+    for place in [*places, cached]:
+        missing = [file for file in files if not _there(place / file)]
+        if not missing:
+            _verify(place, digests)
+            return place
+        if len(missing) < len(files):
+            raise CF2Error(
+                f"Expected the raw file {place / missing[0]} of {name}, and it is missing",
+                do=f"Put it there, or delete {place} so that all of them are downloaded again.",
+            )
+    try:
+        _download(urls(), cached, name, files, digests)
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise CF2Error(
+            f"Expected the raw file {places[0] / files[0]} of {name}; it is missing "
+            f"and could not be downloaded ({error})",
+            do=f"Put the raw files of torch_geometric's {family} into {places[0]}, "
+            f"or set CF2_DATA (--data-root) to the directory that holds {family}/{name}/raw.",
+        ) from error
+    return cached
+
+
+def raw_file(root: str | Path | None, family: str, file: str, source: str) -> Path:
+    """Find one raw file that is nowhere to be downloaded in this form.
+
+    Parameters
+    ----------
+    root : str, Path or None
+        Where to look first; see `data_root`.
+    family, file : str
+        The directory below the data root, and the name of the file in it.
+    source : str
+        Where the data comes from and what form the file has, for the error.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    places = [data_root(root) / family / file, cache_directory() / family / file]
+    for place in places:
+        if _there(place):
+            return place
+    raise CF2Error(
+        f"Expected the file {places[0]}, and it is missing",
+        do=f"Put it there, or set CF2_DATA (--data-root) to the directory that holds {family}/{file}: {source}",
+    )
+
+
+def read_json(path: Path, text: bytes | str | None = None, line: int | None = None) -> Any:
+    """What a raw JSON file holds, or one line of one that holds a value per line."""
+    where = "" if line is None else f" on line {line}"
+    try:
+        return json.loads(read_raw(path) if text is None else text)
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, f"JSON{where}", str(error).rstrip(".")) from error
+
+
+def _download(urls: Sequence[str], cached: Path, name: str, files: Sequence[str], digests: Mapping[str, str]) -> None:
+    """Make the directory `cached` with files that are all there and intact, or leave nothing behind."""
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    log = pooch.get_logger()
+    level = log.level
+    log.setLevel("ERROR")  # it would report every file on stderr
+    try:
+        with tempfile.TemporaryDirectory(dir=cache_directory()) as folder:
+            for url in urls:
+                file = url.rpartition("/")[2]
+                if file.endswith(".zip"):
+                    pooch.retrieve(url, None, fname=file, path=folder, processor=_unzip)
+                else:
+                    pooch.retrieve(url, digests.get(file), fname=f"{name}/{file}", path=folder)
+            raw = Path(folder) / name
+            faults = [file for file in files if not (raw / file).is_file()] or _damaged(raw, digests)
+            if faults:  # an archive has no known SHA-256 of its own
+                raise ValueError(f"{faults[0]} is damaged or missing in what {urls[0]} gave")
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(raw, cached)
+    finally:
+        log.setLevel(level)
+
+
+def _unzip(path: str, action: str, pool: object) -> None:
+    """Unpack an archive beside itself, unless it holds far more than a data set does."""
+    with zipfile.ZipFile(path) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+        if size > MOST_BYTES:
+            raise ValueError(f"{Path(path).name} would take {size:,} bytes")
+        archive.extractall(Path(path).parent)
+
+
+def _there(path: Path) -> bool:
+    """Whether anything has this name, be it a pipe: what it is, is checked when it is read."""
+    try:
+        return os.path.lexists(path)
+    except ValueError:  # a name that no file can have
+        return False
+
+
+def read_raw(path: Path) -> bytes:
+    """The bytes of a raw file, refused before it is opened if it is no regular file or beyond all sizes."""
+    require_file(path, f"{path} to be a raw file", most=MOST_BYTES, do="Delete it and get it again.")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CF2Error(f"Expected to read {path}", got=os_reason(error)) from error
+
+
+def read_numbers(path: Path, kind: type, separator: str | None = None) -> np.ndarray:
+    """The numbers of a text file [lines, numbers on each]."""
+    try:
+        text = read_raw(path).decode()
+        if not text.strip():
+            raise ValueError("an empty file")
+        found: np.ndarray = np.loadtxt(io.StringIO(text), kind, delimiter=separator, ndmin=2, comments=None)
+    except (ValueError, OverflowError) as error:
+        raise damaged(path, "numbers, as many on each line", str(error).rstrip(".")) from error
+    return found
+
+
+def damaged(path: Path, expected: str, got: str) -> CF2Error:
+    """The error for a raw file that holds something else than it must."""
+    return CF2Error(f"Expected {path} to hold {expected}", got=got, do="Delete it and get it again.")
+
+
+def require_size(rows: int, columns: int) -> None:
+    """Refuse features that would not fit into the memory."""
+    require(
+        rows * columns <= MOST_ENTRIES,
+        f"Expected a data set of at most {MOST_ENTRIES:,} features in all nodes",
+        got=f"{rows:,} nodes with {columns:,} features each",
+    )
+
+
+def _verify(directory: Path, digests: Mapping[str, str]) -> None:
+    """Compare each file with its known SHA-256, and name the first that differs."""
+    for file in _damaged(directory, digests):
+        path = directory / file
+        raise CF2Error(
+            f"Expected {path} to have SHA-256 {digests[file][:16]}…",
+            got=f"{_digest(path)[:16]}… ({path.stat().st_size} bytes)",
+            do="The file is corrupted or truncated: delete it and get it again.",
+        )
+
+
+def _damaged(directory: Path, digests: Mapping[str, str]) -> list[str]:
+    return [file for file, expected in digests.items() if _digest(directory / file) != expected]
+
+
+def processed(
+    name: str, directory: Path, files: Sequence[str], make: Callable[[], dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """The tensors that `make` gives, kept in the cache from the first time on."""
+    key = hashlib.sha256("".join(_digest(directory / file) for file in files).encode()).hexdigest()[:16]
+    path = cache_directory() / "processed" / f"{name}-{FORMAT}-{key}.safetensors"
+    stored = _stored(path)
+    if stored is not None:
+        return stored
+    tensors = make()
+    with suppress(CF2Error):  # no place to keep them: the next load is slow, but this one is right
+        write_bytes(path, save(tensors, {DIGEST: digest(tensors)}))
+    return tensors
+
+
+def _stored(path: Path) -> dict[str, Tensor] | None:
+    """What is kept at a path; none if it is not there, or not what was written: then it is made again."""
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return stored if (file.metadata() or {}).get(DIGEST) == digest(stored) else None
+    except (SafetensorError, OSError):
+        return None
+
+
+def pack(graphs: Sequence[Data]) -> dict[str, Tensor]:
+    """Lay graphs end to end; features are kept as coordinates because they are mostly zeros."""
+    x = torch.cat([graph.x for graph in graphs])
+    filled = x.nonzero().t().contiguous()
+    tensors = {
+        "shape": torch.tensor(x.shape),
+        "filled": filled,
+        "values": x[filled[0], filled[1]],
+        "edge_index": torch.cat([graph.edge_index for graph in graphs], dim=1),
+        "y": torch.cat([graph.y.view(-1) for graph in graphs]),
+        "nodes": torch.tensor([graph.num_nodes for graph in graphs]),
+        "edges": torch.tensor([graph.edge_index.shape[1] for graph in graphs]),
+    }
+    for name in PER_EDGE + PER_NODE:
+        if name in graphs[0]:
+            tensors[name] = torch.cat([graph[name] for graph in graphs])
+    return tensors
+
+
+def unpack(tensors: Mapping[str, Tensor]) -> list[Data]:
+    """The graphs that `pack` laid end to end, each with tensors of its own."""
+    x = torch.zeros(tensors["shape"].tolist())
+    x[tensors["filled"][0], tensors["filled"][1]] = tensors["values"].to(x.dtype)
+    nodes, edges = tensors["nodes"].tolist(), tensors["edges"].tolist()
+    labels = torch.split(tensors["y"], nodes if len(nodes) == 1 else [1] * len(nodes))
+    parts = zip(torch.split(x, nodes), torch.split(tensors["edge_index"], edges, dim=1), labels)
+    graphs = [Data(x=a.clone(), edge_index=b.contiguous(), y=c.clone()) for a, b, c in parts]
+    for name, sizes in {**dict.fromkeys(PER_EDGE, edges), **dict.fromkeys(PER_NODE, nodes)}.items():
+        if name in tensors:
+            for graph, part in zip(graphs, torch.split(tensors[name], sizes)):
+                graph[name] = part.clone()
+    return graphs
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(read_raw(path)).hexdigest()

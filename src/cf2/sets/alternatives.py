@@ -1,0 +1,58 @@
+"""Other answers: sets that pass as well, none of them a part of another.
+
+Where all sets can be tried, all minimal ones are listed, and that is said. Elsewhere the search is asked again for a
+set that has no known answer inside, from a ranking in which what was used comes last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations, islice
+
+import torch
+from torch import Tensor
+
+from cf2.sets.proof import BATCH
+from cf2.sets.trials import Trials
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """All minimal answers of one instance, the smallest first, or the first of them."""
+
+    sets: Tensor  # [n, U]
+    complete: bool
+
+
+def list_answers(trials: Trials, row: int, most: int, budget: int) -> Listed | None:
+    """The first `most` minimal answers of an instance by size; None where there are more sets than `budget`."""
+    may = trials.selectable[row] if trials.required is None else trials.selectable[row] & ~trials.required[row]
+    free = may.nonzero().flatten().tolist()
+    if trials.some_left_out[row] or len(free) > 62 or 2 ** len(free) > budget:
+        return None
+    must = torch.zeros_like(trials.valid[row]) if trials.required is None else trials.required[row]
+    known = must.new_zeros((0, len(must)))
+    for count in range(len(free) + 1):
+        every = combinations(free, count)
+        while block := list(islice(every, BATCH)):
+            sets = must.expand(len(block), -1).clone()
+            if count:
+                sets.scatter_(1, torch.tensor(block, device=sets.device), True)
+            if len(known):
+                sets = sets[~(sets[:, None] | ~known[None]).all(2).any(1)]
+            good = sets[trials.passes(torch.full((len(sets),), row, device=sets.device), sets)] if len(sets) else sets
+            known = torch.cat([known, good])
+        if len(known) > most:
+            break
+    size = trials.size(torch.full((len(known),), row, device=known.device), known) if len(known) else known.sum(1)
+    return Listed(known[size.argsort(stable=True)[:most]], len(known) <= most)
+
+
+def without_supersets(sets: list[Tensor]) -> list[int]:
+    """The places of the sets [U] that have no other one inside, the smallest first."""
+    order = sorted(range(len(sets)), key=lambda place: (int(sets[place].sum()), place))
+    kept: list[int] = []
+    for place in order:
+        if not any(bool((sets[place] | ~sets[other]).all()) for other in kept):
+            kept.append(place)
+    return kept

@@ -1,0 +1,516 @@
+"""Dropping what is not needed: runs of the least important units, halving their length, and single ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cf2.sets.trials import ALIKE, EQUAL, Outcome, Trials, best_of, race, score, top
+
+# -- pruning ---------------------------------------------------------------------------------------------
+
+
+AHEAD = 4  # steps of a pruning that are run at once where there is a single instance
+
+
+def prune(
+    trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, passed: Tensor, below: Tensor | None = None
+) -> Tensor:
+    """Drop runs of the least important units, halving their length, then single ones, while the tests pass.
+
+    A set that has not `passed` is pruned to what keeps passing the tests that it does pass. With sizes
+    `below` which to get, a set is left as it is once as many runs have proved needed.
+    """
+    order = ranking.argsort(dim=1, stable=True)  # once: what is dropped leaves a gap
+    state = _Pruning(
+        rows=rows,
+        back=order.argsort(1),
+        need=_needs(trials, rows, sets, passed),
+        below=below,
+        sets=sets.gather(1, order),
+        free=_free(trials, rows, sets).gather(1, order),
+    )
+    ahead = 0  # steps that are known already
+    while True:
+        todo = state.todo()
+        if not len(todo):
+            return state.sets.gather(1, state.back)
+        if trials.few and not ahead:
+            ahead = _look_ahead(trials, state.take(todo))
+        ahead = max(ahead - 1, 0)
+        block = state.block(todo)
+        good = trials.passes(rows[todo], state.without(todo, block), state.need[todo])
+        state.step(todo, block, good)
+
+
+class _Pruning:
+    """How far the prunings of some sets are; their columns are in the order of the ranking."""
+
+    def __init__(
+        self, rows: Tensor, back: Tensor, need: Tensor, below: Tensor | None, sets: Tensor, free: Tensor
+    ) -> None:
+        self.rows, self.back, self.need, self.below, self.sets, self.free = rows, back, need, below, sets, free
+        self.length = (free.sum(1) // 2).clamp(min=1)
+        self.skip = torch.zeros_like(self.length)  # units at the bottom of the ranking that have proved needed
+
+    def todo(self) -> Tensor:
+        """Which are not done."""
+        return ((self.length > 0) & (self.skip < self.free.sum(1))).nonzero().flatten()
+
+    def block(self, todo: Tensor) -> Tensor:
+        """The run of units that is tried next."""
+        mine, first = self.free[todo], self.skip[todo, None]
+        place = mine.cumsum(1) - 1
+        return mine & (place >= first) & (place < first + self.length[todo, None])
+
+    def without(self, todo: Tensor, block: Tensor) -> Tensor:
+        """The sets without the run, with their columns as trials have them."""
+        return (self.sets[todo] & ~block).gather(1, self.back[todo])
+
+    def step(self, todo: Tensor, block: Tensor, good: Tensor) -> None:
+        """Go on: the run is dropped where that is good, and is needed elsewhere."""
+        dropped = block & good[:, None]
+        self.sets[todo] &= ~dropped
+        self.free[todo] &= ~dropped
+        self.skip[todo[~good]] += self.length[todo[~good]]
+        if self.below is not None:
+            lost = todo[self.skip[todo] >= self.length[todo] * self.below[todo]]
+            self.length[lost], self.skip[lost] = 1, self.sets.size(1)
+        over = todo[self.skip[todo] >= self.free[todo].sum(1)]
+        finer = over[self.length[over] > 1]
+        self.length[over[self.length[over] == 1]] = 0
+        self.length[finer] = (self.length[finer] // 2).clamp(min=1)
+        self.skip[finer] = 0
+
+    def take(self, index: Tensor) -> _Pruning:
+        """Some of them, which may repeat."""
+        below = None if self.below is None else self.below[index]
+        made = _Pruning(self.rows[index], self.back[index], self.need[index], below, self.sets[index], self.free[index])
+        made.length, made.skip = self.length[index], self.skip[index]
+        return made
+
+
+def _look_ahead(trials: Trials, state: _Pruning) -> int:
+    """Run what the next steps may ask for, whatever each of them gives, in one call; how many steps that are."""
+    depth = AHEAD if len(state.rows) == 1 else AHEAD - 1
+    rows, sets = [], []
+    for _ in range(depth):
+        todo = state.todo()
+        if not len(todo):
+            break
+        block = state.block(todo)
+        rows.append(state.rows[todo])
+        sets.append(state.without(todo, block))
+        both = state.take(todo.repeat(2))
+        every = torch.arange(2 * len(todo), device=todo.device)
+        both.step(every, block.repeat(2, 1), every < len(todo))
+        state = both
+    trials.together(torch.cat(rows), torch.cat(sets))
+    return depth
+
+
+def _free(trials: Trials, rows: Tensor, sets: Tensor) -> Tensor:
+    """The units of sets that may be dropped."""
+    return sets if trials.required is None else sets & ~trials.required[rows]
+
+
+def _needs(trials: Trials, rows: Tensor, sets: Tensor, passed: Tensor) -> Tensor:
+    """Which tests [R, tests] a pruned set must keep passing: all, or those that it passes now."""
+    need = torch.ones(len(rows), len(trials.tests), dtype=torch.bool, device=rows.device)
+    failed = (~passed).nonzero().flatten()
+    for column, test in enumerate(trials.tests):
+        need[failed, column], _ = trials.test(test, rows[failed], sets[failed])
+    return need
+
+
+def prune_single(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor) -> Tensor:
+    """Drop units until every one left is needed by itself: the proof of `minimal`.
+
+    Each round tries every single drop. Where several work, as many as still work together go at once.
+    """
+    sets = sets.clone()
+    todo = torch.arange(len(rows), device=rows.device)
+    while len(todo):
+        owner, unit = _free(trials, rows[todo], sets[todo]).nonzero(as_tuple=True)
+        candidates = sets[todo[owner]].clone()
+        candidates[torch.arange(len(unit), device=unit.device), unit] = False
+        good = trials.passes(rows[todo[owner]], candidates)
+        loose = torch.zeros_like(sets[todo])
+        loose[owner[good], unit[good]] = True
+        todo, loose = todo[loose.any(1)], loose[loose.any(1)]
+        sets[todo] = _drop_together(trials, rows[todo], sets[todo], loose, ranking[todo])
+    return sets
+
+
+def _drop_together(trials: Trials, rows: Tensor, sets: Tensor, loose: Tensor, ranking: Tensor) -> Tensor:
+    """Drop the least important of the loose units: all, or half of them, or a quarter, … or one, as may be."""
+    sets = sets.clone()
+    order = ranking.masked_fill(~loose, float("inf")).argsort(dim=1, stable=True).argsort(1)
+    count = loose.sum(1)
+    left = torch.arange(len(rows), device=rows.device)
+    while len(left):
+        candidates = sets[left] & ~(loose[left] & (order[left] < count[left, None]))
+        single = count[left] == 1  # known to pass
+        good = single.clone()
+        good[~single] = trials.passes(rows[left[~single]], candidates[~single])
+        sets[left[good]] = candidates[good]
+        left = left[~good]
+        count[left] = (count[left] // 2).clamp(min=1)
+    return sets
+
+
+# -- moves -----------------------------------------------------------------------------------------------
+
+
+TRIED = 2  # units beyond the first after which it is judged whether growing leads anywhere
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much of everything an effort spends."""
+
+    repairs: int  # moves towards a first passing set
+    restarts: int  # prunings in other orders, where there are many units
+    grown: int  # units that a set grown from nothing may have, where a small passing set is known
+    exchanges: int  # moves without a smaller set before an instance is left alone
+    drops: int  # candidates tried in each move that drops a unit
+    adds: int  # candidates tried in each move that adds one
+    proof: int  # sets tried to prove an answer smallest
+    rounds: int = 1  # exchanges from so many starts
+    partly: bool = False  # whether a proof goes on where it cannot reach the end, for a lower bound
+    swaps: int = 0  # swaps without a wider margin before a smallest set is left alone
+    slack: int = 1  # a restart is given up when it looks to end with so many times the units of the best set
+
+
+# -- 1. start ----------------------------------------------------------------------------------------------
+
+
+def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor]:
+    """The shortest tried prefix of any ranking that passes, else the tried prefix nearest to passing.
+
+    With what the tests gave, and which ranking it was [B].
+    """
+    rows, sets, ways = [], [], []
+    for way, ranking in enumerate(rankings):
+        place = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
+        for length in _lengths(trials.width) or [0]:
+            fits = ((trials.counts > length) | (length == trials.width)).nonzero().flatten()
+            rows.append(fits)
+            sets.append(trials.admissible(fits, place[fits] < length))
+            ways.append(torch.full_like(fits, way))
+    row, candidates, way_of = torch.cat(rows), torch.cat(sets), torch.cat(ways)
+    size = trials.size(row, candidates)
+
+    def value(outcome: Outcome) -> Tensor:
+        return torch.where(outcome.passes, 1e6 - size, outcome.score.clamp(min=-1e5))
+
+    outcome = race(trials, row, row, candidates, torch.full_like(row, len(trials.tests) - 1), value)
+    winner = best_of(row, value(outcome), trials.pack.num_instances)  # everything is a candidate of each
+    return candidates[winner], outcome.take(winner), way_of[winner]
+
+
+def _lengths(width: int) -> list[int]:
+    """Sizes to try: a few small ones, then by half as much again each, and everything."""
+    lengths, length = [], 2
+    while length < width:
+        lengths.append(length)
+        length = max(length + 2, int(length * 1.5))
+    return [*lengths, width] if width else []
+
+
+def repair(trials: Trials, sets: Tensor, start: Outcome, budget: Budget) -> tuple[Tensor, Tensor]:
+    """Add or drop the most promising unit of sets that fail, until they pass or the budget is spent.
+
+    `start` is what the tests gave for `sets`: where nothing nearer to passing is found, a set stays as it is.
+    """
+    passed = start.passes.clone()
+    best = start.score.clone()
+    nearest, current = sets.clone(), sets.clone()
+    tabu = torch.zeros(sets.shape, dtype=torch.long, device=sets.device)
+    for move in range(1, budget.repairs + 1):
+        rows = (~passed & (trials.counts > 0)).nonzero().flatten()
+        if not len(rows):
+            break
+        held = tabu[rows] > move
+        picked, outcome, unit, _ = _move(trials, rows, current[rows], held, budget.drops, budget.adds)
+        current[rows], passed[rows] = picked, outcome.passes
+        tabu[rows, unit] = move + 5
+        nearer = (outcome.score > best[rows] + EQUAL) | outcome.passes
+        best[rows] = torch.where(nearer, outcome.score, best[rows])
+        nearest[rows] = torch.where(nearer[:, None], picked, nearest[rows])
+    return nearest, passed
+
+
+def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor, Tensor]:
+    """From nothing, add the most promising unit again and again: a small passing set where the ranking misled.
+
+    Given up early where a test, going on as it did so far, would not be passed in time.
+    """
+    nothing = torch.zeros_like(trials.valid[rows])
+    sets = trials.admissible(rows, nothing)
+    passed = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
+    most = torch.minimum(most, trials.selectable[rows].sum(1))
+    first = torch.zeros(len(rows), len(trials.tests), device=rows.device)  # the slack with the first unit
+    step = 0
+    while True:
+        live = (~passed & (sets.sum(1) < most)).nonzero().flatten()
+        if not len(live):
+            return sets, passed
+        picked, outcome, _, _ = _move(trials, rows[live], sets[live], nothing[live], 0, adds)
+        stuck = (picked == sets[live]).all(1)  # nothing is left to add
+        if step == 0:
+            first[live] = outcome.slack
+        elif step >= TRIED:
+            pace = (outcome.slack - first[live]).clamp(min=0) / step
+            stuck |= (outcome.slack + pace * (most[live] - picked.sum(1))[:, None] < 0).any(1)
+        sets[live], passed[live], most[live[stuck]] = picked, outcome.passes, 0
+        step += 1
+
+
+# -- 2. exchange -------------------------------------------------------------------------------------------
+
+
+def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget, floor: Tensor | None = None) -> Tensor:
+    """Look for a smaller passing set: drop a unit, add another, and again, until the tests pass with fewer.
+
+    The walk never comes to the same set twice. An instance is left alone after some moves without a smaller set (more
+    of them where trials are cheap), where nothing new is in reach, or where no set smaller than `floor` [R] passes and
+    the best one has that size.
+    """
+    best, current = sets.clone(), sets.clone()
+    patience = budget.exchanges * (1 if trials.fields is None else 2)
+    left = torch.full_like(rows, patience)
+    been = _name(trials, sets)[:, None]
+    free = torch.zeros_like(sets)
+    while True:
+        size = trials.size(rows, best)
+        live = ((left > 0) & (current.sum(1) > 1) & (True if floor is None else size > floor)).nonzero().flatten()
+        if not len(live):
+            return best
+        left[live] -= 1
+        slopes = trials.slopes(rows[live], current[live])
+        picked, outcome, _, new = _move(
+            trials, rows[live], current[live], free[live], budget.drops, 0, slopes, been[live]
+        )
+        current[live], been = picked, _been(trials, been, live, picked)
+        smaller = outcome.passes & (trials.size(rows[live], picked) < size[live])
+        hit = live[smaller]
+        best[hit], left[hit] = current[hit], patience
+        left[live[~new & ~smaller]] = 0
+        on = ~smaller & (current[live].sum(1) < best[live].sum(1)) & (left[live] > 0)
+        short = live[on]
+        if len(short):  # the slopes are those of one unit more, which tells candidates apart well enough
+            near = outcome.slack[on], slopes[1][on]
+            picked, _, _, new = _move(
+                trials, rows[short], current[short], free[short], 0, budget.adds, near, been[short]
+            )
+            current[short], been = picked, _been(trials, been, short, picked)
+            left[short[~new]] = 0
+
+
+def _been(trials: Trials, been: Tensor, rows: Tensor, sets: Tensor) -> Tensor:
+    """Where walks have been [R, moves], with one more set for some of them."""
+    key = been.new_zeros((len(been), 1))
+    key[rows, 0] = _name(trials, sets)
+    return torch.cat([been, key], 1)
+
+
+def _name(trials: Trials, sets: Tensor) -> Tensor:
+    return trials.keys(torch.zeros_like(sets[:, :1], dtype=torch.long).flatten(), sets)[0]
+
+
+def _move(
+    trials: Trials,
+    rows: Tensor,
+    sets: Tensor,
+    held: Tensor,
+    drops: int,
+    adds: int,
+    slopes: tuple[Tensor, Tensor] | None = None,
+    been: Tensor | None = None,
+) -> tuple[Tensor, Outcome, Tensor, Tensor]:
+    """The best of the most promising single drops and adds, chosen by slopes and decided by trials.
+
+    With the outcome, the unit that was moved, and whether that is a set where the walk has not `been` [R, moves]. A
+    set that no unit can be dropped from or added to stays as it is and counts as failing, with unit 0.
+    """
+    slack, slope = trials.slopes(rows, sets) if slopes is None else slopes
+    sign = torch.where(sets, -1.0, 1.0)
+    if trials.price is not None:
+        slope = slope / trials.price[rows].clamp(min=1e-9)[..., None]  # what a unit wins for what it counts
+    guess = score(slack[:, None].double() + sign[..., None] * slope)  # so precise that only slopes tell units apart
+    equal = ALIKE * slope.abs().sum(2).amax(1)
+    allowed = trials.selectable[rows] & torch.where(sets, drops > 0, adds > 0)
+    if trials.required is not None:
+        allowed &= ~trials.required[rows]
+    if trials.rules is not None:
+        allowed &= trials.rules.movable(rows, sets)
+    guess = guess.masked_fill(~allowed, float("-inf"))
+    guess = torch.where(held & allowed, guess - 1e6, guess)  # a held unit is the last resort
+    chosen = []
+    for kind, count in ((sets, drops), (~sets, adds)):
+        if count:
+            chosen.append(top(guess.masked_fill(~kind, float("-inf")), count, equal))
+    guessed, unit = (torch.cat(column, 1) for column in zip(*chosen))
+    owner, place = guessed.isfinite().nonzero(as_tuple=True)
+    unit = unit[owner, place]
+    candidates = sets[owner].clone()
+    candidates[torch.arange(len(owner), device=owner.device), unit] ^= True
+    if trials.rules is not None:
+        candidates = trials.rules.mended(rows[owner], candidates)
+    known = torch.zeros_like(owner, dtype=torch.bool)
+    if been is not None:
+        known = (been[owner] == _name(trials, candidates)[:, None]).any(1)
+
+    def value(outcome: Outcome) -> Tensor:
+        worth = outcome.score + 1e3 * outcome.passes - 1e6 * known
+        if trials.price is None:
+            return worth
+        cheap = 1e9 - trials.size(rows[owner], candidates).double() - 1e10 * known  # of those that pass, the cheapest
+        return torch.where(outcome.passes, cheap, worth.double())
+
+    likely = (slack[owner] + sign[owner, unit, None] * slope[owner, unit]).argmin(1)
+    outcome = race(trials, owner, rows[owner], candidates, likely, value)
+    winner = best_of(owner, value(outcome), len(rows))
+    if bool((winner >= 0).all()):
+        return candidates[winner], outcome.take(winner), unit[winner], ~known[winner]
+    # One row more at the end, for the instances without a candidate.
+    failing = Outcome(
+        torch.cat([outcome.passed, torch.zeros_like(slack[:1], dtype=torch.bool)]),
+        torch.cat([outcome.slack, torch.full_like(slack[:1], float("-inf"))]),
+    )
+    moved = torch.where((winner >= 0)[:, None], torch.cat([candidates, sets[:1]])[winner], sets)
+    known = torch.cat([known, torch.ones_like(known[:1]) if len(known) else allowed.new_ones(1)])
+    return moved, failing.take(winner), torch.cat([unit, unit.new_zeros(1)])[winner], ~known[winner]
+
+
+# -- edit moves ------------------------------------------------------------------------------------------
+
+
+MOST = 24  # edits of a set that is grown from nothing
+WIDER = 8  # where a set was grown in vain, or is large, so many times the candidates are tried in each step
+LARGE = 3  # edits of a set that is grown again, with more candidates
+
+
+def start_edits(trials: Trials, ranking: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
+    """A first set of edits per instance [B, U], and whether it passes [B]; where none does, nothing is edited."""
+    rows = torch.arange(trials.pack.num_instances, device=ranking.device)
+    first = ranking
+    if trials.rules is not None:  # what the rules refuse by itself spoils every prefix
+        alone = trials.rules.movable(rows, torch.zeros_like(trials.valid), alone=True)
+        first = ranking.masked_fill(~alone, float("-inf"))
+    sets, outcome, _ = prefixes(trials, first)
+    passed = outcome.passes.clone()
+    sets = torch.where(passed[:, None], sets, trials.admissible(rows, torch.zeros_like(sets)))
+    hit = passed.nonzero().flatten()
+    sets[hit] = prune(trials, hit, sets[hit], ranking[hit], passed[hit])
+    for adds in (2 * budget.adds, WIDER * budget.adds):
+        size = sets.sum(1)
+        large = trials.size(rows, sets) > (2 if adds == 2 * budget.adds else LARGE) * _cheapest(trials)
+        todo = rows[~passed | large]
+        known = size[todo] - 1 if trials.price is None else size[todo] + 2  # more edits may be the cheaper ones
+        most = torch.where(passed[todo], known.clamp(max=MOST), MOST if adds == 2 * budget.adds else 2 * MOST)
+        grown, good = grow(trials, todo, most, adds)
+        better = good & (~passed[todo] | (trials.size(todo, grown) < trials.size(todo, sets[todo])))
+        sets[todo[better]] = grown[better]
+        passed[todo[better]] = True
+    return sets, passed
+
+
+def _cheapest(trials: Trials) -> Tensor | float:
+    """What the cheapest unit of each instance counts [B]."""
+    if trials.price is None:
+        return 1.0
+    return trials.price.masked_fill(~trials.selectable, float("inf")).amin(1)
+
+
+# -- margins ---------------------------------------------------------------------------------------------
+
+
+ENOUGH = 10.0  # more slack than this is no better: of two classes, the other one has less than 5 in 100,000
+WIDER_MARGINS = 1e-3  # margins closer than this are equal: they may be the same number, summed in another order
+BATCH = 4  # swaps of an instance that are tried at once
+PARTNERS = 12  # units to drop, and units to add, that a swap is made of
+
+
+def margin(slack: Tensor) -> Tensor:
+    """By how much all tests hold, from the slack in each [..., tests]: as the one does that holds least."""
+    return slack.clamp(max=ENOUGH).amin(-1)
+
+
+def margins(trials: Trials, rows: Tensor, sets: Tensor) -> Tensor:
+    """The margins of sets [R] that are known to pass; they have been tried, so nothing is run again.
+
+    With neighbours, a set holds by no more than on the one where it holds by least.
+    """
+    slack = [trials.test(test, rows, sets)[1] for test in trials.tests]
+    if trials.rules is not None:
+        slack.append(trials.rules.slack(rows, sets))
+    return margin(torch.stack(slack, 1))
+
+
+def widest(rows: Tensor, margins: Tensor, instances: int) -> Tensor:
+    """The position of the candidate with the widest margin of every instance, the first of equals; -1 where none."""
+    return best_of(rows, margins * (EQUAL / WIDER_MARGINS), instances)
+
+
+def widen(trials: Trials, rows: Tensor, sets: Tensor, swaps: int) -> Tensor:
+    """Swap units of passing sets [R, U] while the tests pass by a wider margin; no set gets larger.
+
+    The swaps are tried in the order of what slopes promise. A set is left alone after `swaps` of them without a wider
+    margin, or when there are no more.
+    """
+    sets = sets.clone()
+    best = margins(trials, rows, sets)
+    tried = torch.zeros_like(rows)  # swaps of the present set
+    slack = torch.zeros(len(rows), len(trials.tests), device=rows.device)
+    slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
+    live = fresh = torch.arange(len(rows) if swaps else 0, device=rows.device)
+    while len(live):
+        if len(fresh):
+            slack[fresh], slope[fresh] = trials.slopes(rows[fresh], sets[fresh])
+        owner, drop, add = _swaps(trials, rows[live], sets[live], slack[live], slope[live], tried[live])
+        owner = live[owner]
+        made = sets[owner].clone()
+        made[torch.arange(len(owner), device=rows.device), drop] = False
+        made[torch.arange(len(owner), device=rows.device), add] = True
+        value = _margins(trials, rows[owner], made, sets[owner])
+        place = widest(owner, value, len(rows))
+        wider = (place >= 0) & (torch.cat([value, best[:1]])[place] > best + WIDER_MARGINS)
+        count = torch.bincount(owner, minlength=len(rows))
+        tried += count
+        fresh = wider.nonzero().flatten()
+        sets[fresh], best[fresh], tried[fresh] = made[place[fresh]], value[place[fresh]], 0
+        live = live[wider[live] | ((count[live] == BATCH) & (tried[live] < swaps))]
+    return sets
+
+
+def _margins(trials: Trials, rows: Tensor, made: Tensor, before: Tensor) -> Tensor:
+    """The margins of sets [R]; -∞ of those that fail, break a rule or are larger than `before`."""
+    value = torch.full((len(rows),), float("-inf"), device=rows.device)
+    good = trials.allowed(rows, made) & (trials.size(rows, made) <= trials.size(rows, before) + 1e-6)
+    good[good.clone()] = trials.run(rows[good], made[good]).passes
+    value[good] = margins(trials, rows[good], made[good])
+    return value
+
+
+def _swaps(
+    trials: Trials, rows: Tensor, sets: Tensor, slack: Tensor, slope: Tensor, skip: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The next most promising swaps of every set: its place, the unit that goes and the one that comes."""
+    free = sets if trials.required is None else sets & ~trials.required[rows]
+    other = trials.selectable[rows] & ~sets
+    equal = ALIKE * slope.abs().sum(2).amax(1)
+    now, never = slack[:, None].double(), float("-inf")
+    left, drop = top(margin(now - slope).masked_fill(~free, never), PARTNERS, equal)
+    came, add = top(margin(now + slope).masked_fill(~other, never), PARTNERS, equal)
+    loss, gain = (slope.gather(1, unit[..., None].expand(-1, -1, slope.size(2))) for unit in (drop, add))
+    guess = margin(now[:, None] - loss[:, :, None] + gain[:, None])
+    guess = guess.masked_fill(~(left.isfinite()[:, :, None] & came.isfinite()[:, None]), never).flatten(1)
+    value, pair = top(guess, int(skip.max()) + BATCH, 2 * equal)
+    place = torch.arange(value.size(1), device=rows.device)[None] - skip[:, None]
+    owner, at = (value.isfinite() & (place >= 0) & (place < BATCH)).nonzero(as_tuple=True)
+    pair = pair[owner, at]
+    return owner, drop[owner, pair // add.size(1)], add[owner, pair % add.size(1)]

@@ -1,0 +1,449 @@
+"""What a set S of units does to a graph. Nothing else in the package says what is there and what is gone.
+
+>>> import torch
+>>> chosen = torch.tensor([True, False])
+>>> [intervention.states(chosen).tolist() for intervention in (ONLY, WITHOUT)]
+[[True, False], [False, True]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from cf2.errors import CF2Error, require
+from cf2.models.outputs import Kind
+from cf2.models.predictor import Predictor
+from cf2.options import Key
+from cf2.units.packs import Pack
+
+# -- intervention ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """From a set of units, hard (bool) or soft (in [0, 1]), to which units are as they were at first."""
+
+    name: str
+    keeps: bool  # whether the units of S are what stays, or what goes
+
+    def states(self, chosen: Tensor) -> Tensor:
+        """Which units are as they were [units], as S is given: bool, or soft and differentiable.
+
+        What can be removed is there while it is as it was; what can be added or changed is not yet.
+        """
+        if self.keeps:
+            return chosen
+        return ~chosen if chosen.dtype == torch.bool else 1 - chosen
+
+    def outputs(self, predictor: Predictor, pack: Pack, chosen: Tensor) -> Tensor:
+        """What the model says after the intervention, really carried out: [B, classes].
+
+        Keeping S alone adds and changes nothing.
+        """
+        states = self.states(chosen)
+        return predictor.hard(pack, pack.units.kept(states) if self.keeps else states)
+
+
+ONLY = Intervention("only", keeps=True)
+WITHOUT = Intervention("without", keeps=False)
+EDITED = Intervention("edited", keeps=False)  # every edit of S carried out: removed, added or changed
+
+
+def soft_outputs(
+    run: Callable[[Tensor], Tensor], interventions: Sequence[Intervention], masks: Sequence[Tensor]
+) -> list[Tensor]:
+    """What the model says under soft sets [units], one per intervention: [B, classes] each, in one packed pass.
+
+    `run` is `Predictor.soft` of the pack repeated once per intervention.
+    """
+    stacked = run(torch.cat([intervention.states(mask) for intervention, mask in zip(interventions, masks)]))
+    return list(torch.split(stacked, len(stacked) // len(interventions)))
+
+
+# -- question --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Test:
+    """After the intervention the model must give the same answer, or another one."""
+
+    __test__ = False  # not a test of ours: pytest would collect the name
+
+    name: str
+    intervention: Intervention
+    same: bool
+
+
+SUFFICIENT = Test("sufficient", ONLY, same=True)
+NECESSARY = Test("necessary", WITHOUT, same=False)
+CHANGED = Test("changed", EDITED, same=False)
+
+QUESTIONS: Mapping[str, tuple[Test, ...]] = MappingProxyType(
+    {"why": (SUFFICIENT, NECESSARY), "factual": (SUFFICIENT,), "counterfactual": (CHANGED,)}
+)
+
+
+# -- criterion -------------------------------------------------------------------------------------------
+
+
+TINY = 1e-12
+SMALLEST = 1.2e-38  # the smallest normal float: below it, -log P has no gradient
+
+
+class Criterion(Protocol):
+    """What each instance's answer is, and how outputs compare with it."""
+
+    @property
+    def answers(self) -> Tensor:
+        """The answer of every instance that is asked about [B], as a number to report."""
+
+    def said(self, outputs: Tensor) -> Tensor:
+        """What outputs say, as a number to report [R]."""
+
+    def take(self, rows: Tensor) -> Criterion:
+        """The criterion of some instances, which may repeat."""
+
+    def holds(self, outputs: Tensor) -> Tensor:
+        """Whether outputs give the answer, bool [R]."""
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        """By how much they do, in [-1, 1]: the quantity of the paper's hinges."""
+
+    def slack(self, outputs: Tensor) -> Tensor:
+        """The same without saturation: positive where they give the answer, and with a slope everywhere."""
+
+    def loss(self, outputs: Tensor) -> Tensor:
+        """What falls as outputs come nearer to the answer."""
+
+    def odds(self, outputs: Tensor) -> Tensor:
+        """What grows with the answer and keeps its gradient however sure the model is."""
+
+    def precise_loss(self, outputs: Tensor) -> Tensor:
+        """`loss` where it rounds to 0."""
+
+
+def passes(criterion: Criterion, outputs: Tensor, same: bool, confidence: float = 0.0) -> Tensor:
+    """Whether outputs give the same answer, or another one, by a margin above `confidence`."""
+    good = criterion.holds(outputs) if same else ~criterion.holds(outputs)
+    if not confidence:
+        return good
+    margin = criterion.margin(outputs)
+    return good & ((margin if same else -margin) > confidence)
+
+
+def slack(criterion: Criterion, outputs: Tensor, same: bool) -> Tensor:
+    """By how much outputs give the same answer, or another one, without saturation, in single precision."""
+    found = criterion.slack(outputs).float()
+    return found if same else -found
+
+
+Target = int | tuple[tuple[Key, int], ...] | None
+
+
+def criterion_for(
+    outputs: Tensor,
+    keys: Sequence[Key],
+    target: Target,
+    *,
+    wanted: bool = False,
+    kind: Kind = "classes",
+    tolerance: float | None = None,
+) -> Criterion:
+    """The criterion of instances, from what the model says of them [B, width] and the columns that are asked for.
+
+    Of classes, the answer in question is the class itself, or, where the class is `wanted`, that the model does not
+    give it yet. Of labels and numbers it is what the model says, and `target` is the column.
+    """
+    if kind != "classes":
+        column = target_columns(outputs, keys, target, kind)
+        own = outputs.detach().gather(1, column[:, None]).squeeze(1)
+        if kind == "multilabel":
+            return Label(column, own > 0.5)
+        assert tolerance is not None
+        return Within(column, own, tolerance)
+    if target is None:
+        return PredictedClass(outputs.argmax(1))
+    y = _asked(outputs, keys, target, "classes")
+    return NotYet(PredictedClass(y)) if wanted else PredictedClass(y)
+
+
+def target_columns(outputs: Tensor, keys: Sequence[Key], target: Target, kind: Kind) -> Tensor:
+    """Which column of the outputs [B, width] of labels or of a regression is explained, [B]."""
+    if target is None:
+        what = {"multilabel": "the label", "regression": "the column"}.get(kind)
+        require(
+            outputs.size(1) == 1,
+            f"Expected `target`, {what} to explain",
+            got=f"None, and a model with {outputs.size(1)} outputs",
+            do="Pass target=0 for the first.",
+        )
+        target = 0
+    return _asked(outputs, keys, target, {"multilabel": "labels"}.get(kind, "columns"))
+
+
+SHARE = 0.1  # of the range of the predictions, the tolerance where none is given
+
+
+def default_tolerance(outputs: Tensor, columns: Tensor) -> float:
+    """A tenth of the range of the predictions in outputs [B, width], of which each instance has one column [B]."""
+    own = _column(outputs, columns)
+    span = float(own.max() - own.min())
+    one = bool((columns == columns[0]).all())
+    require(
+        one and span > 0,
+        "Expected predictions of one column that differ, to measure a tolerance by",
+        got=f"{len(own)} that are all {float(own[0]):.4g}" if one else "several columns",
+        do="Pass tolerance=…: the same answer is one within ± that.",
+    )
+    return SHARE * span
+
+
+def _asked(outputs: Tensor, keys: Sequence[Key], target: int | tuple[tuple[Key, int], ...], what: str) -> Tensor:
+    by_key = dict.fromkeys(keys, target) if isinstance(target, int) else dict(target)
+    missing = [key for key in keys if key not in by_key]
+    require(not missing, "Expected a class in `target` for each key", got=f"none for {missing[:1]}")
+    y = torch.tensor([by_key[key] for key in keys], device=outputs.device)
+    require(
+        int(y.min()) >= 0 and int(y.max()) < outputs.size(1),
+        f"Expected `target` to hold {what} from 0 to {outputs.size(1) - 1}",
+        got=y.tolist(),
+    )
+    return y
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedClass:
+    """The model gives the class y the largest probability; of equals, the first counts."""
+
+    y: Tensor  # [B]
+
+    @property
+    def answers(self) -> Tensor:
+        return self.y
+
+    def said(self, outputs: Tensor) -> Tensor:
+        return outputs.argmax(1)
+
+    def take(self, rows: Tensor) -> PredictedClass:
+        return PredictedClass(self.y[rows])
+
+    def holds(self, outputs: Tensor) -> Tensor:
+        return outputs.argmax(1) == self.y
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        """P(ŷ) - P(ŷ_s), with ŷ_s the most probable other class."""
+        return self._own(outputs) - self._runner_up(outputs)
+
+    def slack(self, outputs: Tensor) -> Tensor:
+        """log P(ŷ) - log P(ŷ_s)."""
+        return self._own(outputs).clamp(min=TINY).log() - self._runner_up(outputs).clamp(min=TINY).log()
+
+    def loss(self, outputs: Tensor) -> Tensor:
+        """-log P(ŷ)."""
+        return -self._own(outputs).clamp(min=SMALLEST).log()
+
+    def odds(self, outputs: Tensor) -> Tensor:
+        """log P(ŷ) - log (1 - P(ŷ))."""
+        return self._own(outputs).clamp(min=SMALLEST).log() - self._others(outputs).clamp(min=SMALLEST).log()
+
+    def precise_loss(self, outputs: Tensor) -> Tensor:
+        """-log P(ŷ) = -log(1 - Σ P(others)), exact also where P(ŷ) rounds to 1."""
+        others = self._others(outputs)
+        return torch.where(others < 0.5, -torch.log1p(-others.clamp(max=0.5)), self.loss(outputs))
+
+    def _own(self, outputs: Tensor) -> Tensor:
+        return outputs.gather(1, self.y[:, None]).squeeze(1)
+
+    def _runner_up(self, outputs: Tensor) -> Tensor:
+        return outputs.scatter(1, self.y[:, None], float("-inf")).amax(1)
+
+    def _others(self, outputs: Tensor) -> Tensor:
+        return outputs.scatter(1, self.y[:, None], 0.0).sum(1)
+
+
+@dataclass(frozen=True, eq=False)
+class NotYet:
+    """The model does not give the class that is wanted: what a counterfactual with a target has to change."""
+
+    wanted: PredictedClass
+
+    @property
+    def answers(self) -> Tensor:
+        return self.wanted.answers
+
+    def said(self, outputs: Tensor) -> Tensor:
+        return self.wanted.said(outputs)
+
+    def take(self, rows: Tensor) -> NotYet:
+        return NotYet(self.wanted.take(rows))
+
+    def holds(self, outputs: Tensor) -> Tensor:
+        return ~self.wanted.holds(outputs)
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        return -self.wanted.margin(outputs)
+
+    def slack(self, outputs: Tensor) -> Tensor:
+        return -self.wanted.slack(outputs)
+
+    def loss(self, outputs: Tensor) -> Tensor:
+        """-log (1 - P(c))."""
+        return -self.wanted._others(outputs).clamp(min=SMALLEST).log()
+
+    def odds(self, outputs: Tensor) -> Tensor:
+        return -self.wanted.odds(outputs)
+
+    def precise_loss(self, outputs: Tensor) -> Tensor:
+        return self.loss(outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Label:
+    """The model's probability of one label of many is on the same side of 0.5."""
+
+    column: Tensor  # [B], the label
+    given: Tensor  # [B] bool, whether the model gives it
+
+    @property
+    def answers(self) -> Tensor:
+        return self.column
+
+    def said(self, outputs: Tensor) -> Tensor:
+        return self.column
+
+    def take(self, rows: Tensor) -> Label:
+        return Label(self.column[rows], self.given[rows])
+
+    def holds(self, outputs: Tensor) -> Tensor:
+        return (_column(outputs, self.column) > 0.5) == self.given
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        """2P - 1 where the label is given, 1 - 2P where it is not."""
+        return 2 * self._own(outputs) - 1
+
+    def slack(self, outputs: Tensor) -> Tensor:
+        return self.odds(outputs).clamp(-27, 27)  # as far as log(TINY) goes for classes
+
+    def loss(self, outputs: Tensor) -> Tensor:
+        """-log P, of the label or of its absence."""
+        return -self._own(outputs).clamp(min=SMALLEST).log()
+
+    def odds(self, outputs: Tensor) -> Tensor:
+        own = self._own(outputs)
+        return own.clamp(min=SMALLEST).log() - (1 - own).clamp(min=SMALLEST).log()
+
+    def precise_loss(self, outputs: Tensor) -> Tensor:
+        other = 1 - self._own(outputs)
+        return torch.where(other < 0.5, -torch.log1p(-other.clamp(max=0.5)), self.loss(outputs))
+
+    def _own(self, outputs: Tensor) -> Tensor:
+        own = _column(outputs, self.column)
+        return torch.where(self.given, own, 1 - own)
+
+
+@dataclass(frozen=True, eq=False)
+class Within:
+    """The number that the model gives stays within a tolerance of what it is on the whole graph."""
+
+    column: Tensor  # [B]
+    value: Tensor  # [B], what the model gives
+    tolerance: float
+
+    @property
+    def answers(self) -> Tensor:
+        return self.column
+
+    def said(self, outputs: Tensor) -> Tensor:
+        return self.column
+
+    def take(self, rows: Tensor) -> Within:
+        return Within(self.column[rows], self.value[rows], self.tolerance)
+
+    def holds(self, outputs: Tensor) -> Tensor:
+        return self._distance(outputs) <= 1
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        """1 - d inside of the tolerance and 1/d - 1 outside of it, with d the distance in tolerances."""
+        d = self._distance(outputs)
+        return torch.where(d <= 1, 1 - d, 1 / d.clamp(min=1) - 1)
+
+    def slack(self, outputs: Tensor) -> Tensor:
+        """1 - d."""
+        return 1 - self._distance(outputs)
+
+    def loss(self, outputs: Tensor) -> Tensor:
+        """√(1 + d²) - 1: a square near the answer, and no steeper than d far from it."""
+        return (1 + self._distance(outputs) ** 2).sqrt() - 1
+
+    def odds(self, outputs: Tensor) -> Tensor:
+        return self.slack(outputs)
+
+    def precise_loss(self, outputs: Tensor) -> Tensor:
+        return self._distance(outputs)
+
+    def _distance(self, outputs: Tensor) -> Tensor:
+        """|v - value| / tolerance, with a slope where it is 0, too."""
+        apart = (_column(outputs, self.column) - self.value) / self.tolerance
+        return torch.where(apart >= 0, apart, -apart)
+
+
+def _column(outputs: Tensor, column: Tensor) -> Tensor:
+    return outputs.gather(1, column[:, None]).squeeze(1)
+
+
+# -- verdict ---------------------------------------------------------------------------------------------
+
+
+RUNS = 2  # evaluations that a verdict costs
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What the model said of one set per instance, and whether that passes the two tests."""
+
+    only: Tensor  # [B, classes]
+    without: Tensor  # [B, classes]
+    sufficient: Tensor  # [B] bool
+    necessary: Tensor  # [B] bool
+
+    def passes(self, tests: tuple[Test, ...]) -> Tensor:
+        """Whether every test of a question is passed, bool [B]."""
+        by_same = {True: self.sufficient, False: self.necessary}
+        return torch.stack([by_same[test.same] for test in tests]).all(0)
+
+
+def judge(predictor: Predictor, pack: Pack, criterion: Criterion, chosen: Tensor, outputs: Tensor) -> Verdict:
+    """Run the model on the chosen units [units, bool] alone and on all but them.
+
+    `outputs` are what the model says of the graphs as they are. Where that is not the answer in question, nothing can
+    be the reason for it: neither test is passed.
+    """
+    only = SUFFICIENT.intervention.outputs(predictor, pack, chosen)
+    without = NECESSARY.intervention.outputs(predictor, pack, chosen)
+    given = criterion.holds(outputs)
+    verdict = Verdict(
+        only,
+        without,
+        given & passes(criterion, only, SUFFICIENT.same),
+        given & passes(criterion, without, NECESSARY.same),
+    )
+    _refuse_nothing(pack, verdict, chosen)
+    return verdict
+
+
+def _refuse_nothing(pack: Pack, verdict: Verdict, chosen: Tensor) -> None:
+    """Nothing was removed, and the answer changed: that is no function of the graph."""
+    size = torch.zeros(pack.num_instances, device=chosen.device).index_add(0, pack.units.owner, chosen.float())
+    wrong = (verdict.necessary & (size == 0)).nonzero().flatten()
+    if len(wrong):
+        raise CF2Error(
+            f"Expected the model to say the same of {pack.key(int(wrong[0]))} as before when nothing is removed",
+            got="another answer",
+            do="It is not a function of the graph: look for dropout, noise, or something that it keeps between calls.",
+        )

@@ -1,0 +1,272 @@
+"""What a set must keep to beside its tests: which units may be chosen, and which sets of them.
+
+Rules about single units are flags (`flags`): an edge to keep is left alone, a forbidden one is never chosen, and a sort
+of edit may cost more than another. Rules about whole sets are asked of candidate sets, packed: two changes of one
+feature exclude each other, a set may have to be connected, another answer must not be a part of it, and its result may
+have to be valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+from torch_geometric.data import Data
+
+from cf2.errors import CF2Error, require
+from cf2.graphs.graph import Instance
+from cf2.models.neighbours import Neighbours
+from cf2.options import Spec
+from cf2.units.edits import edited, pairs_by_key
+from cf2.units.kinds import InstanceUnits
+from cf2.units.molecules import Valences, molecule_check
+from cf2.units.packs import Pack, owners
+
+Valid = Callable[[Data], bool]
+JOINABLE = ("edges", "groups", "nodes", "added_edges")  # units of which it can be said whether they are connected
+
+
+def flags(spec: Spec, instances: Sequence[Instance], tables: Sequence[InstanceUnits]) -> dict[str, Tensor]:
+    """The flags of all units of some instances, one after the other, by their names in `Units`."""
+    found: dict[str, Tensor] = {}
+    if spec.keep is not None:
+        found["fixed"] = torch.cat([_governing(i, t, spec.keep) for i, t in zip(instances, tables)])
+    if spec.forbid is not None:
+        found["selectable"] = ~torch.cat([_governing(i, t, spec.forbid) for i, t in zip(instances, tables)])
+    if spec.costs:
+        found["price"] = torch.cat([_prices(table, dict(spec.costs)) for table in tables])
+    return found
+
+
+def _governing(instance: Instance, table: InstanceUnits, given: Any) -> Tensor:
+    """Which units [u] govern one of the edges that an option names."""
+    hit = torch.zeros(table.count, dtype=torch.bool)
+    pairs = pairs_by_key(given, instance.key)
+    if pairs is None or not len(pairs):
+        return hit
+    ends = instance.node_ids[instance.edge_index].t()
+    if not instance.directed:
+        ends, pairs = ends.sort(1).values, pairs.sort(1).values
+    high = int(max(ends.max() if ends.numel() else 0, pairs.max())) + 1
+    columns = torch.isin(ends[:, 0] * high + ends[:, 1], pairs[:, 0] * high + pairs[:, 1])
+    first, (element, unit) = table.edges
+    governors = torch.cat([first[columns & (first >= 0)], unit[columns[element]]])
+    hit[governors] = True
+    return hit
+
+
+_SORT = {"added_edges": "add", "changes": "change"}
+
+
+def _prices(table: InstanceUnits, costs: dict[str, float]) -> Tensor:
+    by_kind = torch.tensor([float(costs.get(_SORT.get(name, "remove"), 1.0)) for name in table.names])
+    return by_kind[table.kind]
+
+
+@dataclass(eq=False)
+class SetRules:
+    """The rules about whole sets of the instances of one pack; see `verify.trials.Rules`."""
+
+    pack: Pack
+    instances: Sequence[Instance]
+    tables: Sequence[InstanceUnits]
+    connected: bool = False
+    valid: Valid | None = None
+    others: Tensor | None = None  # [B, n, U], answers that must not be a part of a set; rows without a unit: none
+    neighbours: Neighbours | None = None  # disturbed graphs on which a set must pass as well
+    valences: Valences | None = None  # of molecules, what their atoms can bear
+    choice: Tensor | None = field(init=False)
+    _seen: dict[tuple[int, bytes], bool] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.choice = _choices(self.tables, self.pack)
+        self._choices = 0 if self.choice is None or not self.choice.numel() else int(self.choice.max()) + 1
+        if self.connected:
+            wrong = [name for name in self.tables[0].names if name not in JOINABLE]
+            require(
+                not wrong,
+                f"Expected units that can be connected, {', '.join(JOINABLE)}, for connected=True",
+                got=", ".join(wrong),
+            )
+            self._node = _nodes_of_units(self.instances, self.tables).to(self.pack.node_ptr.device)
+
+    def take(self, rows: Tensor) -> SetRules:
+        """The rules of some instances, which may repeat."""
+        places, pack = rows.tolist(), self.pack.take(rows)
+        units = int(pack.units.counts.max()) if places else 0
+        return SetRules(
+            pack,
+            [self.instances[place] for place in places],
+            [self.tables[place] for place in places],
+            self.connected,
+            self.valid,
+            None if self.others is None else self.others[rows],
+            None if self.neighbours is None else self.neighbours.take(rows),
+            None if self.valences is None else self.valences.take(rows, units),
+        )
+
+    def besides(self, others: Tensor) -> SetRules:
+        """The same rules, and none of the sets [B, n, U] of an instance may be a part of another answer."""
+        return replace(self, others=others)
+
+    def allow(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Whether candidate sets [R, U] of instances `rows` keep to the rules that need no model."""
+        good = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        if self.choice is not None:
+            good &= ~self._twice(rows, sets)
+        if self.others is not None:
+            known = self.others[rows]
+            inside = (sets[:, None] | ~known).all(2) & known.any(2)
+            good &= ~inside.any(1)
+        if self.valences is not None:
+            good &= self.valences.possible(rows, sets)
+        if self.connected:
+            todo = good.nonzero().flatten()
+            good[todo] = self._one_piece(rows[todo], sets[todo])
+        return good
+
+    def movable(self, rows: Tensor, sets: Tensor, *, alone: bool = False) -> Tensor:
+        """Which single units [R, U] can be added or dropped: none that changes a feature twice, or overloads an atom.
+
+        What `mended` can make room for is movable as well, unless it must do `alone`.
+        """
+        free = torch.ones_like(sets)
+        if self.valences is not None:
+            free = self.valences.fitting(rows, sets, 0) if alone else self.valences.fitting(rows, sets)
+        if self.choice is None:
+            return free
+        choice = self.choice[rows]
+        owner, unit = (sets & (choice >= 0)).nonzero(as_tuple=True)
+        taken = torch.zeros(len(rows), self._choices + 1, dtype=torch.bool, device=rows.device)
+        taken[owner, choice[owner, unit]] = True
+        return free & ~(taken.gather(1, choice.clamp(min=0)) & (choice >= 0) & ~sets)
+
+    def mended(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Sets [R, U] with what has to be removed as well for their atoms to bear their bonds."""
+        return sets if self.valences is None else self.valences.mended(rows, sets)
+
+    def confirm(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Whether the results of sets that pass everything else are valid; asked last, and once for each."""
+        good = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        if self.neighbours is not None and len(rows):
+            good, _ = self.neighbours.hold(rows, sets)
+        if self.valid is None:
+            return good
+        valid = [self._is_valid(row, chosen) for row, chosen in zip(rows.tolist(), sets)]
+        return good & torch.tensor(valid, dtype=torch.bool, device=rows.device)
+
+    def slack(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """By how much sets that are confirmed pass on the neighbour where they pass by least; ∞ without neighbours."""
+        if self.neighbours is None or not len(rows):
+            return torch.full((len(rows),), float("inf"), device=rows.device)
+        return self.neighbours.hold(rows, sets)[1]
+
+    def _is_valid(self, row: int, chosen: Tensor) -> bool:
+        table, instance = self.tables[row], self.instances[row]
+        chosen = chosen[: table.count].cpu()
+        known = (row, chosen.numpy().tobytes())
+        if known not in self._seen:
+            self._seen[known] = _asked(self.valid, edited(instance, table, chosen))  # type: ignore[arg-type]
+        return self._seen[known]
+
+    def _twice(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Whether sets hold two changes of one feature."""
+        assert self.choice is not None
+        choice = self.choice[rows]
+        owner, unit = (sets & (choice >= 0)).nonzero(as_tuple=True)
+        code = (owner * self._choices + choice[owner, unit]).sort().values
+        bad = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
+        bad[code[1:][code[1:] == code[:-1]] // max(self._choices, 1)] = True
+        return bad
+
+    def _one_piece(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Whether what sets choose is connected, and, for a node, joined to it."""
+        if not len(rows):
+            return rows.new_zeros(0, dtype=torch.bool)
+        pack, count = self.pack.take(rows), len(rows)
+        valid = torch.arange(sets.size(1), device=rows.device)[None] < pack.units.counts[:, None]
+        chosen = sets[valid]
+        governed = pack.units.edges.first >= 0
+        inside = pack.units.edges.present(chosen)
+        columns = pack.edge_index[:, governed if inside is None else governed & inside]
+        shift = pack.node_ptr[:-1] - self.pack.node_ptr[rows]
+        spans = torch.repeat_interleave(self.pack.units.ptr[rows] - pack.units.ptr[:-1], pack.units.counts)
+        node = self._node[torch.arange(len(chosen), device=rows.device) + spans]
+        own = (node >= 0) & chosen
+        alone = (node + shift[owners(pack.units.ptr)])[own]
+        touched = torch.cat([columns.flatten(), alone, pack.targets.flatten()]).cpu().numpy()
+        size = int(pack.node_ptr[-1])
+        ends = columns.cpu().numpy()
+        matrix = coo_matrix((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=(size, size))
+        _, label = connected_components(matrix, directed=False)
+        batch = pack.batch.cpu().numpy()
+        pieces = np.unique(np.stack([batch[touched], label[touched]]), axis=1)[0]
+        return torch.from_numpy(np.bincount(pieces, minlength=count) <= 1).to(rows.device)
+
+
+def _asked(valid: Valid, graph: Data) -> bool:
+    try:
+        return bool(valid(graph))
+    except CF2Error:
+        raise
+    except Exception as error:  # of the user's own function
+        got = f"{type(error).__name__}: {error}"
+        raise CF2Error("Expected `valid` to say whether a graph is valid", got=got) from error
+
+
+def _choices(tables: Sequence[InstanceUnits], pack: Pack) -> Tensor | None:
+    """The choice that each change belongs to [B, U], -1 for other units; None where there is no change."""
+    if all(table.changes is None for table in tables):
+        return None
+    found = torch.full((len(tables), max(table.count for table in tables)), -1, dtype=torch.long)
+    for row, table in enumerate(tables):
+        if table.changes is not None:
+            mine = (table.kind == table.names.index("changes")).nonzero().flatten()
+            found[row, mine] = table.changes.choice
+    return found.to(pack.node_ptr.device)
+
+
+def _nodes_of_units(instances: Sequence[Instance], tables: Sequence[InstanceUnits]) -> Tensor:
+    """The local node of every unit that is one, shifted to its place in the pack; -1 for other units."""
+    parts, start = [], 0
+    for instance, table in zip(instances, tables):
+        node = torch.full((table.count,), -1, dtype=torch.long)
+        if "nodes" in table.names:
+            mine = table.kind == table.names.index("nodes")
+            node[mine] = torch.searchsorted(instance.node_ids, table.ids[mine, 0]) + start
+        parts.append(node)
+        start += len(instance.node_ids)
+    return torch.cat(parts)
+
+
+def rules_for(
+    spec: Spec,
+    pack: Pack,
+    instances: Sequence[Instance],
+    tables: Sequence[InstanceUnits],
+    valid: Valid | None = None,
+    disturbed: Neighbours | None = None,
+) -> SetRules | None:
+    """The rules about sets that a request asks for, None where every set may be chosen."""
+    molecules = spec.valid == "molecule"
+    check = molecule_check(spec.atoms) if molecules else valid
+    changes = any(table.changes is not None for table in tables)
+    if not (spec.connected or check is not None or changes or disturbed is not None or spec.alternatives > 1):
+        return None
+    valences = Valences.of(spec.atoms, instances, tables, _selectable(pack)) if molecules and spec.atoms else None
+    return SetRules(pack, instances, tables, spec.connected, check, neighbours=disturbed, valences=valences)
+
+
+def _selectable(pack: Pack) -> Tensor:
+    """Which units may be chosen [B, U]."""
+    counts = pack.units.counts
+    valid = torch.arange(int(counts.max()) if len(counts) else 0, device=counts.device)[None] < counts[:, None]
+    may = torch.zeros_like(valid)
+    may[valid] = pack.units.admissible(torch.ones_like(pack.units.owner, dtype=torch.bool))
+    return may

@@ -1,0 +1,451 @@
+"""What an explanation is made of: units, and the elements of the graph that each of them governs.
+
+An *element* is an edge column of the packed graph or an entry of its features. A *unit* is what can be chosen or not:
+an undirected edge governs its two columns and their duplicates, a feature unit one entry, a node everything at it.
+Units govern elements many to many: an element stays if *every* unit that governs it does. An element without a
+unit, such as a self-loop, is left alone. A new kind of unit is one `UnitKind` in the table below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cf2.errors import CF2Error, require, unknown_name
+from cf2.graphs.graph import Changes, Instance, Role
+from cf2.options import Spec
+
+# -- units -----------------------------------------------------------------------------------------------
+
+
+class Rows(NamedTuple):
+    """The units of one kind in one instance, and what they govern."""
+
+    ids: Tensor  # [u, 2], in the user's ids
+    edges: Tensor  # [2, ·], pairs of an edge column and a unit
+    entries: Tensor  # [2, ·], pairs of a feature entry and a unit
+    types: Tensor | None = None  # [u], the type of each edge or column, where the graph has types
+
+
+@dataclass(frozen=True)
+class UnitKind:
+    """A kind of unit by name. `rows(instance, entries)` gives its units; `entries` [f, 2] are those that are not 0.
+
+    `features` says whether units of this kind govern feature entries; without any, entries need not be listed.
+    `absent` says that what they govern is not in the graph at first, and is once a unit is edited.
+    """
+
+    name: str
+    rows: Callable[[Instance, Tensor], Rows]
+    features: bool = False
+    absent: bool = False
+
+
+def _edges(instance: Instance, entries: Tensor) -> Rows:
+    """Both directions of an undirected edge, and all its duplicates, are one unit; self-loops are none."""
+    return _edge_units(instance, Role.THERE)
+
+
+def _added_edges(instance: Instance, entries: Tensor) -> Rows:
+    """The edges that may be added."""
+    return _edge_units(instance, Role.CANDIDATE)
+
+
+def _edge_units(instance: Instance, role: int) -> Rows:
+    tail, head = instance.edge_index.numpy()
+    nodes = len(instance.node_ids)
+    code = tail * nodes + head if instance.directed else np.minimum(tail, head) * nodes + np.maximum(tail, head)
+    roles = np.zeros_like(tail) if instance.role is None else instance.role.numpy()
+    mine = (tail != head) & (roles == role)
+    if instance.groups is not None:
+        mine &= instance.groups.numpy() < 0  # an edge of a group is no unit by itself
+    proper = np.flatnonzero(mine)
+    if instance.ties is not None:
+        return _tied(instance, instance.ties.numpy(), proper)
+    _, first, unit = np.unique(code[proper], return_index=True, return_inverse=True)
+    pairs = instance.node_ids.numpy()[instance.edge_index.numpy()[:, proper[first]]].T
+    ids = np.ascontiguousarray(pairs if instance.directed else np.sort(pairs, 1))
+    return Rows(torch.from_numpy(ids), torch.from_numpy(np.stack([proper, unit.reshape(-1)])), _NO_PAIRS)
+
+
+def _groups(instance: Instance, entries: Tensor) -> Rows:
+    """Edges of the same group are one unit, named by its number; an edge without a group is left alone."""
+    group = torch.full_like(instance.edge_index[0], -1) if instance.groups is None else instance.groups
+    near = torch.zeros_like(group) if instance.role is None else instance.role
+    columns = ((group >= 0) & (near == Role.THERE)).nonzero().flatten()
+    numbers, unit = torch.unique(group[columns], return_inverse=True)
+    ids = torch.stack([numbers, torch.full_like(numbers, -1)], 1)
+    return Rows(ids, torch.stack([columns, unit]), _NO_PAIRS)
+
+
+def _nodes(instance: Instance, entries: Tensor) -> Rows:
+    """A node goes with all its edges and features; the node that is explained stays."""
+    others = torch.ones(len(instance.node_ids), dtype=torch.bool)
+    others[list(instance.targets)] = False
+    number = others.long().cumsum(0) - 1
+    tail, head = instance.edge_index
+    column = torch.arange(len(tail))
+    ends = [torch.stack([column, end])[:, others[end]] for end in (tail, head)]
+    ends[1] = ends[1][:, tail[ends[1][0]] != head[ends[1][0]]]  # a loop has one governor
+    pairs = torch.cat(ends, 1)
+    entry = torch.stack([torch.arange(len(entries)), entries[:, 0]])[:, others[entries[:, 0]]]
+    ids = instance.node_ids[others]
+    return Rows(
+        torch.stack([ids, torch.full_like(ids, -1)], 1),
+        torch.stack([pairs[0], number[pairs[1]]]),
+        torch.stack([entry[0], number[entry[1]]]),
+    )
+
+
+def _tied(instance: Instance, ties: np.ndarray, proper: np.ndarray) -> Rows:
+    """Columns of one number are one unit: edges of one type, and those of the type that mirrors it."""
+    assert instance.types is not None
+    code, unit = np.unique(ties[proper], return_inverse=True)
+    nodes = instance.types.starts[-1]
+    ids = np.stack([code // nodes % nodes, code % nodes], 1)
+    edges = torch.from_numpy(np.stack([proper, unit.reshape(-1)]))
+    return Rows(torch.from_numpy(ids), edges, _NO_PAIRS, torch.from_numpy(code // nodes // nodes))
+
+
+def _features(instance: Instance, entries: Tensor) -> Rows:
+    """Every entry that is not 0 is a unit."""
+    ids = torch.stack([instance.node_ids[entries[:, 0]], entries[:, 1]], 1)
+    return Rows(ids, _NO_PAIRS, torch.arange(len(entries)).repeat(2, 1))
+
+
+def _node_features(instance: Instance, entries: Tensor) -> Rows:
+    """All entries of a node are one unit."""
+    nodes, unit = torch.unique(entries[:, 0], return_inverse=True)
+    ids = torch.stack([instance.node_ids[nodes], torch.full_like(nodes, -1)], 1)
+    return Rows(ids, _NO_PAIRS, torch.stack([torch.arange(len(entries)), unit]))
+
+
+def _columns(instance: Instance, entries: Tensor) -> Rows:
+    """All entries of a column are one unit; with types, all of one type."""
+    kind = None if instance.types is None else instance.extras["node_type"][1][entries[:, 0]]
+    wide = instance.x.size(1)
+    code = entries[:, 1] if kind is None else kind * wide + entries[:, 1]
+    code, unit = torch.unique(code, return_inverse=True)
+    ids = torch.stack([torch.full_like(code, -1), code % max(wide, 1)], 1)
+    types = None if kind is None else code // max(wide, 1)
+    return Rows(ids, _NO_PAIRS, torch.stack([torch.arange(len(entries)), unit]), types)
+
+
+def _changes(instance: Instance, entries: Tensor) -> Rows:
+    """The changes of features that may be made."""
+    return Rows(_NO_PAIRS.t() if instance.changes is None else instance.changes.ids, _NO_PAIRS, _NO_PAIRS)
+
+
+_NO_PAIRS = torch.zeros((2, 0), dtype=torch.long)
+ADDED, CHANGED = "added_edges", "changes"
+KINDS: dict[str, UnitKind] = {
+    kind.name: kind
+    for kind in (
+        UnitKind("edges", _edges),
+        UnitKind("features", _features, features=True),
+        UnitKind("nodes", _nodes, features=True),
+        UnitKind("node_features", _node_features, features=True),
+        UnitKind("columns", _columns, features=True),
+        UnitKind("groups", _groups),
+        UnitKind(ADDED, _added_edges, absent=True),
+        UnitKind(CHANGED, _changes, absent=True),
+    )
+}
+
+
+def unit_kinds(names: Sequence[str]) -> tuple[UnitKind, ...]:
+    """The kinds of those names, or an error with the nearest name."""
+    for name in names:
+        if name not in KINDS:
+            raise unknown_name("`units`", name, KINDS)
+    return tuple(KINDS[name] for name in names)
+
+
+def kinds_for(spec: Spec) -> tuple[UnitKind, ...]:
+    """The kinds of unit of a request: what can be removed, and what may be added or changed."""
+    for kind in unit_kinds(spec.units):
+        cure = f"Pass question='counterfactual', edits={'add' if kind.name == ADDED else 'change'!r}."
+        require(not kind.absent, "Expected `units` that are in the graph", got=kind.name, do=cure)
+    names = list(spec.units) if "remove" in spec.edits else []
+    if spec.groups is not None:
+        good = "edges" in names and "groups" not in names
+        require(good, "Expected units='edges' and edits that remove for `groups`", got=", ".join(names) or "none")
+        names.insert(names.index("edges") + 1, "groups")
+    else:
+        require("groups" not in names, "Expected `groups`, which edges are one unit", got="none")
+    names += [name for edit, name in (("add", ADDED), ("change", CHANGED)) if edit in spec.edits]
+    return unit_kinds(names)
+
+
+def register_unit_kind(kind: UnitKind) -> UnitKind:
+    """Have `units=` know another kind of unit; one name means one kind."""
+    if kind.name in KINDS:
+        raise CF2Error("Expected a new name for a kind of unit", got=f"{kind.name!r}, which is taken")
+    KINDS[kind.name] = kind
+    return kind
+
+
+@dataclass(frozen=True, eq=False)
+class InstanceUnits:
+    """The units of one instance, all kinds one after the other, in the user's ids."""
+
+    names: tuple[str, ...]
+    kind: Tensor  # [u], the place of each unit's kind in `names`
+    ids: Tensor  # [u, 2]
+    entries: Tensor  # [f, 2], the feature entries that are elements: local row and column
+    edges: tuple[Tensor, Tensor]  # first unit of each edge column [e]; further pairs [2, ·]
+    features: tuple[Tensor, Tensor]  # the same of each entry
+    changes: Changes | None = None  # numbered as the units are
+    absent: Tensor | None = None  # [u] bool
+    types: Tensor | None = None  # [u], the type of each edge or column (else -1), where the graph has types
+
+    @property
+    def count(self) -> int:
+        return len(self.kind)
+
+
+def units_of(instance: Instance, kinds: Sequence[UnitKind]) -> InstanceUnits:
+    """The units of an instance and what each of them governs."""
+    by_feature = [kind.name for kind in kinds if kind.features]
+    require(
+        not by_feature or instance.x.is_floating_point(),
+        f"Expected features that are numbers for units={by_feature[0] if by_feature else None!r}",
+        got=f"{instance.x.dtype}, where 0 is a category like any other",
+        do="Pass x.float() if they are numbers, or explain edges.",
+    )
+    entries = instance.x.nonzero() if by_feature else _NO_PAIRS.t()
+    rows = [kind.rows(instance, entries) for kind in kinds]
+    counts = [len(row.ids) for row in rows]
+    starts = np.cumsum([0, *counts]).tolist()
+    shift = [torch.tensor([[0], [start]]) for start in starts[:-1]]
+    names = [kind.name for kind in kinds]
+    changes = None
+    if CHANGED in names and instance.changes is not None:
+        changes = instance.changes._replace(unit=instance.changes.unit + starts[names.index(CHANGED)])
+    absent = torch.tensor([kind.absent for kind in kinds])
+    return InstanceUnits(
+        names=tuple(names),
+        kind=torch.repeat_interleave(torch.tensor(counts)),
+        ids=torch.cat([row.ids for row in rows]),
+        entries=entries,
+        edges=_governed(torch.cat([r.edges + s for r, s in zip(rows, shift)], 1), instance.edge_index.size(1)),
+        features=_governed(torch.cat([r.entries + s for r, s in zip(rows, shift)], 1), len(entries)),
+        changes=changes,
+        absent=torch.repeat_interleave(absent, torch.tensor(counts)) if bool(absent.any()) else None,
+        types=None if instance.types is None else torch.cat([_types(row) for row in rows]),
+    )
+
+
+def edges_among(instance: Instance, table: InstanceUnits, known: Any) -> np.ndarray:
+    """Which of the units, all of them edges, are among the `known` pairs [p, 2]; of a typed graph, pairs by edge type.
+
+    Of an undirected graph, pairs are meant in either direction.
+    """
+    units = table.ids.numpy()
+    if instance.types is not None and table.types is not None:
+        expected = f"Expected the true edges of {instance.key} as pairs by edge type"
+        require(isinstance(known, Mapping), expected, got=type(known).__name__)
+        return np.isin(instance.types.code(table.types.numpy(), *units.T), instance.types.codes(known))
+    pairs = np.asarray(known).reshape(-1, 2)
+    pairs = pairs if instance.directed else np.sort(pairs, 1)
+    if not len(units) or not len(pairs):
+        return np.zeros(len(units), dtype=bool)
+    high = int(max(units.max(), pairs.max())) + 1
+    return np.isin(units[:, 0] * high + units[:, 1], pairs[:, 0] * high + pairs[:, 1])
+
+
+def _types(rows: Rows) -> Tensor:
+    return torch.full((len(rows.ids),), -1) if rows.types is None else rows.types
+
+
+def _governed(pairs: Tensor, elements: int) -> tuple[Tensor, Tensor]:
+    """Pairs of an element and a unit as the first unit of every element, and the pairs that are left."""
+    first = torch.full((elements,), -1, dtype=torch.long)
+    order = pairs[0].argsort(stable=True)
+    pairs = pairs[:, order]
+    again = torch.cat([pairs[0, :1] < 0, pairs[0, 1:] == pairs[0, :-1]])
+    first[pairs[0, ~again]] = pairs[1, ~again]
+    return first, pairs[:, again]
+
+
+# -- packed units ----------------------------------------------------------------------------------------
+
+
+class Governors(NamedTuple):
+    """Which units govern the elements of one sort: the first unit of each (-1: none), and further pairs."""
+
+    first: Tensor  # [elements]
+    further: Tensor  # [2, ·], pairs of an element and a unit
+    ptr: Tensor  # [B + 1], the further pairs of each instance
+    some: bool  # whether any element has a unit, and
+    every: bool  # whether all have; known once for all that is taken from a pack
+
+    def present(self, states: Tensor) -> Tensor | None:
+        """Which elements are there, given which units are [units]: bool, or soft in [0, 1]; None: all of them."""
+        return self.reader()(states)
+
+    def reader(self) -> Callable[[Tensor], Tensor | None]:
+        """`present` as a function that does only once what does not depend on the states."""
+        if not self.some:
+            return lambda states: None
+        place = self.first if self.every else self.first.clamp(min=0)
+        governed = None if self.every else self.first >= 0
+        element, unit = self.further
+
+        def read(states: Tensor) -> Tensor | None:
+            if not len(states):  # taken from a pack in which others have units
+                return None
+            hard = states.dtype == torch.bool
+            there = states[place]
+            if governed is not None:
+                there = torch.where(governed, there, True if hard else 1.0)
+            if not len(element):
+                return there
+            if hard:
+                return there.index_put((element[~states[unit]],), there.new_tensor(False))
+            return there.scatter_reduce(0, element, states[unit], "prod")
+
+        return read
+
+    def to(self, device: torch.device | str) -> Governors:
+        """The same on a device."""
+        tensors = {name: getattr(self, name).to(device) for name in ("first", "further", "ptr")}
+        return self._replace(**tensors)
+
+    def take(
+        self, places: Tensor, owner: Tensor, shift: Tensor, further: tuple[Tensor, Tensor], moved: Tensor
+    ) -> Governors:
+        """The governors of elements `places` of instances `owner`; units move by `shift`, elements by `moved`.
+
+        `further` are the rows of the pairs to take, and their new pointer.
+        """
+        first = self.first[places]
+        if self.some:
+            new = first + shift[owner]
+            first = new if self.every else torch.where(first < 0, first, new)
+        rows, ptr = further
+        pairs = self.further
+        if len(pairs[0]):
+            mine = _owners(ptr)
+            pairs = pairs[:, rows] + torch.stack([moved[mine], shift[mine]])
+        return Governors(first, pairs, ptr, self.some, self.every)
+
+
+def _owners(ptr: Tensor) -> Tensor:
+    return torch.repeat_interleave(ptr.diff())
+
+
+class NewValues(NamedTuple):
+    """New values of feature entries x[row, column], each there once its unit is; those of instance b are in ptr."""
+
+    row: Tensor  # [c]
+    column: Tensor  # [c]
+    value: Tensor  # [c]
+    unit: Tensor  # [c]
+    ptr: Tensor  # [B + 1]
+
+    def apply(self, x: Tensor, there: Tensor) -> Tensor:
+        """Features [N, d] with the new values of units that are there [units]: bool, or soft in [0, 1]."""
+        chosen = there[self.unit]
+        if there.dtype == torch.bool:
+            return x.index_put((self.row[chosen], self.column[chosen]), self.value[chosen].to(x.dtype))
+        gain = chosen.to(x.dtype) * (self.value.to(x.dtype) - x[self.row, self.column])
+        return x.index_put((self.row, self.column), gain, accumulate=True)
+
+    def to(self, device: torch.device | str) -> NewValues:
+        """The same on a device."""
+        return NewValues(*(part.to(device) for part in self))
+
+
+FLAGS = ("selectable", "required", "fixed", "left_out", "absent", "price")
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The units of all instances of a pack; those of instance b are `ptr[b]` to `ptr[b + 1]`.
+
+    Flags are None where they hold for no unit (`selectable`: for all). A unit that is not `selectable` is never
+    chosen; a `required` one always is; one that is `fixed` is left alone: the graph has it as it was under every
+    intervention. One that is `left_out` could be chosen and is not looked at, so nothing is proved of its instance.
+    What an `absent` unit governs is not in the graph at first, and is once the unit is edited.
+    """
+
+    ptr: Tensor  # [B + 1]
+    edges: Governors
+    entries: Governors
+    changes: NewValues | None = None
+    selectable: Tensor | None = None  # [units] bool
+    required: Tensor | None = None  # [units] bool
+    fixed: Tensor | None = None  # [units] bool
+    left_out: Tensor | None = None  # [units] bool
+    absent: Tensor | None = None  # [units] bool
+    price: Tensor | None = None  # [units], what each unit adds to the size of a set; None: 1
+    narrowed: Tensor | None = None  # [B] bool, instances of which some units are not even listed
+
+    @property
+    def count(self) -> int:
+        """How many units there are."""
+        return int(self.ptr[-1])
+
+    @property
+    def counts(self) -> Tensor:
+        """How many units each instance has, [B]."""
+        return self.ptr.diff()
+
+    @property
+    def owner(self) -> Tensor:
+        """The instance of every unit."""
+        return _owners(self.ptr)
+
+    def admissible(self, chosen: Tensor) -> Tensor:
+        """A choice [units, bool] with what must not be chosen left out, and what must be put in."""
+        for forbidden in self._forbidden():
+            chosen = chosen & ~forbidden
+        return chosen if self.required is None else chosen | self.required
+
+    def admissible_mask(self, mask: Tensor) -> Tensor:
+        """The same for soft masks in [0, 1]; a unit without a choice gets no gradient."""
+        for forbidden in self._forbidden():
+            mask = torch.where(forbidden, 0.0, mask)
+        return mask if self.required is None else torch.where(self.required, 1.0, mask)
+
+    def flagged(self, flags: Mapping[str, Tensor]) -> Units:
+        """The same units with further flags, by their names."""
+        return replace(self, **flags)  # type: ignore[arg-type]
+
+    def _forbidden(self) -> list[Tensor]:
+        flags = (None if self.selectable is None else ~self.selectable, self.fixed, self.left_out)
+        return [flag for flag in flags if flag is not None]
+
+    def there(self, states: Tensor) -> Tensor:
+        """What of each unit is in the graph [units], bool or soft, given which ones are as they were at first.
+
+        A unit that is left alone is as it was; an absent one is there if it is not.
+        """
+        if self.fixed is not None:
+            states = torch.where(self.fixed, torch.ones_like(states), states)
+        if self.absent is None:
+            return states
+        return states ^ self.absent if states.dtype == torch.bool else torch.where(self.absent, 1 - states, states)
+
+    def kept(self, states: Tensor) -> Tensor:
+        """States [units] in which nothing is added or changed, whatever is chosen."""
+        return states if self.absent is None else torch.where(self.absent, torch.ones_like(states), states)
+
+    def to(self, device: torch.device | str) -> Units:
+        """The same on a device."""
+        flags = {name: getattr(self, name) for name in FLAGS}
+        return replace(
+            self,
+            ptr=self.ptr.to(device),
+            edges=self.edges.to(device),
+            entries=self.entries.to(device),
+            changes=None if self.changes is None else self.changes.to(device),
+            narrowed=None if self.narrowed is None else self.narrowed.to(device),
+            **{name: value.to(device) for name, value in flags.items() if value is not None},
+        )

@@ -1,0 +1,336 @@
+"""Many instances -> one disjoint graph, and back.
+
+Everything is a concatenation with a pointer, so `Pack.take` can drop, repeat and reorder instances without a
+loop: dropping is how a converged instance leaves an optimisation, repeating is how a search tries many sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from cf2.errors import CF2Error, require
+from cf2.graphs.graph import Extras, Instance, Kind, kinds_that_fit
+from cf2.options import Key
+from cf2.units.kinds import FLAGS, Governors, InstanceUnits, NewValues, UnitKind, Units, unit_kinds, units_of
+
+WIDE, SPARSE = 512, 0.1  # features at least this wide and at most this full are kept as their non-zero entries
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFeatures:
+    """The non-zero entries of wide features, row by row; `ptr` is their pointer by node."""
+
+    ptr: Tensor  # [N + 1]
+    column: Tensor  # [F]
+    value: Tensor  # [F]
+
+    def take(self, nodes: Tensor) -> SparseFeatures:
+        """The entries of some nodes."""
+        place, ptr, _ = spans(self.ptr, nodes)
+        return SparseFeatures(ptr, self.column[place], self.value[place])
+
+    def times(self, values: Tensor, weight: Tensor) -> Tensor:
+        """features @ weight, with these values of the entries."""
+        weight = weight.contiguous()
+        return embedding_bag(
+            self.column, weight, self.ptr, mode="sum", per_sample_weights=values, include_last_offset=True
+        )
+
+    def to(self, device: torch.device | str) -> SparseFeatures:
+        """The same on a device."""
+        return SparseFeatures(self.ptr.to(device), self.column.to(device), self.value.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class Pack:
+    """B instances side by side.
+
+    The elements that units govern are the columns of `edge_index` and the entries x[entry_row, entry_column].
+    `targets` are the nodes to read per instance, with no column for graph-level outputs.
+    """
+
+    x: Tensor  # [N, d]
+    edge_index: Tensor  # [2, E]
+    entry_row: Tensor  # [F]
+    entry_column: Tensor  # [F]
+    units: Units
+    targets: Tensor  # [B, nodes to read]
+    node_ptr: Tensor  # [B + 1]
+    edge_ptr: Tensor  # [B + 1]
+    entry_ptr: Tensor  # [B + 1]
+    keys: Tensor  # [B, numbers in a key]
+    extras: Extras
+    sparse: SparseFeatures | None = None  # wide features; `x` is then a shape without memory
+
+    @property
+    def num_instances(self) -> int:
+        """B, the number of instances."""
+        return int(self.keys.size(0))
+
+    @property
+    def batch(self) -> Tensor:
+        """The instance of every node."""
+        return owners(self.node_ptr)
+
+    def key(self, row: int) -> Key:
+        """The key of an instance: a number, or a tuple of several."""
+        numbers = tuple(self.keys[row].tolist())
+        return numbers[0] if len(numbers) == 1 else numbers
+
+    def to(self, device: torch.device | str) -> Pack:
+        """The same pack on a device."""
+        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        extras: Extras = {name: (kind, value.to(device)) for name, (kind, value) in self.extras.items()}
+        sparse = None if self.sparse is None else self.sparse.to(device)
+        return replace(self, **moved, units=self.units.to(device), extras=extras, sparse=sparse)
+
+    def dense(self, values: Tensor | None = None) -> Tensor:
+        """The features [N, d], with other values of the non-zero entries if given."""
+        if self.sparse is None:
+            return self.x
+        x = torch.zeros(self.x.shape, dtype=self.sparse.value.dtype, device=self.x.device)
+        index = (owners(self.sparse.ptr), self.sparse.column)
+        return x.index_put(index, self.sparse.value if values is None else values)
+
+    def take(self, index: Tensor) -> Pack:
+        """The pack of instances `index`, which may repeat and reorder."""
+        nodes, node_ptr, node_shift = spans(self.node_ptr, index)
+        edges, edge_ptr, edge_shift = spans(self.edge_ptr, index)
+        entries, entry_ptr, entry_shift = spans(self.entry_ptr, index)
+        of_edge, of_entry = owners(edge_ptr), owners(entry_ptr)
+        rows = {"node": nodes, "edge": edges, "graph": index}
+        return Pack(
+            x=self.x[nodes] if self.sparse is None else _shape(self.x, len(nodes)),
+            sparse=None if self.sparse is None else self.sparse.take(nodes),
+            edge_index=self.edge_index[:, edges] + node_shift[of_edge],
+            entry_row=self.entry_row[entries] + node_shift[of_entry],
+            entry_column=self.entry_column[entries],
+            units=_take_units(
+                self.units, index, (edges, of_edge, edge_shift), (entries, of_entry, entry_shift), node_shift
+            ),
+            targets=self.targets[index] + node_shift[:, None],
+            node_ptr=node_ptr,
+            edge_ptr=edge_ptr,
+            entry_ptr=entry_ptr,
+            keys=self.keys[index],
+            extras={name: (kind, value[rows[kind]]) for name, (kind, value) in self.extras.items()},
+        )
+
+    def singles(self) -> list[Pack]:
+        """Each instance as a pack of its own."""
+        return [self.take(self.node_ptr.new_tensor([row])) for row in range(self.num_instances)]
+
+    def split(self, values: Tensor) -> list[Tensor]:
+        """A value per unit -> one tensor per instance."""
+        return list(torch.split(values, self.units.counts.tolist()))
+
+
+Spans = tuple[Tensor, Tensor, Tensor]
+
+
+def _take_units(units: Units, index: Tensor, edges: Spans, entries: Spans, node_shift: Tensor) -> Units:
+    ptr = pointer(units.counts[index])
+    shift = ptr[:-1] - units.ptr[index]
+    governed = []
+    for known, (places, owner, moved) in ((units.edges, edges), (units.entries, entries)):
+        further = spans(known.ptr, index)[:2] if known.further.numel() else (known.ptr, torch.zeros_like(ptr))
+        governed.append(known.take(places, owner, shift, further, moved))
+    flags = {name: value for name in FLAGS if (value := getattr(units, name)) is not None}
+    if flags:
+        mine = spans(units.ptr, index)[0]
+        flags = {name: value[mine] for name, value in flags.items()}
+    changes = None if units.changes is None else _take_changes(units.changes, index, node_shift, shift)
+    narrowed = None if units.narrowed is None else units.narrowed[index]
+    return Units(ptr, governed[0], governed[1], changes, narrowed=narrowed, **flags)
+
+
+def _take_changes(changes: NewValues, index: Tensor, node_shift: Tensor, unit_shift: Tensor) -> NewValues:
+    places, ptr, _ = spans(changes.ptr, index)
+    owner = owners(ptr)
+    row, unit = changes.row[places] + node_shift[owner], changes.unit[places] + unit_shift[owner]
+    return NewValues(row, changes.column[places], changes.value[places], unit, ptr)
+
+
+def pointer(counts: Tensor) -> Tensor:
+    """[a, b, c] -> [0, a, a+b, a+b+c]."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+def owners(ptr: Tensor) -> Tensor:
+    """[0, 2, 5] -> [0, 0, 1, 1, 1]: the span every position lies in."""
+    return torch.repeat_interleave(ptr.diff())
+
+
+def spans(ptr: Tensor, index: Tensor) -> Spans:
+    """Positions of the spans `index`, end to end; their new pointer; and by how much each one moved."""
+    new = pointer(ptr.diff()[index])
+    shift = new[:-1] - ptr[index]
+    return torch.arange(int(new[-1]), device=ptr.device) - shift[owners(new)], new, shift
+
+
+EDGES = unit_kinds(["edges"])
+
+
+def pack(
+    instances: Sequence[Instance],
+    kinds: Sequence[UnitKind] = EDGES,
+    *,
+    tables: Sequence[InstanceUnits] | None = None,
+    takes: Callable[[str], bool] = lambda name: True,
+) -> Pack:
+    """Put instances side by side, with units of the given kinds; `tables` are their units, where they are known.
+
+    Extra tensors are kept if the model `takes` an argument of that name.
+
+    >>> from torch_geometric.data import Data
+    >>> from cf2.graphs.targets import GraphTargets
+    >>> triangle = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]]))
+    >>> pack([GraphTargets([triangle]).instance(0)] * 2).units.ptr
+    tensor([0, 3, 6])
+    """
+    if not instances:
+        raise CF2Error("Expected at least one instance to pack", got="none")
+    kinds_of_x = sorted({f"{i.x.dtype} in {i.x.size(1)} columns" for i in instances})
+    require(len(kinds_of_x) == 1, "Expected all graphs to have features of one kind", got=" and ".join(kinds_of_x[:2]))
+    tables = [units_of(instance, kinds) for instance in instances] if tables is None else tables
+    count = torch.tensor
+    node_ptr = pointer(count([i.x.size(0) for i in instances]))
+    edge_ptr = pointer(count([i.edge_index.size(1) for i in instances]))
+    entry_ptr = pointer(count([len(t.entries) for t in tables]))
+    unit_ptr = pointer(count([t.count for t in tables]))
+    entry = torch.cat([t.entries for t in tables])
+    sparse = _sparse(instances)
+    keys = [i.key if isinstance(i.key, tuple) else (i.key,) for i in instances]
+    return Pack(
+        x=torch.cat([i.x for i in instances]) if sparse is None else _shape(instances[0].x, int(node_ptr[-1])),
+        sparse=sparse,
+        edge_index=torch.cat([i.edge_index for i in instances], 1) + node_ptr[owners(edge_ptr)],
+        entry_row=entry[:, 0] + node_ptr[owners(entry_ptr)],
+        entry_column=entry[:, 1],
+        units=Units(
+            unit_ptr,
+            _governors([t.edges for t in tables], edge_ptr, unit_ptr),
+            _governors([t.features for t in tables], entry_ptr, unit_ptr),
+            _changes(tables, node_ptr, unit_ptr),
+            absent=_absent(tables),
+            narrowed=torch.tensor([i.narrowed > 0 for i in instances]) if any(i.narrowed for i in instances) else None,
+        ),
+        targets=count([i.targets for i in instances], dtype=torch.long) + node_ptr[:-1, None],
+        node_ptr=node_ptr,
+        edge_ptr=edge_ptr,
+        entry_ptr=entry_ptr,
+        keys=count(keys),
+        extras=_pack_extras(instances, takes),
+    )
+
+
+def _governors(parts: Sequence[tuple[Tensor, Tensor]], ptr: Tensor, unit_ptr: Tensor) -> Governors:
+    first = torch.cat([first for first, _ in parts])
+    further_ptr = pointer(torch.tensor([further.size(1) for _, further in parts]))
+    owner = owners(further_ptr)
+    return Governors(
+        torch.where(first < 0, first, first + unit_ptr[owners(ptr)]),
+        torch.cat([further for _, further in parts], 1) + torch.stack([ptr[owner], unit_ptr[owner]]),
+        further_ptr,
+        some=bool((first >= 0).any()),
+        every=bool((first >= 0).all()),
+    )
+
+
+def _changes(tables: Sequence[InstanceUnits], node_ptr: Tensor, unit_ptr: Tensor) -> NewValues | None:
+    if all(table.changes is None for table in tables):
+        return None
+    places = [torch.zeros((0, 2), dtype=torch.long) if t.changes is None else t.changes.place for t in tables]
+    values = [t.changes.value for t in tables if t.changes is not None]
+    units = [torch.zeros(0, dtype=torch.long) if t.changes is None else t.changes.unit for t in tables]
+    ptr = pointer(torch.tensor([len(part) for part in places]))
+    place, owner = torch.cat(places), owners(ptr)
+    return NewValues(
+        place[:, 0] + node_ptr[owner], place[:, 1], torch.cat(values), torch.cat(units) + unit_ptr[owner], ptr
+    )
+
+
+def _absent(tables: Sequence[InstanceUnits]) -> Tensor | None:
+    if all(table.absent is None for table in tables):
+        return None
+    return torch.cat([torch.zeros_like(t.kind, dtype=torch.bool) if t.absent is None else t.absent for t in tables])
+
+
+def _shape(x: Tensor, rows: int) -> Tensor:
+    """A matrix of that many rows which takes no memory."""
+    return x.new_zeros(1, 1).expand(rows, x.size(1))
+
+
+def _sparse(instances: Sequence[Instance]) -> SparseFeatures | None:
+    if any(i.changes is not None for i in instances):
+        return None  # a changed entry may be one that is 0 at first
+    if instances[0].x.size(1) < WIDE or instances[0].x.dtype not in (torch.float32, torch.float64):
+        return None
+    places = [i.x.nonzero() for i in instances]
+    if sum(map(len, places)) > SPARSE * sum(i.x.numel() for i in instances):
+        return None
+    return sparse_features([i.x for i in instances], places)
+
+
+def sparse_features(parts: Sequence[Tensor], places: Sequence[Tensor]) -> SparseFeatures:
+    """Features, given as parts one below the other, by the places [·, 2] of their entries that are not 0."""
+    counts = torch.cat([torch.bincount(p[:, 0], minlength=x.size(0)) for x, p in zip(parts, places)])
+    values = torch.cat([x[p[:, 0], p[:, 1]] for x, p in zip(parts, places)])
+    return SparseFeatures(pointer(counts), torch.cat(list(places))[:, 1], values)
+
+
+def _pack_extras(instances: Sequence[Instance], takes: Callable[[str], bool]) -> Extras:
+    """The extras that the model takes; each belongs to the same kind of thing in all instances."""
+    packed: Extras = {}
+    for name in dict.fromkeys(name for instance in instances for name in instance.extras if takes(name)):
+        missing = [instance.key for instance in instances if name not in instance.extras]
+        require(
+            not missing,
+            f"Expected all graphs to have `{name}`, with a row per node, per edge or per graph",
+            got="none that fits in graph " + ", ".join(map(str, missing[:1])),
+            do="Give it to all of them, or remove it.",
+        )
+        values = [instance.extras[name][1] for instance in instances]
+        for instance, value in zip(instances, values):
+            require(
+                instance.extras[name][0] != "misfit",
+                f"Expected `{name}` to have a row for each of the edges, or of the nodes",
+                got=f"shape {tuple(value.shape)}",
+            )
+        require(
+            len({(value.dtype, value.shape[1:]) for value in values}) == 1,
+            f"Expected `{name}` to have one dtype and one width in all graphs",
+            got=" and ".join(sorted({f"{value.dtype} {tuple(value.shape[1:])}" for value in values})[:2]),
+        )
+        packed[name] = (_common_kind(name, instances), torch.cat(values))
+    return packed
+
+
+def _common_kind(name: str, instances: Sequence[Instance]) -> Kind:
+    """Whether an extra belongs to nodes, edges or graphs; a size that could be either is settled by the others."""
+    fits = [kinds_that_fit(name, i.extras[name][1].size(0), i.x.size(0), i.edge_index.size(1)) for i in instances]
+    common = [kind for kind in fits[0] if all(kind in others for others in fits)]
+    if not common:
+        raise CF2Error(f"Expected `{name}` to have a row per node, per edge or per graph, the same in all graphs")
+    return common[0]
+
+
+def chunks(costs: Sequence[int], budget: int) -> Iterator[slice]:
+    """Consecutive runs whose costs add up to at most `budget` (or hold one instance).
+
+    >>> list(chunks([3, 3, 3, 9, 1], 6))
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None), slice(4, 5, None)]
+    """
+    start, total = 0, 0
+    for position, cost in enumerate(costs):
+        if position > start and total + cost > budget:
+            yield slice(start, position)
+            start, total = position, 0
+        total += cost
+    if start < len(costs):
+        yield slice(start, len(costs))

@@ -1,0 +1,134 @@
+"""What the model's numbers are: taken as they look or as the user says, and refused where they cannot be that."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import SAGEConv
+
+import cf2
+from cf2.errors import CF2Error
+from cf2.models import outputs
+
+GOOD = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [(GOOD, "probabilities"), (GOOD.log(), "log_probabilities"), (GOOD * 3, "logits"), (GOOD[:, :1] * 9, "logits")],
+)
+def test_outputs_are_what_they_look_like(rows: Tensor, found: str) -> None:
+    assert outputs.settle(rows, "auto") == found
+    for kind in (torch.float64, torch.float16, torch.bfloat16):
+        if found == "logits" or kind == torch.float64:
+            assert outputs.settle(rows.to(kind), "auto") == found
+
+
+@pytest.mark.parametrize(
+    ("rows", "given", "match"),
+    [
+        ([[0.5, -0.5]], "probabilities", r"from 0 to 1, but got a row of \[0.5, -0.5\]"),
+        ([[0.9, 0.8]], "probabilities", r"sum to 1 .* multi-label"),
+        ([[2.0, 3.0]], "log_probabilities", "from 0 to 1"),
+        ([[-3.0, -3.0]], "log_probabilities", "sum to 1"),
+        ([[1.5]], "probabilities", "from 0 to 1"),
+    ],
+)
+def test_rows_that_cannot_be_probabilities(rows: list[list[float]], given: outputs.Output, match: str) -> None:
+    with pytest.raises(CF2Error, match=match):
+        outputs.settle(torch.tensor(rows), given)
+
+
+def test_a_single_logit_of_a_sure_model_keeps_both_probabilities() -> None:
+    P = outputs.probabilities(torch.tensor([[30.0], [-30.0]]), "logits")
+    assert (P > 0).all()
+    assert P.argmax(1).tolist() == [1, 0]
+
+
+def test_saturated_probabilities_are_told_apart() -> None:
+    near, far = (torch.tensor([[value, 0.0]]) for value in (200.0, 400.0))
+    assert torch.equal(near.softmax(1), far.softmax(1))
+    assert outputs.differ(outputs.unsaturated(near, "logits"), outputs.unsaturated(far, "logits"), 1e-7).tolist() == [
+        True
+    ]
+    sure = torch.tensor([[1.0, 1e-20], [1.0, 1e-30]])
+    rows = outputs.unsaturated(sure, "probabilities")
+    assert outputs.differ(rows[:1], rows[1:], 1e-7).tolist() == [True]
+
+
+class Rows(nn.Module):
+    """Returns so many columns per node."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = SAGEConv(2, columns)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv(x, edge_index) * 4
+
+
+def chain(y: Tensor | None) -> Data:
+    return Data(x=torch.eye(4)[:, :2] * 2 - 1, edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), y=y)
+
+
+REAL = torch.tensor([0.5, 1.7, 3.2, -0.1])
+SEVERAL = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 0, 1], [0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("columns", "y", "match"),
+    [
+        (1, REAL, "whole numbers"),
+        (3, REAL, "whole numbers"),
+        (3, SEVERAL, r"a row with 2 of 3 labels.*multi-label"),
+        (3, SEVERAL.float(), "multi-label"),
+        (1, torch.tensor([3, 17, 4, 9]), "as of a regression"),
+    ],
+)
+def test_labels_that_are_no_classes(columns: int, y: Tensor, match: str) -> None:
+    with pytest.raises(CF2Error, match=match):
+        cf2.explain(Rows(columns), chain(y), nodes=[0, 1, 2])
+    assert len(cf2.explain(Rows(columns), chain(y), nodes=[0, 1, 2], output="logits")) == 3  # the user knows better
+
+
+@pytest.mark.parametrize(
+    ("y", "match"), [(torch.tensor([1.0, 2.0, 0.5, 2.5]), "whole numbers"), (SEVERAL[[1, 3, 0, 2]], "multi-label")]
+)
+def test_labels_of_other_nodes_say_what_the_model_is(y: Tensor, match: str) -> None:
+    """Those of the nodes that are explained could be classes."""
+    with pytest.raises(CF2Error, match=match):
+        cf2.explain(Rows(3), chain(y), nodes=[0, 1])
+
+
+def test_a_node_without_a_label_beside_others_of_one_class_is_no_other_task() -> None:
+    assert len(cf2.explain(Rows(3), chain(torch.eye(4)[[0, 1, 2, 3], :3]), nodes=[0, 1])) == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "y"),
+    [
+        (1, torch.tensor([0.0, 1.0, 1.0, 0.0])),
+        (1, torch.tensor([[0.0], [1.0], [1.0], [0.0]])),
+        (3, torch.tensor([0, 2, 1, 1])),
+        (3, torch.tensor([0.0, 2.0, 1.0, 1.0])),
+        (3, torch.eye(3)[[0, 1, 2, 0]]),
+        (3, torch.tensor([0.0, float("nan"), 1.0, 1.0])),
+        (3, None),
+    ],
+)
+def test_labels_that_are_classes(columns: int, y: Tensor | None) -> None:
+    assert len(cf2.explain(Rows(columns), chain(y), nodes=[0, 1, 2])) == 3
+
+
+@pytest.mark.parametrize("y", [torch.tensor([0.37]), torch.tensor([[1.0, 1.0, 0.0]])])
+def test_labels_of_graphs_that_are_no_classes(y: Tensor) -> None:
+    class Pooled(Rows):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:  # type: ignore[override]
+            out = super().forward(x, edge_index)
+            return torch.zeros(int(batch.max()) + 1, out.size(1)).index_add(0, batch, out)
+
+    with pytest.raises(CF2Error, match=r"whole numbers|multi-label"):
+        cf2.explain(Pooled(3), [chain(y), chain(y)])

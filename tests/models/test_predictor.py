@@ -1,0 +1,264 @@
+"""Soft masks and real removal agree where they must, every kind of output works, and the model is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
+
+import cf2
+from cf2.errors import CF2Error
+from cf2.graphs.graph import Graph
+from cf2.graphs.targets import NodeTargets
+from cf2.models.predictor import Predictor
+from cf2.models.receptive_field import ReceptiveField
+from cf2.units.kinds import unit_kinds, units_of
+from cf2.units.packs import Pack, pack
+from toys import LAYERS, GraphNet, NodeNet, WeightedNet, edited, model_state, probabilities, random_graph, same_state
+
+DATA = random_graph(40, 60, seed=3)
+BOTH = ("edges", "features")
+
+
+def packed(predictor: Predictor, *units: str, data: Data = DATA, nodes: range = range(10)) -> Pack:
+    field = ReceptiveField(predictor, NodeTargets(Graph(data)))
+    return pack(field.instances(nodes), unit_kinds(units or ("edges",)))
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_full_masks_change_nothing(kind: str) -> None:
+    with Predictor(NodeNet(kind), "node") as predictor:
+        whole = packed(predictor, *BOTH)
+        truth = predictor.predict(whole)
+        every = torch.ones(whole.units.count)
+        with predictor.soft(whole) as run:
+            assert torch.allclose(run(every), truth, atol=1e-6)
+        assert torch.allclose(predictor.hard(whole, every.bool()), truth, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [lambda: NodeNet("sum"), lambda: NodeNet("gin"), lambda: WeightedNet("gcn")])
+def test_zero_masks_are_removals_where_the_layer_makes_them_so(make: object) -> None:
+    with Predictor(make(), "node") as predictor:  # type: ignore[operator]
+        whole = packed(predictor, *BOTH)
+        predictor.predict(whole)
+        keep = torch.rand(whole.units.count, generator=torch.Generator().manual_seed(0)) > 0.5
+        with predictor.soft(whole) as run:
+            assert torch.allclose(run(keep.float()), predictor.hard(whole, keep), atol=1e-5)
+
+
+def test_removal_is_the_model_on_the_smaller_graph() -> None:
+    model = NodeNet("gat")
+    with Predictor(model, "node") as predictor:
+        (instance,) = ReceptiveField(predictor, NodeTargets(Graph(DATA))).instances([5])
+        whole, units = pack([instance]), units_of(instance, unit_kinds(["edges"])).ids.tolist()
+        predictor.predict(whole)
+        for gone in range(len(units)):
+            expected = probabilities(model, edited(DATA, [("edges", tuple(units[gone]))]), 5)
+            assert torch.allclose(predictor.hard(whole, torch.arange(len(units)) != gone)[0], expected, atol=1e-6)
+
+
+def test_a_removal_inside_of_a_soft_pass_is_a_real_one() -> None:
+    """The search asks for removals while soft masks are on the layers."""
+    with Predictor(NodeNet("gat"), "node") as predictor:
+        whole = packed(predictor)
+        predictor.predict(whole)
+        keep = torch.arange(whole.units.count) % 3 > 0
+        alone = predictor.hard(whole, keep)
+        with predictor.soft(whole) as run:
+            half = run(torch.full((whole.units.count,), 0.5))
+            assert torch.equal(predictor.hard(whole, keep), alone)
+            assert torch.equal(run(torch.full((whole.units.count,), 0.5)), half)
+
+
+class Out(nn.Module):
+    """One GCN layer whose output is made into what is asked for."""
+
+    def __init__(self, finish: object, classes: int = 3) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.finish = GCNConv(4, classes), finish
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.finish(self.conv(x, edge_index))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("finish", [lambda z: z, lambda z: z.softmax(1), lambda z: z.log_softmax(1)])
+def test_logits_probabilities_and_logs_mean_the_same(finish: object) -> None:
+    with Predictor(Out(finish), "node") as predictor, Predictor(Out(lambda z: z), "node") as plain:
+        assert torch.allclose(predictor.predict(packed(predictor)), plain.predict(packed(plain)), atol=1e-6)
+
+
+def test_one_logit_means_two_classes() -> None:
+    with Predictor(Out(lambda z: 5 * z, 1), "node") as predictor:
+        P = predictor.predict(packed(predictor))
+    assert P.shape == (10, 2)
+    assert torch.allclose(P.sum(1), torch.ones(10))
+    flat = cf2.explain(Out(lambda z: 5 * z[:, 0], 1), DATA, nodes=[1])
+    assert flat[0].prediction in (0, 1)
+
+
+def test_one_number_between_0_and_1_needs_a_word() -> None:
+    model = Out(lambda z: z.sigmoid(), 1)
+    with pytest.raises(CF2Error, match='output="probabilities"'):
+        cf2.explain(model, DATA, nodes=[1])
+    assert cf2.explain(model, DATA, nodes=[1], output="probabilities")[0].probabilities.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("finish", "said"),
+    [
+        (lambda z: z[:3], "one row per node"),
+        (lambda z: z * float("nan"), "finite model outputs"),
+        (lambda z: (z, z), "return a tensor"),
+        (lambda z: z[:, :1].softmax(1), "at least two classes"),
+        (lambda z: z.reshape(-1, 1, 3), "one row per node"),
+    ],
+)
+def test_wrong_outputs_are_named(finish: object, said: str) -> None:
+    with pytest.raises(CF2Error, match=said):
+        cf2.explain(Out(finish), DATA, nodes=[1])
+
+
+def test_a_model_without_messages_is_refused() -> None:
+    class Dense(nn.Module):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return x
+
+    with pytest.raises(CF2Error, match="no layer can be masked"):
+        cf2.explain(Dense(), DATA, nodes=[0])
+
+
+class Cached(NodeNet):
+    """GCN layers with a cached normalisation and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__("gcn")
+        for conv in self.convs:
+            conv.cached = True
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return super().forward(nn.functional.dropout(x, 0.5, self.training), edge_index)
+
+
+@pytest.mark.parametrize("method", ["cf2", "cf2-relaxed"])
+@pytest.mark.parametrize("make", [lambda: NodeNet("gat"), lambda: WeightedNet("gcn"), Cached])
+def test_model_data_and_random_state_are_as_before(make: object, method: str) -> None:
+    model = make().train()  # type: ignore[operator]
+    model.convs[1].eval()
+    model.convs[0].lin.weight.grad = (
+        torch.ones_like(model.convs[0].lin.weight) if hasattr(model.convs[0], "lin") else None
+    )
+    before, data, state, threads = model_state(model), DATA.clone(), torch.get_rng_state(), torch.get_num_threads()
+    cf2.explain(model, DATA, nodes=[0, 1], method=method, epochs=5)
+    assert same_state(before, model_state(model))
+    assert torch.equal(data.x, DATA.x)
+    assert torch.equal(data.edge_index, DATA.edge_index)
+    assert torch.equal(state, torch.get_rng_state())
+    assert torch.get_num_threads() == threads
+
+
+def test_model_is_as_before_after_a_failure() -> None:
+    class Fails(NodeNet):
+        calls = 0
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            Fails.calls += 1
+            if Fails.calls > 12:
+                raise RuntimeError("out of luck")
+            return super().forward(x, edge_index)
+
+    model = Fails("gcn").train()
+    before = model_state(model)
+    with pytest.raises(CF2Error, match="out of luck"):
+        cf2.explain(model, DATA, nodes=[0, 1])
+    assert same_state(before, model_state(model))
+
+
+def test_a_graph_classifier_needs_batch() -> None:
+    with pytest.raises(CF2Error, match="batch"):
+        cf2.explain(NodeNet("gcn"), [DATA])
+
+
+def test_a_model_may_take_a_data_object() -> None:
+    class Whole(GraphNet):
+        def forward(self, data: Data) -> Tensor:
+            return super().forward(data.x, data.edge_index, data.batch)
+
+    graphs = [random_graph(6, 6, seed=s) for s in range(3)]
+    one = cf2.explain(Whole("gin"), graphs)
+    other = cf2.explain(GraphNet("gin"), graphs)
+    assert [e.selected.tolist() for e in one] == [e.selected.tolist() for e in other]
+
+
+def test_wide_sparse_features_give_the_dense_answer() -> None:
+    data = random_graph(30, 45, features=700, seed=2)
+    data.x = (data.x > 2.0).float()
+    with Predictor(NodeNet("gcn", features=700), "node") as predictor:
+        whole = packed(predictor, *BOTH, data=data, nodes=range(5))
+        truth = predictor.predict(whole)
+        keep = torch.rand(whole.units.count, generator=torch.Generator().manual_seed(1)) > 0.3
+        assert whole.sparse is not None
+        assert predictor.findings is not None
+        assert predictor.findings.reads_sparse
+        quick = predictor.hard(whole, keep)
+        with predictor.soft(whole) as run:
+            soft = run(torch.ones(whole.units.count))
+        predictor.findings = replace(predictor.findings, reads_sparse=False)
+        assert torch.allclose(quick, predictor.hard(whole, keep), atol=1e-5)
+        assert torch.allclose(soft, truth, atol=1e-5)
+
+
+def test_columns_of_wide_features_are_really_removed() -> None:
+    data = random_graph(20, 30, features=600, seed=4)
+    data.x = (data.x > 2.0).float()
+    model = NodeNet("gin", features=600)
+    (e,) = cf2.explain(model, data, nodes=[1], units="columns", effort="quick")
+    rest = [("columns", tuple(ids)) for ids, inside in zip(e.units.ids.tolist(), e.selected) if not inside]
+    expected = probabilities(model, edited(data, rest), 1)  # type: ignore[arg-type]
+    assert torch.allclose(torch.from_numpy(e.probabilities_only), expected, atol=1e-5)
+
+
+def test_an_edge_weight_that_the_model_drops_is_not_relied_on() -> None:
+    class Drops(NodeNet):
+        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+            return super().forward(x, edge_index)
+
+    options = {"nodes": [1, 5, 9], "method": "cf2-relaxed", "epochs": 20}
+    one, other = (cf2.explain(kind("gin"), DATA, **options) for kind in (Drops, NodeNet))
+    assert all((a.scores == b.scores).all() for a, b in zip(one, other))
+
+
+class Attributed(nn.Module):
+    """Adds up what lies on the edges into a node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = GCNConv(4, 3, normalize=False, add_self_loops=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, place: Tensor) -> Tensor:
+        assert len(edge_attr) == edge_index.size(1)
+        total = torch.zeros(x.size(0), 3).index_add(0, edge_index[1], edge_attr)
+        return self.conv(x, edge_index) * 1e-3 + total * place[:, None]
+
+
+def test_further_tensors_go_with_their_edges_and_nodes() -> None:
+    data = random_graph(20, 25, seed=5)
+    data.edge_attr = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    data.place = torch.linspace(1, 2, 20)
+    model = Attributed()
+    for e in cf2.explain(model, data, nodes=range(8), effort="quick"):
+        gone = {tuple(pair) for pair in e.edges.tolist()}
+        stay = torch.tensor([tuple(pair) not in gone for pair in data.edge_index.t().tolist()])
+        with torch.no_grad():
+            out = model(data.x, data.edge_index[:, stay], data.edge_attr[stay], data.place)[e.key].softmax(0)
+        assert torch.allclose(torch.from_numpy(e.probabilities_without), out, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
+def test_a_device_that_is_not_here_is_named(device: str) -> None:
+    with pytest.raises(CF2Error, match="device"):
+        cf2.explain(NodeNet("gcn"), DATA, nodes=[0], device=device)

@@ -1,0 +1,147 @@
+"""Edit rules: what they are called, what they do to other graphs, and GCFExplainer's coverage, by brute force."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+import cf2
+from cf2.patterns.edit_distance import cover, ged_bounds
+from cf2.patterns.labelled import GraphRow, LabelledGraphs
+from cf2.results.explanations import Explanations
+from pattern_toys import Path, made
+
+KINDS = (0, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def changed() -> tuple[Any, list[Any], Explanations]:
+    model, graphs = Path(*KINDS), [made(KINDS, number, number % 2 == 0) for number in range(40)]
+    return model, graphs, cf2.explain(model, graphs, range(0, 40, 2), question="counterfactual")
+
+
+def test_the_rules_that_undo_a_path_are_its_two_edges(changed: tuple[Any, list[Any], Explanations]) -> None:
+    rules = changed[2].rules(*changed[:2])
+    texts = {one.rule.text for one in rules}
+    assert texts <= {"remove x0–x1", "remove x1–x2", "remove x1–x0", "remove x2–x1"}
+    assert all(one.rule.size == 1 and one.turned.value == 1.0 and one.prediction == 1 for one in rules)
+    assert rules.about["together"][1].value == 1.0
+    assert rules.about["tested"][1] > 3
+    assert len(rules.to_pandas()) == len(rules.to_dict()["rules"]) == len(rules)
+    assert "turns 100 %" in repr(rules)
+
+
+def test_a_rule_counts_within_theta_only_where_its_graph_is_large_enough(
+    changed: tuple[Any, list[Any], Explanations],
+) -> None:
+    model, graphs, found = changed
+    rules = found.rules(model, graphs, theta=0.05, count=1)
+    from cf2.patterns.summary import Options
+
+    options = Options()
+    said = [int(model(graph.x, graph.edge_index, torch.zeros(graph.num_nodes).long())[0].argmax()) for graph in graphs]
+    held = [key for key in range(40) if said[key] == 1 and options.is_test(key)]
+    size = [graphs[key].num_nodes + graphs[key].num_edges // 2 for key in held]
+    assert rules[0].within.value == pytest.approx(np.mean([0.05 * (2 * total - 1) + 1e-9 >= 1 for total in size]))
+    assert 0 < rules[0].within.value < 1
+
+
+class Edited:
+    """An explanation with a list of edits of its own, as those have that add and change."""
+
+    def __init__(self, e: Any, edits: list[tuple[Any, ...]]) -> None:
+        self._e, self.edits = e, edits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._e, name)
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_rules_that_add_and_change_are_carried_out(changed: tuple[Any, list[Any], Explanations], changes: bool) -> None:
+    """Answers that make a path: the edge to an x2 that is there, or to another node that becomes one."""
+    model, graphs = Path(*KINDS), [made(KINDS, number, number % 4 == 0) for number in range(160)]
+    explained = cf2.explain(model, graphs, range(1, 160, 2), question="counterfactual")
+    answers = []
+    for e in explained:
+        graph = graphs[e.key]
+        kind = [int(row.argmax()) for row in graph.x]
+        b = kind.index(1)
+        near = {kind[n] for n in graph.edge_index[1][graph.edge_index[0] == b].tolist()}
+        if e.prediction == 1 or 0 not in near or (2 in kind) == changes:
+            continue
+        end = next(n for n, k in enumerate(kind) if k == (3 if changes and 3 in kind else 4 if changes else 2))
+        edits: list[tuple[Any, ...]] = [("add", (b, end))]
+        if changes:
+            edits += [("change", (end, kind[end]), 1.0, 0.0), ("change", (end, 2), 0.0, 1.0)]
+        answers.append(Edited(replace(e, status="found", necessary=True), edits))
+    rules = Explanations(tuple(answers), explained.context).rules(model, graphs, held_out=0.4)  # type: ignore[arg-type]
+    assert [one.prediction for one in rules] == [0] * len(rules)
+    assert len(rules) >= 1
+    if changes:
+        assert {one.rule.size for one in rules} == {2}
+        assert all("→x2" in one.rule.text for one in rules)
+    else:
+        assert [one.rule.text for one in rules] == ["add x1–x2"]
+        assert rules[0].turned.value == pytest.approx(_by_hand(model, graphs, 0.4))
+
+
+def _by_hand(model: Any, graphs: list[Any], held_out: float) -> float:
+    """The share of held-out graphs without a path that some edge between an x1 and an x2 gives one."""
+    from cf2.patterns.summary import Options
+
+    options, turned = Options(held_out=held_out), []
+    for key, graph in enumerate(graphs):
+        batch = torch.zeros(graph.num_nodes).long()
+        kind = graph.x.argmax(1).tolist()
+        there = set(map(tuple, graph.edge_index.t().tolist()))
+        if not options.is_test(key) or int(model(graph.x, graph.edge_index, batch)[0].argmax()) == 1:
+            continue
+        pairs = [(a, b) for a in range(len(kind)) for b in range(len(kind)) if (kind[a], kind[b]) == (1, 2)]
+        said = []
+        for a, b in pairs:
+            if (a, b) not in there:
+                more = torch.cat([graph.edge_index, torch.tensor([[a, b], [b, a]])], 1)
+                said.append(int(model(graph.x, more, batch)[0].argmax()) == 1)
+        turned.append(any(said))
+    return float(np.mean(turned))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_edit_distances_lie_within_their_bounds(seed: int) -> None:
+    draw, rows, known = random.Random(seed), [], []
+    for number in range(6):
+        count = draw.randint(2, 6)
+        graph = nx.gnm_random_graph(count, draw.randint(1, 7), seed=100 * seed + number)
+        labels = [draw.choice("CN") for _ in range(count)]
+        nx.set_node_attributes(graph, dict(enumerate(labels)), "label")
+        known.append(graph)
+        pairs = np.array(list(graph.edges), np.int64).reshape(-1, 2)
+        rows.append(GraphRow(number, labels, np.zeros(count, np.int64), pairs, ()))
+    joined = LabelledGraphs.join(rows)
+    true = np.zeros((6, 6))
+    for a in range(6):
+        for b in range(6):
+            same = lambda x, y: x["label"] == y["label"]  # noqa: E731
+            true[a, b] = nx.graph_edit_distance(known[a], known[b], node_match=same)
+            bounds = ged_bounds(joined, a, joined, b)
+            assert bounds.low <= true[a, b] <= bounds.high
+    size = np.array([len(g) + g.number_of_edges() for g in known])
+    found = cover(joined, joined, 0.2, 2)
+    near = true / (size[:, None] + size[None]) <= 0.2 + 1e-12
+    exact = near[:, list(found.chosen)].any(1)
+    assert (found.surely <= exact).all()
+    assert (exact <= found.possibly).all()
+    assert found.surely.sum() >= 2, "every graph lies at no distance from itself"
+
+
+def test_answers_to_other_questions_are_refused(changed: tuple[Any, list[Any], Explanations]) -> None:
+    model, graphs, _ = changed
+    with pytest.raises(cf2.CF2Error, match="counterfactual"):
+        cf2.explain(model, graphs, [0, 2]).rules(model, graphs)
+    assert torch.equal(graphs[0].edge_index, made(KINDS, 0, True).edge_index)

@@ -1,0 +1,177 @@
+"""Patterns as such: canonical forms, occurrences and generalisations, against networkx and RDKit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networkx.algorithms.isomorphism import DiGraphMatcher, GraphMatcher
+
+from cf2.patterns.labelled import GraphRow, LabelledGraphs, node_labels
+from cf2.patterns.matching import PER_GRAPH, containing, occurrences
+from cf2.patterns.pattern import Pattern
+
+Edges = list[tuple[int, int]]
+
+
+def network(labels: Sequence[str | None], edges: Sequence[tuple[int, int]], directed: bool) -> nx.Graph:
+    made = nx.DiGraph() if directed else nx.Graph()
+    made.add_nodes_from((node, {"label": label}) for node, label in enumerate(labels))
+    made.add_edges_from(edges)
+    return made
+
+
+def alike(a: dict[str, str], b: dict[str, str]) -> bool:
+    return b["label"] is None or a["label"] == b["label"]
+
+
+def row(key: int, labels: Sequence[str], edges: Edges) -> GraphRow:
+    return GraphRow(key, labels, np.zeros(len(labels), np.int64), np.array(edges, np.int64).reshape(-1, 2), ())
+
+
+@st.composite
+def graphs(draw: st.DrawFn, most: int = 7) -> tuple[list[str], Edges, bool]:
+    count = draw(st.integers(2, most))
+    directed = draw(st.booleans())
+    pairs = [(a, b) for a in range(count) for b in range(count) if (a < b or (directed and a != b))]
+    edges = draw(st.lists(st.sampled_from(pairs), min_size=1, max_size=10, unique=True))
+    return draw(st.lists(st.sampled_from("CN"), min_size=count, max_size=count)), edges, directed
+
+
+def connected(labels: list[str], edges: Edges, directed: bool) -> list[Pattern]:
+    joined = LabelledGraphs.join([row(0, labels, edges)], directed)
+    return joined.pieces(0, np.ones(len(edges), bool))
+
+
+def shuffled(labels: list[str], edges: Edges, seed: int) -> tuple[list[str], Edges]:
+    order = random.Random(seed).sample(range(len(labels)), len(labels))
+    new = [""] * len(labels)
+    for node, place in enumerate(order):
+        new[place] = labels[node]
+    moved = [(order[a], order[b]) for a, b in edges]
+    return new, random.Random(seed).sample(moved, len(moved))
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs(), st.integers(0, 999))
+def test_a_pattern_does_not_depend_on_how_nodes_are_numbered(graph: tuple[list[str], Edges, bool], seed: int) -> None:
+    labels, edges, directed = graph
+    moved = shuffled(labels, edges, seed)
+    one, other = (sorted(map(repr, connected(*given, directed))) for given in ((labels, edges), moved))
+    assert one == other
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs(5), graphs(5))
+def test_equal_patterns_are_isomorphic_graphs_and_nothing_else(
+    one: tuple[list[str], Edges, bool], other: tuple[list[str], Edges, bool]
+) -> None:
+    for a in connected(*one):
+        for b in connected(*other):
+            if a.directed == b.directed:
+                first, second = (network(p.labels, p.edges, p.directed) for p in (a, b))
+                assert (a == b) == nx.is_isomorphic(first, second, alike)
+
+
+@pytest.mark.parametrize("graph", [nx.petersen_graph(), nx.cubical_graph(), nx.star_graph(9), nx.path_graph(9)])
+def test_very_regular_graphs_have_one_form(graph: nx.Graph) -> None:
+    labels, edges = [""] * len(graph), list(graph.edges)
+    forms = {Pattern.make(*shuffled(labels, edges, seed)) for seed in range(5)}
+    assert len(forms) == 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(graphs(), min_size=1, max_size=3), st.integers(0, 999))
+def test_occurrences_are_those_that_networkx_finds(given_: list[tuple[list[str], Edges, bool]], seed: int) -> None:
+    directed, draw = given_[0][2], random.Random(seed)
+    given_ = [graph for graph in given_ if graph[2] == directed]
+    joined = LabelledGraphs.join([row(k, *graph[:2]) for k, graph in enumerate(given_)], directed)
+    pattern = draw.choice(connected(*given_[0]))
+    for _ in range(draw.randint(0, 3)):
+        pattern = draw.choice([pattern, *(general for _, _, general in pattern.generalisations())])
+    found = occurrences(pattern, joined)
+    assert not found.undecided.any()
+    matcher = DiGraphMatcher if directed else GraphMatcher
+    wanted = network(pattern.labels, pattern.edges, directed)
+    for k, (labels, edges, _) in enumerate(given_):
+        there = matcher(network(labels, edges, directed), wanted, node_match=alike).subgraph_monomorphisms_iter()
+        sets = set()
+        for mapping in there:
+            place = {node: image for image, node in mapping.items()}
+            pairs = ((place[a], place[b]) for a, b in pattern.edges)
+            sets.add(frozenset(pair if directed else tuple(sorted(pair)) for pair in pairs))
+        ours = set()
+        for edges_of in found.edges()[found.graph == k]:
+            pairs = (joined.edges[edge] - joined.ptr[k] for edge in edges_of)
+            ours.add(frozenset(tuple(pair.tolist()) if directed else tuple(sorted(pair.tolist())) for pair in pairs))
+        assert ours == sets
+        assert bool(containing(pattern, joined).contained[k]) == bool(sets)
+
+
+def test_what_is_more_general_is_contained_wherever_the_special_one_is() -> None:
+    ring = Pattern.make(["C"] * 6 + ["N"], [(i, (i + 1) % 6) for i in range(6)] + [(0, 6)])
+    real = LabelledGraphs.join([row(0, ["C"] * 6 + ["N"], [(i, (i + 1) % 6) for i in range(6)] + [(0, 6)])])
+    kinds = {kind for kind, _, general in ring.generalisations() if occurrences(general, real).contained.all()}
+    assert kinds == {"drop", "any"}
+    assert len(list(ring.generalisations())) == 14
+
+
+def test_what_is_explained_is_never_left_out() -> None:
+    pattern = Pattern.make(["", "", ""], [(0, 1), (1, 2)], marks=[1, 0, 0])
+    assert [general.marks.count(1) for _, _, general in pattern.generalisations()] == [1]
+
+
+def test_a_graph_with_too_many_occurrences_is_undecided_not_wrong() -> None:
+    count = 60
+    everything = [(a, b) for a in range(count) for b in range(a)]
+    joined = LabelledGraphs.join([row(0, ["C"] * count, everything), row(1, ["C"] * 4, [(0, 1), (1, 2), (2, 3)])])
+    path = Pattern.make(["C"] * 4, [(0, 1), (1, 2), (2, 3)])
+    found = occurrences(path, joined)
+    assert count * (count - 1) * (count - 2) > PER_GRAPH
+    assert found.undecided.tolist() == [True, False]
+    assert found.contained.tolist() == [False, True]
+    assert containing(path, joined).contained.tolist() == [True, True]
+
+
+def test_smarts_finds_what_the_pattern_finds() -> None:
+    chem = pytest.importorskip("rdkit.Chem")
+    patterns = [
+        Pattern.make(["N", "O", "O"], [(0, 1), (0, 2)]),
+        Pattern.make(["C"] * 6 + ["N"], [(i, (i + 1) % 6) for i in range(6)] + [(0, 6)]),
+        Pattern.make(["C", None, "Cl"], [(0, 1), (1, 2)]),
+        Pattern.make(["C"] * 10, [(i, i + 1) for i in range(9)] + [(0, 5), (4, 9)]),
+    ]
+    smiles = ("O=[N+]([O-])c1ccccc1", "CC(C)(Cl)C", "c1ccc2ccccc2c1", "CCO", "Nc1ccccc1", "C1CC2CCC1CC2[N+](=O)[O-]")
+    seen = set()
+    for text in smiles:
+        molecule = chem.MolFromSmiles(text)
+        labels = [atom.GetSymbol() for atom in molecule.GetAtoms()]
+        bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in molecule.GetBonds()]
+        joined = LabelledGraphs.join([row(0, labels, bonds)])
+        for pattern in patterns:
+            ours = bool(occurrences(pattern, joined).contained[0])
+            assert molecule.HasSubstructMatch(chem.MolFromSmarts(pattern.smarts)) == ours
+            seen.add(ours)
+    assert seen == {True, False}
+
+
+def test_labels_of_features() -> None:
+    assert node_labels(np.eye(3)[[2, 0]], ["C", "N", "O"]) == ["O", "C"]
+    assert node_labels(np.array([[1.0, 5.0], [2.0, 5.0]])) == ["x0=1", "x0=2"]
+    binned = node_labels(np.arange(30.0)[:, None])
+    assert binned[0] == "x0 low"
+    assert binned[-1] == "x0 high"
+    assert len(set(binned)) == 3
+    assert set(node_labels(np.random.default_rng(0).random((50, 4)))) == {""}
+
+
+def test_bonds_are_written_as_chemists_do() -> None:
+    carbonyl = Pattern.make(["C", "O"], [(0, 1)], ["double"])
+    assert (carbonyl.text, carbonyl.smarts) == ("C=O", "[#6]=[#8]")
+    ring = Pattern.make(["C"] * 3, [(0, 1), (1, 2)], ["aromatic", None])
+    assert set(ring.smarts or "") >= {":", "~"}

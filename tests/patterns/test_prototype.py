@@ -1,0 +1,87 @@
+"""A graph made from nothing: the widest margin there is among all small graphs, under the rules of the data."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import networkx as nx
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import cf2
+from pattern_toys import COLUMNS, Path, made
+from toys import GraphNet, model_state, same_state
+
+
+def graphs() -> list[Data]:
+    return [made((0, 1, 2), number, number % 2 == 0) for number in range(20)]
+
+
+def test_it_has_what_the_model_looks_for_and_keeps_to_the_rules() -> None:
+    data = graphs()
+    model = Path(0, 1, 2)
+    before = model_state(model)
+    best = cf2.prototype(model, data, 1, nodes=6)
+    assert same_state(before, model_state(model))
+    assert best.probabilities[1] > 0.99
+    assert {"x0", "x1", "x2"} <= set(best.pattern.labels)
+    kinds = best.graph.x.argmax(1).tolist()
+    pairs = {tuple(sorted((kinds[a], kinds[b]))) for a, b in best.graph.edge_index.t().tolist()}
+    seen, degree = set(), [0] * COLUMNS
+    for graph in data:
+        own = graph.x.argmax(1).tolist()
+        seen |= {tuple(sorted((own[a], own[b]))) for a, b in graph.edge_index.t().tolist()}
+        for node, count in zip(own, torch.bincount(graph.edge_index[0], minlength=graph.num_nodes).tolist()):
+            degree[node] = max(degree[node], count)
+    assert pairs <= seen
+    ours = torch.bincount(best.graph.edge_index[0], minlength=best.graph.num_nodes).tolist()
+    assert all(count <= degree[kind] for kind, count in zip(kinds, ours))
+    assert nx.is_forest(nx.Graph(best.graph.edge_index.t().tolist())), "no real graph has a ring"
+    assert best.to_dict()["pattern"]["nodes"] == list(best.pattern.labels)
+
+
+def test_no_small_graph_has_a_wider_margin() -> None:
+    """All graphs of at most 3 nodes that the rules allow, one by one through the raw model."""
+    model = GraphNet("gin", features=2, seed=3)
+    x = torch.eye(2)
+    full = [(a, b) for a in range(4) for b in range(a)]
+    edges = torch.tensor(full).t()
+    data = [Data(x=x[[0, 0, 1, 1]], edge_index=torch.cat([edges, edges.flip(0)], 1))]  # everything is allowed
+    best = cf2.prototype(model, data, 1, nodes=3, width=50)
+    widest = -1.0
+    for count in (1, 2, 3):
+        pairs = list(combinations(range(count), 2))
+        for kinds in product(range(2), repeat=count):
+            for number in range(len(pairs) + 1):
+                for chosen in combinations(pairs, number):
+                    if count > 1 and not nx.is_connected(nx.Graph([*chosen, *((n, n) for n in range(count))])):
+                        continue
+                    ends = torch.tensor([*chosen, *((b, a) for a, b in chosen)], dtype=torch.long).reshape(-1, 2).t()
+                    said = model(x[list(kinds)], ends, torch.zeros(count, dtype=torch.long))[0].detach().softmax(0)
+                    widest = max(widest, float(said[1] - said[0]))
+    assert best.margin == pytest.approx(widest, abs=1e-5)
+
+
+def test_a_real_graph_is_at_no_distance_from_itself() -> None:
+    from cf2.patterns.labelled import GraphRow, LabelledGraphs
+    from cf2.patterns.matching import distances
+
+    rows = []
+    for number, graph in enumerate(graphs()[:4]):
+        pairs = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].t().numpy()
+        labels = [f"x{kind}" for kind in graph.x.argmax(1).tolist()]
+        rows.append(GraphRow(number, labels, torch.zeros(len(labels)).long().numpy(), pairs, ()))
+    joined = LabelledGraphs.join(rows)
+    for number, row in enumerate(rows):
+        (pattern,) = joined.pieces(number, torch.ones(len(row.edges)).bool().numpy())
+        far = distances(pattern, joined)
+        assert far[number] == 0.0
+        assert ((far >= 0) & (far <= 1)).all()
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(cf2.CF2Error, match="`target`"):
+        cf2.prototype(Path(0, 1, 2), graphs(), 7)
+    with pytest.raises(cf2.CF2Error, match="`nodes`"):
+        cf2.prototype(Path(0, 1, 2), graphs(), 1, nodes=0)

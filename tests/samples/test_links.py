@@ -1,0 +1,212 @@
+"""Links: no predicted edge is in the graph, half of the pairs are none, and paths are those that the file says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from cf2.errors import CF2Error
+from cf2.samples import registry as datasets
+from cf2.samples import training
+from cf2.samples.links import link_dataset
+from cf2.samples.models import ARCHITECTURES, build
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def grid(side: int = 12) -> Data:
+    """A grid of papers, each with the words of its row and its column."""
+    at = torch.arange(side * side)
+    row, column = at // side, at % side
+    right, down = at[column < side - 1], at[row < side - 1]
+    ends = torch.cat([torch.stack([right, right + 1]), torch.stack([down, down + side])], 1)
+    x = torch.cat([torch.eye(side)[row], torch.eye(side)[column]], 1)
+    return Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], 1))
+
+
+def as_set(pairs: Any) -> set[tuple[int, ...]]:
+    return {tuple(sorted(pair)) for pair in pairs.tolist()}
+
+
+def check_links(whole: Data, dataset: datasets.Dataset) -> None:
+    everything, messages = as_set(whole.edge_index.t()), as_set(dataset.data.edge_index.t())
+    links = as_set(dataset.pairs[dataset.labels == 1])
+    others = as_set(dataset.pairs[dataset.labels == 0])
+    assert messages | links == everything
+    assert not messages & links
+    assert not others & everything
+    assert len(links) == len(others) == int((dataset.labels == 0).sum())
+    assert all(a != b for a, b in others)
+    assert dataset.data.is_undirected()
+    assert torch.equal(dataset.data.x, whole.x)
+
+
+def test_edges_carry_messages_or_are_predicted_and_other_pairs_are_no_edges() -> None:
+    check_links(grid(), link_dataset("grid", grid(), 3))
+
+
+def test_the_division_is_seeded_and_tests_are_half_links() -> None:
+    one, again, other = (link_dataset("grid", grid(), seed) for seed in (3, 3, 4))
+    assert one.fingerprint() == again.fingerprint() != other.fingerprint()
+    train, test = datasets.split(one, 7)
+    assert sorted([*train.tolist(), *test.tolist()]) == list(range(len(one)))
+    assert one.labels[test].float().mean() == 0.5
+    assert one.labels[test[:10]].tolist() == [1, 0] * 5
+    assert torch.equal(datasets.split(one, 8)[1], test)
+    assert not torch.equal(datasets.split(one, 8)[0], train)
+
+
+def test_keys_are_pairs_and_others_are_refused() -> None:
+    dataset = link_dataset("grid", grid())
+    assert dataset.keys([0, 2]) == [tuple(dataset.pairs[0].tolist()), tuple(dataset.pairs[2].tolist())]
+    assert dataset.truth((0, 143)) is None
+    for key in ((0, 144), (-1, 2), 3, (1, 2, 3)):
+        with pytest.raises(CF2Error, match=r"a pair of 'grid', \(0, 0\) to \(143, 143\)"):
+            dataset.truths(key)
+
+
+def test_a_graph_that_is_too_small_or_too_full_is_refused() -> None:
+    with pytest.raises(CF2Error, match="at least ten edges"):
+        link_dataset("tiny", grid(2))
+    full = torch.tensor([(a, b) for a in range(8) for b in range(8) if a != b]).t()
+    with pytest.raises(CF2Error, match="pairs of nodes that are no edges"):
+        link_dataset("full", Data(x=torch.eye(8), edge_index=full))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_a_model_of_pairs_gives_a_logit_per_pair(arch: str) -> None:
+    torch.manual_seed(0)
+    data = grid(3)
+    model = build(arch, task="pair", num_features=6, num_classes=1, hidden=8, layers=2).eval()
+    pairs = torch.tensor([[0, 1, 4, 0], [1, 0, 4, 8]])
+    found = model(data.x, data.edge_index, pairs)
+    assert found.shape == (4,)
+    torch.testing.assert_close(found[0], found[1])
+    *_, last = model.convs
+    h = last(model.convs[0](data.x, data.edge_index).relu(), data.edge_index)
+    torch.testing.assert_close(found, (h[pairs[0]] * h[pairs[1]]).sum(1), rtol=1e-4, atol=1e-5)
+
+
+def test_training_on_pairs_learns_is_seeded_and_keeps_the_held_out_best() -> None:
+    dataset = link_dataset("grid", grid())
+    first, about = training.train(dataset, epochs=60, lr=0.02)
+    second, _ = training.train(dataset, epochs=60, lr=0.02)
+    assert all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values()))
+    assert about.test_accuracy > 0.7
+    assert about.validation_accuracy is not None
+    answers = training.predict(first, dataset)
+    _, tests = datasets.split(dataset)
+    right = [int(first(dataset.data.x, dataset.data.edge_index, dataset.pairs[[i]].t()) > 0) for i in tests.tolist()]
+    assert answers[tests].tolist() == right
+    assert about.test_accuracy == pytest.approx(float((answers == dataset.labels)[tests].float().mean()))
+    assert datasets.instances_to_explain(dataset, tests, answers).tolist() == tests.tolist()[:200]
+
+
+def test_a_saved_model_of_pairs_comes_back_and_knows_its_division(tmp_path: Path) -> None:
+    dataset = link_dataset("grid", grid())
+    model, about = training.train(dataset, epochs=2)
+    path = training.save(tmp_path / "mine", model, about)
+    again, read = training.load(path, dataset)
+    assert read == about
+    assert torch.equal(training.predict(model, dataset), training.predict(again, dataset))
+    with pytest.raises(CF2Error, match="seed of the data"):
+        training.load(path, link_dataset("grid", grid(), 1))
+
+
+# -- PaGE-Link -------------------------------------------------------------------------------------------------
+
+BUYS, BACK = "user|buys|item", "item|bought_by|user"
+BOUGHT = [[0, 1, 1, 2, 2], [0, 0, 1, 1, 2]]
+PATH = [[["user", "buys", "item"], 0, 0], [["item", "bought_by", "user"], 0, 1], [["user", "buys", "item"], 1, 1]]
+
+
+def content(**changes: Any) -> dict[str, Any]:
+    """Three users and three items in a chain; user 0 likes item 1 because user 1 bought what it bought."""
+    edges = {BUYS: BOUGHT, BACK: BOUGHT[::-1], "user|likes|item": [[0, 1], [1, 2]], **changes.pop("edges", {})}
+    truth = [{"pair": [["user", 0], ["item", 1]], "paths": [PATH]}]
+    return {"nodes": {"user": 3, "item": 3}, "edges": edges, "truth": truth, **changes}
+
+
+def write(root: Path, value: Any) -> Path:
+    path = root / "PaGELink" / "synthetic.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return root
+
+
+def test_paths_become_masks_of_edges_and_of_their_mirror_images(tmp_path: Path) -> None:
+    dataset = datasets.load("page-link", root=write(tmp_path, content()))
+    assert dataset.data.edge_types == [("item", "bought_by", "user"), ("user", "buys", "item")]
+    (found,) = dataset.truths((0, 1))
+    for kind, mask in found.items():
+        chosen = dataset.data[kind].edge_index[:, mask].t().tolist()
+        wanted = [[0, 0], [1, 0], [1, 1]]
+        assert sorted(chosen) == sorted(wanted if kind[0] == "user" else [pair[::-1] for pair in wanted])
+    assert all(torch.equal(found[kind], mask) for kind, mask in dataset.truth((0, 1)).items())
+    assert dataset.truths((2, 0)) == []
+    assert dataset.truth((2, 0)) is None
+    with pytest.raises(CF2Error, match=r"\(0, 0\) to \(2, 2\)"):
+        dataset.truth((3, 0))
+
+
+DAMAGED = {
+    "no json": ("{", "JSON"),
+    "a list": ([], "`nodes`, `edges` and `truth`"),
+    "no truth": ({"nodes": {}, "edges": {}}, "KeyError"),
+    "no likes": (content(edges={"user|likes|item": [[], []]}), "user|likes|item"),
+    "beyond": (content(edges={BUYS: [[0], [3]]}), "user|buys|item among its nodes"),
+    "negative": (content(edges={BUYS: [[-1], [0]]}), "among its nodes"),
+    "twice": (content(edges={BUYS: [[0, 0], [1, 1]]}), "twice"),
+    "ragged": (content(edges={BUYS: [[0], [0, 1]]}), "ValueError"),
+    "words": (content(edges={BUYS: [["a"], ["b"]]}), "`nodes`, `edges` and `truth`"),
+    "two parts": (content(edges={"user|buys": [[0], [0]]}), "ValueError"),
+    "no such step": (content(edges={BUYS: [[0], [0]]}), "a step that is no edge"),
+    "10^12 users": (content(nodes={"user": 10**12, "item": 3}), "1,000,000,000,003 nodes"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_file_whose_parts_do_not_fit_is_refused(tmp_path: Path, case: str) -> None:
+    value, says = DAMAGED[case]
+    with pytest.raises(CF2Error) as error:
+        datasets.load("page-link", root=write(tmp_path, value))
+    assert says in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named_with_its_form(tmp_path: Path) -> None:
+    with pytest.raises(CF2Error, match=r"PaGELink/synthetic\.json, and it is missing.*CF2_DATA.*`truth`"):
+        datasets.load("page-link", root=tmp_path)
+
+
+@pytest.mark.data
+def test_the_real_graph_has_714_links_with_paths_of_three_steps() -> None:
+    dataset = datasets.load("page-link")
+    assert {kind: int(dataset.data[kind].num_nodes) for kind in ("user", "item", "attr")} == {
+        "user": 100,
+        "item": 100,
+        "attr": 50,
+    }
+    assert len(dataset) == 2 * 714
+    links = dataset.keys((dataset.labels == 1).nonzero().view(-1))
+    others = dataset.keys((dataset.labels == 0).nonzero().view(-1))
+    assert len(set(links) | set(others)) == 2 * 714
+    for key in links[::40]:
+        for path in dataset.truths(key):
+            assert sum(int(mask.sum()) for mask in path.values()) == 6  # three edges, both ways
+    assert all(dataset.truths(key) == [] for key in others[::40])
+
+
+@pytest.mark.data
+def test_cora_is_divided_and_nothing_is_lost() -> None:
+    dataset = datasets.load("cora-links")
+    check_links(datasets.load("planetoid:Cora").data, dataset)
+    assert dataset.data.num_nodes == 2708
+    assert len(dataset.test_ids) == 2 * 527

@@ -1,0 +1,286 @@
+"""What is called sufficient, necessary, minimal, optimal or impossible is, by brute force on really reduced graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+import cf2
+from cf2.methods.contract import Problem, Ranking, search_from
+from cf2.results.explanation import Explanation
+from cf2.samples.sources import from_dataset
+from cf2.sets import search as cf2_search
+from cf2.sets.search import Choice, Search
+from cf2.sets.tests import QUESTIONS
+from toys import LAYERS, GraphNet, NodeNet, Unit, edited, passing, probabilities, random_graph
+
+
+def units_of(e: Explanation) -> list[Unit]:
+    return [(e.units.names[kind], tuple(ids)) for kind, ids in zip(e.units.kind, e.units.ids.tolist())]
+
+
+def check(model: nn.Module, data: Data, e: Explanation, node: int | None, question: str = "why") -> None:
+    units = units_of(e)
+    chosen = {unit for unit, inside in zip(units, e.selected) if inside}
+    y = e.prediction
+    assert y == int(probabilities(model, data, node).argmax())
+    assert e.sufficient == (int(probabilities(model, edited(data, set(units) - chosen), node).argmax()) == y)
+    assert e.necessary == (int(probabilities(model, edited(data, chosen), node).argmax()) != y)
+    every = passing(model, data, node, units, y, question)
+    if e.status == "found":
+        assert chosen in every
+        assert all(chosen - {one} not in every for one in chosen) == e.minimal
+        if e.optimal:
+            assert len(chosen) == len(every[0])
+    if e.status == "impossible":
+        assert not every
+    if e.status != "empty":
+        assert e.minimal is None or e.status == "found"
+        assert e.optimal is None or e.status == "found"
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(sorted(LAYERS)),
+    st.integers(3, 7),
+    st.integers(1, 7),
+    st.integers(0, 10_000),
+    st.booleans(),
+    st.sampled_from(sorted(QUESTIONS)),
+)
+def test_verdicts_are_true_by_brute_force(
+    kind: str, nodes: int, edges: int, seed: int, whole: bool, question: str
+) -> None:
+    data = random_graph(nodes, edges, seed=seed)
+    if whole:
+        model: nn.Module = GraphNet(kind, seed=seed)
+        (e,) = cf2.explain(model, [data], question=question, effort="quick", proof=10_000)
+        check(model, data, e, None, question)
+    else:
+        model = NodeNet(kind, seed=seed, layers=2)
+        (e,) = cf2.explain(model, data, nodes=[seed % nodes], question=question, proof=seed % 3 * 100)
+        check(model, data, e, seed % nodes, question)
+
+
+@pytest.mark.parametrize(("question", "graphs"), [("why", 40), ("factual", 20), ("counterfactual", 20)])
+def test_exhaustive_search_misses_nothing(question: str, graphs: int) -> None:
+    """With a proof that covers every set, an instance is either solved at the smallest size or impossible."""
+    seen, sizes = set(), set()
+    for seed in range(graphs):
+        data, model = random_graph(6, 6, seed=seed), NodeNet("sum", seed=seed, layers=2)
+        (e,) = cf2.explain(model, data, nodes=[seed % 6], question=question, proof=10**6)
+        seen.add(e.status)
+        if e.status == "empty":
+            continue
+        every = passing(model, data, seed % 6, units_of(e), e.prediction, question)
+        assert e.status == ("found" if every else "impossible")
+        if every:
+            assert e.optimal
+            assert e.size == len(every[0])
+            sizes.add(e.size)
+    assert {"found"} <= seen if question == "factual" else {"found", "impossible"} <= seen
+    assert len(sizes) > 1
+
+
+@pytest.mark.parametrize("units", [("features",), ("edges", "features"), ("node_features",), ("columns", "edges")])
+def test_features_are_verified_too(units: tuple[str, ...]) -> None:
+    data = random_graph(12, 14, seed=5)
+    model = NodeNet("gin", seed=2)
+    found = cf2.explain(model, data, nodes=range(12), units=units)
+    assert any(e.status == "found" and any(len(e.chosen(name)) for name in units if name != "edges") for e in found)
+    for e in found:
+        every = units_of(e)
+        chosen = {unit for unit, inside in zip(every, e.selected) if inside}
+        for said, gone in ((e.probabilities_only, set(every) - chosen), (e.probabilities_without, chosen)):
+            assert np.abs(probabilities(model, edited(data, gone), e.key).numpy() - said).max() < 1e-5
+
+
+def test_confidence_asks_for_a_margin() -> None:
+    data, model = random_graph(40, 60, seed=1), NodeNet("sum", seed=1, layers=2)
+    plain = cf2.explain(model, data, nodes=range(30))
+    sure = cf2.explain(model, data, nodes=range(30), confidence=0.1)
+    kept = [e for e in sure if e.status == "found"]
+    assert kept
+    for e in kept:
+        only, without = (np.delete(P, e.prediction).max() for P in (e.probabilities_only, e.probabilities_without))
+        assert e.probabilities_only[e.prediction] - only > 0.1 - 1e-5
+        assert without - e.probabilities_without[e.prediction] > 0.1 - 1e-5
+    assert sum(e.status == "found" for e in plain) >= len(kept)
+
+
+def test_more_effort_is_never_worse_on_average() -> None:
+    data, model = random_graph(60, 110, seed=9), NodeNet("sum", seed=3)
+    sizes = []
+    for effort in ("quick", "standard", "thorough"):
+        found = cf2.explain(model, data, nodes=range(0, 60, 4), effort=effort)
+        sizes.append(np.mean([e.size for e in found if e.status == "found"]))
+    assert sizes[0] >= sizes[1] >= sizes[2]
+
+
+def test_restarts_among_many_units_never_lose_and_sometimes_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, model = random_graph(60, 160, seed=0), NodeNet("sum", seed=0)
+
+    def explained(restarts: int) -> cf2.Explanations:
+        budget = replace(cf2_search._BUDGETS["standard"], restarts=restarts)
+        monkeypatch.setitem(cf2_search._BUDGETS, "standard", budget)
+        return cf2.explain(model, data, nodes=[0, 4, 8, 12, 52])
+
+    before, after = explained(0), explained(6)
+    assert all(e.num_units > cf2_search.CROWDED for e in after)
+    assert all(e.sufficient and e.necessary and e.minimal for e in after)
+    assert all(a.size <= b.size for a, b in zip(after, before))
+    assert sum(e.size for e in after) < sum(e.size for e in before)
+
+
+def test_where_nothing_passes_no_single_edge_was_overlooked() -> None:
+    source = from_dataset("ba-shapes")
+    graph = source.graphs[0]
+
+    def says(node: int, columns: Tensor) -> int:
+        return int(source.model(graph.x, graph.edge_index[:, columns])[node].argmax())
+
+    statuses = []
+    for e in cf2.explain(source.model, graph, nodes=[643, 653, 617, 623, 423]):  # their class needs no edges
+        passing = 0
+        for pair in e.units.of("edges").tolist():
+            chosen = (graph.edge_index == torch.tensor(pair)[:, None]).all(0)
+            chosen |= (graph.edge_index == torch.tensor(pair[::-1])[:, None]).all(0)
+            passing += says(e.key, chosen) == e.prediction != says(e.key, ~chosen)
+        assert e.size == 1 if passing else e.status != "found" or e.size > 1
+        statuses.append(e.status)
+    assert {"found", "impossible"} <= set(statuses)
+
+
+def test_search_serves_other_methods_scores() -> None:
+    data, model = random_graph(30, 50, seed=8), NodeNet("gin", seed=8)
+    plain = cf2.explain(model, data, nodes=range(20), method="gradient", k=3)
+    found = cf2.explain(model, data, nodes=range(20), method="gradient", k=3, search=True, effort="quick")
+    assert all(e.status == "unverified" for e in plain if e.num_units)
+    assert all(e.sufficient and e.necessary for e in found if e.status == "found")
+    assert sum(e.sufficient and e.necessary for e in found) > sum(e.sufficient and e.necessary for e in plain)
+    assert all(e.method == "gradient" for e in found)
+
+
+def test_what_it_is_packed_with_does_not_matter() -> None:
+    data, model = random_graph(40, 70, seed=2), NodeNet("sum", seed=1)
+    together = cf2.explain(model, data, nodes=range(40), effort="thorough")
+    for node in range(0, 40, 8):
+        (alone,) = cf2.explain(model, data, nodes=[node], effort="thorough")
+        assert np.array_equal(alone.selected, together[node].selected)
+
+
+def test_an_isolated_node_says_why_and_disturbs_nobody() -> None:
+    data = random_graph(10, 12, seed=1)
+    data.x = torch.cat([data.x, torch.ones(1, 4)])
+    found = cf2.explain(NodeNet("gcn"), data, nodes=[10, 0])
+    assert found[0].status == "empty"
+    assert found[0].size == 0
+    assert "no unit that can be removed" in found[0].note
+    (alone,) = cf2.explain(NodeNet("gcn"), data, nodes=[0])
+    assert np.array_equal(alone.selected, found[1].selected)
+
+
+@pytest.mark.parametrize("wrong", [{"effort": "huge"}, {"confidence": 1.0}, {"confidence": -0.1}, {"proof": 1.5}])
+def test_bad_settings_of_the_search_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(cf2.CF2Error, match=next(iter(wrong))):
+        Search(**wrong)  # type: ignore[arg-type]
+
+
+# -- constraints: what must be in, and what must not --------------------------------------------------------
+
+
+def constrained(problem: Problem, seed: int, *, fixed: bool = False, required: bool = True) -> Problem:
+    """The problem with about a third of its units forbidden (or fixed) and, if so asked, about a quarter required."""
+    draw = torch.rand(problem.pack.units.count, generator=torch.Generator().manual_seed(seed))
+    flags = {"fixed": draw < 0.3} if fixed else {"selectable": draw >= 0.3}
+    if required:
+        flags["required"] = draw > 0.75
+    return replace(problem, pack=replace(problem.pack, units=replace(problem.pack.units, **flags)))
+
+
+def flags_of(problem: Problem) -> tuple[list[bool], list[bool]]:
+    """What must be chosen, and what may be."""
+    units, none = problem.pack.units, torch.zeros(problem.pack.units.count, dtype=torch.bool)
+    must = none if units.required is None else units.required
+    may = ~none if units.selectable is None else units.selectable
+    return must.tolist(), (may if units.fixed is None else may & ~units.fixed).tolist()
+
+
+def obeys(problem: Problem, choice: Choice) -> bool:
+    must, may = flags_of(problem)
+    return all((a or not b) and (c or not a) for a, b, c in zip(choice.selected.tolist(), must, may))
+
+
+def searched(problem: Problem, effort: str, proof: int) -> Choice:
+    counts = problem.pack.units.counts.tolist()
+    scores = torch.cat([torch.rand(count, generator=torch.Generator().manual_seed(0)) for count in counts])
+    nothing = Ranking(scores, Choice(scores > 1, torch.zeros(problem.num_instances, dtype=torch.long)))
+    return search_from(problem, nothing, Search(effort, proof=proof)).choice  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("effort", ["quick", "standard", "thorough"])
+@pytest.mark.parametrize("question", sorted(QUESTIONS))
+def test_constraints_are_obeyed_at_every_effort(
+    question: str, effort: str, fixed: bool, problem_of: Callable[..., Problem]
+) -> None:
+    model, data = NodeNet("sum", seed=4), random_graph(40, 75, seed=3)
+    problem = constrained(problem_of(model, data, range(8), question=question), 1, fixed=fixed)
+    choice = searched(problem, effort, 50)
+    assert obeys(problem, choice)
+    assert "found" in choice.status  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("question", sorted(QUESTIONS))
+def test_what_is_found_under_constraints_is_true_exhaustively(
+    question: str, problem_of: Callable[..., Problem]
+) -> None:
+    solved = 0
+    for seed in range(24):
+        data, model = random_graph(6, 6, seed=seed), GraphNet("sum", seed=seed)
+        problem = constrained(problem_of(model, [data], question=question), seed, required=seed % 2 > 0)
+        choice = searched(problem, "quick", 10**6)
+        assert obeys(problem, choice)
+        named: list[Unit] = [("edges", tuple(ids)) for ids in problem.tables[0].ids.tolist()]  # type: ignore[misc]
+        must, may, chosen = (
+            {unit for unit, flag in zip(named, flags) if flag}
+            for flags in (*flags_of(problem), choice.selected.tolist())
+        )
+        y = int(problem.criterion.answers[0])
+        every = [s for s in passing(model, data, None, named, y, question) if must <= s <= may]
+        assert choice.status is not None
+        assert choice.minimal is not None
+        assert choice.optimal is not None
+        assert (chosen in every) == (choice.status[0] == "found")
+        assert choice.status[0] != "impossible" or not every
+        if choice.minimal[0]:
+            assert all(chosen - {unit} not in every for unit in chosen - must)
+        if choice.optimal[0]:
+            assert len(chosen) == len(every[0])
+        solved += choice.status[0] == "found"
+    assert solved > 5
+
+
+def test_without_room_to_choose_nobody_takes_the_choice_of_another(problem_of: Callable[..., Problem]) -> None:
+    """The units of the first instance may not be chosen; it fails, and the second is searched as if it were alone."""
+    model, data = NodeNet("sum", seed=1), random_graph(40, 70, seed=2)
+    found = cf2.explain(model, data, nodes=range(40), effort="quick")
+    good = [int(e.key) for e in found if e.status == "found" and e.size > 1]
+    problem = problem_of(model, data, good[:2])
+    selectable = problem.pack.units.owner == 1
+    units = replace(problem.pack.units, selectable=selectable)
+    choice = searched(replace(problem, pack=replace(problem.pack, units=units)), "standard", 0)
+    alone = searched(problem.take(torch.tensor([1])), "standard", 0)
+    first, second = problem.pack.split(choice.selected)
+    assert choice.status == ["not found", "found"]
+    assert not first.any()
+    assert torch.equal(second, alone.selected)
+    assert choice.minimal == [None, True]

@@ -1,0 +1,169 @@
+"""Files are whole or as they were before: full disks, directories that cannot be written, files in the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cf2 import storage as whole_files
+from cf2.errors import CF2Error
+from cf2.methods.trained import Trained
+from cf2.samples import registry as datasets
+from cf2.samples import training
+from cf2.storage import check_place, read_json, write_bytes, write_json, write_together
+from report.explained_toys import explained, first_edge
+
+FOUND = explained(first_edge, "random", [0, 1, 2])
+
+
+def a_model() -> tuple[Any, Any]:
+    return training.train(datasets.load("tree-cycles"), epochs=1, hidden=4)
+
+
+def a_trained() -> Any:
+    return Trained("gem", {"k": 2}, {"w": torch.ones(3)})
+
+
+WRITERS: dict[str, Callable[[Path], Any]] = {
+    "found.parquet": FOUND.save,
+    "found.json": FOUND.save,
+    "report.html": FOUND.report,
+    "trained.safetensors": a_trained().save,
+    "model.safetensors": lambda path: training.save(path, *a_model()),
+    "plain.json": lambda path: write_json(path, {"a": 1}),
+}
+
+
+def full(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture(params=WRITERS)
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A file that is there already, with what belongs to it."""
+    path = tmp_path / request.param
+    WRITERS[request.param](path)
+    return path
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in place.iterdir()}
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_old_file(file: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    before = contents(file.parent)
+    monkeypatch.setattr(whole_files.os, call, full)
+    with pytest.raises(CF2Error, match=r"Expected to write .*No space left on device\. Make room") as error:
+        WRITERS[file.name](file)
+    assert "\n" not in str(error.value)
+    monkeypatch.undo()
+    assert contents(file.parent) == before
+
+
+def test_a_really_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    if os.name != "posix" or os.geteuid() != 0 or os.system(f"mount -t tmpfs -o size=256k none {place} 2>/dev/null"):
+        pytest.skip("cannot mount a small file system here")
+    try:
+        for name, write in WRITERS.items():
+            write(place / name)
+            before = contents(place)
+            with suppress(OSError), (place / "fill").open("wb", buffering=0) as fill:
+                while fill.write(b"0" * 512):
+                    pass
+            with pytest.raises(CF2Error, match=r"Expected to write .*No space left on device"):
+                write(place / name)
+            (place / "fill").unlink()
+            assert contents(place) == before, name
+            for there in place.iterdir():
+                there.unlink()
+    finally:
+        os.system(f"umount -l {place}")
+
+
+def test_a_read_only_file_system_is_said(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(file.parent)
+    if os.system(f"mount --bind {file.parent} {file.parent} 2>/dev/null"):
+        pytest.skip("cannot mount here")
+    try:
+        if os.system(f"mount -o remount,ro,bind {file.parent} 2>/dev/null"):
+            pytest.skip("cannot mount read-only here")
+        with pytest.raises(CF2Error, match=r"Read-only file system|not writable"):
+            WRITERS[file.name](file)
+    finally:
+        os.system(f"umount -l {file.parent}")
+    assert contents(file.parent) == before
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_file_where_a_directory_should_be_is_said(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(CF2Error, match=r"file"):
+        WRITERS[name](tmp_path / "file" / name)
+    assert contents(tmp_path) == {"file": b"precious"}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_directory_where_the_file_should_be_is_said(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(CF2Error, match=r"Expected (to write|the path of a file)"):
+        WRITERS[name](tmp_path / name)
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_files_that_belong_together_appear_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of them cannot be written, none of the old ones is replaced."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    write_bytes(first, b"old")
+    write_bytes(second, b"old")
+    new: Callable[[Path], Any] = lambda partial: partial.write_bytes(b"new")  # noqa: E731
+    for saves in ({first: new, second: full}, {first: full, second: new}):
+        with pytest.raises(CF2Error):
+            write_together(saves)
+        assert contents(tmp_path) == {"a": b"old", "b": b"old"}
+    write_together({first: new, second: new})
+    assert contents(tmp_path) == {"a": b"new", "b": b"new"}
+
+
+def test_weights_that_are_not_those_of_the_description_are_refused(tmp_path: Path) -> None:
+    """As after a power cut between the two names, or a byte that was flipped: no shape tells them apart."""
+    one, other = (training.save(tmp_path / name, *a_model()) for name in ("one", "other"))
+    training.load(one)
+    content = bytearray(one.read_bytes())
+    content[-1] ^= 1
+    for weights in (bytes(content), other.read_bytes()[:-4] + b"\0\0\0\0"):
+        one.write_bytes(weights)
+        with pytest.raises(CF2Error, match=r"hold the weights that one\.json describes, but got others, or damaged"):
+            training.load(one)
+    described = one.with_suffix(".json")
+    described.write_text(described.read_text().replace("weights_sha256", "weights"))
+    with pytest.raises(CF2Error, match=r"one\.json to be the description"):
+        training.load(one)
+
+
+def test_a_place_is_checked_before_the_work(tmp_path: Path) -> None:
+    check_place(tmp_path / "new" / "deep" / "file")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CF2Error, match="which is a file"):
+        check_place(tmp_path / "file" / "below" / "deep")
+    with pytest.raises(CF2Error, match="a directory"):
+        check_place(tmp_path)
+
+
+def test_reading_what_is_no_regular_file_does_not_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CF2Error, match="no regular file"):
+        read_json(tmp_path / "pipe")
+    (tmp_path / "deep").write_text("[" * 200_000)
+    with pytest.raises(CF2Error, match="deep to hold"):
+        read_json(tmp_path / "deep")

@@ -1,0 +1,283 @@
+"""Units govern elements many to many: an element is there if every unit that governs it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+
+import cf2
+from cf2.errors import CF2Error
+from cf2.graphs.targets import GraphTargets
+from cf2.methods.contract import Problem
+from cf2.sets.tests import ONLY, WITHOUT
+from cf2.units import kinds as cf2_units
+from cf2.units.kinds import Governors, InstanceUnits, Rows, UnitKind, Units, register_unit_kind, unit_kinds, units_of
+from cf2.units.packs import pack
+from toys import (
+    WHOLE_NODES,
+    GraphNet,
+    NodeNet,
+    Unit,
+    edited,
+    governs,
+    governs_entry,
+    passing,
+    probabilities,
+    random_graph,
+)
+
+
+def table_of(data: Data, *names: str, directed: bool | None = None) -> InstanceUnits:
+    return units_of(GraphTargets([data], directed=directed).instance(0), unit_kinds(names))
+
+
+# -- the kinds ----------------------------------------------------------------------------------------------
+
+
+def test_units_tie_directions_and_duplicates_and_leave_loops_alone() -> None:
+    edge_index = torch.tensor([[0, 1, 1, 2, 0, 1, 2], [1, 0, 2, 1, 1, 0, 2]])
+    table = table_of(Data(x=torch.ones(3, 1), edge_index=edge_index), "edges")
+    assert table.ids.tolist() == [[0, 1], [1, 2]]
+    assert table.edges[0].tolist() == [0, 0, 1, 1, 0, 0, -1]
+    assert not table.edges[1].numel()
+
+
+def test_directed_graphs_keep_directions_apart() -> None:
+    data = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[0, 1, 1], [1, 0, 2]]))
+    assert GraphTargets([data]).instance(0).directed
+    assert table_of(data, "edges").ids.tolist() == [[0, 1], [1, 0], [1, 2]]
+    assert table_of(data, "edges", directed=False).ids.tolist() == [[0, 1], [1, 2]]
+
+
+def test_features_come_as_entries_as_nodes_and_as_columns() -> None:
+    x = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [3.0, 0.0, 0.0]])
+    data = Data(x=x, edge_index=torch.zeros(2, 0, dtype=torch.long))
+    assert table_of(data, "features").ids.tolist() == [[0, 0], [0, 2], [2, 0]]
+    assert table_of(data, "node_features").ids.tolist() == [[0, -1], [2, -1]]
+    assert table_of(data, "columns").ids.tolist() == [[-1, 0], [-1, 2]]
+    assert table_of(data, "columns").features[0].tolist() == [0, 1, 0]
+
+
+def test_several_kinds_stand_one_after_the_other() -> None:
+    data = random_graph(5, 5, seed=1)
+    both = table_of(data, "columns", "edges")
+    columns, edges = (table_of(data, name) for name in ("columns", "edges"))
+    assert both.names == ("columns", "edges")
+    assert both.kind.tolist() == [0] * columns.count + [1] * edges.count
+    assert torch.equal(both.ids, torch.cat([columns.ids, edges.ids]))
+    assert torch.equal(both.edges[0], torch.where(edges.edges[0] < 0, -1, edges.edges[0] + columns.count))
+
+
+@pytest.mark.parametrize("names", [("edges",), ("features",), ("columns", "node_features"), ("edges", "features")])
+def test_governors_are_what_the_brute_force_says(names: tuple[str, ...]) -> None:
+    _compare_governors(random_graph(6, 8, seed=2), names)
+
+
+@pytest.mark.usefixtures("whole_nodes")
+@pytest.mark.parametrize("names", [("whole_nodes",), ("edges", "whole_nodes", "columns")])
+def test_so_are_those_of_elements_with_several(names: tuple[str, ...]) -> None:
+    table = _compare_governors(random_graph(6, 8, seed=2), names)
+    assert table.edges[1].numel()
+
+
+def _compare_governors(data: Data, names: tuple[str, ...]) -> InstanceUnits:
+    table = table_of(data, *names)
+    named = [(names[kind], tuple(ids)) for kind, ids in zip(table.kind.tolist(), table.ids.tolist())]
+    assert len(set(named)) == table.count
+    for column, (a, b) in enumerate(data.edge_index.t().tolist()):
+        assert _governing(table.edges, column) == [u for u, unit in enumerate(named) if governs(unit, a, b)]  # type: ignore[arg-type]
+    for place, (row, column) in enumerate(table.entries.tolist()):
+        expected = [u for u, unit in enumerate(named) if governs_entry(unit, row, column)]  # type: ignore[arg-type]
+        assert _governing(table.features, place) == expected
+    return table
+
+
+def _governing(governors: tuple[torch.Tensor, torch.Tensor], element: int) -> list[int]:
+    first, further = governors
+    more = further[1, further[0] == element].tolist()
+    return sorted([*([int(first[element])] if first[element] >= 0 else []), *more])
+
+
+def test_unknown_kinds_and_taken_names_are_refused() -> None:
+    with pytest.raises(CF2Error, match="Did you mean 'features'"):
+        unit_kinds(["feature"])
+    with pytest.raises(CF2Error, match="'edges', which is taken"):
+        register_unit_kind(UnitKind("edges", WHOLE_NODES.rows))
+    assert "whole_nodes" not in cf2_units.KINDS
+
+
+# -- hard and soft presence ---------------------------------------------------------------------------------
+
+
+@st.composite
+def many_to_many(draw: st.DrawFn) -> tuple[int, int, list[tuple[int, int]]]:
+    elements, units = draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    pairs = st.tuples(st.integers(0, elements - 1), st.integers(0, units - 1))
+    return elements, units, draw(st.lists(pairs, unique=True, max_size=16))
+
+
+def _units_of_pairs(elements: int, units: int, pairs: list[tuple[int, int]]) -> Units:
+    """One graph of loops whose columns are governed as the pairs say, packed."""
+    rows = Rows(
+        torch.zeros(units, 2, dtype=torch.long),
+        torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).t(),
+        torch.zeros((2, 0), dtype=torch.long),
+    )
+    kind = UnitKind("pairs", lambda instance, entries: rows)
+    loops = torch.zeros(2, elements, dtype=torch.long)
+    return pack([GraphTargets([Data(x=torch.ones(1, 1), edge_index=loops)]).instance(0)], [kind]).units
+
+
+@settings(max_examples=120, deadline=None)
+@given(many_to_many(), st.integers(0, 10**6))
+def test_an_element_is_there_if_all_its_governors_are(shape: tuple[int, int, list[tuple[int, int]]], seed: int) -> None:
+    elements, units, pairs = shape
+    governors = _units_of_pairs(*shape).edges
+    soft = torch.rand(units, generator=torch.Generator().manual_seed(seed)).mul(4).round().div(4).requires_grad_()
+    hard = soft.detach() > 0.5
+    by_element = [[unit for element, unit in pairs if element == one] for one in range(elements)]
+    there = governors.present(hard)
+    half = governors.present(soft)
+    if not pairs:
+        assert there is None
+        assert half is None
+        return
+    assert there is not None
+    assert half is not None
+    assert there.tolist() == [all(bool(hard[unit]) for unit in own) for own in by_element]
+    slow = torch.stack([math.prod((soft[unit] for unit in own), start=torch.ones(())) for own in by_element])
+    assert torch.allclose(half, slow)
+    slopes = [torch.autograd.grad(value.sum(), soft)[0] for value in (half, slow)]
+    assert torch.allclose(*slopes)  # also where several factors are 0
+
+
+def test_two_governors_by_hand() -> None:
+    edges = _units_of_pairs(3, 2, [(0, 0), (0, 1), (1, 1)]).edges
+    assert [edges.present(torch.tensor(s)).tolist() for s in ([True, True], [True, False], [False, True])] == [  # type: ignore[union-attr]
+        [True, True, True],
+        [False, False, True],
+        [False, True, True],
+    ]
+    assert edges.present(torch.tensor([0.5, 0.25])).tolist() == [0.125, 0.25, 1.0]  # type: ignore[union-attr]
+
+
+# -- flags --------------------------------------------------------------------------------------------------
+
+
+def test_admissible_leaves_out_what_must_not_be_and_puts_in_what_must() -> None:
+    units = _units_of_pairs(1, 4, [(0, unit) for unit in range(4)])
+    selectable = torch.tensor([True, False, True, False])
+    required = torch.tensor([False, False, True, False])
+    chosen = torch.tensor([True, True, False, False])
+    assert units.admissible(chosen) is chosen
+    assert replace(units, selectable=selectable).admissible(chosen).tolist() == [True, False, False, False]
+    assert replace(units, required=required).admissible(chosen).tolist() == [True, True, True, False]
+    both = replace(units, selectable=selectable, required=required)
+    assert both.admissible(chosen).tolist() == [True, False, True, False]
+
+
+def test_a_unit_without_a_choice_has_a_fixed_mask_and_no_slope() -> None:
+    units = replace(
+        _units_of_pairs(1, 3, [(0, 0)]),
+        selectable=torch.tensor([True, False, True]),
+        required=torch.tensor([False, False, True]),
+    )
+    mask = torch.tensor([0.3, 0.4, 0.5], requires_grad=True)
+    admissible = units.admissible_mask(mask)
+    assert admissible.tolist() == pytest.approx([0.3, 0.0, 1.0])
+    assert torch.autograd.grad(admissible.sum(), mask)[0].tolist() == [1.0, 0.0, 0.0]
+
+
+@settings(max_examples=80, deadline=None)
+@given(many_to_many(), st.data())
+def test_a_fixed_unit_is_there_under_every_intervention(
+    shape: tuple[int, int, list[tuple[int, int]]], data: st.DataObject
+) -> None:
+    elements, count, pairs = shape
+    flags = st.lists(st.booleans(), min_size=count, max_size=count)
+    fixed, states = (torch.tensor(data.draw(flags)) for _ in range(2))
+    units = replace(_units_of_pairs(*shape), fixed=fixed)
+    rest = _units_of_pairs(elements, count, [pair for pair in pairs if not fixed[pair[1]]])
+    for given_states in (states, states.float() * 0.5):
+        one, other = units.edges.present(units.there(given_states)), rest.edges.present(given_states)
+        full = torch.ones(elements, dtype=given_states.dtype)
+        assert torch.equal(full if one is None else one, full if other is None else other)
+    assert not (units.admissible(states) & fixed).any()
+    assert not units.admissible_mask(torch.ones(count))[fixed].any()
+
+
+@pytest.mark.parametrize("kind", ["gin", "gat"])
+def test_what_is_fixed_is_there_whatever_is_removed(kind: str, problem_of: Callable[..., Problem]) -> None:
+    data, model = random_graph(7, 9, seed=3), GraphNet(kind)
+    problem = problem_of(model, [data])
+    (table,) = problem.tables
+    fixed = torch.arange(table.count) % 2 == 0
+    pack = replace(problem.pack, units=replace(problem.pack.units, fixed=fixed))
+    gone: list[Unit] = [("edges", tuple(ids)) for ids, out in zip(table.ids.tolist(), fixed) if not out]  # type: ignore[misc]
+    expected = probabilities(model, edited(data, gone), None)
+    nothing = torch.zeros(table.count, dtype=torch.bool)
+    assert torch.allclose(ONLY.outputs(problem.predictor, pack, nothing)[0], expected, atol=1e-6)
+    assert torch.allclose(WITHOUT.outputs(problem.predictor, pack, ~nothing)[0], expected, atol=1e-6)
+    twice = pack.take(torch.tensor([0, 0]))
+    assert torch.allclose(ONLY.outputs(problem.predictor, twice, nothing.repeat(2))[1], expected, atol=1e-6)
+
+
+# -- a user's own kind, all the way through -----------------------------------------------------------------
+
+
+def _check(model: torch.nn.Module, data: Data, e: cf2.Explanation, node: int | None, question: str = "why") -> None:
+    units: list[Unit] = [(e.units.names[k], tuple(ids)) for k, ids in zip(e.units.kind, e.units.ids.tolist())]  # type: ignore[misc]
+    chosen = {unit for unit, inside in zip(units, e.selected) if inside}
+    for gone, said, same in (
+        (set(units) - chosen, e.probabilities_only, e.sufficient),
+        (chosen, e.probabilities_without, not e.necessary),
+    ):
+        really = probabilities(model, edited(data, gone), node)
+        assert torch.allclose(really, torch.from_numpy(said), atol=1e-5)
+        assert same == (int(really.argmax()) == e.prediction)
+    if len(units) > 9:
+        return
+    every = passing(model, data, node, units, e.prediction, question)
+    if e.status == "found":
+        assert chosen in every
+    if e.status == "impossible":
+        assert not every
+    if e.optimal:
+        assert len(chosen) == len(every[0])
+
+
+@pytest.mark.usefixtures("whole_nodes")
+@pytest.mark.parametrize("names", [("whole_nodes",), ("edges", "whole_nodes"), ("whole_nodes", "columns", "features")])
+@pytest.mark.parametrize("kind", ["sum", "gat"])
+def test_verdicts_on_a_users_own_units_are_true(kind: str, names: tuple[str, ...]) -> None:
+    data, model = random_graph(7, 6, features=3, seed=5), NodeNet(kind, features=3, seed=2, layers=2)
+    found = cf2.explain(model, data, nodes=range(7), units=names, proof=600)
+    assert any(e.status == "found" and e.size for e in found)
+    for e in found:
+        assert e.units.names == names
+        _check(model, data, e, int(e.key))  # type: ignore[call-overload]
+
+
+@pytest.mark.usefixtures("whole_nodes")
+@pytest.mark.parametrize("method", ["cf2-relaxed", "cf-gnnexplainer", "gnnexplainer", "gradient", "random"])
+def test_other_methods_score_a_users_own_units(method: str) -> None:
+    data, model = random_graph(6, 7, seed=5), GraphNet("gin", seed=1)
+    settings = {"epochs": 10} if method not in ("gradient", "random") else {}
+    (e,) = cf2.explain(model, [data], units="whole_nodes", method=method, **settings)
+    assert e.num_units == 6
+    _check(model, data, e, None)
+
+
+def test_pack_gives_back_what_it_was_given() -> None:
+    packed = pack([GraphTargets([random_graph(4, 4)]).instance(0)], unit_kinds(["edges", "features"]))
+    moved = packed.to("cpu")
+    assert torch.equal(moved.units.edges.first, packed.units.edges.first)
+    assert moved.units.selectable is None
+    assert isinstance(moved.units.entries, Governors)
