@@ -17,6 +17,7 @@ from torch import Tensor
 from cf2.errors import require_number
 from cf2.methods.contract import Method, Problem, Ranking
 from cf2.methods.relaxation import Step, cf_gnnexplainer_loss, descend, size, start
+from cf2.models.oracle import outputs_after
 from cf2.sets.search import Choice
 from cf2.sets.tests import WITHOUT
 
@@ -59,7 +60,8 @@ class Flips:
         if not len(rows):
             return self.flipped
         self.current = removal
-        outputs = WITHOUT.outputs(problem.predictor, problem.pack.take(rows), removal[changed[self.owner]])
+        removed = removal[changed[self.owner]]
+        outputs = outputs_after(WITHOUT, problem.predictor, problem.pack.take(rows), removed)
         self.flipped[rows] = ~problem.criterion.take(rows).holds(outputs)
         self.passes[rows] += 1
         count = size(removal.float(), self.owner, problem.num_instances)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -11,11 +12,12 @@ from torch import Tensor
 
 from cf2.errors import CF2Error, require, require_number, unknown_name
 from cf2.graphs.graph import Instance
+from cf2.models.oracle import GraphOracle
 from cf2.models.predictor import Predictor
 from cf2.options import Key
 from cf2.sets.search import WHY, Choice, Search, search
-from cf2.sets.tests import QUESTIONS, Criterion, Test
-from cf2.sets.trials import Rules, in_order
+from cf2.sets.tests import QUESTIONS, Criterion, Test, Verdict, judge
+from cf2.sets.trials import Constraints, Trials, in_order
 from cf2.units.kinds import InstanceUnits, UnitKind
 from cf2.units.packs import Pack
 
@@ -31,7 +33,7 @@ class Problem:
     outputs: Tensor  # [B, classes], probabilities on the graphs as they are
     criterion: Criterion
     tests: tuple[Test, ...] = QUESTIONS["why"]
-    rules: Rules | None = None  # what a set must keep to beside its tests
+    constraints: Constraints | None = None  # what a set must keep to beside its tests
     seed: int | None = None
     trained: Any = None  # what the method needs beside the model: see `Method.needs`
 
@@ -46,6 +48,19 @@ class Problem:
         """B, the number of instances."""
         return self.pack.num_instances
 
+    @cached_property
+    def oracle(self) -> GraphOracle:
+        """What the model says of the instances when units of them are there or not."""
+        return GraphOracle(self.predictor, self.pack)
+
+    def trials(self, constraints: Constraints | None = None) -> Trials:
+        """Trials of candidate sets, none of them run yet."""
+        return Trials(self.oracle, self.criterion, self.tests, constraints=constraints)
+
+    def judge(self, selected: Tensor) -> Verdict:
+        """The final check of one set per instance [units, bool]."""
+        return judge(self.oracle, self.criterion, self.oracle.dense(selected, False), self.outputs)
+
     def take(self, rows: Tensor) -> Problem:
         """Some of the instances, which may repeat."""
         places = rows.tolist()
@@ -56,7 +71,7 @@ class Problem:
             pack=self.pack.take(rows),
             outputs=self.outputs[rows],
             criterion=self.criterion.take(rows),
-            rules=None if self.rules is None else self.rules.take(rows),
+            constraints=None if self.constraints is None else self.constraints.take(rows),
         )
 
 
@@ -209,7 +224,6 @@ def search_from(
 
     `rank` scores the units of other problems; None: the scores do not depend on the question.
     """
-    pack, tests = problem.pack, problem.tests
 
     def why(rows: Tensor) -> tuple[Tensor, Tensor]:
         assert rank is not None
@@ -217,13 +231,12 @@ def search_from(
         return made.scores, made.choice.evaluations
 
     found = search(
-        problem.predictor,
-        pack,
+        problem.oracle,
         problem.criterion,
-        tests,
+        problem.tests,
         ranking.scores,
         settings,
-        problem.rules,
+        problem.constraints,
         None if rank is None else why,
     )
     return Ranking(ranking.scores, replace(found, evaluations=ranking.choice.evaluations + found.evaluations))

@@ -20,6 +20,7 @@ from cf2.methods.contract import Method, Problem, Ranking, check_choice, rank_wi
 from cf2.methods.gradient import sum_of_gradients
 from cf2.methods.relaxation import mean_within
 from cf2.methods.trained import Trained, batches, moments, trained_for, unit_mean
+from cf2.models.oracle import outputs_after
 from cf2.sets.tests import WITHOUT
 from cf2.units.packs import Pack
 
@@ -108,7 +109,7 @@ def contributions(problem: Problem, candidates: int) -> Tensor:
         copied = pack.take(rows)
         one = torch.zeros(copied.units.count, dtype=torch.bool, device=part.device)
         one[copied.units.ptr[:-1] + part - pack.units.ptr[rows]] = True
-        after = criterion.take(rows).precise_loss(WITHOUT.outputs(problem.predictor, copied, one))
+        after = criterion.take(rows).precise_loss(outputs_after(WITHOUT, problem.predictor, copied, one))
         growth[part] = (after - before[rows]).to(growth.dtype)
     return growth
 

@@ -38,7 +38,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     Where the budget pays for a part of a step, units spread evenly over the instance are tried. Units that are chosen
     score by when; the others by how near to passing they came alone.
     """
-    trials = Trials(problem.predictor, problem.pack, problem.criterion, problem.tests, rules=problem.rules)
+    trials = problem.trials(problem.constraints)
     rows = torch.arange(problem.num_instances, device=problem.pack.node_ptr.device)
     sets = trials.admissible(rows, torch.zeros_like(trials.valid))
     scores = torch.zeros(sets.shape, device=rows.device)
@@ -63,8 +63,8 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
 def _candidates(trials: Trials, live: Tensor, sets: Tensor, budget: int | None) -> tuple[Tensor, Tensor]:
     """The units that a step tries [n], and the places in `live` that they belong to [n]."""
     may = trials.selectable[live] & ~sets
-    if trials.rules is not None:
-        may &= trials.rules.movable(live, sets)
+    if trials.constraints is not None:
+        may &= trials.constraints.movable(live, sets)
     if budget is not None:
         count = may.sum(1, keepdim=True).clamp(min=1)
         left = ((budget - trials.evaluations[live]) // len(trials.tests)).clamp(min=0)[:, None]

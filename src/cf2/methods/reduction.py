@@ -15,7 +15,6 @@ from torch import Tensor
 
 from cf2.graphs.graph import Instance, Role
 from cf2.methods.contract import Problem, choose, rank_within
-from cf2.sets.trials import Trials
 from cf2.units.edits import with_some
 from cf2.units.kinds import ADDED, CHANGED, InstanceUnits
 
@@ -32,7 +31,7 @@ NARROWED_NOTE = (
 def first_gains(problem: Problem) -> Tensor:
     """By how much making each edit would help to pass the tests, by the slope at the graph as it is [units]."""
     pack = problem.pack
-    trials = Trials(problem.predictor, pack, problem.criterion, problem.tests)
+    trials = problem.trials()
     rows = torch.arange(pack.num_instances, device=pack.node_ptr.device)
     _, slope = trials.slopes(rows, torch.zeros_like(trials.valid))
     return trials.flat(slope.sum(2))

@@ -73,7 +73,7 @@ class Subgraphs:
 
     def __init__(self, problem: Problem, settings: Settings) -> None:
         pack, self.settings = problem.pack, settings
-        self.trials = Trials(problem.predictor, pack, problem.criterion, (SUFFICIENT,))
+        self.trials = Trials(problem.oracle, problem.criterion, (SUFFICIENT,))
         self.hops = max(len(problem.predictor.layers), 1)
         device = pack.x.device
         self.nodes = int(pack.node_ptr.diff().max())
@@ -81,7 +81,7 @@ class Subgraphs:
         unit = pack.units.edges.first[governed]
         ends = torch.zeros(2, pack.units.count, dtype=torch.long, device=device)
         ends[:, unit] = (pack.edge_index - pack.node_ptr[pack.batch[pack.edge_index[0]]])[:, governed]
-        self.ends = [self.trials.dense(end, 0) for end in ends]  # [B, U] each, in local ids
+        self.ends = [problem.oracle.dense(end, 0) for end in ends]  # [B, U] each, in local ids
         self.sources = torch.zeros(pack.num_instances, self.nodes, dtype=torch.bool, device=device)
         self.sources.scatter_(1, pack.targets - pack.node_ptr[:-1, None], True)
         self.anchored = pack.targets.size(1) > 0
@@ -236,7 +236,7 @@ class Tree:
 def grow(subgraphs: Subgraphs, settings: Settings) -> list[Tree]:
     """The trees of all instances, one level of all of them at a time."""
     trials = subgraphs.trials
-    every = torch.arange(trials.pack.num_instances, device=trials.valid.device)
+    every = torch.arange(len(trials.counts), device=trials.valid.device)
     roots = subgraphs.connected(every, trials.valid)
     trees = [Tree([made]) for made in roots.cpu().numpy()]
     left = [settings.budget // (2 * settings.samples)] * len(trees)

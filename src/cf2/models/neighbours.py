@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from cf2.graphs.graph import Instance, Role
+from cf2.models.oracle import outputs_after
 from cf2.models.predictor import Predictor
-from cf2.sets.cache import MIXERS, Sums, Table, keys_of
 from cf2.sets.tests import WITHOUT, Criterion, Test, passes, slack
+from cf2.sets.trials import MIXERS, Constraints, Sums, TrialTable, keys_of
 from cf2.units.edits import extended
 from cf2.units.kinds import InstanceUnits
 from cf2.units.packs import Pack, pack
@@ -27,7 +28,7 @@ MOST = 3  # edges in which a neighbour differs
 
 
 @dataclass(eq=False)
-class Neighbours:
+class Neighbours(Constraints):
     """Neighbours of every instance of a pack, and how often each instance was run on them."""
 
     predictor: Predictor
@@ -40,7 +41,7 @@ class Neighbours:
     origin: Tensor  # [B], which of those each instance is
 
     def __post_init__(self) -> None:
-        self._known = Table(self.there.device)
+        self._known = TrialTable(self.there.device)
         self._sums = Sums(self.gone.size(2), 1, self.there.device)
 
     def take(self, rows: Tensor) -> Neighbours:
@@ -55,7 +56,15 @@ class Neighbours:
         """How often every instance was run on its neighbours so far [B]."""
         return self.counted[self.origin]
 
-    def hold(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+    def confirm(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Whether sets pass on every neighbour [R]."""
+        return self._held(rows, sets)[0]
+
+    def slack(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """By how much sets pass on the neighbour where they pass by least [R]."""
+        return self._held(rows, sets)[1]
+
+    def _held(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """Whether sets [R, U] of instances `rows` pass on every neighbour [R], and their least slack there [R]."""
         slot, fresh = self._known.claim(keys_of(self._sums.of_sets(sets), rows))
         new = fresh.nonzero().flatten()
@@ -77,7 +86,7 @@ class Neighbours:
             valid = torch.arange(sets.size(1), device=rows.device)[None] < part.units.counts[:, None]
             good, criterion = torch.ones_like(todo, dtype=torch.bool), self.criterion.take(mine)
             for test in self.tests:
-                said = test.intervention.outputs(self.predictor, part, sets[todo][valid])
+                said = outputs_after(test.intervention, self.predictor, part, sets[todo][valid])
                 good &= passes(criterion, said, test.same)
                 least[todo] = torch.minimum(least[todo], slack(criterion, said, test.same))
             self.counted.index_add_(0, self.origin[mine], torch.full_like(mine, len(self.tests)))
@@ -211,10 +220,10 @@ def single_removals(
         spread = torch.repeat_interleave(units.ptr[mine] - packed.units.ptr[:-1], packed.units.counts)
         together = chosen[torch.arange(packed.units.count, device=part.device) + spread] | alone
         own = criterion.take(mine)
-        same = own.holds(WITHOUT.outputs(predictor, packed, alone))
+        same = own.holds(outputs_after(WITHOUT, predictor, packed, alone))
         good = torch.ones_like(same)
         for test in changing:
-            good &= passes(own, test.intervention.outputs(predictor, packed, together), test.same)
+            good &= passes(own, outputs_after(test.intervention, predictor, packed, together), test.same)
         tried.index_add_(0, mine, same.long())
         passed.index_add_(0, mine, (same & good).long())
     return passed, tried

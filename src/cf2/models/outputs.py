@@ -6,7 +6,7 @@ output is made into is one row of `SORTS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from cf2.errors import CF2Error, require
-from cf2.options import Output
+from cf2.options import Key, Output
+from cf2.sets.tests import Criterion, Label, NotYet, PredictedClass, Within
 
 SMALLEST = 1.2e-38  # below the smallest normal float, a probability says nothing
 
@@ -191,3 +192,77 @@ def check_labels(labels: Tensor | None, columns: int) -> None:
             got=f"values from {float(known.min()):g} to {float(known.max()):g}, as of a regression",
             do=cure,
         )
+
+
+Target = int | tuple[tuple[Key, int], ...] | None
+
+
+def criterion_for(
+    outputs: Tensor,
+    keys: Sequence[Key],
+    target: Target,
+    *,
+    wanted: bool = False,
+    kind: Kind = "classes",
+    tolerance: float | None = None,
+) -> Criterion:
+    """The criterion of instances, from what the model says of them [B, width] and the columns that are asked for.
+
+    Of classes, the answer in question is the class itself, or, where the class is `wanted`, that the model does not
+    give it yet. Of labels and numbers it is what the model says, and `target` is the column.
+    """
+    if kind != "classes":
+        column = target_columns(outputs, keys, target, kind)
+        own = outputs.detach().gather(1, column[:, None]).squeeze(1)
+        if kind == "multilabel":
+            return Label(column, own > 0.5)
+        assert tolerance is not None
+        return Within(column, own, tolerance)
+    if target is None:
+        return PredictedClass(outputs.argmax(1))
+    y = _asked(outputs, keys, target, "classes")
+    return NotYet(PredictedClass(y)) if wanted else PredictedClass(y)
+
+
+def target_columns(outputs: Tensor, keys: Sequence[Key], target: Target, kind: Kind) -> Tensor:
+    """Which column of the outputs [B, width] of labels or of a regression is explained, [B]."""
+    if target is None:
+        what = {"multilabel": "the label", "regression": "the column"}.get(kind)
+        require(
+            outputs.size(1) == 1,
+            f"Expected `target`, {what} to explain",
+            got=f"None, and a model with {outputs.size(1)} outputs",
+            do="Pass target=0 for the first.",
+        )
+        target = 0
+    return _asked(outputs, keys, target, {"multilabel": "labels"}.get(kind, "columns"))
+
+
+TOLERANCE_SHARE = 0.1  # of the range of the predictions, the tolerance where none is given
+
+
+def default_tolerance(outputs: Tensor, columns: Tensor) -> float:
+    """A tenth of the range of the predictions in outputs [B, width], of which each instance has one column [B]."""
+    own = outputs.gather(1, columns[:, None]).squeeze(1)
+    span = float(own.max() - own.min())
+    one = bool((columns == columns[0]).all())
+    require(
+        one and span > 0,
+        "Expected predictions of one column that differ, to measure a tolerance by",
+        got=f"{len(own)} that are all {float(own[0]):.4g}" if one else "several columns",
+        do="Pass tolerance=…: the same answer is one within ± that.",
+    )
+    return TOLERANCE_SHARE * span
+
+
+def _asked(outputs: Tensor, keys: Sequence[Key], target: int | tuple[tuple[Key, int], ...], what: str) -> Tensor:
+    by_key = dict.fromkeys(keys, target) if isinstance(target, int) else dict(target)
+    missing = [key for key in keys if key not in by_key]
+    require(not missing, "Expected a class in `target` for each key", got=f"none for {missing[:1]}")
+    y = torch.tensor([by_key[key] for key in keys], device=outputs.device)
+    require(
+        int(y.min()) >= 0 and int(y.max()) < outputs.size(1),
+        f"Expected `target` to hold {what} from 0 to {outputs.size(1) - 1}",
+        got=y.tolist(),
+    )
+    return y

@@ -32,6 +32,7 @@ from cf2.graphs.graph import Graph, Instance
 from cf2.graphs.targets import GraphTargets, NodeTargets, Targets
 from cf2.methods.contract import Problem
 from cf2.models.adapters import module_of
+from cf2.models.oracle import outputs_after
 from cf2.options import Spec
 from cf2.patterns.labelled import GraphRow, LabelledGraphs, explained_graph, node_labels
 from cf2.patterns.matching import Containing, Occurrences, containing, occurrences
@@ -751,7 +752,7 @@ def _stays(held: Held, rows: np.ndarray, sets: Sequence[np.ndarray], interventio
         for part in _by(places, problem.num_instances):
             taken = torch.from_numpy(rows[part] - start).to(problem.outputs.device)
             chosen = torch.from_numpy(np.concatenate([sets[place] for place in part])).to(taken.device)
-            outputs = intervention.outputs(problem.predictor, problem.pack.take(taken), chosen)
+            outputs = outputs_after(intervention, problem.predictor, problem.pack.take(taken), chosen)
             said.append(problem.criterion.take(taken).holds(outputs).cpu().numpy())
         start += problem.num_instances
     return np.concatenate(said)

@@ -36,7 +36,6 @@ from cf2.results.explanations import Explanations
 from cf2.results.files import MOST_FILE, MOST_JSON, check_size
 from cf2.runs.session import GROUP, Chunk, Request, Session, complete
 from cf2.runs.source import ModelAndData
-from cf2.sets.tests import judge
 from cf2.storage import (
     PARTIAL,
     ROOM,
@@ -991,7 +990,7 @@ def _same_units(e: Explanation, table: InstanceUnits) -> bool:
 def _judged(spec: Spec, problem: Problem, stored: Sequence[Explanation]) -> Iterator[str]:
     """What the model says of the stored sets now, where it is not what was stored."""
     selected = torch.from_numpy(np.concatenate([e.selected for e in stored])).to(problem.outputs.device)
-    verdict = judge(problem.predictor, problem.pack, problem.criterion, selected, problem.outputs)
+    verdict = problem.judge(selected)
     said = problem.criterion.said(problem.outputs).tolist()
     for row, e in enumerate(stored):
         pairs = (

@@ -31,7 +31,6 @@ from cf2.samples import registry as datasets
 from cf2.samples import training
 from cf2.samples.models import ARCHITECTURES
 from cf2.samples.sources import from_dataset
-from cf2.sets.tests import judge
 from cf2.storage import read_json, write_json
 from cf2.units.molecules import molecule_check
 
@@ -157,7 +156,7 @@ def curves(source: ModelAndData, spec: Spec, found: Sequence[Explanation], train
             here = [by_key[instance.key] for instance in problem.instances]
             for place, size in enumerate(SIZES):
                 chosen = torch.from_numpy(np.concatenate([top(e, size) for e in here])).to(problem.outputs.device)
-                said = judge(problem.predictor, problem.pack, problem.criterion, chosen, problem.outputs)
+                said = problem.judge(chosen)
                 both = said.sufficient & said.necessary
                 verdicts[place].append(torch.stack([said.sufficient, said.necessary, both]).cpu())
     shares = [torch.cat(one, 1).double().mean(1).tolist() for one in verdicts]
