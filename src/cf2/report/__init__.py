@@ -1,1 +1,1 @@
-"""Tables, figures, and one self-contained HTML page."""
+"""Explanations in words, pictures and one self-contained HTML page."""
