@@ -197,7 +197,6 @@ ARGMAX = {
     "runs/naming.py": "one-hot features as element symbols",
     "paper/datasets/molecules.py": "one-hot features as elements, one-hot labels as bonds",
     "paper/training.py": "accuracy of the base models",
-    "paper/experiments/robustness.py": "whether noise keeps the class, before anything is explained",
     "report/layout.py": "the busiest node; the sign of an axis",
     "report/figures.py": "the name of a class, for display",
     "report/charts.py": "the name of a class, for display",
@@ -224,9 +223,6 @@ NAMED = {
     "api.py": {"cf2"},  # the default
     "explainer.py": {"cf2"},  # the default
     "cli/commands.py": {"cf2"},  # the default
-    "paper/experiments/published.py": set(registry.names()),  # the rows that the paper printed
-    "paper/experiments/pictures.py": {"cf2", "cf2-relaxed"},  # the figures that the paper printed
-    "paper/experiments/rows.py": {"cf2"},  # the correlation with ours in the place of the paper's
     "pyg/explainers.py": {"cf2", "cf2-relaxed", "cf-gnnexplainer"},  # classes that are named after a method
 }
 WORDS = {"cf2", "gradient", "random", "truth"}  # names that mean other things, too

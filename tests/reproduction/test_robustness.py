@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from cf2.paper.experiments import attribution, published, reproduce, robustness
-from cf2.paper.experiments.noise import absent_pairs, with_noise
 from cf2.runs.session import Session
 from cf2.samples import training
 from cf2.samples.sources import from_dataset
+from reproduction import attribution, published, reproduce, robustness
+from reproduction.robustness import absent_pairs, with_noise
 
 PATH = Data(x=torch.ones(4, 1), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
 

@@ -1,4 +1,4 @@
-"""`cf2 bench`, and finding the benchmarks, which come with the source of cf2 and not with a wheel."""
+"""`cf2 bench`, and finding what comes with the source of cf2 and not with a wheel."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from cf2.cli import options as o
 from cf2.cli.terminal import if_stopped, named_bar, out, print_json, table
 from cf2.errors import require
 
-HOME = Path(__file__).parents[3] / "benchmarks"
+HOME = Path(__file__).parents[3]  # the clone, if this is one
 
 
-def find() -> ModuleType:
-    """The package `bench` beside the source, or an error that says where it would be."""
+def find(name: str) -> ModuleType:
+    """The package at a path of the clone, such as "benchmarks/bench", or an error that says where it would be."""
+    place = HOME / name
     require(
-        (HOME / "bench").is_dir(),
-        "Expected the benchmarks, which come with the source of cf2",
-        got=f"none at {HOME}",
+        (place / "__init__.py").is_file(),
+        f"Expected the package {place.name!r}, which comes with the source of cf2",
+        got=f"none at {place}",
         do="Clone the repository and run it there.",
     )
-    if str(HOME) not in sys.path:
-        sys.path.insert(0, str(HOME))
-    return importlib.import_module("bench")
+    if str(place.parent) not in sys.path:
+        sys.path.insert(0, str(place.parent))
+    return importlib.import_module(place.name)
 
 
 def bench(full: o.Full = False, data_root: o.Root = None, as_json: o.Json = False) -> None:
@@ -33,7 +34,7 @@ def bench(full: o.Full = False, data_root: o.Root = None, as_json: o.Json = Fals
     Example: cf2 bench --json
     """
     if_stopped("Nothing is kept: measure again from the start.")
-    measure = find().run
+    measure = find("benchmarks/bench").run
     with named_bar("measuring") as step:
         found = measure(full=full, root=data_root, progress=step)
     if as_json:

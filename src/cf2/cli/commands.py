@@ -10,7 +10,7 @@ import typer
 
 from cf2 import __version__
 from cf2.cli import options as o
-from cf2.cli.benchmarks import bench
+from cf2.cli.benchmarks import bench, find
 from cf2.cli.patterns import patterns
 from cf2.cli.runs import check, evaluate, list_runs, report
 from cf2.cli.terminal import (
@@ -300,17 +300,16 @@ def reproduce(
     data_root: o.Root = None,
     as_json: o.Json = False,
 ) -> None:
-    """Fill the paper's tables and figures, beside the published values.
+    """Fill the paper's tables and figures, beside the published values. The code comes with the source, not with a wheel.
 
     Example: cf2 reproduce --table causal --datasets ba-shapes,tree-cycles --out runs/paper
     """
-    from cf2.paper.experiments.reproduce import reproduce as fill
-    from cf2.report.tables import terminal
     from cf2.runs import engines
 
+    paper = find("reproduction")
     if_stopped(f"What is finished is kept in {path}. {go_on()}")
     with named_bar("reproducing") as step:
-        result = fill(
+        result = paper.reproduce(
             path,
             tables=table_name,
             figures=figure,
@@ -328,7 +327,7 @@ def reproduce(
     if as_json:
         print_json(result)
         return
-    for shown in terminal(result):
+    for shown in paper.tables.terminal(result):
         out.print(shown)
     for name, why in result.get("missing", {}).items():
         tell(f"{name} is left out. {why}")

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from cf2.errors import CF2Error, require, require_number
+from cf2.methods import registry as methods
 from cf2.options import Key
 
 # -- constants -------------------------------------------------------------------------------------------
@@ -52,6 +53,13 @@ PAPER: Mapping[str, PaperConstants] = MappingProxyType(
         "citeseer": PaperConstants(k=5, lam=100, k_features=60),
     }
 )
+
+
+def paper_settings(method: str, dataset: str, *, features: bool = False) -> dict[str, Any]:
+    """The paper's constants that a method takes as its settings: K for those of a fixed size, λ, a threshold."""
+    paper = PAPER[dataset]
+    constants = {"k": paper.k_features if features else paper.k, "lam": paper.lam, "threshold": paper.threshold}
+    return {name: constants[name] for name in methods.get(method).paper}
 
 
 # -- dataset ---------------------------------------------------------------------------------------------

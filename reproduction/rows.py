@@ -10,15 +10,15 @@ import numpy as np
 from cf2.errors import CF2Error
 from cf2.methods import registry
 from cf2.options import Key
-from cf2.paper.experiments import published as paper
-from cf2.paper.experiments.published import COLUMNS, Column, published
-from cf2.paper.experiments.reproduction import BaseSeed, Reproduction
 from cf2.results import metrics
 from cf2.results import metrics as ground_truth
 from cf2.results.explanations import Explanations
 from cf2.results.metrics import harmonic_of_shares, over_models
 from cf2.samples import registry as datasets
 from cf2.samples import training
+from reproduction import published as paper
+from reproduction.cells import BaseSeed, Reproduction
+from reproduction.published import COLUMNS, Column, published
 
 Row = dict[str, Any]
 

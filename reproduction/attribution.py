@@ -12,9 +12,8 @@ import numpy as np
 
 from cf2.errors import CF2Error
 from cf2.methods import registry
+from cf2.methods.registry import draw_seed
 from cf2.options import Spec
-from cf2.paper.experiments import published as paper
-from cf2.paper.experiments.reproduction import Reproduction, draw_seed, ships
 from cf2.results import metrics
 from cf2.results.explanation import Explanation
 from cf2.results.metrics import bootstrap, true_units
@@ -25,6 +24,8 @@ from cf2.samples import registry as datasets
 from cf2.samples import training
 from cf2.samples.models import ARCHITECTURES
 from cf2.samples.sources import from_dataset
+from reproduction import published as paper
+from reproduction.cells import Reproduction, ships
 
 SIZES = {"benzene": 6, "fluoride-carbonyl": 2}  # what methods of a fixed size are told: a ring; one bond of each group
 INSTANCES = 40
