@@ -26,14 +26,15 @@ from cf2.results.explanation import Explanation
 from cf2.runs.session import Session
 from cf2.runs.source import ModelAndData
 from cf2.samples import registry as datasets
-from cf2.samples import training
 from cf2.samples.models import ARCHITECTURES
 from cf2.samples.sources import from_dataset
+from cf2.samples.training import save
 from cf2.sets.tests import judge
 from cf2.storage import read_json, write_json
 from cf2.units.molecules import molecule_check
 from reproduction import published as paper
 from reproduction.cells import Reproduction
+from reproduction.training import train
 
 DATASETS = ("mutag", "nci1")
 SIZES = tuple(range(1, 26))
@@ -82,7 +83,7 @@ def _model(cells: Reproduction, name: str, arch: str) -> ModelAndData:
     path = cells.out / "models" / f"{name}-{arch}"
     if not path.with_suffix(".json").is_file():
         cells.tell(f"train {arch} on {name}")
-        training.save(path, *training.train(datasets.load(name, root=cells.root), arch=arch, seed=0, **SHAPE))
+        save(path, *train(datasets.load(name, root=cells.root), arch=arch, seed=0, **SHAPE))
     return from_dataset(name, checkpoint=path, root=cells.root)
 
 

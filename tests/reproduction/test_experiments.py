@@ -76,8 +76,8 @@ def test_every_column_has_the_papers_methods_and_settings_that_its_methods_take(
             paper_has = method in (*published.FOUR, "cf2") and column.allows(method)
             assert has == paper_has, (column.name, method)
     assert paper_settings("cf2-relaxed", "tree-cycles") == {"lam": 500, "threshold": 0.1}
-    assert paper_settings("gnnexplainer", "citeseer", features=True) == {"k": PAPER["citeseer"].k_features}
-    assert paper_settings("gnnexplainer", "citeseer") == {"k": PAPER["citeseer"].k}
+    assert paper_settings("gnnexplainer", "citeseer", features=True) == {"k": PAPER["citeseer"]["k_features"]}
+    assert paper_settings("gnnexplainer", "citeseer") == {"k": PAPER["citeseer"]["k"]}
     assert paper_settings("cf2", "citeseer") == {}
 
 
