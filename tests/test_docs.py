@@ -25,9 +25,9 @@ from torch_geometric.nn import GraphConv, global_add_pool
 
 import cf2
 from cf2.methods import registry
-from cf2.report import tables
 from cf2.samples import sources
 from cf2.units import kinds as units
+from reproduction import tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

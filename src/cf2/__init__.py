@@ -75,7 +75,6 @@ _HOMES = {
 }
 _MODULES = {
     "datasets": "samples.registry",
-    "experiments": "paper.experiments",
     "methods": "methods",
     "metrics": "results.metrics",
     "pyg": "pyg",

@@ -238,7 +238,7 @@ def test_a_file_in_the_place_of_a_directory_is_one_sentence(
         "demo": ["demo", "--out", place],
         "explain": [*WORDS, place],
     }
-    monkeypatch.setattr("cf2.samples.training._fit", None)  # nothing is trained for a place that cannot be written
+    monkeypatch.setattr("reproduction.training._fit", None)  # nothing is trained for a place that cannot be written
     done = cf2(*words[command])
     assert done.returncode == 1
     assert done.said.count("Error: ") == 1

@@ -18,10 +18,10 @@ import cf2
 from cf2.cli import demo
 from cf2.errors import CF2Error
 from cf2.methods import registry
-from cf2.paper.experiments.published import COLUMNS
 from cf2.pyg import MethodExplainer
 from cf2.runs.source import ModelAndData
 from cf2.runs.store import open_run
+from reproduction.published import COLUMNS
 
 FILE = '''
 """Busy edges first: the score of an edge is the product of the degrees of its ends."""

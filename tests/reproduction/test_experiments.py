@@ -22,15 +22,15 @@ from cf2.cli.commands import app
 from cf2.cli.runs import summaries
 from cf2.errors import CF2Error
 from cf2.methods import registry
-from cf2.paper.experiments import COLUMNS, parts, published, reproduce
-from cf2.paper.experiments import rows as rows_of
-from cf2.paper.experiments.parts import Part
-from cf2.paper.experiments.reproduction import draw_seed, paper_settings
-from cf2.report import tables
+from cf2.methods.registry import draw_seed
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
 from cf2.runs.store import open_run
+from cf2.samples.datasets import paper_settings
 from cf2.samples.registry import PAPER
+from reproduction import COLUMNS, published, reproduce, tables
+from reproduction import rows as rows_of
+from reproduction.reproduce import Part, fill_parts, parts_of
 
 FAST = ["gradient", "random", "truth", "cf2"]
 
@@ -76,8 +76,8 @@ def test_every_column_has_the_papers_methods_and_settings_that_its_methods_take(
             paper_has = method in (*published.FOUR, "cf2") and column.allows(method)
             assert has == paper_has, (column.name, method)
     assert paper_settings("cf2-relaxed", "tree-cycles") == {"lam": 500, "threshold": 0.1}
-    assert paper_settings("gnnexplainer", "citeseer", features=True) == {"k": PAPER["citeseer"].k_features}
-    assert paper_settings("gnnexplainer", "citeseer") == {"k": PAPER["citeseer"].k}
+    assert paper_settings("gnnexplainer", "citeseer", features=True) == {"k": PAPER["citeseer"]["k_features"]}
+    assert paper_settings("gnnexplainer", "citeseer") == {"k": PAPER["citeseer"]["k"]}
     assert paper_settings("cf2", "citeseer") == {}
 
 
@@ -340,7 +340,7 @@ def test_without_the_data_the_synthetic_columns_are_done_and_the_rest_is_named(
 
 SCRIPT = """
 import sys
-from cf2.paper.experiments import reproduce
+from reproduction import reproduce
 options = {"tables": ["causal", "truth"], "datasets": ["tree-cycles"], "methods": sys.argv[2].split(",")}
 reproduce(sys.argv[1], resume=True, seeds=1, **options)
 """
@@ -352,7 +352,7 @@ def killed_and_resumed(out: Path, done: tuple[Path, dict[str, Any]], kills: int,
     command = [sys.executable, "-c", SCRIPT, str(out), ",".join(FAST)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     for kill in range(kills):
-        child = subprocess.Popen(command, env=environment)
+        child = subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[2])
         shards = draw.randrange(0, 3) + len(list(out.rglob("*.parquet")))
         while len(list(out.rglob("*.parquet"))) < shards + kill % 2 and child.poll() is None:
             time.sleep(0.01)
@@ -399,19 +399,19 @@ def test_workers_fill_parts_side_by_side_to_the_same_rows(tmp_path: Path) -> Non
 
 def test_what_a_worker_leaves_undone_is_done_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     lost = Part("columns", "tree-cycles", ("no such method",), tuple(COLUMNS[1:2]))
-    busy = parts.fill([lost], out=tmp_path, root=None, instances=2, workers=1, tell=lambda label: None)
+    busy = fill_parts([lost], out=tmp_path, root=None, instances=2, workers=1, tell=lambda label: None)
     assert busy > 0
     assert "no such method" in caplog.text
 
 
 def test_every_cell_is_in_a_part_and_in_one_alone() -> None:
-    made = parts.parts_of(published.TABLES, published.FIGURES, COLUMNS, None, list(published.ROWS), [0, 1], False)
+    made = parts_of(published.TABLES, published.FIGURES, COLUMNS, None, list(published.ROWS), [0, 1], False)
     cells = [(part.seed, column.name) for part in made for column in part.columns]
     assert sorted(cells) == sorted((seed, column.name) for seed in (0, 1) for column in COLUMNS)
     models = [(part.kind, part.dataset, part.seed) for part in made]
     assert len(models) == len(set(models))  # two workers never train the same base model
     assert [part.dataset for part in made if part.kind == "robustness"] == ["mutag", "nci1"]
-    assert parts.parts_of(["mutag"], [], COLUMNS, None, ["cf2"], [None], True) == []
+    assert parts_of(["mutag"], [], COLUMNS, None, ["cf2"], [None], True) == []
 
 
 @pytest.mark.parametrize("given", ["0", "-3", "many", "1.5"])

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from cf2.paper.experiments import attribution, published, reproduce, robustness
-from cf2.paper.experiments.noise import absent_pairs, with_noise
 from cf2.runs.session import Session
-from cf2.samples import training
 from cf2.samples.sources import from_dataset
+from reproduction import attribution, published, reproduce, robustness
+from reproduction.robustness import absent_pairs, with_noise
+from reproduction.training import recipe_for
 
 PATH = Data(x=torch.ones(4, 1), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
 
@@ -78,7 +78,7 @@ def test_the_curve_agrees_with_the_verdicts_of_the_answers() -> None:
     data = datasets.load("ba-2motifs")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = training.recipe_for(data).build("graph", data.num_features, 2).eval()
+        model = recipe_for(data).build(data).eval()
     source = ModelAndData(model=model, level="graph", graphs=data.graphs[:6])
     spec = robustness.spec_of("gradient")
     with Session(source.request(list(range(6)), spec)) as session:

@@ -11,7 +11,8 @@ import torch
 from cf2.errors import CF2Error
 from cf2.samples import registry as datasets
 from cf2.samples import training
-from cf2.samples.checkpoints import DIRECTORY
+from cf2.samples.training import DIRECTORY
+from reproduction.training import RECIPES
 
 # The accuracies that the paper gives for its base models.
 SYNTHETIC = {"ba-shapes": 0.9786, "tree-cycles": 0.9829}
@@ -150,7 +151,7 @@ def check_shipped(name, published):
     accuracy = float((training.predict(model, dataset) == dataset.labels)[test].float().mean())
     assert accuracy == pytest.approx(description.test_accuracy, abs=1e-6)
     assert accuracy >= published - 0.03  # no seed is picked, so a model may lie below the paper's one
-    assert (description.recipe, description.seed) == (training.RECIPES[name], 0)
+    assert (description.recipe, description.seed) == (RECIPES[name], 0)
 
 
 @pytest.mark.parametrize(("name", "published"), SYNTHETIC.items())
@@ -189,7 +190,7 @@ def test_the_other_shipped_models_do_as_their_descriptions_say(name, least):
         score = 1 - (found - known).square().mean() / known.var(unbiased=False)
     assert float(score) == pytest.approx(description.test_accuracy, abs=1e-5)
     assert float(score) >= least
-    assert description.recipe == replace(training.RECIPES[dataset.name], arch=description.recipe.arch)
+    assert description.recipe == replace(RECIPES[dataset.name], arch=description.recipe.arch)
     assert description.validation_accuracy is not None
     assert DIRECTORY.joinpath(f"{name}.safetensors").stat().st_size < 200_000
 

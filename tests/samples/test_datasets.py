@@ -145,9 +145,9 @@ def test_explained_instances_have_a_positive_label_and_a_positive_prediction():
 
 
 def molecule(atoms: str, bonds: list[tuple[int, int]]) -> Data:
-    kinds = torch.tensor([molecules.ATOMS.index(atom) for atom in atoms])
+    kinds = torch.tensor([molecules.MUTAG_ATOMS.index(atom) for atom in atoms])
     edges = torch.tensor(bonds + [(b, a) for a, b in bonds]).t()
-    return Data(x=torch.eye(len(molecules.ATOMS))[kinds], edge_index=edges)
+    return Data(x=torch.eye(len(molecules.MUTAG_ATOMS))[kinds], edge_index=edges)
 
 
 RING = [(i, (i + 1) % 6) for i in range(6)]

@@ -328,7 +328,7 @@ def test_an_archive_that_would_fill_the_disk_is_refused(tmp_path: Path, monkeypa
 
     with zipfile.ZipFile(tmp_path / "TINY.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("TINY/TINY_A.txt", b"0" * 100_000)
-    monkeypatch.setattr(storage, "MOST_BYTES", 99_999)
+    monkeypatch.setattr(storage, "MAX_FILE_BYTES", 99_999)
     with pytest.raises(ValueError, match="would take 100,000 bytes"):
         storage._unzip(str(tmp_path / "TINY.zip"), "download", None)
     assert not (tmp_path / "TINY").exists()

@@ -11,7 +11,7 @@ import torch
 from cf2.errors import CF2Error
 from cf2.samples import registry as datasets
 from cf2.samples import training
-from cf2.samples.models import TYPED_ARCHITECTURES, RelationalConv, build_typed
+from cf2.samples.models import TYPED_ARCHITECTURES, RelationalConv, build
 from cf2.samples.sources import from_dataset
 from cf2.samples.synthetic import CITES, PUBLISHED, REVIEWS, SUBMITTED, WRITES
 
@@ -98,7 +98,7 @@ def test_the_fingerprint_knows_types_features_and_edges():
 def test_types_without_nodes_or_edges_may_be_left_out(arch):
     dataset = datasets.load("typed-motifs")
     torch.manual_seed(0)
-    model = build_typed(arch, task="node", types=dataset.types, num_classes=2, hidden=8).eval()
+    model = build(arch, task="node", types=dataset.types, num_features=1, num_classes=2, hidden=8).eval()
     x = {"author": torch.ones(2, 1), "paper": torch.eye(2)}
     edges = {("paper", "rev_writes", "author"): torch.tensor([[0, 1], [0, 1]])}
     empty = torch.zeros(2, 0, dtype=torch.long)

@@ -10,7 +10,8 @@ import io
 import math
 import pickle
 import pickletools
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,9 +27,6 @@ from cf2.errors import CF2Error
 from cf2.samples import storage
 from cf2.samples.datasets import EXPLAINED, Dataset
 from cf2.samples.storage import read_raw, require_size
-
-# -- pickled ---------------------------------------------------------------------------------------------
-
 
 # Those that numbers, strings, tuples, lists, dictionaries, arrays and matrices take, up to protocol 4.
 OPCODES = {
@@ -65,23 +63,15 @@ class _Type(_Record):
     pass
 
 
-def _dictionary(*_: Any) -> dict[Any, Any]:
-    return {}
-
-
-def _bytes(text: str, *_: Any) -> bytes:
-    return text.encode("latin1")  # how Python 3 writes bytes for Python 2
-
-
 _STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "_reconstruct"): _Array,
     ("numpy", "dtype"): _Type,
     ("scipy", "csr_matrix"): _Sparse,
-    ("collections", "defaultdict"): _dictionary,
+    ("collections", "defaultdict"): lambda *_: {},
     ("__builtin__", "list"): list,
     ("builtins", "list"): list,
-    ("_codecs", "encode"): _bytes,
+    ("_codecs", "encode"): lambda text, *_: text.encode("latin1"),  # how Python 3 writes bytes for Python 2
 }
 
 
@@ -93,30 +83,45 @@ class _Records(pickle.Unpickler):
         return found
 
 
-def read_matrix(path: Path) -> np.ndarray:
-    """A dense or sparse matrix of finite numbers as float32 [rows, columns]."""
-    found: np.ndarray = _reading(path, lambda content: _matrix(_load(content)))
-    return found
-
-
-def read_neighbours(path: Path) -> dict[int, list[int]]:
-    """A dictionary from the number of a node to those of its neighbours."""
-    found: dict[int, list[int]] = _reading(path, _neighbours)
-    return found
-
-
-def _reading(path: Path, make: Callable[[bytes], Any]) -> Any:
-    content = read_raw(path)
+@contextmanager
+def _intact(path: Path) -> Iterator[None]:
+    """Whatever damage does to a pickle is one error that names the file."""
     try:
-        return make(content)
+        yield
     except CF2Error:
         raise
-    except Exception as error:  # whatever damage does to it
+    except Exception as error:
         raise CF2Error(
             f"Expected {path} to be an intact file of Planetoid that holds only arrays",
             got=error if isinstance(error, _Fault | pickle.UnpicklingError) else f"one that is damaged ({error})",
             do="Delete it and get it again.",
         ) from error
+
+
+def read_matrix(path: Path) -> np.ndarray:
+    """A dense or sparse matrix of finite numbers as float32 [rows, columns]."""
+    content = read_raw(path)
+    with _intact(path):
+        record = _load(content)
+        dense = _dense(record.state) if isinstance(record, _Sparse) else _array(record)
+        _check(dense.ndim == 2, f"an array of {dense.ndim} dimensions")
+        _check(np.isfinite(dense).all(), "a number that is not finite")
+        return dense.astype(np.float32)
+
+
+def read_neighbours(path: Path) -> dict[int, list[int]]:
+    """A dictionary from the number of a node to those of its neighbours."""
+    content = read_raw(path)
+    with _intact(path):
+        neighbours = _load(content)
+        _check(isinstance(neighbours, dict), "no dictionary of neighbours")
+        entries = 0
+        for key, value in neighbours.items():
+            _check(type(key) is int and type(value) is list, "an entry that is no list of neighbours")
+            entries += len(value)
+            _check(entries <= len(content), "lists that stand for more than the file holds")
+            _check(all(type(node) is int for node in value), "a neighbour that is no number")
+        return dict(neighbours)
 
 
 class _Fault(Exception):
@@ -137,26 +142,7 @@ def _load(content: bytes) -> Any:
     return _Records(io.BytesIO(content), encoding="latin1").load()
 
 
-def _neighbours(content: bytes) -> dict[int, list[int]]:
-    found = _load(content)
-    _check(isinstance(found, dict), "no dictionary of neighbours")
-    entries = 0
-    for key, value in found.items():
-        _check(type(key) is int and type(value) is list, "an entry that is no list of neighbours")
-        entries += len(value)
-        _check(entries <= len(content), "lists that stand for more than the file holds")
-        _check(all(type(node) is int for node in value), "a neighbour that is no number")
-    return dict(found)
-
-
-def _matrix(found: Any) -> np.ndarray:
-    dense = _from_sparse(found.state) if isinstance(found, _Sparse) else _array(found)
-    _check(dense.ndim == 2, f"an array of {dense.ndim} dimensions")
-    _check(np.isfinite(dense).all(), "a number that is not finite")
-    return dense.astype(np.float32)
-
-
-def _from_sparse(state: Any) -> np.ndarray:
+def _dense(state: Any) -> np.ndarray:
     """A matrix in compressed rows, checked: scipy itself follows an index that is out of range out of its memory."""
     _check(isinstance(state, dict), "an empty matrix")
     rows, columns = _shape(state.get("_shape", state.get("shape")), 2)
@@ -191,8 +177,7 @@ def _shape(given: Any, dimensions: int) -> tuple[int, ...]:
     return tuple(given)
 
 
-# -- citations -------------------------------------------------------------------------------------------
-
+# -- the sets -------------------------------------------------------------------------------------------------
 
 CITESEER_CLASSES = ("AI", "ML", "IR", "DB", "Agents", "HCI")  # told by the classes' sizes
 
@@ -244,8 +229,7 @@ def planetoid(name: str, root: str | Path | None = None) -> Dataset:
 def _read(name: str, root: str | Path | None) -> Data:
     files = [f"ind.{name.lower()}.{part}" for part in _PARTS]
     directory = storage.raw_directory(root, "Planetoid", name, files, DIGESTS.get(name, {}), lambda: _urls(files))
-    tensors = storage.processed(f"planetoid-{name}", directory, files, lambda: _parse(name, directory))
-    return storage.unpack(tensors)[0]
+    return storage.processed(f"planetoid-{name}", directory, files, lambda: _parse(name, directory))[0]
 
 
 def _parse(name: str, directory: Path) -> dict[str, Tensor]:
@@ -287,8 +271,8 @@ def _edges(neighbours: Mapping[int, list[int]], count: int, path: Path) -> Tenso
     if ends and not 0 <= min(ends) <= max(ends) < count:
         raise storage.damaged(path, f"citations among the papers 0 to {count - 1}", f"{min(ends)} to {max(ends)}")
     edge_index, _ = remove_self_loops(torch.tensor([tails, heads], dtype=torch.long))
-    found: Tensor = coalesce(edge_index, num_nodes=count, sort_by_row=False)
-    return found
+    coalesced: Tensor = coalesce(edge_index, num_nodes=count, sort_by_row=False)
+    return coalesced
 
 
 def _same(one: int, other: int, what: str, path: Path) -> None:

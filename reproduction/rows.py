@@ -10,15 +10,16 @@ import numpy as np
 from cf2.errors import CF2Error
 from cf2.methods import registry
 from cf2.options import Key
-from cf2.paper.experiments import published as paper
-from cf2.paper.experiments.published import COLUMNS, Column, published
-from cf2.paper.experiments.reproduction import BaseSeed, Reproduction
 from cf2.results import metrics
 from cf2.results import metrics as ground_truth
 from cf2.results.explanations import Explanations
 from cf2.results.metrics import harmonic_of_shares, over_models
 from cf2.samples import registry as datasets
 from cf2.samples import training
+from reproduction import published as paper
+from reproduction.cells import BaseSeed, Reproduction
+from reproduction.published import COLUMNS, Column, published
+from reproduction.training import default_class_share, recipe_for
 
 Row = dict[str, Any]
 
@@ -71,11 +72,11 @@ def accuracy_rows(cells: Reproduction, names: Sequence[str], seeds: Sequence[Bas
             _, about = training.shipped(name) if path is None else training.load(path)
             dataset = datasets.load(name, root=cells.root, seed=about.dataset_seed)
             test_ids = datasets.split(dataset, about.split["seed"])[1]
-            edgeless = training.default_class_share(source.model, dataset, test_ids)
+            edgeless = default_class_share(source.model, dataset, test_ids)
             values.append({"accuracy": about.test_accuracy, "edgeless": edgeless})
         if values:
             row: Row = {"table": "accuracy", "dataset": name, "model": _model_line(cells, name, seeds[0])}
-            row["epochs"] = training.recipe_for(datasets.load(name, root=cells.root)).epochs
+            row["epochs"] = recipe_for(datasets.load(name, root=cells.root)).epochs
             rows.append(row | over_seeds(values) | {"published": dict(paper.ACCURACY[name])})
     return rows
 
