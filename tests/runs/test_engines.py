@@ -31,7 +31,7 @@ from cf2.runs.engines import processes as shared
 from cf2.runs.engines import processes as transfer
 from cf2.runs.engines.local import Outcome
 from cf2.runs.session import Chunk, Measured, Request, Session
-from cf2.runs.store import create_run
+from cf2.runs.store import Store
 from cf2.samples.models import build
 from cf2.samples.sources import from_function
 
@@ -282,13 +282,13 @@ def test_progress_counts_every_key_once(directory: Path) -> None:
 def test_a_run_goes_on_with_another_engine(directory: Path, tmp_path: Path) -> None:
     source = from_function("fragile_models:nodes")
     options: dict[str, Any] = {"source": source, "spec": SPEC, "keys": KEYS, "chunk_size": 3}
-    first = create_run(tmp_path / "run", **options)
+    first = Store.create(tmp_path / "run", **options)
     (job,) = first.jobs()
     with first.writer(job) as writer:
         engines.explain_chunks(
             first.request(job), first.pending(job)[::2], KEYS, keep=lambda outcome: writer.add(outcome.found)
         )
-    again = create_run(tmp_path / "run", resume=True, **options)
+    again = Store.create(tmp_path / "run", resume=True, **options)
     assert len(again.pending(job)) == 3
     engines.explain_run(again, engine="processes", workers=2)
     assert same_results(again.explanations(), run(request_of("nodes")))

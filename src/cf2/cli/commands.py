@@ -265,11 +265,11 @@ def serve(
 
     Example: cf2 serve runs/first --port 8050
     """
-    from cf2.runs.store import open_run, partial_sentence
+    from cf2.runs.store import Store, partial_sentence
     from cf2.samples.sources import trusted
     from cf2.web import serve as start
 
-    opened = open_run(run)
+    opened = Store.open(run)
     agreed = trusted(opened.manifest.get("source"), trust=trust, data=data)
     if said := partial_sentence(opened.finished()):
         tell(said)

@@ -23,13 +23,13 @@ from cf2.report.html import write_report
 from cf2.results import metrics
 from cf2.runs import engines
 from cf2.runs.source import ModelAndData
-from cf2.runs.store import MANIFEST, OF_EDITS, Finished, Run, create_run, open_run, partial_sentence
+from cf2.runs.store import EDIT_OPTIONS, MANIFEST, Finished, Store, partial_sentence
 from cf2.samples.sources import from_dataset, from_function
 from cf2.sets.search import Search
 from cf2.storage import check_place
 
 if TYPE_CHECKING:
-    from cf2.runs.store import Run
+    from cf2.runs.store import Store
 
 # -- runs ------------------------------------------------------------------------------------------------
 
@@ -62,7 +62,7 @@ def make_specs(
     for name in settings:
         if not any(name in own for own in known.values()):
             registry.get(methods[0]).make_settings({name: None})
-    plain = {name: value for name, value in options.items() if name not in OF_EDITS}
+    plain = {name: value for name, value in options.items() if name not in EDIT_OPTIONS}
     return [
         Spec(
             **(options if question == COUNTERFACTUAL or COUNTERFACTUAL not in questions else plain),
@@ -93,7 +93,7 @@ def explain(
     workers: int | None,
     address: str | None,
     progress: Callable[[int], None],
-) -> Run:
+) -> Store:
     """Do what is asked for, or what is left of it; what is finished is on the disk within seconds.
 
     What can be checked of all methods is checked before the first of them starts. Methods that search come first:
@@ -108,7 +108,7 @@ def explain(
     for spec in sorted(specs, key=lambda one: not _searches(one)):
         if run is not None and not own_sizes:
             spec = _of_same_size(run, spec)
-        run = create_run(path, source, spec, keys=explained, resume=resume or run is not None)
+        run = Store.create(path, source, spec, keys=explained, resume=resume or run is not None)
         job = run.job(spec.method, spec.seed, spec.question)
         engines.explain_run(run, job, engine=engine, workers=workers, address=address, progress=progress)
     assert run is not None
@@ -119,7 +119,7 @@ def _searches(spec: Spec) -> bool:
     return spec.search or registry.get(spec.method).searches
 
 
-def _of_same_size(run: Run, spec: Spec) -> Spec:
+def _of_same_size(run: Store, spec: Spec) -> Spec:
     """A Spec of a method that only ranks, with the sizes of the answers of the first that searches for the same."""
     leader = next((job for job in run.jobs() if _searches(job) and job.question == spec.question), None)
     own = spec.sizes is not None or any(spec.settings.get(name) is not None for name in ("k", "threshold"))
@@ -177,7 +177,7 @@ def runs_table(home: Path) -> list[dict[str, Any]]:
         if not (place / MANIFEST).is_file():
             continue
         try:
-            run = open_run(place)
+            run = Store.open(place)
             counts = run.finished()
             row = {
                 "run": str(place),
@@ -194,7 +194,7 @@ def runs_table(home: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: str(row["created"]))
 
 
-def summaries(run: Run, method: str | None = None) -> list[dict[str, Any]]:
+def summaries(run: Store, method: str | None = None) -> list[dict[str, Any]]:
     """One row per method and question: how much is finished, the metrics over that, the stability under several seeds.
 
     `found` is the share whose set passes the tests of its question; `default` counts the predictions that the model
@@ -238,7 +238,7 @@ def report_of_run(
 ) -> tuple[Path, str]:
     """Write the page about a run; where it is, and what to say of a run that is not finished."""
     check_place(out)
-    run = open_run(path)
+    run = Store.open(path)
     found = {row: run.explanations(jobs[0].method, question=jobs[0].question) for row, jobs in run.rows().items()}
     said = unfinished([{**given.context, "label": row} for row, given in found.items()])
     if patterns:
@@ -249,7 +249,7 @@ def report_of_run(
     return write_report(list(found.values()), out, pictures=pictures, patterns=shared, rules=rules), said
 
 
-def _known(run: Run, method: str) -> str:
+def _known(run: Store, method: str) -> str:
     seeds = [spec.seed for spec in run.jobs() if spec.method == method]
     return run.job(method, seeds[0] if seeds else None).method
 
@@ -265,9 +265,9 @@ def evaluate(run: o.RunPath, method: o.EvaluateMethod = None, as_json: o.Json = 
 
     Example: cf2 evaluate runs/first --json
     """
-    from cf2.runs.store import open_run
+    from cf2.runs.store import Store
 
-    rows = summaries(open_run(run), method)
+    rows = summaries(Store.open(run), method)
     if as_json:
         print_json(rows[0] | ({"methods": rows} if len(rows) > 1 else {}))
         return
@@ -332,12 +332,12 @@ def check(
 
     Example: cf2 check runs/first --sample 50
     """
-    from cf2.runs.store import open_run, problems_of_files
+    from cf2.runs.store import Store
     from cf2.samples.sources import trusted
 
-    opened = open_run(run)
+    opened = Store.open(run)
     agreed = trusted(opened.manifest["source"], trust=trust, data=data)
-    problems = problems_of_files(opened)
+    problems = opened.problems_of_files()
     again: dict[str, Any] = {"verdicts": 0, "unchecked": ""}
     if sample and opened.manifest["source"].get("kind") == "function" and not agreed:
         again["unchecked"] = "No verdict was computed again: that runs the function of the run. Add --trust to do so."
@@ -353,9 +353,8 @@ def check(
         raise typer.Exit(1)
 
 
-def _again(run: Run, sample: int, checkpoint: Path | None, root: Path | None, trust: bool) -> tuple[int, list[str]]:
+def _again(run: Store, sample: int, checkpoint: Path | None, root: Path | None, trust: bool) -> tuple[int, list[str]]:
     """How many verdicts were computed again, and what is wrong with them or with the model and data."""
-    from cf2.runs.store import problems_of_source, problems_of_verdicts
     from cf2.samples.sources import restore
 
     described = dict(run.manifest["source"])
@@ -363,8 +362,8 @@ def _again(run: Run, sample: int, checkpoint: Path | None, root: Path | None, tr
         described["checkpoint"] = str(checkpoint)
     try:
         source = restore(described, root=root, trust=trust)
-        other = problems_of_source(run, source)
-        return (0, other) if other else problems_of_verdicts(run, source, sample)
+        other = run.problems_of_source(source)
+        return (0, other) if other else run.problems_of_verdicts(source, sample)
     except CF2Error as error:
         return 0, [str(error)]
 

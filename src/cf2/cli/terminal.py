@@ -244,10 +244,10 @@ def if_stopped(kept: str | Callable[[], str]) -> None:
 
 def kept_in(path: Path) -> str:
     """How much of the run in a directory there is, and how to go on."""
-    from cf2.runs.store import open_run
+    from cf2.runs.store import Store
 
     with suppress(CF2Error):
-        counts = open_run(path).finished()
+        counts = Store.open(path).finished()
         done, asked = sum(one.finished for one in counts), sum(one.asked for one in counts)
         return f"{done:,} of {asked:,} are finished and kept in {path}. {go_on()}"
     return f"Nothing was finished yet. {go_on()}"

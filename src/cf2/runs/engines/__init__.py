@@ -19,7 +19,7 @@ from cf2.results.explanation import Explanation
 from cf2.runs.engines import cluster, local, processes
 from cf2.runs.engines.local import ChunksFailed, Outcome, cores
 from cf2.runs.session import FIRST, Chunk, Progress, Request, Session
-from cf2.runs.store import CHUNK_SIZE, Run
+from cf2.runs.store import CHUNK_SIZE, Store
 
 ENGINES = ("local", "processes", "ray")
 
@@ -77,7 +77,7 @@ def explain_many(
 
 
 def explain_run(
-    run: Run,
+    run: Store,
     spec: Spec | None = None,
     *,
     engine: str = "local",
