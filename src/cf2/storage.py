@@ -1,4 +1,4 @@
-"""Files that are whole or not there (written aside, synchronised, then renamed), and fingerprints of what is in them."""
+"""Files that are whole or not there (written aside, synchronised, then renamed), and fingerprints of their contents."""
 
 from __future__ import annotations
 
