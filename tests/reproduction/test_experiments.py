@@ -19,7 +19,6 @@ import pytest
 from typer.testing import CliRunner
 
 from cf2.cli.commands import app
-from cf2.cli.runs import summaries
 from cf2.errors import CF2Error
 from cf2.methods import registry
 from cf2.paper.experiments import COLUMNS, parts, published, reproduce
@@ -29,6 +28,7 @@ from cf2.paper.experiments.reproduction import draw_seed, paper_settings
 from cf2.report import tables
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
+from cf2.runs.comparison import summaries
 from cf2.runs.store import Store
 from cf2.samples.registry import PAPER
 
