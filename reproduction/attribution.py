@@ -19,7 +19,7 @@ from cf2.results.explanation import Explanation
 from cf2.results.metrics import bootstrap, true_units
 from cf2.runs import engines
 from cf2.runs.source import ModelAndData
-from cf2.runs.store import create_run
+from cf2.runs.store import Store
 from cf2.samples import registry as datasets
 from cf2.samples.models import ARCHITECTURES
 from cf2.samples.sources import from_dataset
@@ -52,7 +52,7 @@ def attribution_rows(
                 cells.tell(f"{method} on {name}, {arch}")
                 settings = {"k": SIZES[name]} if "k" in registry.get(method).paper else {}
                 spec = Spec(method=method, seed=draw_seed(method, None), settings=settings)
-                run = create_run(cells.out / "runs" / arch / name, source, spec, keys=keys, resume=True)
+                run = Store.create(cells.out / "runs" / arch / name, source, spec, keys=keys, resume=True)
                 engines.explain_run(run, run.job(spec.method, spec.seed), engine="local")
                 row: Row = {"table": "attribution", "dataset": name, "model": arch, "method": method}
                 rows.append(row | {"accuracy": accuracy} | fit(source, list(run.explanations(method))))

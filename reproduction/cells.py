@@ -14,7 +14,7 @@ from cf2.results import metrics
 from cf2.results.explanations import Explanations
 from cf2.runs import engines
 from cf2.runs.source import ModelAndData
-from cf2.runs.store import create_run
+from cf2.runs.store import Store
 from cf2.samples import registry as datasets
 from cf2.samples import training
 from cf2.samples.datasets import paper_settings
@@ -101,7 +101,7 @@ class Reproduction:
             seed=draw_seed(method, seed),
             settings=paper_settings(method, column.dataset, features=column.units != "edges") | own | changes,
         )
-        run = create_run(
+        run = Store.create(
             self.out / "runs" / base / (place or (column.name if row == method else f"{column.name}-{row}")),
             source,
             spec,

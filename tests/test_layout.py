@@ -22,9 +22,24 @@ FREE = {"__init__.py", "__main__.py", "api.py"}  # these may import everything, 
 
 # -- imports --------------------------------------------------------------------------------------------------
 
-ORDER = (
-    "errors options storage sets graphs units models methods results runs report patterns samples pyg web cli"
-).split()
+ORDER = [
+    "errors",
+    "options",
+    "storage",
+    "sets",
+    "graphs",
+    "units",
+    "models",
+    "methods",
+    "results",
+    "runs",
+    "report",
+    "patterns",
+    "samples",
+    "pyg",
+    "web",
+    "cli",
+]
 # What an explanation shows of itself is drawn further down, and its patterns are tested by running the model there;
 # these imports wait inside of functions.
 DOWNWARDS = {

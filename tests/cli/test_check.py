@@ -11,7 +11,7 @@ import pytest
 from commands_here import cf2
 
 from cf2.runs import store as shards
-from cf2.runs.store import identity, open_run, write_shard
+from cf2.runs.store import Store
 
 WORDS = ["explain", "tree-cycles", "--nodes", "511-514", "--method", "cf2", "--out"]
 
@@ -31,19 +31,19 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 def rewrite(run: Path, change: Any, count: int = 4) -> None:
     """Have the only shard hold other explanations, with all its digests right."""
-    opened = open_run(run)
+    opened = Store.open(run)
     (job,) = opened.jobs()
     found = opened.explanations().items
     shutil.rmtree(run / "shards")
     (run / "shards").mkdir()
-    write_shard(run, 0, identity(opened.manifest, job), [change(e) for e in found[:count]])
+    opened.write_shard(0, opened.identity(job), [change(e) for e in found[:count]])
 
 
 @pytest.fixture
 def partial(run: Path) -> Path:
     """Three of four are finished; of another method, none."""
     rewrite(run, lambda e: e, 3)
-    opened = open_run(run)
+    opened = Store.open(run)
     opened.add(replace(opened.jobs()[0], method="gradient", settings={}))
     return run
 
@@ -247,7 +247,7 @@ def test_a_file_in_the_place_of_a_directory_is_one_sentence(
 
 
 def test_shards_of_a_run_by_command_are_written_by_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(shards, "EVERY", 0.0)
+    monkeypatch.setattr(shards, "SECONDS_PER_SHARD", 0.0)
     monkeypatch.setattr("cf2.runs.session.PART", 20)
     assert cf2(*WORDS, tmp_path / "run").returncode == 0
     assert len(list((tmp_path / "run" / "shards").iterdir())) > 1

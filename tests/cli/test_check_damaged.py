@@ -21,7 +21,7 @@ from cf2.results.explanation import Explanation
 from cf2.results.explanations import same_results
 from cf2.runs import session
 from cf2.runs import store as shards
-from cf2.runs.store import open_run
+from cf2.runs.store import Store
 
 METHODS = ["--method", "gradient", "--method", "random", "--seed", "0"]
 WORDS = ["explain", "tree-cycles", "--nodes", "511-519", *METHODS]
@@ -33,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]
     """A run of many small shards, and another of the same keys and one more, with another setting."""
     base = tmp_path_factory.mktemp("damaged")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shards, "EVERY", 0.0)
+        patch.setattr(shards, "SECONDS_PER_SHARD", 0.0)
         patch.setattr(session, "PART", 60)
         other = ["explain", "tree-cycles", "--nodes", "511-520", *METHODS]
         assert cf2(*WORDS, "--set", "k=6", "--out", base / "run").returncode == 0
@@ -68,7 +68,7 @@ def command(*words: object) -> Done:
 
 
 def true_results(run: Path) -> dict[str, dict[Any, Explanation]]:
-    opened = open_run(run)
+    opened = Store.open(run)
     return {method: {e.key: e for e in opened.explanations(method)} for method in opened.methods()}
 
 
@@ -79,7 +79,7 @@ def check_evaluate(path: Path, true: dict[str, dict[Any, Explanation]], figures:
         return
     rows = json.loads(done.stdout)
     for row in rows.get("methods", [rows]):
-        stored = open_run(path).explanations(row["method"])
+        stored = Store.open(path).explanations(row["method"])
         assert row["finished"] == row["n"] == len(stored)
         assert row["asked"] == 9
         assert same_results(stored, [true[row["method"]][e.key] for e in stored])
@@ -133,4 +133,4 @@ def test_what_can_be_mended_is_mended_by_resuming(
     if resumed.returncode:
         assert "manifest.json" in resumed.said or "keys was 10 keys" in resumed.said
         with suppress(CF2Error):
-            assert len(open_run(path).explanations()) == 0
+            assert len(Store.open(path).explanations()) == 0

@@ -189,7 +189,7 @@ def cpu_seconds(pid: int) -> float:
         (["methods"], "cf2.methods.registry.names", "Stopped."),
         (
             ["explain", "tree-cycles", "--out", "x"],
-            "cf2.cli.runs.explain",
+            "cf2.runs.comparison.explain",
             "Nothing was finished yet. The same command",
         ),
     ],

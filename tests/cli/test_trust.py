@@ -12,7 +12,7 @@ import torch
 from commands_here import cf2
 
 from cf2.errors import CF2Error
-from cf2.runs.store import read_manifest, write_manifest
+from cf2.runs.store import Store
 from cf2.samples import sources
 
 HOSTILE = """
@@ -45,7 +45,7 @@ def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def claim(source: dict[str, Any]) -> None:
     """Let the run name another source, as if it had been made with it."""
-    write_manifest(Path("run"), {**read_manifest(Path("run")), "source": source})
+    Store.open("run").update(source=source)
 
 
 def ran() -> bool:

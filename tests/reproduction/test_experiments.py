@@ -19,13 +19,13 @@ import pytest
 from typer.testing import CliRunner
 
 from cf2.cli.commands import app
-from cf2.cli.runs import summaries
 from cf2.errors import CF2Error
 from cf2.methods import registry
 from cf2.methods.registry import draw_seed
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
-from cf2.runs.store import open_run
+from cf2.runs.comparison import summaries
+from cf2.runs.store import Store
 from cf2.samples.datasets import paper_settings
 from cf2.samples.registry import PAPER
 from reproduction import COLUMNS, published, reproduce, tables
@@ -121,7 +121,7 @@ def test_cf2_is_best_on_tree_cycles_and_no_larger_than_a_cycle_that_passes(done:
 
 def test_the_ceiling_is_the_share_that_any_method_passes(done: tuple[Path, dict[str, Any]]) -> None:
     out, result = done
-    run = open_run(out / "runs" / "shipped" / "tree-cycles")
+    run = Store.open(out / "runs" / "shipped" / "tree-cycles")
     passing: dict[int, list[int]] = {}
     for method in FAST:
         for e in run.explanations(method):
@@ -170,7 +170,7 @@ def test_the_figure_of_cases_shows_one_instance_by_three_methods_and_the_truth(
 
 def test_the_rows_of_evaluate_agree_with_the_tables(done: tuple[Path, dict[str, Any]]) -> None:
     out, result = done
-    values = {row["method"]: row for row in summaries(open_run(out / "runs" / "shipped" / "tree-cycles"))}
+    values = {row["method"]: row for row in summaries(Store.open(out / "runs" / "shipped" / "tree-cycles"))}
     assert list(values)[: len(FAST)] == FAST
     assert {"n", "pn", "ps", "fns", "size", "acc", "pr", "re", "f1", "intervals"} <= set(values["cf2"])
     for method in ("cf2", "random"):

@@ -26,12 +26,11 @@ from cf2.options import Spec
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import same_results
 from cf2.runs import engines
-from cf2.runs.engines import cluster, local
-from cf2.runs.engines import processes as shared
-from cf2.runs.engines import processes as transfer
-from cf2.runs.engines.local import Outcome
+from cf2.runs.engines import cluster, processes
+from cf2.runs.engines import engine as contract
+from cf2.runs.engines.engine import Outcome
 from cf2.runs.session import Chunk, Measured, Request, Session
-from cf2.runs.store import create_run
+from cf2.runs.store import Store
 from cf2.samples.models import build
 from cf2.samples.sources import from_function
 
@@ -282,13 +281,13 @@ def test_progress_counts_every_key_once(directory: Path) -> None:
 def test_a_run_goes_on_with_another_engine(directory: Path, tmp_path: Path) -> None:
     source = from_function("fragile_models:nodes")
     options: dict[str, Any] = {"source": source, "spec": SPEC, "keys": KEYS, "chunk_size": 3}
-    first = create_run(tmp_path / "run", **options)
+    first = Store.create(tmp_path / "run", **options)
     (job,) = first.jobs()
     with first.writer(job) as writer:
         engines.explain_chunks(
             first.request(job), first.pending(job)[::2], KEYS, keep=lambda outcome: writer.add(outcome.found)
         )
-    again = create_run(tmp_path / "run", resume=True, **options)
+    again = Store.create(tmp_path / "run", resume=True, **options)
     assert len(again.pending(job)) == 3
     engines.explain_run(again, engine="processes", workers=2)
     assert same_results(again.explanations(), run(request_of("nodes")))
@@ -314,16 +313,15 @@ def test_a_big_graph_is_sent_as_shared_arrays() -> None:
     request = Request(model, NodeTargets(graph), SPEC)
     with Session(request) as session:
         request = session.measure([0, 1])
-    message, arrays = transfer.serialise(request)
-    size = sum(array.nbytes for array in arrays)
-    assert len(message) < 0.02 * size
-    with shared.Block(arrays) as layout:
-        attached = shared.attach(layout)
-        again = transfer.deserialise(message, attached)
+    message, buffers = processes.serialise(request)
+    assert len(message) < 0.02 * sum(buffer.nbytes for buffer in buffers)
+    with processes.shared(buffers) as block:
+        attached = processes.attach(block)
+        again = processes.deserialise(message, attached)
         sent = again.targets.graph
         assert sent is not None
         assert torch.equal(sent.edge_index, graph.edge_index)
-        start, end = attached[0].__array_interface__["data"][0], layout.arrays[-1][0] + arrays[-1].nbytes
+        start, end = np.frombuffer(attached[0], np.uint8).ctypes.data, block.places[-1].stop
         for part in (sent.x, sent.edge_index, sent.index("in")[1]):
             place = part.data_ptr() if isinstance(part, torch.Tensor) else part.__array_interface__["data"][0]
             assert 0 <= place - start < end
@@ -333,12 +331,12 @@ def test_a_big_graph_is_sent_as_shared_arrays() -> None:
 
 
 def test_a_block_without_shared_memory_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "_room_for", lambda size: False)
-    arrays = [np.arange(1000), np.ones((3, 5), dtype=np.float32), np.zeros((0, 2))]
-    with shared.Block(arrays) as layout:
-        assert layout.is_file
-        assert all(np.array_equal(a, b) for a, b in zip(arrays, shared.attach(layout)))
-    assert not Path(layout.name).exists()
+    monkeypatch.setattr(processes, "_has_room", lambda size: False)
+    contents = [bytes(range(200)), b"five", b""]
+    with processes.shared([memoryview(content) for content in contents]) as block:
+        assert block.is_file
+        assert [bytes(buffer) for buffer in processes.attach(block)] == contents
+    assert not Path(block.name).exists()
 
 
 def test_a_model_that_cannot_be_sent_is_said() -> None:
@@ -413,7 +411,7 @@ class BusyRay:
         return self.running
 
     def init(self, **_: Any) -> None:
-        self.waits = [int(os.environ[name]) for name in cluster.WAITS if name in os.environ]
+        self.waits = [int(os.environ[name]) for name in cluster.RAY_LIMITS if name in os.environ]
         if self.errors:
             raise self.errors.pop()
         self.running = True
@@ -430,12 +428,12 @@ def test_ray_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch, e
         assert ray.is_initialized()
     assert not busy.running
     assert busy.waits == [3600, 3600, 3600, 3_600_000]
-    assert not any(name in os.environ for name in cluster.WAITS)
-    monkeypatch.setenv(cluster.STARTING, "0")
+    assert not any(name in os.environ for name in cluster.RAY_LIMITS)
+    monkeypatch.setenv(cluster.START_SECONDS, "0")
     busy.errors = [error]
     with pytest.raises(CF2Error, match="Expected to start Ray on this machine"), cluster.connected():
         pass
-    monkeypatch.setenv(cluster.STARTING, "soon")
+    monkeypatch.setenv(cluster.START_SECONDS, "soon")
     with pytest.raises(CF2Error, match="CF2_RAY_SECONDS to be a number"), cluster.connected():
         pass
 
@@ -502,7 +500,7 @@ def test_workers_rely_on_what_was_measured_in_the_parent(directory: Path) -> Non
     other = Measured(replace(measured.findings, output="log_probabilities", reads_weights=False), measured.reach)
     unheard = Findings("log_probabilities", 3, reads_weights=False, reads_sparse=True)
     told = replace(plain, measured=replace(other, reach=replace(measured.reach, full=None)))
-    sent = transfer.deserialise(*transfer.serialise(replace(told, measured=replace(other, findings=unheard))))
+    sent = processes.deserialise(*processes.serialise(replace(told, measured=replace(other, findings=unheard))))
     assert Session(sent).predictor.findings == unheard
     found = run(told, "processes")
     assert same_results(found, run(told))
@@ -512,9 +510,9 @@ def test_workers_rely_on_what_was_measured_in_the_parent(directory: Path) -> Non
 
 def test_a_system_that_cannot_tell_its_cores_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    assert local.cores() == os.cpu_count()
+    assert contract.cores() == os.cpu_count()
     monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert local.cores() == 1
+    assert contract.cores() == 1
 
 
 def test_the_processes_engine_starts_where_cores_cannot_be_told(

@@ -73,7 +73,7 @@ def demo(
     Example: cf2 demo --nodes 10 --out /tmp/demo
     """
     from cf2.cli import demo as show
-    from cf2.cli.runs import rules_in_words
+    from cf2.runs.comparison import rules_in_words
 
     if_stopped("The report is written at the end, so there is none of this: start again.")
     with bar("training", None) as step:
@@ -208,29 +208,33 @@ def explain(
 
     Example: cf2 explain ba-shapes --method cf2 --nodes 300-310 --out runs/first
     """
-    from cf2.cli import runs
     from cf2.methods import registry
     from cf2.report.words import count_nouns
+    from cf2.runs import comparison
     from cf2.runs.engines import ENGINES
+    from cf2.samples.sources import from_dataset, from_function
 
     if (dataset is None) == (data is None):
         raise typer.BadParameter("Give either a data set or --data MODULE:FUNCTION.")
     o.one_of("`--engine`", engine, ENGINES)
     keys = o.parse_keys(nodes, pairs, options)
     seed = options.pop("seed")
-    specs = runs.make_specs(
+    specs = comparison.make_specs(
         methods=[o.one_of("`--method`", name, registry.names()) for name in options.pop("method") or ["cf2"]],
         seeds=tuple(range(seeds)) if seeds else (seed,),
         questions=o.parse_questions(options.pop("question")),
         settings=dict(o.parse_setting(text) for text in setting or ()),
         options=options,
     )
-    source = runs.find_source(dataset, data, checkpoint, data_root)
+    if dataset is not None:
+        source = from_dataset(dataset, checkpoint=checkpoint, root=data_root)
+    else:
+        source = from_function(str(data))
     o.check_level(source.name, source.level, nodes, pairs)
-    path = runs.new_path(source.name, specs, resume) if path is None else path
+    path = comparison.new_path(source.name, specs, resume) if path is None else path
     if_stopped(partial(kept_in, path))
     with bar("explaining", None if keys is None else len(keys) * len(specs)) as step:
-        run = runs.explain(
+        run = comparison.explain(
             path,
             source,
             specs,
@@ -242,11 +246,11 @@ def explain(
             address=address,
             progress=step,
         )
-    rows = runs.summaries(run)
+    rows = comparison.summaries(run)
     if as_json:
         print_json({"run": str(path), "rows": rows})
         return
-    say(runs.rules_in_words(rows))
+    say(comparison.rules_in_words(rows))
     out.print(
         table(
             f"{source.name}, {count_nouns(len(run.keys), 'instance')}, percent",
@@ -266,11 +270,11 @@ def serve(
 
     Example: cf2 serve runs/first --port 8050
     """
-    from cf2.runs.store import open_run, partial_sentence
+    from cf2.runs.store import Store, partial_sentence
     from cf2.samples.sources import trusted
     from cf2.web import serve as start
 
-    opened = open_run(run)
+    opened = Store.open(run)
     agreed = trusted(opened.manifest.get("source"), trust=trust, data=data)
     if said := partial_sentence(opened.finished()):
         tell(said)

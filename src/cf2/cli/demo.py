@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cf2.cli.runs import rule_of
 from cf2.methods import registry
 from cf2.options import Spec
 from cf2.report.html import write_report
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
+from cf2.runs.comparison import rule_of
 from cf2.runs.session import Session
 from cf2.runs.source import ModelAndData
 from cf2.samples import registry as datasets

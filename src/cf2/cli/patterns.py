@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cf2.patterns.edit_rules import EditRules
     from cf2.patterns.summary import FoundPattern, Patterns
     from cf2.runs.source import ModelAndData
-    from cf2.runs.store import Run
+    from cf2.runs.store import Store
 
 Count = Annotated[int, typer.Option(min=1, max=1000, help="The most patterns per class.")]
 HeldOut = Annotated[float, typer.Option(min=0, max=0.95, help="The share of all keys that is kept for the test.")]
@@ -126,27 +126,26 @@ def find_rules(
     )
 
 
-def _opened(path: Path, trust: bool, data: str | None) -> tuple[Run, dict[str, Any], bool]:
+def _opened(path: Path, trust: bool, data: str | None) -> tuple[Store, dict[str, Any], bool]:
     """A run, where its model and data come from, and whether code of the user may be run for them."""
-    from cf2.runs.store import open_run
+    from cf2.runs.store import Store
     from cf2.samples.sources import trusted
 
-    opened = open_run(path)
+    opened = Store.open(path)
     described = dict(opened.manifest["source"])
     return opened, described, trusted(described, trust=trust, data=data)
 
 
 def _restored(
-    opened: Run, described: dict[str, Any], checkpoint: Path | None, root: Path | None, agreed: bool
+    opened: Store, described: dict[str, Any], checkpoint: Path | None, root: Path | None, agreed: bool
 ) -> ModelAndData:
     """The model and data of a run, refused where they are others."""
     from cf2.errors import CF2Error
-    from cf2.runs.store import problems_of_source
     from cf2.samples.sources import restore
 
     if checkpoint is not None:
         described["checkpoint"] = str(checkpoint)
     source = restore(described, root=root, trust=agreed)
-    if other := problems_of_source(opened, source):
+    if other := opened.problems_of_source(source):
         raise CF2Error("Expected the model and data of the run", got="others", do=" ".join(other))
     return source
