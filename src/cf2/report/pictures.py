@@ -14,18 +14,7 @@ from markupsafe import Markup
 
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.report.charts import shorten
-from cf2.report.scene import (
-    EXPLANATION,
-    NEW,
-    OKABE_ITO,
-    OTHER,
-    TARGET,
-    TRUTH,
-    Scene,
-    before_and_after,
-    is_molecule,
-    scene,
-)
+from cf2.report.scene import EXPLANATION, OKABE_ITO, TARGET, TRUTH, Scene, before_and_after, is_molecule, scene
 from cf2.report.words import (
     atom_names,
     class_name,
@@ -37,6 +26,7 @@ from cf2.report.words import (
     verdict_sentences,
 )
 from cf2.results.explanation import Explanation
+from cf2.units.edits import ADD, CHANGE, EDITS, REMOVE
 
 # -- svg -------------------------------------------------------------------------------------------------
 
@@ -45,7 +35,11 @@ WIDTH, HEIGHT, MARGIN = 420, 320, 22
 BELOW = 34  # room for a word below a picture
 EDGE = 56.0  # how long an edge of a small graph is
 
-STYLE = f"""
+EDIT_STYLE = """
+.cf2-{0.past} {{ stroke: {0.colour}; stroke-width: {0.width}; stroke-dasharray: {1[0]} {1[1]}; fill: none; }}"""
+STYLE = (
+    "".join(EDIT_STYLE.format(edit, edit.dash) for edit in EDITS.values())
+    + f"""
 .cf2-graph {{ width: 100%; height: auto; max-width: {WIDTH}px; display: block; color: inherit; }}
 .cf2-edge {{ stroke: #8a8f98; stroke-width: 1.1; stroke-opacity: .55; fill: none; }}
 .cf2-true {{ stroke: {TRUTH}; stroke-width: 9; stroke-opacity: .42; stroke-linecap: round; fill: none; }}
@@ -58,11 +52,8 @@ STYLE = f"""
 .cf2-marked {{ fill: #F0E442; stroke: #5c5600; stroke-width: 1; }}
 .cf2-target {{ fill: none; stroke: {TARGET}; stroke-width: 2.6; }}
 .cf2-pair {{ max-width: {2 * WIDTH}px; }}
-.cf2-removed {{ stroke: {EXPLANATION}; stroke-width: 1.8; stroke-dasharray: 3 3; fill: none; }}
-.cf2-cross {{ stroke: {EXPLANATION}; stroke-width: 2.4; stroke-linecap: round; fill: none; }}
-.cf2-added {{ stroke: {NEW}; stroke-width: 3.4; stroke-dasharray: 8 5; fill: none; }}
+.cf2-cross {{ stroke: {REMOVE.colour}; stroke-width: 2.4; stroke-linecap: round; fill: none; }}
 .cf2-molecule.cf2-added {{ stroke-width: 8; stroke-opacity: .6; stroke-dasharray: 7 4; }}
-.cf2-changed {{ fill: none; stroke: {OTHER}; stroke-width: 2.6; stroke-dasharray: 4 2; }}
 .cf2-text {{ font: 600 11px system-ui, sans-serif; text-anchor: middle; dominant-baseline: central;
   fill: currentColor; }}
 .cf2-small {{ font: 9px system-ui, sans-serif; text-anchor: middle; dominant-baseline: central;
@@ -70,6 +61,7 @@ STYLE = f"""
 .cf2-larger {{ font-size: 15px; }}
 .cf2-word {{ font-size: 22px; }}
 """
+)
 
 
 def picture(scene: Scene, title: str, *, molecule: bool = False) -> Markup:
@@ -410,13 +402,14 @@ def _edits(axes: Any, shown: Scene, at: np.ndarray, width: float = 3.2) -> None:
     if not shown.edited:
         return
     ends, taken = at[shown.added], shown.edges[shown.chosen]
-    axes.add_collection(LineCollection(ends, colors=NEW, linewidths=width, linestyles=[(0, (2.2, 1.4))], zorder=3))
-    gone = LineCollection(at[taken], colors=EXPLANATION, linewidths=1.6, linestyles=[(0, (2, 2))], zorder=3)
+    new = LineCollection(ends, colors=ADD.colour, linewidths=width, linestyles=[(0, (2.2, 1.4))], zorder=3)
+    axes.add_collection(new)
+    gone = LineCollection(at[taken], colors=REMOVE.colour, linewidths=1.6, linestyles=[(0, (2, 2))], zorder=3)
     axes.add_collection(gone)
     spots = np.concatenate([at[taken].mean(1).reshape(-1, 2), at[np.flatnonzero(shown.lost)]])
-    axes.scatter(spots[:, 0], spots[:, 1], s=52, marker="x", c=EXPLANATION, linewidths=2.2, zorder=7)
+    axes.scatter(spots[:, 0], spots[:, 1], s=52, marker="x", c=REMOVE.colour, linewidths=2.2, zorder=7)
     for node, text in shown.changed.items():
-        ring = {"facecolors": "none", "edgecolors": OTHER, "linewidths": 2.2, "linestyles": "--", "zorder": 5}
+        ring = {"facecolors": "none", "edgecolors": CHANGE.colour, "linewidths": 2.2, "linestyles": "--", "zorder": 5}
         axes.scatter(*at[node], s=420 if node in shown.targets else 260, **ring)
         look: dict[str, Any] = {"xytext": (0, -16), "textcoords": "offset points", "ha": "center", "va": "center"}
         axes.annotate(_escape(text[:40]), at[node], fontsize=7.5, zorder=6, color="#111", **look)
@@ -449,7 +442,7 @@ def _arrows_figures(axes: Any, shown: Scene) -> None:
         look = {"arrowstyle": "-|>", "color": EXPLANATION if chosen else GREY, "shrinkB": 5, "linewidth": 0.8}
         axes.annotate("", shown.points[b], shown.points[a], arrowprops=look, zorder=3)
     for a, b in shown.added.tolist():
-        look = {"arrowstyle": "-|>", "color": NEW, "shrinkB": 5, "linewidth": 0.8, "linestyle": "--"}
+        look = {"arrowstyle": "-|>", "color": ADD.colour, "shrinkB": 5, "linewidth": 0.8, "linestyle": "--"}
         axes.annotate("", shown.points[b], shown.points[a], arrowprops=look, zorder=3)
 
 
@@ -475,12 +468,13 @@ def _molecule_figures(axes: Any, shown: Scene) -> bool:
 def _legend_figures(axes: Any, shown: Scene) -> None:
     from matplotlib.lines import Line2D
 
-    keys = []
-    if shown.edited:
-        removed = shown.chosen.any() or shown.lost.any()
-        keys += [Line2D([], [], color=EXPLANATION, linestyle=":", marker="x", label="removed")] if removed else []
-        keys += [Line2D([], [], color=NEW, linewidth=3.2, linestyle="--", label="added")] if len(shown.added) else []
-    elif shown.inside.any():
+    keys: list[Any] = []
+    for edit in shown.edit_kinds:
+        if edit.mark != "ring":
+            marker = "x" if edit.mark == "cross" else None
+            look: dict[str, Any] = {"linewidth": edit.width, "linestyle": "--", "marker": marker}
+            keys.append(Line2D([], [], color=edit.colour, label=edit.past, **look))
+    if shown.inside.any() and not shown.edited:
         keys.append(Line2D([], [], color=EXPLANATION, linewidth=3.2, label="explanation"))
     if shown.has_truth:
         keys.append(Line2D([], [], color=TRUTH, linewidth=8, alpha=0.42, label="known truth"))
@@ -488,8 +482,8 @@ def _legend_figures(axes: Any, shown: Scene) -> None:
     if shown.targets:
         keys.append(Line2D([], [], markerfacecolor="none", markeredgecolor=TARGET, label="explained node", **dot))
     keys += [Line2D([], [], color=colour, label=name, **dot) for colour, name in shown.legend]
-    if shown.changed:
-        keys.append(Line2D([], [], markerfacecolor="none", markeredgecolor=OTHER, label="changed", **dot))
+    rings = [edit for edit in shown.edit_kinds if edit.mark == "ring"]
+    keys += [Line2D([], [], markerfacecolor="none", markeredgecolor=e.colour, label=e.past, **dot) for e in rings]
     if shown.marked.any():
         keys.append(Line2D([], [], color="#F0E442", label="features in the explanation", **dot))
     if keys:

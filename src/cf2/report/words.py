@@ -11,6 +11,7 @@ from cf2.graphs.typed import Types
 from cf2.options import Key
 from cf2.results.explanation import Explanation
 from cf2.results.names import describe_node, entry, feature_name, node_name
+from cf2.units.edits import CHANGE, EDGE_KINDS, EDITS, EditKind, edit_of, is_candidate
 
 # -- unit words ------------------------------------------------------------------------------------------
 
@@ -33,10 +34,7 @@ UNIT_WORDS = {
     "added_edges": UnitWords("added edge", "added edges", "{0}{arrow}{1}"),
     "changes": UnitWords("changed feature", "changed features", "node {0}, {1}"),
 }
-# The sorts of edit, as a sentence and as a list name them; the kinds of unit that are not named here are removed.
-ADDED, CHANGED = "added_edges", "changes"
-SORTS = {"removing": "remove", "adding": "add", "changing": "change"}
-SPELT_OUT = 6  # edits of one sort that a sentence names; of more, it gives the number
+SPELT_OUT = 6  # edits of one kind that a sentence names; of more, it gives the number
 
 
 def count_nouns(number: int, singular: str, plural: str = "") -> str:
@@ -68,13 +66,13 @@ def describe_unit(e: Explanation, row: int, atoms: Sequence[str] | None = None) 
         return _typed_unit(e, e.types, row, name)
     first, second = e.units.ids[row].tolist()
     tail = str(first) if name == "groups" or first < 0 else describe_node(e, first)
-    head = describe_node(e, second) if name in ("edges", ADDED) else feature_name(e, second)
+    head = describe_node(e, second) if name in EDGE_KINDS else feature_name(e, second)
     text = unit_words(name).pattern.format(tail, head, arrow=arrow)
     if name == "groups":
         ends = e.units.members[e.units.members[:, 0] == row][:, 1:].tolist()
         shown = ", ".join(f"{describe_node(e, u)}{arrow}{describe_node(e, v)}" for u, v in ends[:SPELT_OUT])
         return f"{text} ({shown}{', …' if len(ends) > SPELT_OUT else ''})" if ends else text
-    if name == CHANGED and len(e.units.values):
+    if name == CHANGE.unit_kind and len(e.units.values):
         source, old, new = e.units.values[row].tolist()
         names = [feature_name(e, one) for one in (int(source), second)]
         return describe_change(tail, second, source, old, new, atoms, names)
@@ -107,34 +105,32 @@ def describe_change(
 
 def adds_or_changes(e: Explanation) -> bool:
     """Whether a counterfactual may do more than remove, so that its set is no part of the graph."""
-    return e.question == "counterfactual" and any(name in e.units.names for name in (ADDED, CHANGED))
+    return e.question == "counterfactual" and any(map(is_candidate, e.units.names))
 
 
-def edits_by_sort(e: Explanation, atoms: Sequence[str] | None = None) -> dict[str, list[str]]:
-    """The edits of a counterfactual as texts by sort, 'removing', 'adding', 'changing'; none of a sort, no entry."""
-    found: dict[str, list[str]] = {sort: [] for sort in SORTS}
+def edits_by_kind(e: Explanation, atoms: Sequence[str] | None = None) -> list[tuple[EditKind, list[str]]]:
+    """The edits of a counterfactual as texts by kind; kinds without any are left out."""
+    found: dict[str, list[str]] = {name: [] for name in EDITS}
     for row in np.flatnonzero(e.selected).tolist() if e.question == "counterfactual" else ():
-        name = e.units.names[e.units.kind[row]]
-        sort = {ADDED: "adding", CHANGED: "changing"}.get(name, "removing")
-        found[sort].append(describe_unit(e, row, atoms))
-    return {sort: texts for sort, texts in found.items() if texts}
+        found[edit_of(e.units.names[e.units.kind[row]]).name].append(describe_unit(e, row, atoms))
+    return [(EDITS[name], texts) for name, texts in found.items() if texts]
 
 
 def describe_edits(e: Explanation, atoms: Sequence[str] | None = None) -> str:
     """The edits of a counterfactual in half a sentence: 'adding 1–5 and removing 3–4'."""
     parts = []
-    for sort, texts in edits_by_sort(e, atoms).items():
-        many = count_nouns(len(texts), {"adding": "edge", "changing": "feature"}.get(sort, "unit"))
-        parts.append(f"{sort} {join_words(texts) if len(texts) <= SPELT_OUT else many}")
+    for edit, texts in edits_by_kind(e, atoms):
+        counted = count_nouns(len(texts), edit.noun)
+        parts.append(f"{edit.participle} {join_words(texts) if len(texts) <= SPELT_OUT else counted}")
     return join_words(parts) or "no edit"
 
 
 def list_edits(e: Explanation, atoms: Sequence[str] | None = None, most: int = SPELT_OUT) -> str:
     """The edits of a counterfactual as a short list: 'remove 3–4; add 1–5, 2–7'."""
     parts = []
-    for sort, texts in edits_by_sort(e, atoms).items():
+    for edit, texts in edits_by_kind(e, atoms):
         more = f" and {len(texts) - most} more" if len(texts) > most else ""
-        parts.append(f"{SORTS[sort]} {', '.join(texts[:most])}{more}")
+        parts.append(f"{edit.name} {', '.join(texts[:most])}{more}")
     return "; ".join(parts)
 
 
@@ -162,14 +158,14 @@ def said_rows(e: Explanation) -> tuple[tuple[str, np.ndarray], ...]:
 
 def _typed_unit(e: Explanation, types: Types, row: int, name: str) -> str:
     first, second = e.units.ids[row].tolist()
-    if name in ("edges", ADDED):
+    if name in EDGE_KINDS:
         relation = types.edges[e.units.types[row]][1]
         return f"{describe_node(e, first)} –{relation}→ {describe_node(e, second)}"
     if name == "columns":
         kind = types.nodes[e.units.types[row]]
         return f"{kind}, {feature_name(e, second, kind=kind)}"
     text = unit_words(name).pattern.format("{0}", feature_name(e, second, first), arrow="")
-    if name == CHANGED and len(e.units.values):
+    if name == CHANGE.unit_kind and len(e.units.values):
         source, old, new = e.units.values[row].tolist()
         names = [feature_name(e, one, first) for one in (int(source), second)]
         text = describe_change("{0}", second, source, old, new, None, names)

@@ -34,8 +34,8 @@ from cf2.sets.search import Choice, Search, proof_budget
 from cf2.sets.tests import QUESTIONS, RUNS, Verdict, criterion_for, default_tolerance, judge, target_columns
 from cf2.sets.trials import Trials
 from cf2.units.constraints import SetRules, Valid, flags, rules_for
-from cf2.units.edits import Editing
-from cf2.units.kinds import CHANGED, InstanceUnits, kinds_for, units_of
+from cf2.units.edits import CHANGE, Editing, kinds_for
+from cf2.units.kinds import InstanceUnits, units_of
 from cf2.units.packs import Pack, chunks, pack
 
 # -- settings --------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def _unit_table(instance: Instance, table: InstanceUnits, question: str) -> Unit
 
 def _values(instance: Instance, table: InstanceUnits, question: str) -> np.ndarray:
     """What an edit makes of a feature: the column it leaves, the old value and the new one; nothing without edits."""
-    named = [name for name in ("features", CHANGED) if name in table.names]
+    named = [name for name in ("features", CHANGE.unit_kind) if name in table.names]
     if question != "counterfactual" or not named or not table.count:
         return np.zeros((0, 3))
     values = torch.full((table.count, 3), -1.0, dtype=torch.double)
@@ -193,7 +193,7 @@ def _values(instance: Instance, table: InstanceUnits, question: str) -> np.ndarr
         node = torch.searchsorted(instance.node_ids, table.ids[rows, 0])
         values[rows, 1] = instance.x[node, table.ids[rows, 1]].double()
         values[rows, 2] = 0.0
-        if name == CHANGED and table.changes is not None and len(rows):
+        if name == CHANGE.unit_kind and table.changes is not None and len(rows):
             own = table.changes.place[:, 1] == table.ids[table.changes.unit, 1]
             values[table.changes.unit[own], 2] = table.changes.value[own].double()
             values[rows, 0] = table.changes.source.double()
