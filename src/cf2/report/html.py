@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from cf2.errors import require, require_number
+from cf2.models.outputs import output_kind
 from cf2.options import Key, titled
 from cf2.patterns.edit_rules import EditRules
 from cf2.patterns.pictures import pattern_sections, rule_sections
@@ -161,7 +162,7 @@ def _page(groups: list[tuple[str, Explanations]], pictures: int, rows: int, titl
 
 def _numbers(found: Explanations) -> bool:
     """Whether the model gives numbers: these have no probability and no true class."""
-    return all(e.output == "regression" for e in found)
+    return not any(output_kind(e.output).probability for e in found)
 
 
 def _count(rows: Sequence[Mapping[str, Any]], status: str) -> int:

@@ -13,18 +13,10 @@ import numpy as np
 from markupsafe import Markup
 
 from cf2.errors import CF2Error, require, unknown_name
+from cf2.models.outputs import output_kind
 from cf2.report.charts import shorten
 from cf2.report.scene import EXPLANATION, OKABE_ITO, TARGET, TRUTH, Scene, before_and_after, is_molecule, scene
-from cf2.report.words import (
-    atom_names,
-    class_name,
-    class_names,
-    describe_prediction,
-    describe_said,
-    round_probability,
-    said_rows,
-    verdict_sentences,
-)
+from cf2.report.words import atom_names, class_names, describe_prediction, describe_said, said_rows, verdict_sentences
 from cf2.results.explanation import Explanation
 from cf2.units.edits import ADD, CHANGE, EDITS, REMOVE
 
@@ -491,43 +483,26 @@ def _legend_figures(axes: Any, shown: Scene) -> None:
 
 
 def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> None:
-    """Bars, one for each graph the model was asked about, split by class."""
+    """Bars, one for each graph the model was asked about; of classes, split by class."""
     names, longer = class_names(context), {"only": "only the\nexplanation", "without": "without it"}
     rows = [(longer.get(text, text.replace("the ", "the\n")), values) for text, values in said_rows(e)]
-    if e.output != "classes":
-        _own_column(axes, e, rows, names)
-        return
+    kind = output_kind(e.output)
     lines, left = range(len(rows)), np.zeros(len(rows))
-    for number in range(len(e.probabilities)):
-        share = np.array([values[number] for _, values in rows], dtype=float)
-        colour = OKABE_ITO[number % len(OKABE_ITO)]
-        axes.barh(lines, share, 0.55, left=left, color=colour, label=_escape(shorten(class_name(number, names), 20)))
+    for place, column in enumerate(range(len(e.probabilities)) if kind.exclusive else [e.prediction]):
+        share = np.array([values[column] for _, values in rows], dtype=float)
+        label = _escape(shorten(kind.column_name(column, names), 20))
+        axes.barh(lines, share, 0.55, left=left, color=OKABE_ITO[place % len(OKABE_ITO)], label=label)
         left += share
     for line, (_, values) in enumerate(rows):
-        best = int(np.argmax(values))
-        text = f"{shorten(class_name(best, names), 20)} {round_probability(float(values[best]))}"
-        axes.text(0, line - 0.4, _escape(text), fontsize=8, va="bottom")
+        axes.text(0, line - 0.4, _escape(shorten(describe_said(e, values, names), 28)), fontsize=8, va="bottom")
     axes.set_yticks(lines, [name for name, _ in rows], fontsize=8)
-    axes.set(xlim=(0, 1), ylim=(len(rows) - 0.4, -0.75))
+    axes.set(ylim=(len(rows) - 0.4, -0.75), **({"xlim": (0, 1)} if kind.probability else {}))
     axes.tick_params(axis="x", labelsize=7)
-    axes.set_xlabel("probability", fontsize=8)
+    axes.set_xlabel(kind.axis, fontsize=8)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    columns = min(3, len(e.probabilities))
-    axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.14), frameon=False, fontsize=8, ncols=columns)
-
-
-def _own_column(axes: Any, e: Explanation, rows: Any, names: Any) -> None:
-    """Three bars of one label's probability, or of one number."""
-    axes.barh(range(3), [float(values[e.prediction]) for _, values in rows], 0.55, color=OKABE_ITO[0])
-    for line, (_, values) in enumerate(rows):
-        axes.text(0, line - 0.4, _escape(describe_said(e, values, names)), fontsize=8, va="bottom")
-    axes.set_yticks(range(3), [name for name, _ in rows], fontsize=8)
-    axes.set(ylim=(2.6, -0.75))
-    if e.output == "multilabel":
-        axes.set(xlim=(0, 1))
-    axes.tick_params(axis="x", labelsize=7)
-    axes.set_xlabel("probability" if e.output == "multilabel" else "output", fontsize=8)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    if kind.exclusive:
+        columns = min(3, len(e.probabilities))
+        axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.14), frameon=False, fontsize=8, ncols=columns)
 
 
 def _escape(text: str) -> str:

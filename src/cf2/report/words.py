@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from cf2.graphs.typed import Types
+from cf2.models.outputs import CLASSES, output_kind
 from cf2.options import Key
 from cf2.results.explanation import Explanation
 from cf2.results.names import describe_node, entry, feature_name, node_name
@@ -215,7 +216,7 @@ def class_name(number: int, names: Sequence[str] | None = None) -> str:
     >>> class_name(1, ["base", "house"]), class_name(7, ["base", "house"])
     ('house', 'class 7')
     """
-    return str(names[number]) if names is not None and 0 <= number < len(names) else f"class {number}"
+    return CLASSES.column_name(number, names)
 
 
 def class_names(context: Mapping[str, Any]) -> Sequence[str] | None:
@@ -252,34 +253,23 @@ def key_id(key: Key) -> str:
     return "-".join(map(str, key)) if isinstance(key, tuple) else str(key)
 
 
-def describe_output(probabilities: np.ndarray, names: Sequence[str] | None = None) -> str:
-    """The class that the model says, and how sure it is: 'mutagen (0.97)'."""
-    best = int(np.argmax(probabilities))
-    return f"{class_name(best, names)} ({round_probability(float(probabilities[best]))})"
-
-
 def describe_said(e: Explanation, values: np.ndarray, names: Sequence[str] | None = None) -> str:
     """What the model says: a class and how sure it is, a label or its absence, or a number."""
-    if e.output == "classes":
-        return describe_output(values, names)
-    own = float(values[e.prediction])
-    if e.output == "regression":
-        return f"{own:.4g}"
-    return f"{'' if own > 0.5 else 'not '}{label_name(e.prediction, names)} ({round_probability(own)})"
+    kind = output_kind(e.output)
+    column = int(np.argmax(values)) if kind.exclusive else e.prediction
+    value = float(values[column])
+    return kind.said.format(
+        name=kind.column_name(column, names),
+        probability=round_probability(value),
+        value=value,
+        no="" if value > 0.5 else "not ",
+    )
 
 
 def short_said(e: Explanation, names: Sequence[str] | None = None) -> str:
     """The same in a word or two, for a table."""
-    return class_name(e.prediction, names) if e.output == "classes" else describe_said(e, e.probabilities, names)
-
-
-def label_name(number: int, names: Sequence[str] | None = None) -> str:
-    """The name of a label of many, or its number.
-
-    >>> label_name(1, ["red", "round"]), label_name(7)
-    ('round', 'label 7')
-    """
-    return class_name(number, names).replace("class ", "label ")
+    exclusive = output_kind(e.output).exclusive
+    return class_name(e.prediction, names) if exclusive else describe_said(e, e.probabilities, names)
 
 
 def round_probability(value: float) -> str:
@@ -351,16 +341,16 @@ def _sufficient(e: Explanation, names: Sequence[str] | None) -> Sentence:
     alone = f"only {these} {count_units(e)}" if e.size else "nothing kept"
     said = describe_said(e, e.probabilities_only, names)
     tone: Tone = "plain" if e.question == "counterfactual" else "bad"
-    if e.output == "regression":
+    if e.tolerance is not None:
         near = f"±{e.tolerance:.3g} of {e.value:.4g}"
         if e.sufficient:
             return Sentence("good", "Sufficient", f"with {alone} the model says {said}, within {near}.")
         return Sentence(tone, "Not sufficient", f"with {alone} the model says {said}, outside of {near}.")
     if e.sufficient:
         return Sentence("good", "Sufficient", f"with {alone} the model still says {said}.")
-    expected = class_name(e.prediction if e.question == "counterfactual" else e.explained, names)
-    if e.output == "multilabel":
-        expected = describe_said(e, e.probabilities, names)
+    expected = describe_said(e, e.probabilities, names)
+    if output_kind(e.output).exclusive:
+        expected = class_name(e.prediction if e.question == "counterfactual" else e.explained, names)
     return Sentence(tone, "Not sufficient", f"with {alone} the model says {said} instead of {expected}.")
 
 
@@ -370,7 +360,7 @@ def _necessary(e: Explanation, names: Sequence[str] | None) -> Sentence:
     if e.necessary:
         return Sentence("good", "Necessary", f"{start} the model says {said}.")
     tone: Tone = "plain" if e.question == "factual" else "bad"
-    if e.question == "counterfactual" and e.target is not None and e.output == "classes":
+    if e.question == "counterfactual" and e.target is not None and output_kind(e.output).exclusive:
         return Sentence(tone, "Not enough", f"{start} the model says {said}, and not {class_name(e.target, names)}.")
     return Sentence(tone, "Not necessary", f"{start} the model still says {said}.")
 
@@ -378,12 +368,13 @@ def _necessary(e: Explanation, names: Sequence[str] | None) -> Sentence:
 def _edited(e: Explanation, names: Sequence[str] | None, atoms: Sequence[str] | None) -> Sentence:
     """What the model says after the edits."""
     start = f"after {describe_edits(e, atoms)}" if e.size else "with nothing edited"
-    said, before = describe_output(e.probabilities_without, names), class_name(e.prediction, names)
+    said, before = describe_said(e, e.probabilities_without, names), short_said(e, names)
     done, failed = ("Changed", "Not changed") if e.target is None else ("Reached", "Not reached")
     if e.necessary:
         return Sentence("good", done, f"{start} the model says {said} instead of {before}.")
     wanted = "" if e.target is None else f", and not {class_name(e.target, names)}"
-    still = "still says" if int(np.argmax(e.probabilities_without)) == e.prediction else "says"
+    said_class = int(np.argmax(e.probabilities_without))
+    still = "says" if output_kind(e.output).exclusive and said_class != e.prediction else "still says"
     return Sentence("bad", failed, f"{start} the model {still} {said}{wanted}.")
 
 

@@ -24,14 +24,22 @@ from cf2.methods.reduction import MOST, NARROWED_NOTE, REDUCED_NOTE, REFUSAL, ch
 from cf2.methods.trained import Trained, check_needs
 from cf2.models.adapters import Call, adapter_of, module_of
 from cf2.models.neighbours import neighbours, single_removals
-from cf2.models.outputs import SORTS, Kind, check_labels
+from cf2.models.outputs import (
+    FORMS,
+    OutputKind,
+    check_labels,
+    criterion_for,
+    default_tolerance,
+    takes_tolerance,
+    target_columns,
+)
 from cf2.models.predictor import Findings, Predictor
 from cf2.models.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.options import Key, Spec
 from cf2.results.explanation import Explanation, UnitTable
 from cf2.sets.alternatives import list_answers, without_supersets
 from cf2.sets.search import Choice, Search, proof_budget
-from cf2.sets.tests import QUESTIONS, RUNS, Verdict, criterion_for, default_tolerance, judge, target_columns
+from cf2.sets.tests import QUESTIONS, RUNS, Verdict, judge
 from cf2.sets.trials import Trials
 from cf2.units.constraints import SetRules, Valid, flags, rules_for
 from cf2.units.edits import CHANGE, Editing, kinds_for
@@ -120,7 +128,7 @@ def explanations(
     said, asked = problem.criterion.said(problem.outputs).tolist(), problem.criterion.answers.tolist()
     default = None if empty is None else empty.tolist()
     assert problem.predictor.findings is not None
-    kind = SORTS[problem.predictor.findings.output].kind
+    kind = FORMS[problem.predictor.findings.output].kind
     for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
         status, note = _status(spec, choice, row, confirmed[row], table.count, refused)
         tried = status in ("impossible", "not found")
@@ -156,11 +164,11 @@ def explanations(
             evaluations=int(choice.evaluations[row]) + RUNS,
             seconds=seconds,
             directed=instance.directed,
-            label=labels.get(instance.key) if kind == "classes" else None,
+            label=labels.get(instance.key) if kind.exclusive else None,
             target=None if spec.target is None else asked[row],
             lower_bound=_bound(spec, choice, row) if status in ("found", "not found") else None,
             default=default[row] if default is not None and tried else None,
-            output=kind,
+            output=kind.name,
             tolerance=getattr(problem.criterion, "tolerance", None),
             types=instance.types,
         )
@@ -544,7 +552,7 @@ class Session:
             adapter=adapter_of(request.model, request.targets, request.call),
         )
         require(
-            self.spec.tolerance is None or self.spec.output == "regression",
+            self.spec.tolerance is None or takes_tolerance(self.spec.output),
             'Expected output="regression" beside `tolerance`',
             got=f"output={self.spec.output!r}",
             do="Classes and labels have no tolerance.",
@@ -586,12 +594,12 @@ class Session:
 
     def _settle_tolerance(self, keys: Sequence[Key]) -> None:
         """Of a regression without a tolerance: measure it once, on the first of the given keys."""
-        if self.spec.output != "regression" or self.tolerance is not None:
+        if not takes_tolerance(self.spec.output) or self.tolerance is not None:
             return
         instances = self.field.instances(keys[:FIRST])
         takes = self.predictor.adapter.takes
         outputs = torch.cat([P for _, _, P in self.field.packed(instances, lambda part: pack(part, takes=takes))])
-        columns = target_columns(outputs, [instance.key for instance in instances], self.spec.target, "regression")
+        columns = target_columns(outputs, [instance.key for instance in instances], self.spec.target, self.kind)
         self.tolerance = default_tolerance(outputs, columns)
 
     # -- problems -------------------------------------------------------------------------------------------
@@ -661,7 +669,7 @@ class Session:
         packed = replace(packed, units=units).to(self.predictor.device)
         keys = [instance.key for instance in instances]
         wanted = spec.question == "counterfactual"
-        criterion = criterion_for(P, keys, spec.target, wanted=wanted, kind=self.kind, tolerance=self.tolerance)
+        criterion = criterion_for(P, keys, spec.target, self.kind, wanted=wanted, tolerance=self.tolerance)
         disturbed = None
         if spec.robust:
             disturbed = neighbours(
@@ -689,10 +697,10 @@ class Session:
         )
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> OutputKind:
         """What the model's outputs are: classes, labels or numbers."""
         assert self.predictor.findings is not None
-        return SORTS[self.predictor.findings.output].kind
+        return FORMS[self.predictor.findings.output].kind
 
     def _check_labels(self, instances: Sequence[Instance]) -> None:
         """Once per request: are the model's outputs classes, by what the data says is true?"""

@@ -24,6 +24,7 @@ from torch_geometric.data import HeteroData
 from cf2.errors import CF2Error, require
 from cf2.graphs.graph import Changes, Instance
 from cf2.methods.contract import Problem
+from cf2.models.outputs import criterion_for
 from cf2.models.receptive_field import ReceptiveField
 from cf2.options import Edit as Sort
 from cf2.options import Key, Spec
@@ -32,7 +33,7 @@ from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.session import Kept, Session
 from cf2.runs.source import ModelAndData
-from cf2.sets.tests import EDITED, criterion_for, judge
+from cf2.sets.tests import EDITED, judge
 from cf2.units.edits import ADD, CHANGE, EDITS, Editing, is_candidate
 from cf2.units.kinds import InstanceUnits, unit_kinds, units_of
 from cf2.units.packs import pack
@@ -462,8 +463,9 @@ class WhatIf(Catalogue):
 
     def _as_before(self, e: Explanation, problem: Any) -> Any:
         """What counts as the same answer as that of the whole graph: a class, a side of a label, a number."""
-        column = None if e.output == "classes" else e.prediction
-        return criterion_for(problem.outputs, [e.key], column, kind=self._session(e).kind, tolerance=e.tolerance)
+        kind = self._session(e).kind
+        column = None if kind.exclusive else e.prediction
+        return criterion_for(problem.outputs, [e.key], column, kind, tolerance=e.tolerance)
 
     def graph(self, key: Key) -> Any:
         """The graph of a key, a Data object: the one that there is, or one of many."""
