@@ -58,7 +58,7 @@ def _some(instance: Instance, table: InstanceUnits, kept: Tensor) -> Instance:
     if instance.role is not None:
         mine = instance.role == Role.CANDIDATE
         columns = ~mine | (mine & kept[first.clamp(min=0)])
-    changed = None if table.changes is None else kept[table.changes.unit.unique()]
+    changed = None if table.changes is None else kept[torch.unique(table.changes.unit)]
     return replace(with_some(instance, columns, changed), narrowed=int(table.absent.sum()))  # type: ignore[union-attr]
 
 
@@ -70,7 +70,7 @@ def one_of_each_choice(problem: Problem, scores: Tensor) -> Tensor:
     parts = []
     for table, part in zip(tables, problem.pack.split(scores.clone())):
         if table.changes is not None:
-            mine = table.changes.unit.unique().to(part.device)
+            mine = torch.unique(table.changes.unit).to(part.device)
             choice = table.changes.choice.to(part.device)
             best = torch.full((int(choice.max()) + 1 if len(choice) else 0,), float("-inf"), device=part.device)
             best = best.scatter_reduce(0, choice, part[mine], "amax")

@@ -225,7 +225,7 @@ def _choices(tables: Sequence[InstanceUnits], pack: Pack) -> Tensor | None:
     found = torch.full((len(tables), max(table.count for table in tables)), -1, dtype=torch.long)
     for row, table in enumerate(tables):
         if table.changes is not None:
-            found[row, table.changes.unit.unique()] = table.changes.choice
+            found[row, torch.unique(table.changes.unit)] = table.changes.choice
     return found.to(pack.node_ptr.device)
 
 

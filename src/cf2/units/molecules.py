@@ -238,7 +238,7 @@ def _counted(instance: Instance, table: InstanceUnits, elements: int) -> tuple[T
     end[first[columns]] = instance.edge_index[:, columns].t()
     change[first[columns]] = torch.where(there[columns], -order[columns], order[columns])
     if table.changes is not None:
-        mine = table.changes.unit.unique()
+        mine = torch.unique(table.changes.unit)
         node = torch.searchsorted(instance.node_ids, table.ids[mine, 0])
         column = table.ids[mine, 1]
         end[mine] = node[:, None]
