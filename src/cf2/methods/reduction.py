@@ -16,7 +16,7 @@ from torch import Tensor
 from cf2.graphs.graph import Instance, Role
 from cf2.methods.contract import Problem, choose, rank_within
 from cf2.units.edits import with_some
-from cf2.units.kinds import ADDED, CHANGED, InstanceUnits
+from cf2.units.kinds import InstanceUnits
 
 # -- candidates ------------------------------------------------------------------------------------------
 
@@ -54,10 +54,10 @@ def narrowed(problem: Problem) -> list[Instance]:
 def _some(instance: Instance, table: InstanceUnits, kept: Tensor) -> Instance:
     first, _ = table.edges
     columns = torch.ones(instance.edge_index.size(1), dtype=torch.bool)
-    if ADDED in table.names and instance.role is not None:
+    if instance.role is not None:
         mine = instance.role == Role.CANDIDATE
         columns = ~mine | (mine & kept[first.clamp(min=0)])
-    changed = kept[table.kind == table.names.index(CHANGED)] if CHANGED in table.names else None
+    changed = None if table.changes is None else kept[torch.unique(table.changes.unit)]
     return replace(with_some(instance, columns, changed), narrowed=int(table.absent.sum()))  # type: ignore[union-attr]
 
 
@@ -69,7 +69,7 @@ def one_of_each_choice(problem: Problem, scores: Tensor) -> Tensor:
     parts = []
     for table, part in zip(tables, problem.pack.split(scores.clone())):
         if table.changes is not None:
-            mine = (table.kind == table.names.index(CHANGED)).nonzero().flatten().to(part.device)
+            mine = torch.unique(table.changes.unit).to(part.device)
             choice = table.changes.choice.to(part.device)
             best = torch.full((int(choice.max()) + 1 if len(choice) else 0,), float("-inf"), device=part.device)
             best = best.scatter_reduce(0, choice, part[mine], "amax")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
+from cf2.models.outputs import output_kind
 from cf2.report.scene import OKABE_ITO
-from cf2.report.words import class_name, label_name, round_probability
+from cf2.report.words import round_probability
 from cf2.results.explanation import Explanation
 
 STYLE = """
@@ -50,12 +51,13 @@ def said(
     span: float = 190.0,
 ) -> Markup:
     """What the model says of several graphs: probabilities of classes or of one label, or numbers from 0 on."""
-    if e.output == "classes":
-        named = [class_name(number, names) for number in range(len(e.probabilities))]
+    kind = output_kind(e.output)
+    if kind.exclusive:
+        named = [kind.column_name(number, names) for number in range(len(e.probabilities))]
         return bars([(title, values.tolist()) for title, values in rows], named, start=start, span=span)
     own = [(title, float(values[e.prediction])) for title, values in rows]
-    if e.output == "multilabel":
-        label = label_name(e.prediction, names)
+    if kind.probability:
+        label = kind.column_name(e.prediction, names)
         return bars([(title, [1 - p, p]) for title, p in own], [f"not {label}", label], start=start, span=span)
     return _numbers(own, start, span)
 

@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from cf2.errors import require, require_number
+from cf2.models.outputs import output_kind
 from cf2.options import Key, titled
 from cf2.patterns.edit_rules import EditRules
 from cf2.patterns.pictures import pattern_sections, rule_sections
@@ -39,10 +40,16 @@ from cf2.results import metrics
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.storage import check_place, write_bytes
+from cf2.units.edits import EDITS
 
 PICTURES = 60  # instances that are drawn
 ROWS = 20_000  # rows of the table, one per instance and method
 LISTED = 40  # units of each kind that are written out
+LINE = Markup(".k.{0.past} {{ border-top: {0.width:.0f}px dashed {0.colour}; }}\n")  # the look of an edit in the legend
+RING = Markup(
+    ".k.{0.past} {{ width: 14px; height: 14px; border-radius: 50%; border: {0.width:.0f}px dashed {0.colour}; }}\n"
+)
+KEY_STYLES = {"cross": LINE, "line": LINE, "ring": RING}
 
 
 def write_report(
@@ -143,9 +150,10 @@ def _page(groups: list[tuple[str, Explanations]], pictures: int, rows: int, titl
         "edits": any(row["edits"] for row in listed),
         "numbers": all(_numbers(found) for _, found in groups),
         "drawn_as": {kind for card in cards for panel in card["panels"] for kind in panel["drawn_as"]},
+        "edit_words": [edit.past for edit in EDITS.values()],
         "marked": any(panel["marked"] for card in cards for panel in card["panels"]),
         "classes": list(zip(names or (), OKABE_ITO)),
-        "style": _style() + _asset("report.css"),
+        "style": _style() + _asset("report.css") + _legend_style(),
         "script": _asset("report.js"),
         "status": STATUS,
         "verdicts": [(name, text, count) for name, text in STATUS.items() if (count := _count(listed, name))],
@@ -154,7 +162,7 @@ def _page(groups: list[tuple[str, Explanations]], pictures: int, rows: int, titl
 
 def _numbers(found: Explanations) -> bool:
     """Whether the model gives numbers: these have no probability and no true class."""
-    return all(e.output == "regression" for e in found)
+    return not any(output_kind(e.output).probability for e in found)
 
 
 def _count(rows: Sequence[Mapping[str, Any]], status: str) -> int:
@@ -222,13 +230,6 @@ def _panel(
     drawn = scene(e, context, others)
     words = verdict_sentences(e, names, atom_names(context))
     label = f"{describe_target(e)}, explained by {name}: " + " ".join(f"{s.head}: {s.text}" for s in words)
-    removed = drawn.edited and bool(drawn.chosen.any() or drawn.lost.any())
-    sorts = (
-        ("chosen", not drawn.edited),
-        ("added", len(drawn.added) > 0),
-        ("removed", removed),
-        ("changed", bool(drawn.changed)),
-    )
     return {
         "name": name,
         "picture": svg.picture(drawn, label, molecule=is_molecule(context)) if len(drawn.nodes) else Markup(""),
@@ -239,7 +240,7 @@ def _panel(
         "units": _listed(e, atom_names(context)),
         "edits": list_edits(e, atom_names(context), LISTED),
         "wide": drawn.has_edits and is_molecule(context),
-        "drawn_as": [name for name, holds in sorts if holds],
+        "drawn_as": [edit.past for edit in drawn.edit_kinds] if drawn.edited else ["chosen"],
         "marked": bool(drawn.marked.any()),
     }
 
@@ -274,6 +275,10 @@ def environment() -> Any:
 
 def _asset(name: str) -> Markup:
     return Markup((Path(__file__).parent / "templates" / name).read_text(encoding="utf-8"))
+
+
+def _legend_style() -> Markup:
+    return Markup("").join(KEY_STYLES[edit.mark].format(edit) for edit in EDITS.values())
 
 
 def _style() -> Markup:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cf2.report.scene import EXPLANATION, OTHER, TRUTH, Scene
+from cf2.report.scene import EXPLANATION, TRUTH, Scene
+from cf2.units.edits import CHANGE
 
 # The colours of elements, from the same palette as everything else; carbon takes the colour of the text.
 ELEMENTS = {7: (0.0, 0.45, 0.70), 8: (0.84, 0.37, 0.0), 16: (0.90, 0.62, 0.0), 15: (0.80, 0.47, 0.65)}
@@ -220,7 +221,7 @@ def _draw(
         if (chosen or true) and not own_lines:
             bonds[molecule.GetBondBetweenAtoms(here[a], here[b]).GetIdx()] = mine if chosen else other
     atoms = {here[a]: mine for a in np.flatnonzero(scene.inside).tolist() if not scene.edited or own_lines}
-    atoms |= {here[a]: _rgb(OTHER, 0.75) for a in scene.changed}
+    atoms |= {here[a]: _rgb(CHANGE.colour, 0.75) for a in scene.changed}
     atoms |= {here[a]: (0.94, 0.89, 0.26, 0.8) for a in np.flatnonzero(scene.marked).tolist()}
     drawer.DrawMolecule(
         molecule,

@@ -13,30 +13,12 @@ import numpy as np
 from markupsafe import Markup
 
 from cf2.errors import CF2Error, require, unknown_name
+from cf2.models.outputs import output_kind
 from cf2.report.charts import shorten
-from cf2.report.scene import (
-    EXPLANATION,
-    NEW,
-    OKABE_ITO,
-    OTHER,
-    TARGET,
-    TRUTH,
-    Scene,
-    before_and_after,
-    is_molecule,
-    scene,
-)
-from cf2.report.words import (
-    atom_names,
-    class_name,
-    class_names,
-    describe_prediction,
-    describe_said,
-    round_probability,
-    said_rows,
-    verdict_sentences,
-)
+from cf2.report.scene import EXPLANATION, OKABE_ITO, TARGET, TRUTH, Scene, before_and_after, is_molecule, scene
+from cf2.report.words import atom_names, class_names, describe_prediction, describe_said, said_rows, verdict_sentences
 from cf2.results.explanation import Explanation
+from cf2.units.edits import ADD, CHANGE, EDITS, REMOVE
 
 # -- svg -------------------------------------------------------------------------------------------------
 
@@ -45,7 +27,11 @@ WIDTH, HEIGHT, MARGIN = 420, 320, 22
 BELOW = 34  # room for a word below a picture
 EDGE = 56.0  # how long an edge of a small graph is
 
-STYLE = f"""
+EDIT_STYLE = """
+.cf2-{0.past} {{ stroke: {0.colour}; stroke-width: {0.width}; stroke-dasharray: {1[0]} {1[1]}; fill: none; }}"""
+STYLE = (
+    "".join(EDIT_STYLE.format(edit, edit.dash) for edit in EDITS.values())
+    + f"""
 .cf2-graph {{ width: 100%; height: auto; max-width: {WIDTH}px; display: block; color: inherit; }}
 .cf2-edge {{ stroke: #8a8f98; stroke-width: 1.1; stroke-opacity: .55; fill: none; }}
 .cf2-true {{ stroke: {TRUTH}; stroke-width: 9; stroke-opacity: .42; stroke-linecap: round; fill: none; }}
@@ -58,11 +44,8 @@ STYLE = f"""
 .cf2-marked {{ fill: #F0E442; stroke: #5c5600; stroke-width: 1; }}
 .cf2-target {{ fill: none; stroke: {TARGET}; stroke-width: 2.6; }}
 .cf2-pair {{ max-width: {2 * WIDTH}px; }}
-.cf2-removed {{ stroke: {EXPLANATION}; stroke-width: 1.8; stroke-dasharray: 3 3; fill: none; }}
-.cf2-cross {{ stroke: {EXPLANATION}; stroke-width: 2.4; stroke-linecap: round; fill: none; }}
-.cf2-added {{ stroke: {NEW}; stroke-width: 3.4; stroke-dasharray: 8 5; fill: none; }}
+.cf2-cross {{ stroke: {REMOVE.colour}; stroke-width: 2.4; stroke-linecap: round; fill: none; }}
 .cf2-molecule.cf2-added {{ stroke-width: 8; stroke-opacity: .6; stroke-dasharray: 7 4; }}
-.cf2-changed {{ fill: none; stroke: {OTHER}; stroke-width: 2.6; stroke-dasharray: 4 2; }}
 .cf2-text {{ font: 600 11px system-ui, sans-serif; text-anchor: middle; dominant-baseline: central;
   fill: currentColor; }}
 .cf2-small {{ font: 9px system-ui, sans-serif; text-anchor: middle; dominant-baseline: central;
@@ -70,6 +53,7 @@ STYLE = f"""
 .cf2-larger {{ font-size: 15px; }}
 .cf2-word {{ font-size: 22px; }}
 """
+)
 
 
 def picture(scene: Scene, title: str, *, molecule: bool = False) -> Markup:
@@ -410,13 +394,14 @@ def _edits(axes: Any, shown: Scene, at: np.ndarray, width: float = 3.2) -> None:
     if not shown.edited:
         return
     ends, taken = at[shown.added], shown.edges[shown.chosen]
-    axes.add_collection(LineCollection(ends, colors=NEW, linewidths=width, linestyles=[(0, (2.2, 1.4))], zorder=3))
-    gone = LineCollection(at[taken], colors=EXPLANATION, linewidths=1.6, linestyles=[(0, (2, 2))], zorder=3)
+    new = LineCollection(ends, colors=ADD.colour, linewidths=width, linestyles=[(0, (2.2, 1.4))], zorder=3)
+    axes.add_collection(new)
+    gone = LineCollection(at[taken], colors=REMOVE.colour, linewidths=1.6, linestyles=[(0, (2, 2))], zorder=3)
     axes.add_collection(gone)
     spots = np.concatenate([at[taken].mean(1).reshape(-1, 2), at[np.flatnonzero(shown.lost)]])
-    axes.scatter(spots[:, 0], spots[:, 1], s=52, marker="x", c=EXPLANATION, linewidths=2.2, zorder=7)
+    axes.scatter(spots[:, 0], spots[:, 1], s=52, marker="x", c=REMOVE.colour, linewidths=2.2, zorder=7)
     for node, text in shown.changed.items():
-        ring = {"facecolors": "none", "edgecolors": OTHER, "linewidths": 2.2, "linestyles": "--", "zorder": 5}
+        ring = {"facecolors": "none", "edgecolors": CHANGE.colour, "linewidths": 2.2, "linestyles": "--", "zorder": 5}
         axes.scatter(*at[node], s=420 if node in shown.targets else 260, **ring)
         look: dict[str, Any] = {"xytext": (0, -16), "textcoords": "offset points", "ha": "center", "va": "center"}
         axes.annotate(_escape(text[:40]), at[node], fontsize=7.5, zorder=6, color="#111", **look)
@@ -449,7 +434,7 @@ def _arrows_figures(axes: Any, shown: Scene) -> None:
         look = {"arrowstyle": "-|>", "color": EXPLANATION if chosen else GREY, "shrinkB": 5, "linewidth": 0.8}
         axes.annotate("", shown.points[b], shown.points[a], arrowprops=look, zorder=3)
     for a, b in shown.added.tolist():
-        look = {"arrowstyle": "-|>", "color": NEW, "shrinkB": 5, "linewidth": 0.8, "linestyle": "--"}
+        look = {"arrowstyle": "-|>", "color": ADD.colour, "shrinkB": 5, "linewidth": 0.8, "linestyle": "--"}
         axes.annotate("", shown.points[b], shown.points[a], arrowprops=look, zorder=3)
 
 
@@ -475,12 +460,13 @@ def _molecule_figures(axes: Any, shown: Scene) -> bool:
 def _legend_figures(axes: Any, shown: Scene) -> None:
     from matplotlib.lines import Line2D
 
-    keys = []
-    if shown.edited:
-        removed = shown.chosen.any() or shown.lost.any()
-        keys += [Line2D([], [], color=EXPLANATION, linestyle=":", marker="x", label="removed")] if removed else []
-        keys += [Line2D([], [], color=NEW, linewidth=3.2, linestyle="--", label="added")] if len(shown.added) else []
-    elif shown.inside.any():
+    keys: list[Any] = []
+    for edit in shown.edit_kinds:
+        if edit.mark != "ring":
+            marker = "x" if edit.mark == "cross" else None
+            look: dict[str, Any] = {"linewidth": edit.width, "linestyle": "--", "marker": marker}
+            keys.append(Line2D([], [], color=edit.colour, label=edit.past, **look))
+    if shown.inside.any() and not shown.edited:
         keys.append(Line2D([], [], color=EXPLANATION, linewidth=3.2, label="explanation"))
     if shown.has_truth:
         keys.append(Line2D([], [], color=TRUTH, linewidth=8, alpha=0.42, label="known truth"))
@@ -488,8 +474,8 @@ def _legend_figures(axes: Any, shown: Scene) -> None:
     if shown.targets:
         keys.append(Line2D([], [], markerfacecolor="none", markeredgecolor=TARGET, label="explained node", **dot))
     keys += [Line2D([], [], color=colour, label=name, **dot) for colour, name in shown.legend]
-    if shown.changed:
-        keys.append(Line2D([], [], markerfacecolor="none", markeredgecolor=OTHER, label="changed", **dot))
+    rings = [edit for edit in shown.edit_kinds if edit.mark == "ring"]
+    keys += [Line2D([], [], markerfacecolor="none", markeredgecolor=e.colour, label=e.past, **dot) for e in rings]
     if shown.marked.any():
         keys.append(Line2D([], [], color="#F0E442", label="features in the explanation", **dot))
     if keys:
@@ -497,43 +483,26 @@ def _legend_figures(axes: Any, shown: Scene) -> None:
 
 
 def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> None:
-    """Bars, one for each graph the model was asked about, split by class."""
+    """Bars, one for each graph the model was asked about; of classes, split by class."""
     names, longer = class_names(context), {"only": "only the\nexplanation", "without": "without it"}
     rows = [(longer.get(text, text.replace("the ", "the\n")), values) for text, values in said_rows(e)]
-    if e.output != "classes":
-        _own_column(axes, e, rows, names)
-        return
+    kind = output_kind(e.output)
     lines, left = range(len(rows)), np.zeros(len(rows))
-    for number in range(len(e.probabilities)):
-        share = np.array([values[number] for _, values in rows], dtype=float)
-        colour = OKABE_ITO[number % len(OKABE_ITO)]
-        axes.barh(lines, share, 0.55, left=left, color=colour, label=_escape(shorten(class_name(number, names), 20)))
+    for place, column in enumerate(range(len(e.probabilities)) if kind.exclusive else [e.prediction]):
+        share = np.array([values[column] for _, values in rows], dtype=float)
+        label = _escape(shorten(kind.column_name(column, names), 20))
+        axes.barh(lines, share, 0.55, left=left, color=OKABE_ITO[place % len(OKABE_ITO)], label=label)
         left += share
     for line, (_, values) in enumerate(rows):
-        best = int(np.argmax(values))
-        text = f"{shorten(class_name(best, names), 20)} {round_probability(float(values[best]))}"
-        axes.text(0, line - 0.4, _escape(text), fontsize=8, va="bottom")
+        axes.text(0, line - 0.4, _escape(shorten(describe_said(e, values, names), 28)), fontsize=8, va="bottom")
     axes.set_yticks(lines, [name for name, _ in rows], fontsize=8)
-    axes.set(xlim=(0, 1), ylim=(len(rows) - 0.4, -0.75))
+    axes.set(ylim=(len(rows) - 0.4, -0.75), **({"xlim": (0, 1)} if kind.probability else {}))
     axes.tick_params(axis="x", labelsize=7)
-    axes.set_xlabel("probability", fontsize=8)
+    axes.set_xlabel(kind.axis, fontsize=8)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    columns = min(3, len(e.probabilities))
-    axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.14), frameon=False, fontsize=8, ncols=columns)
-
-
-def _own_column(axes: Any, e: Explanation, rows: Any, names: Any) -> None:
-    """Three bars of one label's probability, or of one number."""
-    axes.barh(range(3), [float(values[e.prediction]) for _, values in rows], 0.55, color=OKABE_ITO[0])
-    for line, (_, values) in enumerate(rows):
-        axes.text(0, line - 0.4, _escape(describe_said(e, values, names)), fontsize=8, va="bottom")
-    axes.set_yticks(range(3), [name for name, _ in rows], fontsize=8)
-    axes.set(ylim=(2.6, -0.75))
-    if e.output == "multilabel":
-        axes.set(xlim=(0, 1))
-    axes.tick_params(axis="x", labelsize=7)
-    axes.set_xlabel("probability" if e.output == "multilabel" else "output", fontsize=8)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    if kind.exclusive:
+        columns = min(3, len(e.probabilities))
+        axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.14), frameon=False, fontsize=8, ncols=columns)
 
 
 def _escape(text: str) -> str:

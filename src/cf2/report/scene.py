@@ -11,14 +11,15 @@ import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import shortest_path
 
-from cf2.report.words import ADDED, CHANGED, atom_names, count_nouns, describe_unit
+from cf2.report.words import atom_names, count_nouns, describe_unit
 from cf2.results.explanation import Explanation, true_edges
 from cf2.results.names import describe_node, entry, node_name
+from cf2.units.edits import ADD, CHANGE, EDGE_KINDS, EDITS, REMOVE, EditKind, is_candidate
 
 # -- known -----------------------------------------------------------------------------------------------
 
 
-PAIRS = ("edges", "groups", ADDED)  # kinds of unit whose first id is no node of its own
+PAIRS = (*EDGE_KINDS, "groups")  # kinds of unit whose first id is no node of its own
 
 
 def is_molecule(context: Mapping[str, Any]) -> bool:
@@ -40,7 +41,7 @@ def graph_of(e: Explanation, context: Mapping[str, Any]) -> tuple[np.ndarray, np
         pairs = np.unique(pairs if e.directed else np.sort(pairs, 1), axis=0)
         units = np.full(len(pairs), -1)
     named = [e.units.of(name)[:, 0] for name in e.units.names if name not in PAIRS]
-    named += [e.chosen(ADDED).reshape(-1)]
+    named += [e.chosen(ADD.unit_kind).reshape(-1)]
     given = np.arange(len(known.get("labels") or ()) if e.task == "graph" else 0)
     nodes = np.unique(np.concatenate([pairs.reshape(-1), *named, target_ids(e), given])).astype(np.int64)
     return nodes[nodes >= 0], pairs, units  # a column of features belongs to no node
@@ -211,7 +212,6 @@ AROUND = 48  # how many nodes around the target are then kept
 # Okabe and Ito's colours, which stay apart for every common kind of colour vision.
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 EXPLANATION, TRUTH, TARGET = "#D55E00", "#009E73", "#0072B2"
-NEW, OTHER = "#009E73", "#CC79A7"  # an added edge, always dashed; a node with a changed feature, always ringed
 NO_EDGES = np.zeros((0, 2), dtype=np.int64)
 
 
@@ -265,6 +265,13 @@ class Scene:
         return self.edited and bool(self.chosen.any() or len(self.added) or self.lost.any() or self.changed)
 
     @property
+    def edit_kinds(self) -> list[EditKind]:
+        """The kinds of edit that are drawn."""
+        removed = self.edited and bool(self.chosen.any() or self.lost.any())
+        drawn = {REMOVE.name: removed, ADD.name: len(self.added), CHANGE.name: self.changed}
+        return [EDITS[name] for name, some in drawn.items() if some]
+
+    @property
     def special(self) -> list[int]:
         """The local ids of the nodes whose ids a reader needs: targets, and what is in the explanation."""
         touched = {*self.changed, *self.added.reshape(-1).tolist()}
@@ -316,7 +323,7 @@ def scene(
     targets = np.searchsorted(nodes, target_ids(e))
     true, has_truth = known_truth(e, pairs, context)
     chosen = (units >= 0) & np.append(e.selected, False)[units]
-    added = np.searchsorted(nodes, e.chosen(ADDED))
+    added = np.searchsorted(nodes, e.chosen(ADD.unit_kind))
     important = chosen | true
     for other in others:
         important = important | among(pairs, other.chosen("edges"), e.directed)
@@ -411,7 +418,7 @@ def _lost(e: Explanation, nodes: np.ndarray) -> np.ndarray:
 def _changed(e: Explanation, nodes: np.ndarray, context: Mapping[str, Any]) -> dict[int, str]:
     """What becomes of nodes whose features a counterfactual changes, by their place among the nodes."""
     found: dict[int, list[str]] = {}
-    rows = e.units.where(CHANGED)
+    rows = e.units.where(CHANGE.unit_kind)
     for row in rows[e.selected[rows]].tolist():
         node = int(e.units.ids[row, 0])
         text = describe_unit(e, row, atom_names(context)).removeprefix("node ").removeprefix("atom ")
@@ -471,6 +478,6 @@ def _marks(e: Explanation, nodes: np.ndarray, chosen: np.ndarray) -> tuple[np.nd
         places = np.searchsorted(nodes, ids[ids >= 0])
         if name == "nodes":
             inside[places] = True
-        elif name not in PAIRS and name != CHANGED:
+        elif name not in PAIRS and not is_candidate(name):
             np.add.at(marked, places, 1)
     return inside, marked

@@ -8,9 +8,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from cf2.graphs.typed import Types
+from cf2.models.outputs import CLASSES, output_kind
 from cf2.options import Key
 from cf2.results.explanation import Explanation
 from cf2.results.names import describe_node, entry, feature_name, node_name
+from cf2.units.edits import CHANGE, EDGE_KINDS, EDITS, EditKind, edit_of, is_candidate
 
 # -- unit words ------------------------------------------------------------------------------------------
 
@@ -33,10 +35,7 @@ UNIT_WORDS = {
     "added_edges": UnitWords("added edge", "added edges", "{0}{arrow}{1}"),
     "changes": UnitWords("changed feature", "changed features", "node {0}, {1}"),
 }
-# The sorts of edit, as a sentence and as a list name them; the kinds of unit that are not named here are removed.
-ADDED, CHANGED = "added_edges", "changes"
-SORTS = {"removing": "remove", "adding": "add", "changing": "change"}
-SPELT_OUT = 6  # edits of one sort that a sentence names; of more, it gives the number
+SPELT_OUT = 6  # edits of one kind that a sentence names; of more, it gives the number
 
 
 def count_nouns(number: int, singular: str, plural: str = "") -> str:
@@ -68,13 +67,13 @@ def describe_unit(e: Explanation, row: int, atoms: Sequence[str] | None = None) 
         return _typed_unit(e, e.types, row, name)
     first, second = e.units.ids[row].tolist()
     tail = str(first) if name == "groups" or first < 0 else describe_node(e, first)
-    head = describe_node(e, second) if name in ("edges", ADDED) else feature_name(e, second)
+    head = describe_node(e, second) if name in EDGE_KINDS else feature_name(e, second)
     text = unit_words(name).pattern.format(tail, head, arrow=arrow)
     if name == "groups":
         ends = e.units.members[e.units.members[:, 0] == row][:, 1:].tolist()
         shown = ", ".join(f"{describe_node(e, u)}{arrow}{describe_node(e, v)}" for u, v in ends[:SPELT_OUT])
         return f"{text} ({shown}{', …' if len(ends) > SPELT_OUT else ''})" if ends else text
-    if name == CHANGED and len(e.units.values):
+    if name == CHANGE.unit_kind and len(e.units.values):
         source, old, new = e.units.values[row].tolist()
         names = [feature_name(e, one) for one in (int(source), second)]
         return describe_change(tail, second, source, old, new, atoms, names)
@@ -107,34 +106,32 @@ def describe_change(
 
 def adds_or_changes(e: Explanation) -> bool:
     """Whether a counterfactual may do more than remove, so that its set is no part of the graph."""
-    return e.question == "counterfactual" and any(name in e.units.names for name in (ADDED, CHANGED))
+    return e.question == "counterfactual" and any(map(is_candidate, e.units.names))
 
 
-def edits_by_sort(e: Explanation, atoms: Sequence[str] | None = None) -> dict[str, list[str]]:
-    """The edits of a counterfactual as texts by sort, 'removing', 'adding', 'changing'; none of a sort, no entry."""
-    found: dict[str, list[str]] = {sort: [] for sort in SORTS}
+def edits_by_kind(e: Explanation, atoms: Sequence[str] | None = None) -> list[tuple[EditKind, list[str]]]:
+    """The edits of a counterfactual as texts by kind; kinds without any are left out."""
+    found: dict[str, list[str]] = {name: [] for name in EDITS}
     for row in np.flatnonzero(e.selected).tolist() if e.question == "counterfactual" else ():
-        name = e.units.names[e.units.kind[row]]
-        sort = {ADDED: "adding", CHANGED: "changing"}.get(name, "removing")
-        found[sort].append(describe_unit(e, row, atoms))
-    return {sort: texts for sort, texts in found.items() if texts}
+        found[edit_of(e.units.names[e.units.kind[row]]).name].append(describe_unit(e, row, atoms))
+    return [(EDITS[name], texts) for name, texts in found.items() if texts]
 
 
 def describe_edits(e: Explanation, atoms: Sequence[str] | None = None) -> str:
     """The edits of a counterfactual in half a sentence: 'adding 1–5 and removing 3–4'."""
     parts = []
-    for sort, texts in edits_by_sort(e, atoms).items():
-        many = count_nouns(len(texts), {"adding": "edge", "changing": "feature"}.get(sort, "unit"))
-        parts.append(f"{sort} {join_words(texts) if len(texts) <= SPELT_OUT else many}")
+    for edit, texts in edits_by_kind(e, atoms):
+        counted = count_nouns(len(texts), edit.noun)
+        parts.append(f"{edit.participle} {join_words(texts) if len(texts) <= SPELT_OUT else counted}")
     return join_words(parts) or "no edit"
 
 
 def list_edits(e: Explanation, atoms: Sequence[str] | None = None, most: int = SPELT_OUT) -> str:
     """The edits of a counterfactual as a short list: 'remove 3–4; add 1–5, 2–7'."""
     parts = []
-    for sort, texts in edits_by_sort(e, atoms).items():
+    for edit, texts in edits_by_kind(e, atoms):
         more = f" and {len(texts) - most} more" if len(texts) > most else ""
-        parts.append(f"{SORTS[sort]} {', '.join(texts[:most])}{more}")
+        parts.append(f"{edit.name} {', '.join(texts[:most])}{more}")
     return "; ".join(parts)
 
 
@@ -162,14 +159,14 @@ def said_rows(e: Explanation) -> tuple[tuple[str, np.ndarray], ...]:
 
 def _typed_unit(e: Explanation, types: Types, row: int, name: str) -> str:
     first, second = e.units.ids[row].tolist()
-    if name in ("edges", ADDED):
+    if name in EDGE_KINDS:
         relation = types.edges[e.units.types[row]][1]
         return f"{describe_node(e, first)} –{relation}→ {describe_node(e, second)}"
     if name == "columns":
         kind = types.nodes[e.units.types[row]]
         return f"{kind}, {feature_name(e, second, kind=kind)}"
     text = unit_words(name).pattern.format("{0}", feature_name(e, second, first), arrow="")
-    if name == CHANGED and len(e.units.values):
+    if name == CHANGE.unit_kind and len(e.units.values):
         source, old, new = e.units.values[row].tolist()
         names = [feature_name(e, one, first) for one in (int(source), second)]
         text = describe_change("{0}", second, source, old, new, None, names)
@@ -219,7 +216,7 @@ def class_name(number: int, names: Sequence[str] | None = None) -> str:
     >>> class_name(1, ["base", "house"]), class_name(7, ["base", "house"])
     ('house', 'class 7')
     """
-    return str(names[number]) if names is not None and 0 <= number < len(names) else f"class {number}"
+    return CLASSES.column_name(number, names)
 
 
 def class_names(context: Mapping[str, Any]) -> Sequence[str] | None:
@@ -256,34 +253,23 @@ def key_id(key: Key) -> str:
     return "-".join(map(str, key)) if isinstance(key, tuple) else str(key)
 
 
-def describe_output(probabilities: np.ndarray, names: Sequence[str] | None = None) -> str:
-    """The class that the model says, and how sure it is: 'mutagen (0.97)'."""
-    best = int(np.argmax(probabilities))
-    return f"{class_name(best, names)} ({round_probability(float(probabilities[best]))})"
-
-
 def describe_said(e: Explanation, values: np.ndarray, names: Sequence[str] | None = None) -> str:
     """What the model says: a class and how sure it is, a label or its absence, or a number."""
-    if e.output == "classes":
-        return describe_output(values, names)
-    own = float(values[e.prediction])
-    if e.output == "regression":
-        return f"{own:.4g}"
-    return f"{'' if own > 0.5 else 'not '}{label_name(e.prediction, names)} ({round_probability(own)})"
+    kind = output_kind(e.output)
+    column = int(np.argmax(values)) if kind.exclusive else e.prediction
+    value = float(values[column])
+    return kind.said.format(
+        name=kind.column_name(column, names),
+        probability=round_probability(value),
+        value=value,
+        no="" if value > 0.5 else "not ",
+    )
 
 
 def short_said(e: Explanation, names: Sequence[str] | None = None) -> str:
     """The same in a word or two, for a table."""
-    return class_name(e.prediction, names) if e.output == "classes" else describe_said(e, e.probabilities, names)
-
-
-def label_name(number: int, names: Sequence[str] | None = None) -> str:
-    """The name of a label of many, or its number.
-
-    >>> label_name(1, ["red", "round"]), label_name(7)
-    ('round', 'label 7')
-    """
-    return class_name(number, names).replace("class ", "label ")
+    exclusive = output_kind(e.output).exclusive
+    return class_name(e.prediction, names) if exclusive else describe_said(e, e.probabilities, names)
 
 
 def round_probability(value: float) -> str:
@@ -355,16 +341,16 @@ def _sufficient(e: Explanation, names: Sequence[str] | None) -> Sentence:
     alone = f"only {these} {count_units(e)}" if e.size else "nothing kept"
     said = describe_said(e, e.probabilities_only, names)
     tone: Tone = "plain" if e.question == "counterfactual" else "bad"
-    if e.output == "regression":
+    if e.tolerance is not None:
         near = f"±{e.tolerance:.3g} of {e.value:.4g}"
         if e.sufficient:
             return Sentence("good", "Sufficient", f"with {alone} the model says {said}, within {near}.")
         return Sentence(tone, "Not sufficient", f"with {alone} the model says {said}, outside of {near}.")
     if e.sufficient:
         return Sentence("good", "Sufficient", f"with {alone} the model still says {said}.")
-    expected = class_name(e.prediction if e.question == "counterfactual" else e.explained, names)
-    if e.output == "multilabel":
-        expected = describe_said(e, e.probabilities, names)
+    expected = describe_said(e, e.probabilities, names)
+    if output_kind(e.output).exclusive:
+        expected = class_name(e.prediction if e.question == "counterfactual" else e.explained, names)
     return Sentence(tone, "Not sufficient", f"with {alone} the model says {said} instead of {expected}.")
 
 
@@ -374,7 +360,7 @@ def _necessary(e: Explanation, names: Sequence[str] | None) -> Sentence:
     if e.necessary:
         return Sentence("good", "Necessary", f"{start} the model says {said}.")
     tone: Tone = "plain" if e.question == "factual" else "bad"
-    if e.question == "counterfactual" and e.target is not None and e.output == "classes":
+    if e.question == "counterfactual" and e.target is not None and output_kind(e.output).exclusive:
         return Sentence(tone, "Not enough", f"{start} the model says {said}, and not {class_name(e.target, names)}.")
     return Sentence(tone, "Not necessary", f"{start} the model still says {said}.")
 
@@ -382,12 +368,13 @@ def _necessary(e: Explanation, names: Sequence[str] | None) -> Sentence:
 def _edited(e: Explanation, names: Sequence[str] | None, atoms: Sequence[str] | None) -> Sentence:
     """What the model says after the edits."""
     start = f"after {describe_edits(e, atoms)}" if e.size else "with nothing edited"
-    said, before = describe_output(e.probabilities_without, names), class_name(e.prediction, names)
+    said, before = describe_said(e, e.probabilities_without, names), short_said(e, names)
     done, failed = ("Changed", "Not changed") if e.target is None else ("Reached", "Not reached")
     if e.necessary:
         return Sentence("good", done, f"{start} the model says {said} instead of {before}.")
     wanted = "" if e.target is None else f", and not {class_name(e.target, names)}"
-    still = "still says" if int(np.argmax(e.probabilities_without)) == e.prediction else "says"
+    said_class = int(np.argmax(e.probabilities_without))
+    still = "says" if output_kind(e.output).exclusive and said_class != e.prediction else "still says"
     return Sentence("bad", failed, f"{start} the model {still} {said}{wanted}.")
 
 

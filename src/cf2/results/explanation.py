@@ -13,6 +13,7 @@ from cf2.errors import require, unknown_name
 from cf2.graphs.typed import Types
 from cf2.options import EdgeType, Key
 from cf2.results.names import node_name
+from cf2.units.edits import ADD, CHANGE, EDGE_KINDS
 from cf2.units.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def counts(e: Explained) -> dict[Any, tuple[int, int]]:
     """How many units of each edge type or node type were chosen, and how many there were."""
     types, found = e.types, {}
     assert types is not None
-    of_edge = np.concatenate([e.units.where("edges"), e.units.where("added_edges")])
+    of_edge = np.concatenate([e.units.where(name) for name in EDGE_KINDS])
     for place, kind in enumerate(types.edges):
         mine = of_edge[e.units.types[of_edge] == place]
         if len(mine):
@@ -397,8 +398,8 @@ class Explanation:
     @property
     def nodes(self) -> Any:
         """The nodes [n] that the chosen units touch, ascending; of a typed graph by node type."""
-        parts = [self._pairs().reshape(-1), self.chosen("added_edges").reshape(-1)]
-        pairs = ("edges", "added_edges", "groups")
+        parts = [self._pairs().reshape(-1), *(self.chosen(name).reshape(-1) for name in EDGE_KINDS)]
+        pairs = (*EDGE_KINDS, "groups")
         parts += [self.chosen(name)[:, 0] for name in self.units.names if name not in pairs]
         found = np.unique(np.concatenate(parts))
         found = found[found >= 0]
@@ -563,8 +564,8 @@ def edits_of(e: Explanation) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = _edges(e, "remove", "edges")
     found += [("remove", tuple(pair)) for pair in grouped]
     found += [("remove", *_node(e, node)) for node, _ in e.chosen("nodes").tolist()]
-    found += _edges(e, "add", "added_edges")
-    for name in ("features", "changes"):
+    found += _edges(e, ADD.name, ADD.unit_kind)
+    for name in ("features", CHANGE.unit_kind):
         rows = e.units.where(name)
         for row in rows[e.selected[rows]]:
             (node, column), (source, old, new) = e.units.ids[row].tolist(), e.units.values[row].tolist()

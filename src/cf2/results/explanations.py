@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from cf2.errors import CF2Error, require, unknown_name
+from cf2.models.outputs import output_kind
 from cf2.options import Key
 from cf2.results.explanation import Explanation, UnitTable, stored_fields
 
@@ -385,7 +386,7 @@ def _plain(found: Any) -> Any:
 
 def _said(e: Explanation) -> int | float:
     """The class that the model gives, whether it gives the label, or its number."""
-    return {"classes": e.prediction, "multilabel": int(e.value > 0.5)}.get(e.output, e.value)
+    return output_kind(e.output).answer(e.prediction, e.value)
 
 
 def _path(given: Any) -> Path:

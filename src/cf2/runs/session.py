@@ -24,7 +24,15 @@ from cf2.methods.reduction import MOST, NARROWED_NOTE, REDUCED_NOTE, REFUSAL, ch
 from cf2.methods.trained import Trained, check_needs
 from cf2.models.adapters import Call, adapter_of, module_of
 from cf2.models.neighbours import Neighbours, neighbours, single_removals
-from cf2.models.outputs import SORTS, Kind, check_labels, criterion_for, default_tolerance, target_columns
+from cf2.models.outputs import (
+    FORMS,
+    OutputKind,
+    check_labels,
+    criterion_for,
+    default_tolerance,
+    takes_tolerance,
+    target_columns,
+)
 from cf2.models.predictor import Findings, Predictor
 from cf2.models.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.options import Key, Spec
@@ -33,8 +41,8 @@ from cf2.sets.alternatives import list_answers, without_supersets
 from cf2.sets.search import Choice, Search, proof_budget
 from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict
 from cf2.units.constraints import SetConstraints, Valid, constraints_for, flags
-from cf2.units.edits import Editing
-from cf2.units.kinds import CHANGED, InstanceUnits, kinds_for, units_of
+from cf2.units.edits import CHANGE, Editing, kinds_for
+from cf2.units.kinds import InstanceUnits, units_of
 from cf2.units.packs import Pack, chunks, pack
 
 # -- settings --------------------------------------------------------------------------------------------
@@ -119,7 +127,7 @@ def explanations(
     said, asked = problem.criterion.said(problem.outputs).tolist(), problem.criterion.answers.tolist()
     default = None if empty is None else empty.tolist()
     assert problem.predictor.findings is not None
-    kind = SORTS[problem.predictor.findings.output].kind
+    kind = FORMS[problem.predictor.findings.output].kind
     for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
         status, note = _status(spec, choice, row, confirmed[row], table.count, refused)
         tried = status in ("impossible", "not found")
@@ -155,11 +163,11 @@ def explanations(
             evaluations=int(choice.evaluations[row]) + VERDICT_RUNS,
             seconds=seconds,
             directed=instance.directed,
-            label=labels.get(instance.key) if kind == "classes" else None,
+            label=labels.get(instance.key) if kind.exclusive else None,
             target=None if spec.target is None else asked[row],
             lower_bound=_bound(spec, choice, row) if status in ("found", "not found") else None,
             default=default[row] if default is not None and tried else None,
-            output=kind,
+            output=kind.name,
             tolerance=getattr(problem.criterion, "tolerance", None),
             types=instance.types,
         )
@@ -183,7 +191,7 @@ def _unit_table(instance: Instance, table: InstanceUnits, question: str) -> Unit
 
 def _values(instance: Instance, table: InstanceUnits, question: str) -> np.ndarray:
     """What an edit makes of a feature: the column it leaves, the old value and the new one; nothing without edits."""
-    named = [name for name in ("features", CHANGED) if name in table.names]
+    named = [name for name in ("features", CHANGE.unit_kind) if name in table.names]
     if question != "counterfactual" or not named or not table.count:
         return np.zeros((0, 3))
     values = torch.full((table.count, 3), -1.0, dtype=torch.double)
@@ -192,7 +200,7 @@ def _values(instance: Instance, table: InstanceUnits, question: str) -> np.ndarr
         node = torch.searchsorted(instance.node_ids, table.ids[rows, 0])
         values[rows, 1] = instance.x[node, table.ids[rows, 1]].double()
         values[rows, 2] = 0.0
-        if name == CHANGED and table.changes is not None and len(rows):
+        if name == CHANGE.unit_kind and table.changes is not None and len(rows):
             own = table.changes.place[:, 1] == table.ids[table.changes.unit, 1]
             values[table.changes.unit[own], 2] = table.changes.value[own].double()
             values[rows, 0] = table.changes.source.double()
@@ -543,7 +551,7 @@ class Session:
             adapter=adapter_of(request.model, request.targets, request.call),
         )
         require(
-            self.spec.tolerance is None or self.spec.output == "regression",
+            self.spec.tolerance is None or takes_tolerance(self.spec.output),
             'Expected output="regression" beside `tolerance`',
             got=f"output={self.spec.output!r}",
             do="Classes and labels have no tolerance.",
@@ -585,12 +593,12 @@ class Session:
 
     def _settle_tolerance(self, keys: Sequence[Key]) -> None:
         """Of a regression without a tolerance: measure it once, on the first of the given keys."""
-        if self.spec.output != "regression" or self.tolerance is not None:
+        if not takes_tolerance(self.spec.output) or self.tolerance is not None:
             return
         instances = self.field.instances(keys[:FIRST])
         takes = self.predictor.adapter.takes
         outputs = torch.cat([P for _, _, P in self.field.packed(instances, lambda part: pack(part, takes=takes))])
-        columns = target_columns(outputs, [instance.key for instance in instances], self.spec.target, "regression")
+        columns = target_columns(outputs, [instance.key for instance in instances], self.spec.target, self.kind)
         self.tolerance = default_tolerance(outputs, columns)
 
     # -- problems -------------------------------------------------------------------------------------------
@@ -660,7 +668,7 @@ class Session:
         packed = replace(packed, units=units).to(self.predictor.device)
         keys = [instance.key for instance in instances]
         wanted = spec.question == "counterfactual"
-        criterion = criterion_for(P, keys, spec.target, wanted=wanted, kind=self.kind, tolerance=self.tolerance)
+        criterion = criterion_for(P, keys, spec.target, self.kind, wanted=wanted, tolerance=self.tolerance)
         disturbed = None
         if spec.robust:
             disturbed = neighbours(
@@ -688,10 +696,10 @@ class Session:
         )
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> OutputKind:
         """What the model's outputs are: classes, labels or numbers."""
         assert self.predictor.findings is not None
-        return SORTS[self.predictor.findings.output].kind
+        return FORMS[self.predictor.findings.output].kind
 
     def _check_labels(self, instances: Sequence[Instance]) -> None:
         """Once per request: are the model's outputs classes, by what the data says is true?"""

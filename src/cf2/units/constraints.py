@@ -23,13 +23,13 @@ from cf2.errors import CF2Error, require
 from cf2.graphs.graph import Instance
 from cf2.options import Spec
 from cf2.sets.trials import Constraints
-from cf2.units.edits import edited, pairs_by_key
+from cf2.units.edits import EDGE_KINDS, edit_of, edited, pairs_by_key
 from cf2.units.kinds import InstanceUnits
 from cf2.units.molecules import Valences, molecule_check
 from cf2.units.packs import Pack, owners
 
 Valid = Callable[[Data], bool]
-JOINABLE = ("edges", "groups", "nodes", "added_edges")  # units of which it can be said whether they are connected
+JOINABLE = (*EDGE_KINDS, "groups", "nodes")  # units of which it can be said whether they are connected
 
 
 def flags(spec: Spec, instances: Sequence[Instance], tables: Sequence[InstanceUnits]) -> dict[str, Tensor]:
@@ -61,11 +61,9 @@ def _governing(instance: Instance, table: InstanceUnits, given: Any) -> Tensor:
     return hit
 
 
-_SORT = {"added_edges": "add", "changes": "change"}
-
-
 def _prices(table: InstanceUnits, costs: dict[str, float]) -> Tensor:
-    by_kind = torch.tensor([float(costs.get(_SORT.get(name, "remove"), 1.0)) for name in table.names])
+    edits = [edit_of(name) for name in table.names]
+    by_kind = torch.tensor([float(costs.get(edit.name, edit.cost)) for edit in edits])
     return by_kind[table.kind]
 
 
@@ -226,8 +224,7 @@ def _choices(tables: Sequence[InstanceUnits], pack: Pack) -> Tensor | None:
     found = torch.full((len(tables), max(table.count for table in tables)), -1, dtype=torch.long)
     for row, table in enumerate(tables):
         if table.changes is not None:
-            mine = (table.kind == table.names.index("changes")).nonzero().flatten()
-            found[row, mine] = table.changes.choice
+            found[row, torch.unique(table.changes.unit)] = table.changes.choice
     return found.to(pack.node_ptr.device)
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from cf2.report.molecules import plain_drawing
-from cf2.report.scene import EXPLANATION, NEW, OTHER, TARGET, TRUTH, Scene
-from cf2.report.words import ADDED, key_id
+from cf2.report.scene import EXPLANATION, TARGET, TRUTH, Scene
+from cf2.report.words import key_id
 from cf2.results.explanation import Explanation
+from cf2.units.edits import ADD, CHANGE
 from cf2.web.whatif import Edit, absent
 
 SCALE = 62.0  # pixels per edge
@@ -56,8 +57,8 @@ def _styles(dark: bool) -> tuple[dict[str, Any], ...]:
         "edge": {"line-color": c["edge"], "width": 1.6, "curve-style": "haystack"},
         ".arrow": {"curve-style": "bezier", "target-arrow-shape": "triangle", "target-arrow-color": c["edge"]},
         ".true": {"underlay-color": TRUTH, "underlay-opacity": 0.35, "underlay-padding": 6},
-        ".added": {"line-color": NEW, "target-arrow-color": NEW, "width": 5, **DASHES},
-        ".changed": {"border-width": 3, "border-color": OTHER, "border-style": "dashed"},
+        ".added": {"line-color": ADD.colour, "target-arrow-color": ADD.colour, "width": 5, **DASHES},
+        ".changed": {"border-width": 3, "border-color": CHANGE.colour, "border-style": "dashed"},
         ".chosen": {"line-color": EXPLANATION, "target-arrow-color": EXPLANATION, "width": 5},
         ".drawing": {
             "shape": "rectangle",
@@ -178,7 +179,7 @@ def _new_edges(e: Explanation, spots: dict[int, list[float]], edits: Sequence[Ed
 
     An end that is not drawn gets a place beside the other one.
     """
-    key, rows = key_id(e.key), e.units.where(ADDED)
+    key, rows = key_id(e.key), e.units.where(ADD.unit_kind)
     units = {tuple(e.units.ids[row].tolist()): row for row in rows[e.selected[rows]].tolist()}
     pairs = list(units.items())
     pairs += [((int(edit[1]), int(edit[2])), -1) for edit in edits if edit[0] == "add" and edit[1:] not in units]

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from cf2.options import Edit
 from cf2.report.words import atom_names, class_name, class_names
+from cf2.units.edits import EDITS, is_candidate
 from cf2.web import summary
 from cf2.web.labels import visible
 from cf2.web.summary import NOTHING, Shared
@@ -157,10 +158,10 @@ def _legend(asked: WhatIf) -> list[tuple[str, str]]:
     kinds = {name for e in some for name in e.units.names}
     known += (
         [("marked", "features in the explanation")]
-        if kinds - {"edges", "nodes", "groups", "added_edges", "changes"}
+        if not all(name in ("edges", "nodes", "groups") or is_candidate(name) for name in kinds)
         else []
     )
-    return [*known, ("gone", "removed"), ("added", "added"), ("changed", "changed")]
+    return [*known, ("gone", "removed"), *((edit.past, edit.past) for edit in EDITS.values() if edit.unit_kind)]
 
 
 def _panel(asked: WhatIf) -> list[Any]:

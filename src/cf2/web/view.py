@@ -14,7 +14,6 @@ from cf2.report import charts
 from cf2.report import pictures as svg
 from cf2.report.scene import OKABE_ITO, Scene, is_molecule, scene
 from cf2.report.words import (
-    ADDED,
     adds_or_changes,
     atom_names,
     class_names,
@@ -29,6 +28,7 @@ from cf2.report.words import (
     verdict_sentences,
 )
 from cf2.results.explanation import Explanation
+from cf2.units.edits import EDGE_KINDS, edit_of
 from cf2.web.listing import FILTERS, SORTS
 from cf2.web.whatif import Answer, WhatIf
 
@@ -41,7 +41,7 @@ def listed(e: Explanation, near: tuple[int, ...] = ()) -> np.ndarray:
     With `near`, only those at a node of these ids.
     """
     at = np.isin(e.units.ids[:, 0], near)
-    edges = np.concatenate([e.units.where("edges"), e.units.where(ADDED)])
+    edges = np.concatenate([e.units.where(name) for name in EDGE_KINDS])
     at[edges] |= np.isin(e.units.ids[edges, 1], near)
     order = np.lexsort((-e.scores, ~e.selected))
     order = order[at[order]] if near else order
@@ -54,10 +54,10 @@ def options(
     e: Explanation, units: np.ndarray, atoms: Sequence[str] | None = None, *, disabled: bool = False
 ) -> list[dict[str, Any]]:
     """One checkbox per unit, checked while what it stands for is in the graph."""
-    marks, starts = {True: " ●", False: ""}, {ADDED: "add "}
+    marks = {True: " ●", False: ""}
     return [
         {
-            "label": starts.get(e.units.names[e.units.kind[u]], "")
+            "label": edit_of(e.units.names[e.units.kind[u]]).prefix
             + describe_unit(e, u, atoms)
             + marks[bool(e.selected[u])],
             "value": u,

@@ -35,8 +35,8 @@ from cf2.results.explanations import Explanations
 from cf2.runs.session import Kept, Session
 from cf2.runs.source import ModelAndData
 from cf2.sets.tests import EDITED
-from cf2.units.edits import Editing
-from cf2.units.kinds import ADDED, CHANGED, InstanceUnits, unit_kinds, units_of
+from cf2.units.edits import ADD, CHANGE, EDITS, Editing, is_candidate
+from cf2.units.kinds import InstanceUnits, unit_kinds, units_of
 from cf2.units.packs import pack
 from cf2.web.labels import visible, visible_context
 
@@ -255,7 +255,7 @@ Edit = tuple[Any, ...]  # ("add", u, v) or ("change", node, column, value)
 Entry = tuple[int, int, float]  # a node, a column of its features, and the value that stands there
 MOST = 50  # edits of one what-if
 LARGEST = 1e9  # of any number that is typed into the page
-SIZES = {"add": 3, "change": 4}  # how many values an edit of each sort is
+SIZES = {edit.name: edit.by_hand for edit in EDITS.values() if edit.by_hand}  # how many values an edit of each sort is
 
 
 def checked_edits(values: Any, graph: Any, directed: bool) -> list[Edit]:
@@ -464,8 +464,9 @@ class WhatIf(Catalogue):
 
     def _as_before(self, e: Explanation, problem: Any) -> Any:
         """What counts as the same answer as that of the whole graph: a class, a side of a label, a number."""
-        column = None if e.output == "classes" else e.prediction
-        return criterion_for(problem.outputs, [e.key], column, kind=self._session(e).kind, tolerance=e.tolerance)
+        kind = self._session(e).kind
+        column = None if kind.exclusive else e.prediction
+        return criterion_for(problem.outputs, [e.key], column, kind, tolerance=e.tolerance)
 
     def graph(self, key: Key) -> Any:
         """The graph of a key, a Data object: the one that there is, or one of many."""
@@ -489,7 +490,7 @@ class WhatIf(Catalogue):
             Probabilities [classes], and whether that is another answer.
         """
         atoms, mine = atom_names(self.context), replace(e, selected=removed)
-        added = {*map(tuple, mine.chosen(ADDED).tolist()), *(edit[1:] for edit in edits if edit[0] == "add")}
+        added = {*map(tuple, mine.chosen(ADD.unit_kind).tolist()), *(edit[1:] for edit in edits if edit[0] == "add")}
         written = (*_entries(mine), *entries(edits, atoms))
         with self._lock:
             before, spec = self._problem(e), self.spec(e)
@@ -497,7 +498,8 @@ class WhatIf(Catalogue):
             trial = Trial(bool(added), None, pairs, spec.added_attributes, spec.groups, written=written)
             with self._session(e) as session:
                 kinds = [kind for kind in session.kinds if not kind.absent] or [*unit_kinds(["edges"])]
-                kinds += unit_kinds([ADDED] if added else []) + unit_kinds([CHANGED] if written else [])
+                made = ((ADD, added), (CHANGE, written))
+                kinds += unit_kinds([edit.unit_kind for edit, some in made if some])
                 field = ReceptiveField(session.predictor, session.request.targets, session.field.reach, trial)
                 takes = session.predictor.adapter.takes
 
@@ -620,7 +622,7 @@ def _check(e: Explanation, problem: Problem) -> None:
 def _entries(e: Explanation) -> list[Entry]:
     """The feature entries that the chosen changes of an explanation write."""
     found: list[Entry] = []
-    rows = e.units.where(CHANGED)
+    rows = e.units.where(CHANGE.unit_kind)
     for row in rows[e.selected[rows]]:
         (node, column), (source, _, new) = e.units.ids[row].tolist(), e.units.values[row].tolist()
         found += [(node, int(source), 0.0)] if source >= 0 else []
@@ -632,7 +634,7 @@ def _chosen(e: Explanation, table: InstanceUnits) -> torch.Tensor:
     """The units of a table that are chosen [u, bool]: all edits, and what the explanation chooses by kind and ids."""
     taken = {(name, *ids) for name in e.units.names for ids in e.chosen(name).tolist()}
     names = [table.names[kind] for kind in table.kind.tolist()]
-    made = [name in (ADDED, CHANGED) or (name, *ids) in taken for name, ids in zip(names, table.ids.tolist())]
+    made = [is_candidate(name) or (name, *ids) in taken for name, ids in zip(names, table.ids.tolist())]
     return torch.tensor(made, dtype=torch.bool)
 
 
@@ -644,7 +646,7 @@ KEEPING = ("cytoscape", "units", "near", "add-edge", "change-feature", "edited")
 
 def absent(e: Explanation) -> np.ndarray:
     """Which units [units] are edits that add or change: not in the graph before they are made."""
-    kinds = [kind for kind, name in enumerate(e.units.names) if name in (ADDED, CHANGED)]
+    kinds = [kind for kind, name in enumerate(e.units.names) if is_candidate(name)]
     return np.isin(e.units.kind, kinds)
 
 
