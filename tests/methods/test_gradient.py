@@ -10,7 +10,7 @@ import torch
 
 import cf2
 from cf2.methods.contract import Problem
-from cf2.methods.gradient import sum_of_gradients
+from cf2.methods.reduction import sum_of_gradients
 from methods_toys import Lights, edges, star
 from toys import NodeNet, random_graph
 

@@ -28,9 +28,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cf2.errors import require_number
 from cf2.graphs.targets import stream
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, ranked
+from cf2.methods.contract import Method, Problem, Ranking, RankSettings, integer, number, ranked
 from cf2.sets.tests import SUFFICIENT
 from cf2.sets.trials import EQUAL, Trials
 
@@ -38,29 +37,19 @@ GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(RankSettings):
     """`k` units, or those above `threshold` (if neither is given, the best subgraph of at most `size` units).
 
     `budget` is in evaluations per instance; a subgraph takes two for each of the `samples`. `size` is `k` if None, and
     6 without a `k`. `exploration` is λ.
     """
 
-    k: int | None = None
-    threshold: float | None = None
-    size: int | None = None
-    budget: int = 3000
-    rollouts: int = 20
-    samples: int = 5
-    children: int = 6
-    exploration: float = 5.0
-
-    def __post_init__(self) -> None:
-        check_choice(self.k, self.threshold)
-        for name in ("budget", "rollouts", "samples", "children"):
-            require_number(name, getattr(self, name), 1, integer=True)
-        if self.size is not None:
-            require_number("size", self.size, 1, integer=True)
-        require_number("exploration", self.exploration, 0)
+    size: int | None = integer(None)
+    budget: int = integer(3000)
+    rollouts: int = integer(20)
+    samples: int = integer(5)
+    children: int = integer(6)
+    exploration: float = number(5.0)
 
     @property
     def leaf(self) -> int:

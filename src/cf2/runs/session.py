@@ -19,8 +19,8 @@ from cf2.graphs.data import graphs_of
 from cf2.graphs.graph import Instance
 from cf2.graphs.targets import GraphTargets, Targets, targets_for
 from cf2.methods import registry
-from cf2.methods.contract import Method, Problem, Ranking, search_from, settings_dict
-from cf2.methods.reduction import MOST, NARROWED_NOTE, REDUCED_NOTE, REFUSAL, choose_once, narrowed, reduced, too_many
+from cf2.methods.contract import Method, Problem, Ranking, choose_once, search_from, settings_dict
+from cf2.methods.reduction import MAX_EDITS, NARROWED_NOTE, REDUCED_NOTE, REFUSAL, narrowed, reduced, too_many
 from cf2.methods.trained import Trained, check_needs
 from cf2.models.adapters import Call, adapter_of, module_of
 from cf2.models.neighbours import Neighbours, neighbours, single_removals
@@ -134,7 +134,7 @@ def explanations(
         if tried and default is not None and default[row] and given[row] and _may_add(spec):
             note = f"{DEFAULT} {note}".strip()
         if instance.narrowed and not refused:
-            note = f"{note} {NARROWED_NOTE.format(most=MOST, all=instance.narrowed)}".strip()
+            note = f"{note} {NARROWED_NOTE.format(most=MAX_EDITS, all=instance.narrowed)}".strip()
         if not given[row] and status not in ("refused", "empty"):
             text = ALREADY if spec.question == "counterfactual" else NOT_PREDICTED
             status, note = "not predicted", text.format(said=said[row], asked=asked[row])
