@@ -33,7 +33,6 @@ from cf2.options import Key, Spec, titled
 from cf2.results import files
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
-from cf2.results.files import MOST_FILE, MOST_JSON, check_size
 from cf2.runs.session import GROUP, Chunk, Request, Session, complete
 from cf2.runs.source import ModelAndData
 from cf2.sets.tests import judge
@@ -385,14 +384,12 @@ def _listed(place: Path) -> list[Path]:
 
 def _keys(file: Path, digest: str, wanted: Mapping[str, Any], asked: set[Key]) -> tuple[Key, ...]:
     """The keys of a shard, if it is whole and of the job that is wanted."""
-    import pyarrow.parquet as pq
-
     try:
-        require_file(file, "a shard", most=MOST_FILE)  # a pipe is not opened: that would wait for ever
+        require_file(file, "a shard", most=files.MAX_FILE_BYTES)  # a pipe is not opened: that would wait for ever
         if _digest(file) != digest:
             raise _NotOurs("is truncated, damaged or renamed")
-        check_size(file)  # before a library reads it that would believe it
-        footer = pq.read_metadata(file)
+        with files.open_parquet(file) as opened:
+            footer = opened.metadata
         said = json.loads(footer.metadata[b"cf2"])["context"]["shard"]
         keys = tuple(files.as_key(key) for key in said["keys"])
     except CF2Error as error:
@@ -560,7 +557,7 @@ class Run:
     def context(self) -> dict[str, Any]:
         """What a reader needs beside the explanations."""
         file, do = self.path / CONTEXT, "--resume writes it again."
-        require_file(file, f"{file} to say what the explanations are about", most=MOST_JSON, do=do)
+        require_file(file, f"{file} to say what the explanations are about", most=files.MAX_JSON_BYTES, do=do)
         content = file.read_bytes()
         same = digest(content) == self.manifest["context"]
         require(same, f"Expected {file} as the run wrote it", got="one that was changed or damaged since", do=do)
