@@ -67,31 +67,61 @@ def test_what_is_no_such_file_is_named_and_nothing_hangs(
 
 @pytest.mark.parametrize(
     ("limit", "says"),
-    [("MOST_ROWS", "3 rows"), ("MOST_VALUES", "numbers in a column"), ("MOST_UNPACKED", "bytes unpacked")],
+    [("MAX_ROWS", "3 rows"), ("MAX_COLUMN_VALUES", "numbers in a column"), ("MAX_UNPACKED_BYTES", "bytes unpacked")],
 )
 def test_a_parquet_file_is_refused_by_what_its_footer_claims(
     found: cf2.Explanations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, says: str
 ) -> None:
     path = found.save(tmp_path / "x.parquet")
     monkeypatch.setattr(limits, limit, 3)
-    monkeypatch.setattr(pq.ParquetFile, "read", None)  # nothing of it is read
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", None)  # nothing of it is read
     with pytest.raises(CF2Error, match=says):
         cf2.load(path)
 
 
-def test_a_million_times_the_same_number_takes_no_memory(
-    found: cf2.Explanations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("limit", "value", "says"),
+    [
+        ("MAX_COLUMN_VALUES", 10**6, "at most 1,000,000 numbers in a column"),  # by what the footer says
+        ("MAX_UNPACKED_BYTES", 10**5, "at most 100,000 bytes unpacked"),  # by what there is in memory
+    ],
+)
+def test_a_million_times_the_same_number_is_refused(
+    found: cf2.Explanations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, says: str
 ) -> None:
-    """A column of one value repeated is a few bytes on the disk; its true length is refused before it is made."""
+    """A column of one value repeated is a few bytes on the disk."""
     path = found[:1].save(tmp_path / "x.parquet")
     table = pq.read_table(path)
     place = table.schema.get_field_index("selected")
     many = pa.array([np.zeros(2_000_000, bool)], type=table.schema.field(place).type)
     pq.write_table(table.set_column(place, table.schema.field(place), many), path, compression="zstd")
     assert path.stat().st_size < 50_000
-    monkeypatch.setattr(limits, "MOST_VALUES", 10**6)
-    with pytest.raises(CF2Error, match="at most 1,000,000 numbers in a column"):
+    monkeypatch.setattr(limits, limit, value)
+    with pytest.raises(CF2Error, match=says):
         cf2.load(path)
+
+
+@pytest.mark.parametrize("name", ["note", "unit_names"])
+def test_a_long_text_that_comes_many_times_takes_no_memory(
+    found: cf2.Explanations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A dictionary holds it once, and rows refer to it: gigabytes in a few kilobytes."""
+    table = pq.read_table(found[:1].save(tmp_path / "x.parquet"))
+    about, rows = table.schema.metadata[b"cf2"], 500
+    many = pa.concat_tables([table] * rows).combine_chunks()
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 200_000]))
+    column = text if name == "note" else pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), text)
+    many = many.set_column(table.schema.get_field_index(name), name, column)
+    path = tmp_path / "y.parquet"
+    with pq.ParquetWriter(path, many.schema, compression="zstd", store_schema=False) as writer:
+        writer.write_table(many)
+        writer.add_key_value_metadata({"cf2": about.decode()})
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr(limits, "MAX_JSON_BYTES", 10**7)
+    before = pa.default_memory_pool().max_memory()
+    with pytest.raises(CF2Error, match=r"at most 10,000,000 letters in a column, but got 100,000,000"):
+        cf2.load(path)
+    assert pa.default_memory_pool().max_memory() - before < 50_000_000
 
 
 # -- other contents ---------------------------------------------------------------------------------------------

@@ -727,14 +727,12 @@ def _shard_keys(
     file: Path, digest: str, identity: Mapping[str, Any], asked: set[Key], holders: Mapping[Key, Path]
 ) -> tuple[Key, ...] | str:
     """The keys of a shard, or why it is not used: it must be whole, and of the job with this identity."""
-    import pyarrow.parquet as pq
-
     try:
-        require_file(file, "a shard", most=files.MOST_FILE)  # a pipe is not opened: that would wait for ever
+        require_file(file, "a shard", most=files.MAX_FILE_BYTES)  # a pipe is not opened: that would wait for ever
         if fingerprint(file, digits=DIGITS) != digest:
             return "is truncated, damaged or renamed"
-        files.check_size(file)  # before a library reads it that would believe it
-        footer = pq.read_metadata(file)
+        with files.open_parquet(file) as opened:
+            footer = opened.metadata
         said = json.loads(footer.metadata[b"cf2"])["context"]["shard"]
         keys = tuple(files.as_key(key) for key in said["keys"])
         other = next((name for name in REFUSALS if said.get(name) != identity[name]), None)
