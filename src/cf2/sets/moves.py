@@ -22,10 +22,12 @@ def prune(
 ) -> Tensor:
     """Drop runs of the least important units, halving their length, then single ones, while the tests pass.
 
-    A set that has not `passed` is pruned to what keeps passing the tests that it does pass. With sizes
-    `below` which to get, a set is left as it is once as many runs have proved needed.
+    This is delta debugging (Zeller and Hildebrandt, 2002) guided by a ranking: about log U trials where few units are
+    needed, where single drops would take U. A set that has not `passed` keeps the tests that it passes now. With sizes
+    `below` which to get, a set is left as it is once as many runs have proved needed: it cannot get smaller any more.
     """
-    order = ranking.argsort(dim=1, stable=True)  # once: what is dropped leaves a gap
+    # The columns are sorted once and stay: what is dropped leaves a gap, and `skip` counts over the gaps.
+    order = ranking.argsort(dim=1, stable=True)
     state = _Pruning(
         rows=rows,
         back=order.argsort(1),
@@ -96,6 +98,8 @@ class _Pruning:
 
 def _look_ahead(trials: Trials, state: _Pruning) -> int:
     """Run what the next steps may ask for, whatever each of them gives, in one call; how many steps that are."""
+    # A binary tree of outcomes: with one instance a call costs so much more than a row that 2^depth rows are cheaper
+    # than depth calls. The results go to the table of trials, where the real steps find them.
     depth = MAX_STEPS_AHEAD if len(state.rows) == 1 else MAX_STEPS_AHEAD - 1
     rows, sets = [], []
     for _ in range(depth):
@@ -130,7 +134,8 @@ def _needs(trials: Trials, rows: Tensor, sets: Tensor, passed: Tensor) -> Tensor
 def prune_single(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor) -> Tensor:
     """Drop units until every one left is needed by itself: the proof of `minimal`.
 
-    Each round tries every single drop. Where several work, as many as still work together go at once.
+    Each round tries every single drop. Where several work, as many as still work together go at once. Passing is not
+    monotone in S (a smaller set can pass where a larger one fails), so single drops have to be tried again after each.
     """
     sets = sets.clone()
     todo = torch.arange(len(rows), device=rows.device)
@@ -191,7 +196,8 @@ class Budget:
 def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor]:
     """The shortest tried prefix of any ranking that passes, else the tried prefix nearest to passing.
 
-    With what the tests gave, and which ranking it was [B].
+    With what the tests gave, and which ranking it was [B]. Lengths grow by half as much again: all of them would cost U
+    trials, and pruning takes off what is too much for log U.
     """
     rows, sets, ways = [], [], []
     for way, ranking in enumerate(rankings):
@@ -224,6 +230,7 @@ def _lengths(width: int) -> list[int]:
 def repair(trials: Trials, sets: Tensor, start: Outcome, budget: Budget) -> tuple[Tensor, Tensor]:
     """Add or drop the most promising unit of sets that fail, until they pass or the budget is spent.
 
+    A tabu search (Glover, 1989): a unit that was moved is held for five moves, or the walk would take it back at once.
     `start` is what the tests gave for `sets`: where nothing nearer to passing is found, a set stays as it is.
     """
     passed = start.passes.clone()
@@ -247,7 +254,8 @@ def repair(trials: Trials, sets: Tensor, start: Outcome, budget: Budget) -> tupl
 def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor, Tensor]:
     """From nothing, add the most promising unit again and again: a small passing set where the ranking misled.
 
-    Given up early where a test, going on as it did so far, would not be passed in time.
+    Rankings come from soft masks, under which most units look needed; from nothing, the few that carry the answer stand
+    out. Given up early where a test, going on at its pace so far, would not be passed in time.
     """
     nothing = torch.zeros_like(trials.valid[rows])
     sets = trials.admissible(rows, nothing)
@@ -276,9 +284,10 @@ def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor,
 def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget, floor: Tensor | None = None) -> Tensor:
     """Look for a smaller passing set: drop a unit, add another, and again, until the tests pass with fewer.
 
-    The walk never comes to the same set twice. An instance is left alone after some moves without a smaller set (more
-    of them where trials are cheap), where nothing new is in reach, or where no set smaller than `floor` [R] passes and
-    the best one has that size.
+    The walk goes through sets of one unit less than the best, so whatever passes is smaller. It never comes to the
+    same set twice (`been`), which keeps it from circling without a list of held units. An instance is left alone after
+    some moves without a smaller set (more of them where trials are cheap), where nothing new is in reach, or where no
+    set smaller than `floor` [R] passes and the best one has that size.
     """
     best, current = sets.clone(), sets.clone()
     patience = budget.exchanges * (2 if trials.oracle.local else 1)
@@ -333,6 +342,8 @@ def _move(
     been: Tensor | None = None,
 ) -> tuple[Tensor, Outcome, Tensor, Tensor]:
     """The best of the most promising single drops and adds, chosen by slopes and decided by trials.
+
+    A slope is a first-order guess of what a unit adds, so it only selects candidates: those few are really run.
 
     With the outcome, the unit that was moved, and whether that is a set where the walk has not `been` [R, moves]. A
     set that no unit can be dropped from or added to stays as it is and counts as failing, with unit 0.
@@ -396,6 +407,8 @@ MANY_EDITS = 3  # edits of a set that is grown again, with more candidates
 
 def start_edits(trials: Trials, ranking: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
     """A first set of edits per instance [B, U], and whether it passes [B]; where none does, nothing is edited."""
+    # Among removals nearly everything is needed to keep an answer, so searches start from much and prune. Edits are
+    # the other way round: there are thousands of candidates and one to three of them do, so sets are grown.
     rows = torch.arange(len(trials.counts), device=ranking.device)
     first = ranking
     if trials.constraints is not None:  # what the rules refuse by itself spoils every prefix
@@ -459,8 +472,9 @@ def widest(rows: Tensor, margins: Tensor, instances: int) -> Tensor:
 def widen(trials: Trials, rows: Tensor, sets: Tensor, swaps: int) -> Tensor:
     """Swap units of passing sets [R, U] while the tests pass by a wider margin; no set gets larger.
 
-    The swaps are tried in the order of what slopes promise. A set is left alone after `swaps` of them without a wider
-    margin, or when there are no more.
+    Many sets of the smallest size pass; the one that is furthest from failing says more, and survives small changes
+    of the input. Swaps are tried in the order of what slopes promise. A set is left alone after `swaps` of them without
+    a wider margin, or when there are no more.
     """
     sets = sets.clone()
     best = margins(trials, rows, sets)
@@ -499,7 +513,11 @@ def _margins(trials: Trials, rows: Tensor, made: Tensor, before: Tensor) -> Tens
 def _swaps(
     trials: Trials, rows: Tensor, sets: Tensor, slack: Tensor, slope: Tensor, skip: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The next most promising swaps of every set: its place, the unit that goes and the one that comes."""
+    """The next most promising swaps of every set: its place, the unit that goes and the one that comes.
+
+    A swap is guessed to give margin(slack - slope of what goes + slope of what comes). All pairs of the best partners
+    are ranked at once and those before `skip`, which were tried in earlier rounds, are passed over.
+    """
     free = sets if trials.required is None else sets & ~trials.required[rows]
     other = trials.selectable[rows] & ~sets
     equal = ALIKE * slope.abs().sum(2).amax(1)

@@ -38,7 +38,11 @@ class Proof:
     exhausted: Tensor  # no set of fewer free units than this passes
 
     def lower_bound(self, trials: Trials) -> Tensor:
-        """No smaller set passes, [B]: what must be chosen, and the cheapest of so many further units."""
+        """No smaller set passes, [B]: what must be chosen, and the cheapest of so many further units.
+
+        All sets of fewer than `exhausted` free units were tried, so a passing one has at least as many; with prices, it
+        counts at least as much as the cheapest of them.
+        """
         rows = torch.arange(len(self.sets), device=self.sets.device)
         must = torch.zeros_like(trials.valid) if trials.required is None else trials.required
         prices = torch.ones_like(trials.valid, dtype=torch.double) if trials.price is None else trials.price.double()
@@ -193,7 +197,11 @@ def twins(trials: Trials, row: int) -> Tensor:
 
 
 def _run(trials: Trials, searches: list[tuple[Exhaustion, Listing]]) -> None:
-    """Carry out the trials that all searches ask for side by side."""
+    """Carry out the trials that all searches ask for side by side.
+
+    A listing is a generator that yields sets and is sent which of them pass, so that each reads as if it were
+    alone while the sets of all instances share calls of the model.
+    """
     asking: list[tuple[Exhaustion, Listing, Asked]] = []
     for search, tries in searches:
         asked = next(tries, None)
@@ -229,6 +237,7 @@ def _size(trials: Trials, row: int, sets: Tensor) -> Tensor:
 
 def _most(trials: Trials, row: int, known: Tensor, free: Tensor) -> int:
     """The most free units that a set smaller than the known one can have."""
+    # With prices, that is how many of the cheapest units fit below its size; the proof may stop there.
     must = torch.zeros_like(known) if trials.required is None else trials.required[row]
     room = float(_size(trials, row, known[None])[0] - _size(trials, row, must[None])[0])
     prices = torch.ones(len(free)) if trials.price is None else trials.price[row, free].double().sort().values

@@ -139,6 +139,7 @@ def search(
 
 def _lost(trials: Trials, proof: Proof, budget: int) -> Proof:
     """Try the smallest sets where none is known to pass: rankings mislead where nothing at all keeps the answer."""
+    # The empty set and single units often pass where the model has a default answer; no prefix of a ranking is that.
     if proof.passed.all() or not budget:
         return proof
     known = replace(proof, optimal=proof.optimal | proof.passed)  # those that pass are left as they are
@@ -257,6 +258,7 @@ def _restart(trials: Trials, rows: Tensor, best: Tensor, budget: Budget) -> Tens
 
 def _shuffled(trials: Trials, rows: Tensor, number: int) -> Tensor:
     """The units in another order, the same whatever an instance is packed with."""
+    # The stream depends on the number of the restart alone, so a unit gets the same noise in every pack.
     noise = torch.from_numpy(np.random.default_rng(number).random(trials.width, dtype=np.float32))
     return torch.where(trials.selectable[rows], noise.to(rows.device), float("-inf"))
 

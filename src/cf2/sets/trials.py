@@ -25,7 +25,10 @@ MIXERS = (-7046029254386353131, -4417276706812531889)  # odd, with bits everywhe
 
 
 class Sums:
-    """Keys from sums of random whole numbers, one per thing: small enough that a sum of floats is exact."""
+    """Keys from sums of random whole numbers, one per thing (Zobrist hashing, with a matrix product for the sum).
+
+    The numbers are so small that a sum of doubles is exact in any order; four of them make a key safe.
+    """
 
     def __init__(self, count: int, salt: int, device: torch.device) -> None:
         bits = 52 - max(count, 1).bit_length()
@@ -95,7 +98,7 @@ class TrialTable:
             at = slot[left]
             empty = self.claimant[at] < 0
             mine, place = left[empty], at[empty]
-            self.claimant[place] = mine
+            self.claimant[place] = mine  # several rows may write to one slot: the last one stays, and reads itself back
             winner = self.claimant[place] == mine  # of rows that want one slot, one gets it
             mine, place = mine[winner], place[winner]
             self.keys[:, place] = keys[:, mine]
@@ -235,8 +238,9 @@ class Trials:
     def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None, *, small: bool = False) -> Tensor:
         """Whether sets pass every test, or those that they `need` to [R, tests].
 
-        The last test comes first, and the others are run only where it is passed; the first, where sets are `small`:
-        alone, they hardly ever give the answer.
+        The test that sets are likely to fail comes first, and the others are run only where it is passed: that is the
+        last one (`necessary`) for large sets, and the first one (`sufficient`) for `small` ones, which hardly ever give
+        the answer alone.
         """
         good = self.allowed(rows, sets)
         columns = range(len(self.tests))
@@ -376,8 +380,8 @@ Value = Callable[[Outcome], Tensor]  # how candidates compare [R]; it never fall
 def race(trials: Trials, owner: Tensor, rows: Tensor, sets: Tensor, likely: Tensor, value: Value) -> Outcome:
     """`Trials.run` of candidates [R, U], exact for the one of every `owner` [R] that `best_of` takes by `value`.
 
-    The test that a set is `likely` to fail [R] comes first. What was not run counts as passed by any margin, and such
-    a set is worse than the winner all the same.
+    The test that a set is `likely` to fail [R] comes first. If a candidate can no longer win, its second test is
+    skipped: what was not run counts as passed by any margin, and such a set is worse than the winner all the same.
     """
     if trials.few or trials.constraints is not None or len(trials.tests) != 2 or not len(rows):
         return trials.run(rows, sets)
