@@ -41,15 +41,6 @@ def test_a_saved_explainer_explains_the_same(trained: Trained, tmp_path: Path) -
         assert a.evaluations == PASSES.get(trained.method, 1) + 2  # and the two that every verdict takes
 
 
-def test_packed_equals_one_by_one(trained: Trained) -> None:
-    subject = toy("cycles", 0)
-    nodes = subject.test[:5]
-    together = cf2.explain(subject.model, subject.data, nodes, method=trained.method, trained=trained)
-    for one, node in zip(together, nodes):
-        (alone,) = cf2.explain(subject.model, subject.data, [node], method=trained.method, trained=trained)
-        assert np.allclose(one.scores, alone.scores, atol=1e-5)
-
-
 def test_a_size_or_threshold_asked_for_replaces_that_of_the_training(trained: Trained) -> None:
     subject = toy("cycles", 0)
     (two,) = cf2.explain(subject.model, subject.data, subject.test[:1], method=trained.method, trained=trained, k=2)

@@ -159,7 +159,7 @@ def _draw(instance: Instance, table: InstanceUnits, draw: torch.Generator, numbe
         ties=extended_by(instance.ties, -1),
         groups=extended_by(instance.groups, -1),
     )
-    governed = extended_by(first, -1)
+    governed = torch.cat([first[columns], torch.full((new.size(1),), -1)])
     return made, replace(table, edges=(governed, torch.stack([position[element[kept]], unit[kept]]))), missing
 
 

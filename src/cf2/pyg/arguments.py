@@ -82,7 +82,7 @@ class LabelledPairs(PairTargets):
         some: list[Key] = [*range(min(count, len(self)))]
         return some
 
-    def _ends(self, key: Key) -> tuple[int, int]:
+    def _ends(self, key: Key) -> tuple[int, ...]:
         assert isinstance(key, int)
         return super()._ends(self._pairs[key])
 
