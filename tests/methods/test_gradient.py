@@ -1,4 +1,4 @@
-"""Saliency is the slope of the log-odds, integrated gradients share out their change, and a reduction goes by slopes."""
+"""Saliency is the slope of the log-odds, integrated gradients share out its change; a reduction goes by slopes."""
 
 from __future__ import annotations
 
