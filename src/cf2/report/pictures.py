@@ -329,7 +329,7 @@ def _draw_molecule(axes: Any, shown: Scene) -> bool:
         return False
     axes.imshow(np.concatenate([pixels for pixels, _ in made], 1))
     axes.set_axis_off()
-    height, width = made[0][0].shape[:2]
+    width = made[0][0].shape[1]
     for place, (part, (_, at)) in enumerate(zip(parts, made)):
         at = at + np.array([width * place, 0])
         _draw_lines(axes, part.lines[2:] if part.edited else (), at)
