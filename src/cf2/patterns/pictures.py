@@ -160,7 +160,7 @@ def _links(keys: Sequence[Key], drawn: frozenset[Any]) -> dict[str, Any]:
 
 def patterns_html(patterns: Patterns) -> str:
     """The patterns as an HTML fragment for a notebook."""
-    from cf2.report.html import environment
+    from cf2.report import environment
 
     page = environment().get_template("patterns.html")
     style = Markup(svg.STYLE + charts.STYLE)
