@@ -12,7 +12,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import shortest_path
 
 from cf2.report.words import ADDED, CHANGED, atom_names, count_nouns, describe_unit
-from cf2.results.explanation import Explanation, true_edges
+from cf2.results.explanation import Explanation
 from cf2.results.names import describe_node, entry, node_name
 
 # -- known -----------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def known_truth(e: Explanation, pairs: np.ndarray, context: Mapping[str, Any]) -
     wanted = () if wanted is None else wanted
     if e.types is not None:
         mine = len(pairs) == len(e.units.where("edges"))  # edges that are no units have no type here
-        return (true_edges(e, wanted) if len(wanted) and mine else np.zeros(len(pairs), dtype=bool)), len(wanted) > 0
+        return (e.true_edges(wanted) if len(wanted) and mine else np.zeros(len(pairs), dtype=bool)), len(wanted) > 0
     return among(pairs, wanted, e.directed), len(wanted) > 0
 
 
