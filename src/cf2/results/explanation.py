@@ -14,7 +14,7 @@ from torch_geometric.data import HeteroData
 
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.graphs.graph import commonest
-from cf2.graphs.typed import ATTRIBUTES, Types
+from cf2.graphs.typed import Types
 from cf2.options import Key
 from cf2.results.names import node_name, typed_id
 from cf2.units.kinds import KINDS
@@ -336,23 +336,21 @@ class Explanation:
         for name in ("x", "edge_index") if self.types is None else ():
             require(isinstance(getattr(data, name, None), Tensor), f"Expected a Data object with `{name}`", got=given)
         edited = data.clone()
+        gone: list[tuple[Any, int]] = []  # nodes with their types
+        edges: dict[str, list[tuple[Any, Any]]] = {"remove": [], "add": []}  # with their types
         for edit, ends, *values in self.edits:
             kind = None if self.types is None else values[-1]
-            if edit == "change":
-                _set_features(edited, kind, ends, values[1])
-            elif len(ends) == 1:
-                _set_features(edited, kind, ends, 0)
-                for edges in [None] if kind is None else edited.edge_types:
-                    tail, head = _store(edited, edges).edge_index == ends[0]
-                    gone = tail | head if edges is None else (tail & (edges[0] == kind)) | (head & (edges[2] == kind))
-                    self._edit_edges(edited, data, edges, ~gone)
-            else:
-                for edges, pair in self._mirrored(kind, ends):
-                    tail, head = _store(edited, edges).edge_index
-                    if edit == "add":
-                        self._edit_edges(edited, data, edges, torch.ones_like(tail, dtype=torch.bool), pair)
-                    else:
-                        self._edit_edges(edited, data, edges, (tail != pair[0]) | (head != pair[1]))
+            if len(ends) == 2 and edit in edges:
+                edges[edit] += self._mirrored(kind, ends)
+                continue
+            nodes = _store(edited, kind)
+            if edit == "remove":
+                gone.append((kind, ends[0]))
+            if "x" in nodes:
+                nodes.x[ends] = values[1] if edit == "change" else 0
+        for kind in [None] if self.types is None else edited.edge_types:
+            removed, added = ([pair for own, pair in edges[edit] if own == kind] for edit in edges)
+            self._edit_edges(_store(edited, kind), kind, gone, removed, added)
         return edited
 
     def _mirrored(self, kind: Any, ends: tuple[int, int]) -> list[tuple[Any, tuple[int, int]]]:
@@ -362,17 +360,26 @@ class Explanation:
         partner = self.types.partners[self.types.edges.index(kind)]
         return [(kind, ends)] + ([(self.types.edges[partner], ends[::-1])] if partner >= 0 else [])
 
-    def _edit_edges(self, edited: Any, data: Any, kind: Any, stays: Tensor, added: tuple[int, ...] = ()) -> None:
-        """Keep some edges of a type, and perhaps add one, with the attributes of each."""
-        store, original = _store(edited, kind), _store(data, kind)
+    def _edit_edges(self, store: Any, kind: Any, gone: list[Any], removed: list[Any], added: list[Any]) -> None:
+        """Take edges, and those of nodes that are gone, from a store of one type; add others with all attributes."""
+        tail, head = store.edge_index
+        stays = torch.ones_like(tail, dtype=torch.bool)
+        for u, v in removed:
+            stays &= (tail != u) | (head != v)
+        for node_type, node in gone:
+            for ends, end_type in ((tail, kind and kind[0]), (head, kind and kind[2])):
+                stays &= (ends != node) | (end_type != node_type)
         given = (self.context.get("spec") or {}).get("added_attributes") or {}
-        for name in _edge_attributes(original, kind):
-            value = original[name]
-            row = torch.as_tensor(given[name], dtype=value.dtype) if name in given else commonest(value)
-            new = row.to(value.device).expand(len(added) // 2, *value.shape[1:])
-            store[name] = torch.cat([store[name][stays], new])
-        new_edge = torch.tensor(added, dtype=torch.long, device=stays.device).reshape(-1, 2).t()
-        store.edge_index = torch.cat([store.edge_index[:, stays], new_edge], 1)
+        attributes = [name for name in store.edge_attrs() if name != "edge_index" and isinstance(store[name], Tensor)]
+        for name in attributes:
+            value = store[name]
+            store[name] = value[stays]
+            if added:
+                row = torch.as_tensor(given[name], dtype=value.dtype) if name in given else commonest(value)
+                new = row.to(value.device).expand(len(added), *value.shape[1:])
+                store[name] = torch.cat([store[name], new])
+        pairs = torch.tensor(added, dtype=torch.long, device=tail.device).reshape(-1, 2).t()
+        store.edge_index = torch.cat([store.edge_index[:, stays], pairs], 1)
 
     def by_type(self) -> dict[Any, tuple[int, int]]:
         """How many units of each type were chosen, and of how many: which types carried the answer.
@@ -550,24 +557,3 @@ def _ends(edge_index: Any) -> np.ndarray:
 def _store(data: Any, kind: Any) -> Any:
     """What a graph has of a type of nodes or edges; the graph itself where it has no types."""
     return data if kind is None else data[kind]
-
-
-def _set_features(edited: Any, kind: Any, place: tuple[int, ...], value: float) -> None:
-    """Set a feature entry, or all features of a node."""
-    store = _store(edited, kind)
-    if "x" in store:
-        store.x[place] = value
-
-
-def _edge_attributes(store: Any, kind: Any) -> list[str]:
-    """The names of tensors with a row per edge."""
-    if kind is not None:
-        return [name for name in ATTRIBUTES if isinstance(store.get(name), Tensor)]
-    columns = store.edge_index.size(1)
-    tensors = [(name, store[name]) for name in store.keys() if name not in ("x", "edge_index")]  # noqa: SIM118
-    return [
-        name
-        for name, value in tensors
-        if isinstance(value, Tensor) and value.dim() > 0 and value.size(0) == columns
-        if name.startswith("edge_") or columns != store.num_nodes
-    ]

@@ -11,6 +11,7 @@ import numpy as np
 from cf2.errors import require, require_number
 from cf2.options import Key
 from cf2.results.explanation import VERDICTS, Explanation
+from cf2.results.names import entry
 
 DRAWS = 1000  # resamples of a bootstrap
 MAX_DRAWN_AT_ONCE = 5_000_000  # numbers
@@ -237,8 +238,7 @@ def auc(scores: np.ndarray, true: np.ndarray) -> float:
 def with_masks(found: Sequence[Explanation], masks: Any) -> list[tuple[Explanation, Any]]:
     """Each explanation whose truth is known, with its mask."""
     if isinstance(masks, Mapping):
-        known = {e.key: masks.get(e.key, masks.get(str(e.key))) for e in found}  # JSON has only string keys
-        return [(e, known[e.key]) for e in found if known[e.key] is not None]
+        masks = [entry(masks, e.key) for e in found]  # JSON has only string keys
     require(len(masks) == len(found), f"Expected one mask per explanation, {len(found)}", got=f"{len(masks)} masks")
     return [(e, mask) for e, mask in zip(found, masks) if mask is not None]
 
@@ -304,14 +304,7 @@ def bootstrap(values: Any, statistic: Callable[..., Any] = np.mean, *, draws: in
 def over_models(tables: Sequence[Any], statistic: Callable[..., Any] = np.mean, *, draws: int = DRAWS) -> Estimate:
     """The median over models of a statistic over instances; its interval draws models, and of each its instances, anew.
 
-    Parameters
-    ----------
-    tables : sequence of array-like, each of shape [n] or [n, k]
-        One per model, with one row per instance, as for `bootstrap`.
-    statistic : callable
-        Takes arrays and the `axis` over instances; the mean if not given.
-    draws : int
-        How often models and instances are drawn.
+    `tables` has one per model, with one row per instance, as for `bootstrap`.
     """
     require(len(tables) > 0, "Expected at least one model", got="none")
     rng = np.random.default_rng(0)
