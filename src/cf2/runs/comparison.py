@@ -1,4 +1,4 @@
-"""Several methods, seeds and questions in one run: their jobs, what makes them comparable, and their rows of a table."""
+"""Several methods, seeds and questions in one run: their jobs, what makes them comparable, their rows of a table."""
 
 from __future__ import annotations
 
@@ -109,9 +109,8 @@ def rule_of(jobs: Sequence[Spec], spec: Spec) -> str:
         return ""
     if isinstance(spec.sizes, tuple):
         leader = _leader(jobs, spec)
-        return (
-            f"as many units as the answer of {leader.method if leader else 'another method'} has, instance by instance"
-        )
+        name = "another method" if leader is None else leader.method
+        return f"as many units as the answer of {name} has, instance by instance"
     size = spec.settings.get("k") if spec.sizes is None else spec.sizes
     if size is not None:
         return f"the {size} units with the highest scores"
