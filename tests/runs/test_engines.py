@@ -304,6 +304,17 @@ def test_the_callers_model_and_tensors_stay_where_they_are(directory: Path) -> N
     assert all(p.grad is None and not p.is_shared() for p in source.model.parameters())
 
 
+class Handle(int):
+    """A file as a process gets it that is being started."""
+
+    def detach(self) -> int:
+        return os.dup(self)
+
+
+def attached_to(shared: processes.SharedBuffers) -> list[memoryview]:
+    return processes._attach(Handle(shared.file.fileno()), shared.places)
+
+
 def test_a_big_graph_is_sent_as_shared_arrays() -> None:
     count = 20_000
     tail = torch.randint(count, (5 * count,), generator=torch.Generator().manual_seed(0))
@@ -315,13 +326,14 @@ def test_a_big_graph_is_sent_as_shared_arrays() -> None:
         request = session.measure([0, 1])
     message, buffers = processes.serialise(request)
     assert len(message) < 0.02 * sum(buffer.nbytes for buffer in buffers)
-    with processes.shared(buffers) as block:
-        attached = processes.attach(block)
+    shared = processes.SharedBuffers(buffers)
+    with shared.file:
+        attached = attached_to(shared)
         again = processes.deserialise(message, attached)
         sent = again.targets.graph
         assert sent is not None
         assert torch.equal(sent.edge_index, graph.edge_index)
-        start, end = np.frombuffer(attached[0], np.uint8).ctypes.data, block.places[-1].stop
+        start, end = np.frombuffer(attached[0], np.uint8).ctypes.data, shared.places[-1].stop
         for part in (sent.x, sent.edge_index, sent.index("in")[1]):
             place = part.data_ptr() if isinstance(part, torch.Tensor) else part.__array_interface__["data"][0]
             assert 0 <= place - start < end
@@ -330,13 +342,17 @@ def test_a_big_graph_is_sent_as_shared_arrays() -> None:
         del again, attached, sent, part
 
 
-def test_a_block_without_shared_memory_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_has_room", lambda size: False)
-    contents = [bytes(range(200)), b"five", b""]
-    with processes.shared([memoryview(content) for content in contents]) as block:
-        assert block.is_file
-        assert [bytes(buffer) for buffer in processes.attach(block)] == contents
-    assert not Path(block.name).exists()
+@pytest.mark.parametrize("named", [True, False])
+def test_buffers_are_shared_by_memory_or_where_there_is_none_by_a_file(
+    monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    if not named:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    contents = [bytes(range(200)), b"five", b"", b"end"]
+    shared = processes.SharedBuffers([memoryview(content) for content in contents])
+    with shared.file:
+        assert [bytes(buffer) for buffer in attached_to(shared)] == contents
+        assert all(place.start % 64 == 0 for place in shared.places)
 
 
 def test_a_model_that_cannot_be_sent_is_said() -> None:
