@@ -47,6 +47,8 @@ FORMAT = 2
 MANIFEST, CONTEXT, SHARDS, LOCK, SET_ASIDE = "manifest.json", "context.json", "shards", ".lock", "set-aside"
 TRAINED = "trained-{job}.safetensors"
 SHARD_NAME = re.compile(r"(?P<job>.+)-(?P<number>\d{6,})\.(?P<digest>[0-9a-f]{16})\.parquet")
+# What only the writer of a run writes: not the report that another command may be writing here.
+OWN_PARTIAL = re.compile(rf"{PARTIAL}\d+-(manifest\.json|context\.json|trained-.+\.safetensors|.+-\d{{6,}}\.parquet)")
 DIGITS = 16  # of every digest in a run directory
 CHUNK_SIZE = GROUP
 SECONDS_PER_SHARD = 5.0  # after which what is finished goes to the disk
@@ -341,7 +343,9 @@ class Store:
         with lock:
             with suppress(OSError):  # the name is for the message above alone
                 file.write_text(f"{os.getpid()}\n{socket.gethostname()}\n", encoding="utf-8")
-            self._sweep()
+            for partial in self.path.iterdir():  # what writers that ended left half-written
+                if OWN_PARTIAL.fullmatch(partial.name) and not partial.is_dir():
+                    partial.unlink(missing_ok=True)
             self._unfinished.clear()
             if self.manifest:
                 same = (now := _read_manifest(self.path / MANIFEST))["id"] == self.manifest["id"]
@@ -352,14 +356,6 @@ class Store:
                 yield
             finally:
                 self._is_locked = False
-
-    def _sweep(self) -> None:
-        """Remove the half-written files of processes that have ended."""
-        for partial in self.path.glob(f"{PARTIAL}*"):
-            pid = partial.name.removeprefix(PARTIAL).partition("-")[0]
-            if not (pid.isdecimal() and _is_alive(int(pid))):
-                with suppress(OSError):  # a directory of that name is not ours
-                    partial.unlink()
 
     @contextmanager
     def started(self, spec: Spec) -> Iterator[None]:
@@ -760,19 +756,6 @@ def _owner(lock: Path) -> str:
     except (OSError, ValueError):
         return "another process"
     return f"process {pid}" + ("" if host == socket.gethostname() else f" on {host}")
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a process other than this one has that number; where one cannot ask, it may have."""
-    if os.name != "posix":
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return pid != os.getpid()
 
 
 def _without_root(plan: dict[str, Any]) -> dict[str, Any]:
