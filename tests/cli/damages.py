@@ -7,12 +7,18 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cf2
+from cf2.errors import CF2Error
+from cf2.storage import fingerprint
+
 Damage = Callable[[Path, Path, random.Random], Any]
 DAMAGES: dict[str, Damage] = {}
-HARMLESS = ("leftovers", "file_for_set_aside", "pipe_for_lock")  # to a reader
+HARMLESS = ("leftovers", "file_for_set_aside", "pipe_for_lock", "directory_for_lock")  # to a reader
 
 
 def damage(function: Damage) -> Damage:
@@ -89,6 +95,15 @@ def duplicate_shard(shard: Path, rng: random.Random) -> None:
 
 
 @damage_of_shard
+def forget_identity_of_shard(shard: Path, rng: random.Random) -> None:
+    """As version 0.2 wrote them before they said whose they are."""
+    with suppress(CF2Error):  # another damage was here before
+        bare = replace(cf2.load(shard), context={}).save(shard.parent.parent / "bare.parquet")
+        bare.rename(shard.with_name(f"gradient-000099.{fingerprint(bare, digits=16)}.parquet"))
+        shard.unlink()
+
+
+@damage_of_shard
 def stray_file(shard: Path, rng: random.Random) -> None:
     names = ("notes.txt", "gradient-1.parquet", ".hidden", "gradient-000001.xyz.parquet")
     shard.with_name(rng.choice(names)).touch()
@@ -149,6 +164,7 @@ def damages_of(file: str) -> dict[str, Damage]:
         f"pipe_for_{file}": lambda run, other, rng: os.mkfifo(_remove(run / name)),
         f"foreign_{file}": lambda run, other, rng: shutil.copy(other / name, _remove(run / name)),
         f"flip_{file}": lambda run, other, rng: _flip(run / name, rng),
+        f"directory_for_{file}": lambda run, other, rng: _remove(run / name).mkdir(),
     }
 
 
@@ -197,5 +213,6 @@ def leftovers(run: Path, other: Path, rng: random.Random) -> None:
     _remove(run / ".lock").write_text("4194303\nelsewhere\n")
 
 
+DAMAGES["directory_for_lock"] = lambda run, other, rng: _remove(run / ".lock").mkdir()
 DAMAGES["pipe_for_lock"] = lambda run, other, rng: os.mkfifo(_remove(run / ".lock"))
 DAMAGES["file_for_set_aside"] = lambda run, other, rng: _remove(run / "set-aside").write_text("")

@@ -113,17 +113,25 @@ def test_a_damaged_run_is_never_silently_wrong(runs: tuple[Path, Path], tmp_path
         assert command("check", path, "--json").returncode == 0
 
 
-@pytest.mark.parametrize("damage", sorted(DAMAGES.keys() - {"pipe_for_lock", "file_for_shards"}))
-def test_what_can_be_mended_is_mended_by_resuming(
+FOR_GOOD = ("pipe_for_lock", "directory_for_lock", "file_for_shards", "directory_for_context")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_can_be_mended_is_mended_by_resuming_and_nothing_is_thrown_away(
     runs: tuple[Path, Path], tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "run"
+    path, caplog_of = tmp_path / "run", caplog.at_level(logging.WARNING, logger="cf2")
     shutil.copytree(runs[0], path)
     DAMAGES[damage](path, runs[1], random.Random(1))
-    with caplog.at_level(logging.WARNING, logger="cf2"):
+    with caplog_of:
         resumed = command(*WORDS, "--set", "k=6", "--out", path, "--resume")
-    assert resumed.returncode == int("manifest" in damage)
-    if resumed.returncode:
+    assert resumed.returncode == int("manifest" in damage or damage in FOR_GOOD)
+    if "manifest" in damage:
         assert "manifest.json" in resumed.said or "keys was 10 keys" in resumed.said
         with suppress(CF2Error):
             assert len(Store.open(path).explanations()) == 0
+    elif not resumed.returncode:
+        found, true = true_results(path), true_results(runs[0])
+        assert all(same_results(list(found[m].values()), list(true[m].values())) for m in true)
+        refused = damage == "stray_file" or ("shard" in damage and damage not in ("delete_shard", "no_shards"))
+        assert ("is set aside in set-aside" in caplog.text) == (path / "set-aside").is_dir() == refused

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,67 +89,6 @@ def flipped(file: Path) -> bytes:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     return bytes(content)
-
-
-def directory(shard: Path) -> None:
-    shard.mkdir()
-    (shard / "precious").write_text("kept")
-
-
-def swap(run: Store, shard: Path) -> None:
-    other = shard_files(run)[-1]
-    mine, theirs = shard.read_bytes(), other.read_bytes()
-    shard.write_bytes(theirs)
-    other.write_bytes(mine)
-
-
-def no_identity(run: Store, shard: Path) -> None:
-    """As version 0.2 wrote them before they said whose they are."""
-    found = cf2.load(shard)
-    shard.unlink()
-    partial = replace(found, context={}).save(run.path / "new.parquet")
-    digest = fingerprint(partial, digits=16)
-    partial.rename(shard.with_name(f"cf2-relaxed-000099.{digest}.parquet"))
-
-
-def replaced(shard: Path, make: Callable[[Path], Any]) -> None:
-    shard.unlink()
-    make(shard)
-
-
-DAMAGES: dict[str, Callable[[Store, Path], Any]] = {
-    "truncated": lambda run, shard: shard.write_bytes(shard.read_bytes()[:200]),
-    "flipped": lambda run, shard: shard.write_bytes(flipped(shard)),
-    "empty": lambda run, shard: shard.write_bytes(b""),
-    "pipe": lambda run, shard: replaced(shard, os.mkfifo),
-    "directory": lambda run, shard: replaced(shard, directory),
-    "loop": lambda run, shard: replaced(shard, lambda path: path.symlink_to(path)),
-    "swapped": swap,
-    "no identity": no_identity,
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_shard_is_named_not_used_and_done_again(
-    run: Store, undisturbed: Store, caplog: pytest.LogCaptureFixture, damage: str
-) -> None:
-    DAMAGES[damage](run, shard_files(run)[2])
-    true = {e.key: e for e in undisturbed.explanations()}
-    found = Store.open(run.path).explanations()
-    assert "parquet" in caplog.text
-    assert "it is not used" in caplog.text
-    assert 14 <= len(found) < 20
-    assert same_results(found, [true[e.key] for e in found])
-    assert f"{len(found)} of 20" in found.context["partial"]
-    again = make(run.path, resume=True)
-    caplog.clear()
-    engines.explain_run(again)
-    assert "set aside" in caplog.text
-    assert same_results(again.explanations(), undisturbed.explanations())
-    assert list((run.path / "set-aside").iterdir())  # nothing is thrown away
-    caplog.clear()
-    Store.open(run.path).explanations()
-    assert not caplog.text
 
 
 @pytest.mark.parametrize("other", ["run", "spec", "model", "data"])
@@ -259,53 +197,6 @@ def test_a_manifest_of_before_runs_had_names_is_refused(run: Store) -> None:
         Store.open(run.path)
 
 
-IN_ITS_PLACE: dict[str, Callable[[Path], Any]] = {
-    "garbage": lambda file: file.write_bytes(b"{"),
-    "missing": lambda file: None,
-    "pipe": os.mkfifo,
-    "directory": Path.mkdir,
-    "file": lambda file: file.write_text("7"),
-}
-
-
-@pytest.mark.parametrize("damage", IN_ITS_PLACE)
-def test_a_damaged_context_is_refused_and_written_again(run: Store, undisturbed: Store, damage: str) -> None:
-    file = run.path / "context.json"
-    before = file.read_bytes()
-    file.write_bytes(before.replace(b'"a"', b'"z"'))
-    with pytest.raises(CF2Error, match=r"context\.json"):
-        Store.open(run.path).explanations()
-    replaced(file, IN_ITS_PLACE[damage])
-    with pytest.raises(CF2Error, match=r"context\.json"):
-        Store.open(run.path).explanations()
-    if damage == "directory":
-        with pytest.raises(CF2Error, match=r"Expected to write .*context\.json"):
-            make(run.path, resume=True)
-        return
-    make(run.path, resume=True)
-    assert file.read_bytes() == before
-    assert same_results(Store.open(run.path).explanations(), undisturbed.explanations())
-
-
-@pytest.mark.parametrize("name", ["manifest.json", ".lock", "shards"])
-@pytest.mark.parametrize("kind", ["pipe", "directory", "file"])
-def test_what_stands_in_the_place_of_a_file_is_said_and_nothing_hangs(run: Store, name: str, kind: str) -> None:
-    place = run.path / name
-    if place.is_dir():
-        shutil.rmtree(place)
-    else:
-        place.unlink(missing_ok=True)
-    IN_ITS_PLACE[kind](place)
-    if (name, kind) in ((".lock", "file"), ("shards", "directory")):
-        engines.explain_run(make(run.path, resume=True))  # an old lock, a run without its shards
-        return
-    with pytest.raises(CF2Error):
-        engines.explain_run(make(run.path, resume=True))
-
-
-# -- no room --------------------------------------------------------------------------------------------------
-
-
 def test_a_full_disk_is_said_and_nothing_half_written_is_trusted(
     tmp_path: Path, undisturbed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,24 +217,6 @@ def test_a_full_disk_is_said_and_nothing_half_written_is_trusted(
     assert not list(run.path.glob("partial-*"))
     engines.explain_run(make(tmp_path / "run", resume=True))
     assert same_results(run.explanations(), undisturbed.explanations())
-
-
-def test_a_really_full_disk(tmp_path: Path) -> None:
-    """The same on a file system of 128 KiB, where one can be mounted."""
-    place = tmp_path / "small"
-    place.mkdir()
-    if os.name != "posix" or os.geteuid() != 0 or os.system(f"mount -t tmpfs -o size=128k none {place} 2>/dev/null"):
-        pytest.skip("cannot mount a small file system here")
-    try:
-        run = make(place / "run", chunk_size=1)
-        with pytest.raises(CF2Error, match="No space left"):
-            engines.explain_run(run)
-        done = len(shard_files(run))
-        assert 0 < done < len(KEYS)
-        assert len(left(Store.open(run.path))) == len(KEYS) - done
-        assert len(Store.open(run.path).explanations()) == done
-    finally:
-        os.system(f"umount -l {place}")
 
 
 def test_what_is_no_run_is_said(tmp_path: Path) -> None:
