@@ -337,7 +337,7 @@ def test_a_shard_that_claims_too_much_is_refused_before_a_library_reads_it(
     monkeypatch.setattr(pq, "ParquetFile", None)
     there = run.survey()
     assert len(there.refused) == 7
-    assert all("at most 1 " in refused.reason for refused in there.refused)
+    assert all("at most 1 " in reason for reason in there.refused.values())
 
 
 def test_an_explainer_that_training_does_not_bring_back_is_not_mixed_in(learner: Store) -> None:

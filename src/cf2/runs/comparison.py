@@ -184,7 +184,7 @@ def summaries(run: Store, method: str | None = None) -> list[dict[str, Any]]:
         if method not in (None, jobs[0].method):
             continue
         found = run.explanations(jobs[0].method, question=jobs[0].question)
-        row = {"method": jobs[0].method, "question": jobs[0].question, "label": label}
+        row: dict[str, Any] = {"method": jobs[0].method, "question": jobs[0].question, "label": label}
         row |= {"rule": rule} if (rule := rule_of(run.jobs(), jobs[0])) else {}
         counts = {"finished": found.context["finished"], "asked": found.context["asked"]}
         if not len(found):
