@@ -82,7 +82,7 @@ def test_a_batch_of_graphs_equals_the_graphs_one_by_one():
         ({"layers": 0}, "layers"),
         ({"dense": 0}, "dense"),
         ({"pool": "max"}, "pool"),
-        ({"task": "pair", "num_edge_features": 2}, "'node', 'graph'"),
+        ({"task": "pair", "num_edge_features": 2}, "one of 'graph'"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):
