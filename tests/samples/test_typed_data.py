@@ -12,7 +12,6 @@ from cf2.errors import CF2Error
 from cf2.samples import registry as datasets
 from cf2.samples import training
 from cf2.samples.models import TYPED_ARCHITECTURES, RelationalConv, build
-from cf2.samples.sources import from_dataset
 from cf2.samples.synthetic import CITES, PUBLISHED, REVIEWS, SUBMITTED, WRITES
 
 
@@ -147,12 +146,3 @@ def test_the_shipped_model_follows_the_rule():
                 right += found == int(len(part) == 3 if inside else not part)
                 tried += 1
     assert right / tried > 0.97
-
-
-def test_the_truth_of_a_shipped_typed_graph_is_known_as_pairs() -> None:
-    source = from_dataset("typed-motifs")
-    key = source.keys()[0]
-    masks, pairs = source.truth(key), source.context([key])["truth"][str(key)]
-    assert masks is not None
-    for kind, mask in masks.items():
-        assert pairs.get(",".join(kind), []) == source.graphs[0][kind].edge_index[:, mask].t().tolist()
