@@ -27,24 +27,16 @@ Root = str | Path | None
 # -- TUDataset ------------------------------------------------------------------------------------------------
 
 MUTAGEN = 0  # in these files label 0 is the mutagen
+MUTAG_CLASSES = ("mutagen", "non-mutagen")
 MUTAG_ATOMS = ("C", "O", "Cl", "H", "N", "F", "Br", "S", "P", "I", "Na", "K", "Li", "Ca")
 CARBON, OXYGEN, NITROGEN = 0, 1, 4
-
-
-def mutag(root: Root = None) -> Dataset:
-    """Mutagenicity: 4,337 molecules; label 0 is the mutagen."""
-    return _mutag("mutag", _read("Mutagenicity", root))
 
 
 def mutag0(root: Root = None) -> Dataset:
     """Mutag₀: the 448 mutagens with a benzene-NO₂, whose edges are the truth, and the 1,853 non-mutagens without."""
     files = list(storage.known_digests("TUDataset", "Mutagenicity"))
-    return _mutag("mutag0", storage.processed("mutag0", _raw("Mutagenicity", root), files, lambda: _kept(root)))
-
-
-def _mutag(name: str, graphs: list[Data]) -> Dataset:
-    classes = ("mutagen", "non-mutagen")
-    return Dataset(name, "graph", graphs, 2, len(MUTAG_ATOMS), classes, (MUTAGEN,), atoms=MUTAG_ATOMS)
+    graphs = storage.processed("mutag0", _raw("Mutagenicity", root), files, lambda: _kept(root))
+    return Dataset("mutag0", "graph", graphs, 2, len(MUTAG_ATOMS), MUTAG_CLASSES, (MUTAGEN,), atoms=MUTAG_ATOMS)
 
 
 def _kept(root: Root) -> dict[str, Tensor]:
@@ -56,17 +48,20 @@ def _kept(root: Root) -> dict[str, Tensor]:
     return storage.pack(kept)
 
 
-def nci1(root: Root = None) -> Dataset:
-    """NCI1: 4,110 compounds, active (1) or not against lung cancer; the 37 atom types are not named."""
-    return Dataset("nci1", "graph", _read("NCI1", root), 2, 37, ("inactive", "active"), (1,))
+def tu(member: str, root: Root = None, name: str = "", classes: tuple[str, ...] = (), **more: Any) -> Dataset:
+    """A classification set of TUDataset; a graph without node features gets a constant one.
 
-
-def tu(name: str, root: Root = None) -> Dataset:
-    """Any classification set of TUDataset; a graph without node features gets a constant one."""
-    graphs = _read(name, root)
+    A set with a name of its own has names for its classes; else their numbers are shown, and all are explained.
+    """
+    graphs = _read(member, root)
     numbers = tuple(range(int(torch.cat([graph.y for graph in graphs]).max()) + 1))
+    more = {
+        "name": name or f"tu:{member}",
+        "class_names": classes or tuple(map(str, numbers)),
+        "positive": numbers,
+    } | more
     width = int(graphs[0].x.shape[1])
-    return Dataset(f"tu:{name}", "graph", graphs, len(numbers), width, tuple(map(str, numbers)), numbers)
+    return Dataset(task="graph", graphs=graphs, num_classes=len(numbers), num_features=width, **more)
 
 
 def _raw(name: str, root: Root) -> Path:
