@@ -55,13 +55,9 @@ def tu(member: str, root: Root = None, name: str = "", classes: tuple[str, ...] 
     """
     graphs = _read(member, root)
     numbers = tuple(range(int(torch.cat([graph.y for graph in graphs]).max()) + 1))
-    more = {
-        "name": name or f"tu:{member}",
-        "class_names": classes or tuple(map(str, numbers)),
-        "positive": numbers,
-    } | more
-    width = int(graphs[0].x.shape[1])
-    return Dataset(task="graph", graphs=graphs, num_classes=len(numbers), num_features=width, **more)
+    classes, width = classes or tuple(map(str, numbers)), int(graphs[0].x.shape[1])
+    more = {"positive": numbers} | more
+    return Dataset(name or f"tu:{member}", "graph", graphs, len(numbers), width, classes, **more)
 
 
 def _raw(name: str, root: Root) -> Path:

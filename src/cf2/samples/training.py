@@ -23,7 +23,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from cf2.errors import CF2Error, require, require_number, unknown_name
+from cf2.errors import CF2Error, require, unknown_name
 from cf2.samples import from_clone
 from cf2.samples import registry as datasets
 from cf2.samples.models import build
@@ -85,18 +85,6 @@ class Recipe:
     validation: float = 0.0
     redraw: bool = False
     scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_number("epochs", self.epochs, 0, integer=True)
-        require_number("lr", self.lr, 1e-12)
-        require_number("weight_decay", self.weight_decay, 0)
-        require_number("dropout", self.dropout, 0, 0.99)
-        require_number("validation", self.validation, 0, 0.9)
-        for name in ("batch_size", "instances"):
-            if getattr(self, name) is not None:
-                require_number(name, getattr(self, name), 1, integer=True)
-        if self.schedule not in ("constant", "cosine"):
-            raise unknown_name("`schedule`", self.schedule, ("constant", "cosine"))
 
     def build(self, data: Dataset | Description) -> nn.Module:
         """The untrained model of this shape for a data set, or for the one that is described."""
