@@ -176,7 +176,7 @@ def cpu_seconds(pid: int) -> float:
     [
         (["train", "tree-cycles", "--out", "m"], "cf2.samples.training.train", "Nothing is saved"),
         (["demo", "--out", "d"], "cf2.cli.demo.find_source", "The report is written at the end"),
-        (["bench"], "cf2.cli.benchmarks.find", "Nothing is kept: measure again"),
+        (["bench"], "cf2.samples.from_clone", "Nothing is kept: measure again"),
         (["reproduce", "--out", "r"], "cf2.runs.engines.check", "kept in r. The same command with --resume"),
         (["methods"], "cf2.methods.registry.names", "Stopped."),
         (["explain", "tree-cycles", "--out", "x"], "cf2.runs.comparison.explain", "Nothing was finished yet. The same"),
