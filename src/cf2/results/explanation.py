@@ -17,6 +17,7 @@ from cf2.graphs.graph import commonest
 from cf2.graphs.typed import Types
 from cf2.options import Key
 from cf2.results.names import node_name, typed_id
+from cf2.units.edits import ADD, CHANGE, EDGE_KINDS
 from cf2.units.kinds import KINDS
 
 if TYPE_CHECKING:
