@@ -28,8 +28,8 @@ ABOUT = {"tested": {1: 12}, "together": {1: HALF}, "jointly": {1: {"precision": 
 PATTERNS = Patterns((FOUND,), ABOUT, {"class_names": ["quiet", "busy"]})
 RULE = EditRule((Pattern.make(["C", "O", f"N{ARROW}C"], [(0, 1), (1, 2)], [REMOVE, ADD]),))
 RULES = EditRules(
-    (TriedRule(RULE, 0, 4, 5, turned=HALF, within=None, keys=(2,)),),
-    {"tested": {0: 6}, "together": {0: HALF}, "theta": 0.1},
+    (TriedRule(RULE, 0, 4, 5, turned=HALF, keys=(2,)),),
+    {"tested": {0: 6}, "together": {0: HALF}},
     {"class_names": ["quiet", "busy"]},
 )
 

@@ -26,12 +26,11 @@ from itertools import islice, product
 import torch
 from torch import Tensor
 
-from cf2.errors import require, require_number
+from cf2.errors import require
 from cf2.graphs.graph import Instance
 from cf2.models.adapters import module_of
 from cf2.models.predictor import Predictor
 from cf2.models.receptive_field import instance_chunks
-from cf2.patterns.edit_distance import cover
 from cf2.patterns.labelled import LabelledGraphs
 from cf2.patterns.matching import occurrences
 from cf2.patterns.summary import Collected, Options, collected, estimate, keys_to_look_at, request_spec, targets_of
@@ -159,8 +158,6 @@ class TriedRule:
         How many answers are this rule, of how many.
     turned : Estimate or None
         The share of other predictions of the class that some one application of it turns, of those that are tried.
-    within : Estimate or None
-        The same, counted only where the edits are at most θ of the nodes and edges of both graphs.
     keys : tuple of keys
         The explained instances whose answer it is.
     """
@@ -170,21 +167,18 @@ class TriedRule:
     support: int
     answers: int
     turned: Estimate | None = None
-    within: Estimate | None = None
     keys: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class EditRules(Sequence[TriedRule]):
-    """The few edit rules that turn most of a class, and the coverage of counterfactual graphs as GCFExplainer has it.
+    """The few edit rules that turn most of a class.
 
     Attributes
     ----------
     items : tuple of TriedRule
     about : dict
-        The split; `theta`; by class, how many predictions were `tested`, the share that any of the rules turns
-        (`together`, and `within` θ), and the `coverage` of as many counterfactual graphs: `surely` and `possibly`,
-        because an edit distance is bounded, not computed.
+        The split; by class, how many predictions were `tested`, and the share that any of the rules turns (`together`).
     context : dict
     """
 
@@ -213,14 +207,11 @@ class EditRules(Sequence[TriedRule]):
         return str(names[prediction]) if prediction < len(names) else f"class {prediction}"
 
     def __repr__(self) -> str:
-        lines = [f"Edit rules, θ = {self.about.get('theta')}:"]
+        lines = ["Edit rules:"]
         for prediction in sorted({one.prediction for one in self.items}):
-            both = (self.about.get(name, {}).get(prediction) for name in ("together", "within"))
-            shares = [f"{name} {_share(e)}" for name, e in zip(("together", "within θ"), both) if e is not None]
-            covered = self.about.get("coverage", {}).get(prediction)
-            if covered:
-                shares.append(f"{covered['count']} graphs cover {100 * covered['surely']:.1f} %")
-            lines.append(f"away from {self.name(prediction)}: {', '.join(shares)}")
+            together = self.about.get("together", {}).get(prediction)
+            words = "" if together is None else f"together {_share(together)}"
+            lines.append(f"away from {self.name(prediction)}: {words}")
             for one in self.items:
                 if one.prediction == prediction:
                     turned = "" if one.turned is None else f", turns {_share(one.turned)}"
@@ -234,9 +225,7 @@ class EditRules(Sequence[TriedRule]):
         rows = []
         for one in self.items:
             row = {"class_name": self.name(one.prediction), "rule": one.rule.text, "size": one.rule.size}
-            row |= {
-                n: jsonable(getattr(one, n)) for n in ("prediction", "support", "answers", "turned", "within", "keys")
-            }
+            row |= {n: jsonable(getattr(one, n)) for n in ("prediction", "support", "answers", "turned", "keys")}
             rows.append(row | {"pieces": [piece.to_dict() for piece in one.rule.pieces]})
         return {"about": jsonable(self.about), "rules": rows}
 
@@ -253,10 +242,8 @@ class EditRules(Sequence[TriedRule]):
         for one in self.items:
             row: dict[str, Any] = {"class": self.name(one.prediction), "rule": one.rule.text, "size": one.rule.size}
             row |= {"support": one.support, "answers": one.answers}
-            for name in ("turned", "within"):
-                value, low, high = getattr(one, name) or (np.nan,) * 3
-                row |= {name: value, f"{name}_low": low, f"{name}_high": high}
-            rows.append(row)
+            value, low, high = one.turned or (np.nan,) * 3
+            rows.append(row | {"turned": value, "turned_low": low, "turned_high": high})
         return pandas.DataFrame(rows)
 
 
@@ -269,7 +256,6 @@ def _share(e: Estimate) -> str:
 
 PLACES = 8  # applications of a rule that are tried in each graph
 SEEN = 300  # predictions of a class that candidates are compared on
-INPUTS, COUNTERFACTUALS = 500, 60  # graphs between which edit distances are bounded
 
 
 @dataclass(frozen=True)
@@ -280,15 +266,10 @@ class Change:
     added: tuple[tuple[int, int], ...] = ()
     renamed: tuple[tuple[int, str], ...] = ()
 
-    @property
-    def size(self) -> int:
-        return len(self.removed) + len(self.added) + len(self.renamed)
 
-
-def verified_rules(found: Explanations, model: Any, data: Any, options: Options, theta: float) -> EditRules:
+def verified_rules(found: Explanations, model: Any, data: Any, options: Options) -> EditRules:
     """The edit rules of counterfactual answers, tried on other predictions; see `Explanations.rules`."""
     options.check()
-    require_number("theta", theta, 0, 1)
     good = [e for e in found if e.question == "counterfactual" and e.status == "found" and edits_of(e)]
     require(
         bool(good),
@@ -300,16 +281,14 @@ def verified_rules(found: Explanations, model: Any, data: Any, options: Options,
     targets = data if hasattr(data, "instance") else targets_of(data, good[0].task, spec)
     with Session(Request(module_of(model), targets, spec), fitting=True) as session:
         here = collected(session, keys_to_look_at(found, targets, options), found, options)
-        return _Tried(session.predictor, here, good, options, theta).rules(dict(found.context))
+        return _Tried(session.predictor, here, good, options).rules(dict(found.context))
 
 
 class _Tried:
     """Graphs with their instances, and the changes that answers make in them."""
 
-    def __init__(
-        self, predictor: Predictor, here: Collected, good: Sequence[Explanation], options: Options, theta: float
-    ) -> None:
-        self.predictor, self.here, self.options, self.theta = predictor, here, options, theta
+    def __init__(self, predictor: Predictor, here: Collected, good: Sequence[Explanation], options: Options) -> None:
+        self.predictor, self.here, self.options = predictor, here, options
         self.instances = [instance for problem in here.problems for instance in problem.instances]
         self.directed = here.graphs.directed
         self.test = np.array([options.is_test(key) for key in here.graphs.keys])
@@ -358,9 +337,9 @@ class _Tried:
 
     def rules(self, context: dict[str, Any]) -> EditRules:
         items: list[TriedRule] = []
-        about: dict[str, Any] = {"theta": self.theta, "seed": self.options.seed, "held_out": self.options.held_out}
+        about: dict[str, Any] = {"seed": self.options.seed, "held_out": self.options.held_out}
         about |= {"found_on": sum(not self.test[row] for row, _ in self.answers), "places": PLACES, "notes": []}
-        about |= {name: {} for name in ("tested", "together", "within", "coverage")}
+        about |= {"tested": {}, "together": {}}
         require(about["found_on"] > 0, "Expected answers to find rules in", got="none that is not held out")
         for prediction in sorted({int(self.here.classes[row]) for row, _ in self.answers}):
             items += self._of_class(prediction, about)
@@ -373,49 +352,37 @@ class _Tried:
         ranked = sorted(support, key=lambda rule: (-support[rule], rule.size, rule.text))[: 3 * self.options.count]
         of_class = self.here.classes == prediction
         seen, held = np.flatnonzero(of_class & ~self.test)[:SEEN], np.flatnonzero(of_class & self.test)
-        gains = {rule: self._turned(rule, prediction, seen)[0] for rule in ranked}
+        gains = {rule: self._turned(rule, prediction, seen) for rule in ranked}
         chosen = _greedy(gains, self.options.count)
         results = {rule: self._turned(rule, prediction, held) for rule in chosen}
         about["tested"][prediction] = len(held)
-        for name, column in (("together", 0), ("within", 1)):
-            parts = [result[column] for result in results.values()]
-            about[name][prediction] = estimate(np.any(parts, axis=0)) if parts else None
-        if not self.instances[0].targets:
-            about["coverage"][prediction] = self._covered(mine, np.flatnonzero(of_class))
+        turned = list(results.values())
+        about["together"][prediction] = estimate(np.any(turned, axis=0)) if turned else None
         return [
             TriedRule(
                 rule,
                 prediction,
                 support[rule],
                 len(known),
-                estimate(results[rule][0]),
-                estimate(results[rule][1]),
+                estimate(results[rule]),
                 tuple(dict.fromkeys(self.answers[n][1].key for n in mine if self.rules_of[n] == rule)),
             )
             for rule in chosen
         ]
 
-    def _turned(self, rule: EditRule, prediction: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which rows some one application turns; and which so within θ."""
-        tried = [(at, change) for at, change in self._applications(rule, rows)]
-        made = [(at, change, self._edited(int(rows[at]), change)) for at, change in tried]
-        good = [(at, change, instance) for at, change, instance in made if instance is not None]
-        turned, within = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
-        takes, start = self.predictor.adapter.takes, 0
-        instances = [instance for _, _, instance in good]
-        for part in instance_chunks(self.predictor, instances):
-            outputs = self.predictor.predict(pack(part, takes=takes))
+    def _turned(self, rule: EditRule, prediction: int, rows: np.ndarray) -> np.ndarray:
+        """Which rows some one application turns."""
+        made = [(at, self._edited(int(rows[at]), change)) for at, change in self._applications(rule, rows)]
+        tried = [(at, instance) for at, instance in made if instance is not None]
+        places = np.array([at for at, _ in tried], dtype=np.int64)
+        turned = np.zeros(len(rows), bool)
+        start = 0
+        for part in instance_chunks(self.predictor, [instance for _, instance in tried]):
+            outputs = self.predictor.predict(pack(part, takes=self.predictor.adapter.takes))
             criterion = PredictedClass(torch.full((len(outputs),), prediction, device=outputs.device))
-            for (at, change, _), stays in zip(good[start:], criterion.holds(outputs).tolist()):
-                turned[at] |= not stays
-                within[at] |= not stays and change.size <= self.theta * self._total(int(rows[at]), change) + 1e-9
+            turned[places[start : start + len(part)][~criterion.holds(outputs).cpu().numpy()]] = True
             start += len(part)
-        return turned, within
-
-    def _total(self, row: int, change: Change) -> int:
-        """|V| + |E| of the graph and of what becomes of it."""
-        given = self.here.rows[row]
-        return 2 * (len(given.labels) + len(given.edges)) - len(change.removed) + len(change.added)
+        return turned
 
     def _applications(self, rule: EditRule, rows: np.ndarray) -> Iterator[tuple[int, Change]]:
         """The first few ways to carry out a rule in each row."""
@@ -473,29 +440,6 @@ class _Tried:
             if k != "edge" or n in of_edges
         }
         return replace(instance, x=x, edge_index=torch.cat([instance.edge_index[:, stay], ends], 1), extras=kept)
-
-    def _covered(self, mine: Sequence[int], inputs: np.ndarray) -> dict[str, Any]:
-        """GCFExplainer's coverage of counterfactual graphs, made of the answers, over the graphs of the class."""
-        made = [self._row(self.answers[n][0], self.changes[n]) for n in mine[:COUNTERFACTUALS]]
-        graphs = self.here.graphs.take(inputs[:INPUTS])
-        found = cover(graphs, LabelledGraphs.join(made, self.directed), self.theta, self.options.count)
-        return {
-            "count": len(found.chosen),
-            "inputs": len(graphs),
-            "candidates": len(made),
-            "surely": float(found.surely.mean()),
-            "possibly": float(found.possibly.mean()),
-            "keys": [made[place].key for place in found.chosen],
-        }
-
-    def _row(self, row: int, change: Change) -> GraphRow:
-        given = self.here.rows[row]
-        gone = set(change.removed) | (set() if self.directed else {(b, a) for a, b in change.removed})
-        pairs = [pair for pair in map(tuple, given.edges.tolist()) if pair not in gone] + list(change.added)
-        labels = list(given.labels)
-        for node, label in change.renamed:
-            labels[node] = label
-        return GraphRow(given.key, labels, given.marks, np.array(pairs, np.int64).reshape(-1, 2), ())
 
 
 def _greedy(gains: Mapping[EditRule, np.ndarray], count: int) -> list[EditRule]:

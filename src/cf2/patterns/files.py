@@ -15,7 +15,7 @@ from cf2.results.files import as_key
 from cf2.results.metrics import Estimate
 
 PATTERNS, RULES = "patterns.json", "rules.json"
-BY_CLASS = ("tested", "together", "empty", "jointly", "within", "coverage")  # what is known of each class
+BY_CLASS = ("tested", "together", "empty", "jointly")  # what is known of each class
 
 Made = TypeVar("Made")
 
@@ -63,8 +63,8 @@ def _found(row: Mapping[str, Any]) -> FoundPattern:
 
 def _tried(row: Mapping[str, Any]) -> TriedRule:
     facts: dict[str, Any] = {name: int(row[name]) for name in ("prediction", "support", "answers")}
-    facts |= {name: _estimate(row[name]) for name in ("turned", "within")}
-    return TriedRule(EditRule(tuple(map(_pattern, row["pieces"]))), **facts, keys=tuple(map(as_key, row["keys"])))
+    facts |= {"turned": _estimate(row["turned"]), "keys": tuple(map(as_key, row["keys"]))}
+    return TriedRule(EditRule(tuple(map(_pattern, row["pieces"]))), **facts)
 
 
 def _pattern(given: Mapping[str, Any]) -> Pattern:

@@ -28,10 +28,7 @@ MEANINGS = (
     ("sufficiency", "sufficient", "share that keeps the class when only the occurrences are kept"),
     ("sufficiency_one", "… one alone", "the same with a single occurrence, the best of those tried"),
 )
-EFFECTS = (
-    ("turned", "turned", "of other predictions of the class, the share that some one application turns"),
-    ("within", "… within θ", "the same, counted only where it changes little of the graph"),
-)
+EFFECTS = (("turned", "turned", "of other predictions of the class, the share that some one application turns"),)
 
 
 def pattern_scene(pattern: Pattern, molecule: bool) -> Scene:

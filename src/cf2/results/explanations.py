@@ -342,7 +342,6 @@ class Explanations(Sequence[Explanation]):
         data: Any,
         *,
         count: int = 10,
-        theta: float = 0.1,
         held_out: float = 0.5,
         seed: int = 0,
         most: int = 2000,
@@ -359,8 +358,6 @@ class Explanations(Sequence[Explanation]):
             As in `patterns`.
         count : int
             The most rules per class.
-        theta : float
-            The cost that GCFExplainer's coverage is counted at: edits per node and edge of both graphs.
 
         Returns
         -------
@@ -370,7 +367,7 @@ class Explanations(Sequence[Explanation]):
         from cf2.patterns.summary import Options
 
         options = Options(count, held_out, seed, most, labels=labels)
-        return verified_rules(self, model, data, options, theta)
+        return verified_rules(self, model, data, options)
 
     def _repr_html_(self) -> str:
         from cf2.report.html import explanations_html
