@@ -67,7 +67,7 @@ def test_what_is_no_such_file_is_named_and_nothing_hangs(
 
 @pytest.mark.parametrize(
     ("limit", "says"),
-    [("MOST_ROWS", "3 rows"), ("MOST_VALUES", "numbers in a column"), ("MOST_FILE", "bytes unpacked")],
+    [("MOST_ROWS", "3 rows"), ("MOST_VALUES", "numbers in a column"), ("MOST_UNPACKED", "bytes unpacked")],
 )
 def test_a_parquet_file_is_refused_by_what_its_footer_claims(
     found: cf2.Explanations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, says: str

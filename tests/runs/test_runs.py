@@ -148,8 +148,9 @@ def test_other_versions_are_said_when_a_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = manifest.versions()
-    monkeypatch.setattr("cf2.runs.store.versions", lambda: real | {"torch": "0.1"})
-    make(tmp_path / "run")
+    with monkeypatch.context() as earlier:
+        earlier.setattr("cf2.runs.store.versions", lambda: real | {"torch": "0.1"})
+        make(tmp_path / "run")
     with caplog.at_level(logging.WARNING, logger="cf2"):
         make(tmp_path / "run", resume=True)
     assert f"torch 0.1 → {torch.__version__}" in caplog.text

@@ -163,7 +163,7 @@ class _Reader:
 
 
 MOST_JSON = 512 << 20  # bytes of a JSON document
-MOST_FILE = 4 << 30  # bytes of a Parquet file, and of what it says that it holds unpacked
+MOST_FILE = MOST_UNPACKED = 4 << 30  # bytes of a Parquet file, and of what it says that it holds unpacked
 MOST_ROWS = 10**7  # explanations
 MOST_VALUES = 2 * 10**8  # numbers in one column
 
@@ -174,7 +174,7 @@ def check_size(path: Path) -> None:
     sizes = (
         (held.rows, MOST_ROWS, "rows"),
         (held.values, MOST_VALUES, "numbers in a column"),
-        (held.unpacked, MOST_FILE, "bytes unpacked"),
+        (held.unpacked, MOST_UNPACKED, "bytes unpacked"),
     )
     for size, most, what in sizes:
         require(size <= most, f"Expected {str(path)!r} to hold at most {most:,} {what}", got=f"{size:,}")
