@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 import cf2
+from cf2.patterns.edit_rules import EditRules
 from cf2.results.explanations import Explanations
 from pattern_toys import Path, made
 
@@ -74,9 +77,9 @@ def test_rules_that_add_and_change_are_carried_out(changed: tuple[Any, list[Any]
 
 def _by_hand(model: Any, graphs: list[Any], held_out: float) -> float:
     """The share of held-out graphs without a path that some edge between an x1 and an x2 gives one."""
-    from cf2.patterns.summary import Options
+    from cf2.patterns.summary import SummaryOptions
 
-    options, turned = Options(held_out=held_out), []
+    options, turned = SummaryOptions(held_out=held_out), []
     for key, graph in enumerate(graphs):
         batch = torch.zeros(graph.num_nodes).long()
         kind = graph.x.argmax(1).tolist()
@@ -98,3 +101,17 @@ def test_answers_to_other_questions_are_refused(changed: tuple[Any, list[Any], E
     with pytest.raises(cf2.CF2Error, match="counterfactual"):
         cf2.explain(model, graphs, [0, 2]).rules(model, graphs)
     assert torch.equal(graphs[0].edge_index, made(KINDS, 0, True).edge_index)
+
+
+def test_a_file_that_still_has_the_edit_distances_of_version_0_2_is_read(
+    changed: tuple[Any, list[Any], Explanations], tmp_path: FilePath
+) -> None:
+    rules = changed[2].rules(*changed[:2])
+    given = rules.to_dict()
+    given["about"] |= {"theta": 0.1, "within": {"1": [0.5, 0.4, 0.6]}, "coverage": {"1": {"surely": 0.5}}}
+    for row in given["rules"]:
+        row["within"] = [0.5, 0.4, 0.6]
+    (tmp_path / "rules.json").write_text(json.dumps(given))
+    read = EditRules.load(tmp_path / "rules.json")
+    assert read.to_dict()["rules"] == rules.to_dict()["rules"]
+    assert read.about["together"] == rules.about["together"]

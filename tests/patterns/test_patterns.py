@@ -99,9 +99,9 @@ def test_the_tests_of_a_given_pattern_by_brute_force(kinds: tuple[int, ...]) -> 
     pattern = labelled(kinds)
     patterns = found.patterns(model, graphs, given=[pattern], held_out=0.6, seed=3)
     one = next(p for p in patterns if p.pattern == pattern)
-    from cf2.patterns.summary import Options
+    from cf2.patterns.summary import SummaryOptions
 
-    options = Options(held_out=0.6, seed=3)
+    options = SummaryOptions(held_out=0.6, seed=3)
     tested = [key for key in range(len(graphs)) if options.is_test(key)]
     batch = [torch.zeros(graph.num_nodes, dtype=torch.long) for graph in graphs]
     of_class = [k for k in tested if int(model(graphs[k].x, graphs[k].edge_index, batch[k])[0].argmax()) == 1]

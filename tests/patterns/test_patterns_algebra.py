@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from networkx.algorithms.isomorphism import DiGraphMatcher, GraphMatcher
 
 from cf2.patterns.labelled import GraphRow, LabelledGraphs, node_labels
-from cf2.patterns.matching import PER_GRAPH, containing, occurrences
+from cf2.patterns.matching import MAX_ROWS_PER_GRAPH, containing, occurrences
 from cf2.patterns.pattern import Pattern
 
 Edges = list[tuple[int, int]]
@@ -132,7 +132,7 @@ def test_a_graph_with_too_many_occurrences_is_undecided_not_wrong() -> None:
     joined = LabelledGraphs.join([row(0, ["C"] * count, everything), row(1, ["C"] * 4, [(0, 1), (1, 2), (2, 3)])])
     path = Pattern.make(["C"] * 4, [(0, 1), (1, 2), (2, 3)])
     found = occurrences(path, joined)
-    assert count * (count - 1) * (count - 2) > PER_GRAPH
+    assert count * (count - 1) * (count - 2) > MAX_ROWS_PER_GRAPH
     assert found.undecided.tolist() == [True, False]
     assert found.contained.tolist() == [False, True]
     assert containing(path, joined).contained.tolist() == [True, True]

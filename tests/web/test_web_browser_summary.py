@@ -7,7 +7,6 @@ import pytest
 
 import cf2
 from cf2.patterns.edit_rules import ADD, ARROW, REMOVE, EditRule, EditRules, TriedRule
-from cf2.patterns.files import load_patterns, load_rules
 from cf2.patterns.pattern import Pattern
 from cf2.patterns.summary import FoundPattern, Patterns
 from cf2.results.explanations import Explanations
@@ -35,10 +34,10 @@ RULES = EditRules(
 
 
 def test_patterns_and_rules_come_back_from_their_files(tmp_path: Path) -> None:
-    back = load_patterns(PATTERNS.save(tmp_path / "patterns.json"), PATTERNS.context)
+    back = Patterns.load(PATTERNS.save(tmp_path / "patterns.json"), PATTERNS.context)
     assert back.to_dict() == PATTERNS.to_dict()
     assert (back.items[0].pattern, back.items[0].coverage, back.about) == (STAR, HALF, PATTERNS.about)
-    rules = load_rules(RULES.save(tmp_path / "rules.json"), RULES.context)
+    rules = EditRules.load(RULES.save(tmp_path / "rules.json"), RULES.context)
     assert rules.to_dict() == RULES.to_dict()
     assert (rules.items[0].rule, rules.about["together"]) == (RULE, {0: HALF})
 
@@ -47,7 +46,7 @@ def test_patterns_and_rules_come_back_from_their_files(tmp_path: Path) -> None:
 def test_a_damaged_file_is_said(tmp_path: Path, text: str) -> None:
     (tmp_path / "patterns.json").write_text(text)
     with pytest.raises(cf2.CF2Error, match="Expected a file of patterns, but got"):
-        load_patterns(tmp_path / "patterns.json")
+        Patterns.load(tmp_path / "patterns.json")
 
 
 @pytest.mark.browser

@@ -9,10 +9,10 @@ import typer
 
 from cf2.cli import options as o
 from cf2.cli.terminal import out, percent, print_json, table, tell
+from cf2.patterns.summary import ClassSummary, FoundPattern, Patterns
 
 if TYPE_CHECKING:
     from cf2.patterns.edit_rules import EditRules
-    from cf2.patterns.summary import FoundPattern, Patterns
     from cf2.runs.source import ModelAndData
     from cf2.runs.store import Run
 
@@ -49,41 +49,40 @@ def patterns(
 
     Example: cf2 patterns runs/first --count 3
     """
-    from cf2.patterns.files import PATTERNS, RULES
-
     settings = {"count": count, "held_out": held_out, "seed": seed, "most": most, "labels": labels}
+    found: ClassSummary[Any]
     if rules:
-        tried = find_rules(run, method, settings, checkpoint, data_root, trust, data)
-        tried.save(run / RULES)
-        if as_json:
-            print_json({"run": str(run), **tried.to_dict()})
-            return
-        out.print(str(tried), soft_wrap=True, highlight=False, markup=False)
-        tell(f"They are kept in {run / RULES}, and cf2 report and cf2 serve show them.")
-        return
-    found = find(run, method, settings, counted, checkpoint, data_root, trust, data)
-    found.save(run / PATTERNS)
+        found = find_edit_rules(run, method, settings, checkpoint, data_root, trust, data)
+    else:
+        found = find_patterns(run, method, settings, counted, checkpoint, data_root, trust, data)
+    kept = found.save(run / found.file_name)
     if as_json:
         print_json({"run": str(run), **found.to_dict()})
         return
-    tested = found.about["tested"]
-    ran = any(one.necessity is not None for prediction in found.classes() for one in found.of(prediction))
-    how = "tested" if ran else "counted"
+    if isinstance(found, Patterns):
+        _show(found)
+    else:
+        out.print(str(found), soft_wrap=True, highlight=False, markup=False)
+    tell(f"They are kept in {kept}, and cf2 report and cf2 serve show them.")
+
+
+def _show(found: Patterns) -> None:
+    how = "tested" if any(row.necessity is not None for row in found) else "counted"
     out.print(f"Found in {found.about['found_on']} answers, {how} on other predictions, percent:", highlight=False)
     for prediction in found.classes():
-        rows = [[one.pattern.text, f"{one.support} of {one.answers}", *_shares(one)] for one in found.of(prediction)]
-        out.print(table(f"{found.name(prediction)}, {how} on {tested.get(prediction, 0)}", COLUMNS, rows))
+        rows = [[row.pattern.text, f"{row.support} of {row.answers}", *_shares(row)] for row in found.of(prediction)]
+        tested = found.about["tested"].get(prediction, 0)
+        out.print(table(f"{found.name(prediction)}, {how} on {tested}", COLUMNS, rows))
     for note in found.about["notes"]:
         tell(note)
-    tell(f"They are kept in {run / PATTERNS}, and cf2 report and cf2 serve show them.")
 
 
-def _shares(one: FoundPattern) -> list[str]:
+def _shares(row: FoundPattern) -> list[str]:
     names = ("coverage", "precision", "necessity", "chance", "sufficiency", "sufficiency_one")
-    return [percent(None if (e := getattr(one, name)) is None else e.value) for name in names]
+    return [percent(None if (e := getattr(row, name)) is None else e.value) for name in names]
 
 
-def find(
+def find_patterns(
     path: Path,
     method: str | None = None,
     settings: dict[str, Any] | None = None,
@@ -107,7 +106,7 @@ def find(
     )
 
 
-def find_rules(
+def find_edit_rules(
     path: Path,
     method: str | None = None,
     settings: dict[str, Any] | None = None,

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cf2.cli import options as o
-from cf2.cli.patterns import find
+from cf2.cli.patterns import find_patterns
 from cf2.cli.terminal import COMPARED, compared, out, print_json, say, table, tell
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.options import Key, Spec
-from cf2.patterns.files import PATTERNS, RULES, load_patterns, load_rules
+from cf2.patterns.edit_rules import EditRules
+from cf2.patterns.summary import Patterns
 from cf2.report.html import write_report
 from cf2.results import metrics
 from cf2.runs import engines
@@ -242,10 +243,12 @@ def report_of_run(
     found = {row: run.explanations(jobs[0].method, question=jobs[0].question) for row, jobs in run.rows().items()}
     said = unfinished([{**given.context, "label": row} for row, given in found.items()])
     if patterns:
-        find(path, trust=trust).save(path / PATTERNS)
+        find_patterns(path, trust=trust).save(path / Patterns.file_name)
     context = run.context()
-    shared = load_patterns(path / PATTERNS, context) if (path / PATTERNS).exists() else None
-    rules = load_rules(path / RULES, context) if (path / RULES).exists() else None
+    shared, rules = (
+        kind.load(path / kind.file_name, context) if (path / kind.file_name).exists() else None
+        for kind in (Patterns, EditRules)
+    )
     return write_report(list(found.values()), out, pictures=pictures, patterns=shared, rules=rules), said
 
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from cf2.errors import require, require_number
 from cf2.options import Key, titled
 from cf2.patterns.edit_rules import EditRules
-from cf2.patterns.pictures import pattern_sections, rule_sections
+from cf2.patterns.pictures import edit_rule_sections, pattern_sections
 from cf2.patterns.summary import Patterns
 from cf2.report import charts
 from cf2.report import pictures as svg
@@ -69,7 +69,7 @@ def write_report(
     drawn = frozenset(list(dict.fromkeys(e.key for _, given in groups for e in given))[:pictures])
     parts = _page(groups, pictures, rows, title) | {"partial": partial}
     parts |= {"patterns": [] if patterns is None else pattern_sections(patterns, drawn)}
-    parts |= {"rules": [] if rules is None else rule_sections(rules, drawn)}
+    parts |= {"rules": [] if rules is None else edit_rule_sections(rules, drawn)}
     parts |= {"about": {} if patterns is None else patterns.about, "about_rules": {} if rules is None else rules.about}
     page = environment().get_template("report.html").render(**parts)
     write_bytes(path, page.encode())

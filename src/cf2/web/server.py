@@ -11,7 +11,8 @@ from typing import Any
 
 from cf2.errors import CF2Error, extra, require
 from cf2.models.soft_masks import single_thread
-from cf2.patterns.files import PATTERNS, RULES, load_patterns, load_rules
+from cf2.patterns.edit_rules import EditRules
+from cf2.patterns.summary import Patterns
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
 from cf2.runs.store import Run, open_run
@@ -110,10 +111,10 @@ def notes(run: Run, found: Mapping[str, Explanations], source: ModelAndData | No
 def shared_by(run: Run) -> Shared:
     """The patterns and edit rules that the directory of a run holds; a file that cannot be read is left out."""
     found: dict[str, Any] = {}
-    for name, file, load in (("patterns", PATTERNS, load_patterns), ("rules", RULES, load_rules)):
-        if (run.path / file).exists():
+    for name, kind in (("patterns", Patterns), ("rules", EditRules)):
+        if (run.path / kind.file_name).exists():
             try:
-                found[name] = load(run.path / file, visible_context(run.context()))
+                found[name] = kind.load(run.path / kind.file_name, visible_context(run.context()))
             except CF2Error as error:
                 log.warning("%s", error)
     return Shared(**found)
