@@ -71,10 +71,10 @@ def test_a_real_graph_is_at_no_distance_from_itself() -> None:
     for number, graph in enumerate(graphs()[:4]):
         pairs = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].t().numpy()
         labels = [f"x{kind}" for kind in graph.x.argmax(1).tolist()]
-        rows.append(GraphRow(number, labels, torch.zeros(len(labels)).long().numpy(), pairs, ()))
-    joined = LabelledGraphs.join(rows)
+        rows.append(GraphRow(number, labels, torch.zeros(len(labels)).long().numpy(), pairs, [""] * len(pairs)))
+    joined = LabelledGraphs(rows)
     for number, row in enumerate(rows):
-        (pattern,) = joined.pieces(number, torch.ones(len(row.edges)).bool().numpy())
+        (pattern,) = row.pieces(torch.ones(len(row.edges)).bool().numpy(), False)
         far = distances(pattern, joined)
         assert far[number] == 0.0
         assert ((far >= 0) & (far <= 1)).all()

@@ -40,6 +40,7 @@ REMOVE, ADD, ARROW = "−", "+", "→"  # before the label of an edge, and betwe
 MAX_PLACES = 8  # applications of a rule that are tried in each graph
 MAX_COMBINATIONS = 64  # combinations of the places of its parts that are looked at
 MAX_SEEN = 300  # predictions of a class that candidates are compared on
+LabelledEdges = list[tuple[tuple[int, int], str]]
 OTHER_FEATURES = "other features"  # the label of a node whose new features no node of the data has
 
 
@@ -157,7 +158,7 @@ class Change:
 
 def edit_rule(change: Change, row: GraphRow, directed: bool) -> EditRule:
     """The rule of a change in a graph, which is given as it was before."""
-    known = {(a, b): name for (a, b), name in zip(row.edges.tolist(), row.edge_labels or [""] * len(row.edges))}
+    known = {(a, b): name for (a, b), name in zip(row.edges.tolist(), row.edge_labels)}
     edges: dict[tuple[int, int], str] = {}
     for sign, pairs in ((REMOVE, change.removed), (ADD, change.added)):
         for a, b in pairs:
@@ -199,7 +200,7 @@ class _Tried:
         self.features = self._features()
         row_of = {key: row for row, key in enumerate(here.graphs.keys)}
         self.answers = [
-            (row, e.key, edit_rule(self._change(row, e), here.rows[row], self.directed))
+            (row, e.key, edit_rule(self._change(row, e), here.graphs.rows[row], self.directed))
             for e in usable
             if (row := row_of.get(e.key)) is not None
         ]
@@ -208,7 +209,7 @@ class _Tried:
         """The features that a label stands for, where it stands for one row of them."""
         rows: dict[str, Tensor] = {}
         shared: set[str] = set()
-        for row, instance in zip(self.here.rows, self.instances):
+        for row, instance in zip(self.here.graphs.rows, self.instances):
             for node, label in enumerate(row.labels):
                 if label not in shared and not torch.equal(rows.setdefault(label, instance.x[node]), instance.x[node]):
                     shared.add(label)
@@ -281,39 +282,29 @@ class _Tried:
         return turned
 
     def _applications(self, rule: EditRule, rows: np.ndarray) -> Iterator[tuple[int, Change]]:
-        """The first few ways to carry out a rule in each row."""
+        """The first few ways to carry out a rule in each row: where its parts lie, no two at the same node."""
+        labels, edges = _joined_pieces(rule)
+        parts = _parts(labels, edges, self.directed)
+        nodes = [node for _, nodes in parts for node in nodes]
         wanted = np.isin(np.arange(len(self.here.graphs)), rows)
-        parts = [(number, *part) for number, piece in enumerate(rule.pieces) for part in _parts(piece)]
-        places = [_places(part, self.here.graphs, wanted) for _, part, _ in parts]
+        places = [_places(part, self.here.graphs, wanted) for part, _ in parts]
         for at, row in enumerate(rows.tolist()):
-            combinations = islice(product(*(place.get(row, []) for place in places)), MAX_COMBINATIONS)
-            apart = (c for c in combinations if len(np.unique(np.concatenate(c))) == sum(map(len, c)))
-            changes = (self._applied(rule, parts, places_of_parts, row) for places_of_parts in apart)
+            combined = islice(product(*(place.get(row, []) for place in places)), MAX_COMBINATIONS)
+            images = (np.concatenate(combination).tolist() for combination in combined)
+            ways = (dict(zip(nodes, image)) for image in images if len(set(image)) == len(image))
+            changes = (self._applied(labels, edges, node, row) for node in ways)
             for change in islice((change for change in changes if change is not None), MAX_PLACES):
                 yield at, change
 
-    def _applied(
-        self,
-        rule: EditRule,
-        parts: Sequence[tuple[int, Pattern, Sequence[int]]],
-        places: Sequence[np.ndarray],
-        row: int,
-    ) -> Change | None:
-        """The change that a rule is where its parts lie; None where what it adds is there already."""
-        removed, added, renamed = list[tuple[int, int]](), list[tuple[int, int]](), list[tuple[int, str]]()
-        for number, piece in enumerate(rule.pieces):
-            node: dict[int, int] = {}
-            for (owner, _, nodes), place in zip(parts, places):
-                if owner == number:
-                    node |= zip(nodes, place.tolist())
-            for (a, b), name in zip(piece.edges, piece.edge_labels):
-                (removed if (name or "").startswith(REMOVE) else added).append((node[a], node[b]))
-            changed = [(n, label) for n, label in enumerate(piece.labels) if label is not None and ARROW in label]
-            renamed += [(node[n], label.split(ARROW)[1]) for n, label in changed]
-        known = {tuple(pair) for pair in self.here.rows[row].edges.tolist()}
+    def _applied(self, labels: list[str], edges: LabelledEdges, node: Mapping[int, int], row: int) -> Change | None:
+        """The change that a rule is at some nodes of a row; None where what it adds is there already."""
+        removed = tuple((node[a], node[b]) for (a, b), name in edges if name.startswith(REMOVE))
+        added = tuple((node[a], node[b]) for (a, b), name in edges if not name.startswith(REMOVE))
+        renamed = tuple((node[n], label.split(ARROW)[1]) for n, label in enumerate(labels) if ARROW in label)
+        known = {tuple(pair) for pair in self.here.graphs.rows[row].edges.tolist()}
         if any((a, b) in known or (not self.directed and (b, a) in known) for a, b in added):
             return None
-        return Change(tuple(removed), tuple(added), tuple(renamed))
+        return Change(removed, added, renamed)
 
     def _edited(self, row: int, change: Change) -> Instance | None:
         """The instance after a change; None where it cannot be said what that is."""
@@ -351,13 +342,22 @@ def _greedy(turned_by: Mapping[EditRule, np.ndarray], count: int) -> list[EditRu
     return chosen
 
 
-def _parts(piece: Pattern) -> list[tuple[Pattern, list[int]]]:
-    """What must be there for a piece to be carried out: the connected parts that its removed edges make.
+def _joined_pieces(rule: EditRule) -> tuple[list[str], LabelledEdges]:
+    """The labels of the nodes and edges of all pieces; nodes are numbered over all of them."""
+    labels: list[str] = []
+    edges: LabelledEdges = []
+    for piece in rule.pieces:
+        start = len(labels)
+        edges += [((a + start, b + start), name or "") for (a, b), name in zip(piece.edges, piece.edge_labels)]
+        labels += [label or "" for label in piece.labels]
+    return labels, edges
 
-    Each is a pattern with the labels as they were, and the nodes of the piece that it has, in order.
+
+def _parts(labels: list[str], edges: LabelledEdges, directed: bool) -> list[tuple[Pattern, list[int]]]:
+    """What must be there for a rule to be carried out: the connected parts that its removed edges make.
+
+    Each is a pattern with the labels as they were, and the nodes of the rule that it has, in order.
     """
-    labels = [(label or "").split(ARROW)[0] for label in piece.labels]
-    edges = [(pair, name or "") for pair, name in zip(piece.edges, piece.edge_labels)]
     there = [(pair, name[1:]) for pair, name in edges if not name.startswith(ADD)]
     part = components(len(labels), [pair for pair, _ in there])
     parts = []
@@ -365,9 +365,9 @@ def _parts(piece: Pattern) -> list[tuple[Pattern, list[int]]]:
         nodes = np.flatnonzero(part == number).tolist()
         own = [((nodes.index(a), nodes.index(b)), name) for (a, b), name in there if a in nodes]
         # Not in canonical order: the order of the nodes must stay known.
-        own_labels = tuple(labels[node] for node in nodes)
+        before = tuple(labels[node].split(ARROW)[0] for node in nodes)
         pairs, names = tuple(pair for pair, _ in own), tuple(name for _, name in own)
-        parts.append((Pattern(own_labels, (0,) * len(nodes), pairs, names, piece.directed), nodes))
+        parts.append((Pattern(before, (0,) * len(nodes), pairs, names, directed), nodes))
     return parts
 
 

@@ -34,52 +34,36 @@ BOND_ORDERS = {1.0: "single", 1.5: "aromatic", 2.0: "double", 3.0: "triple"}
 
 @dataclass(frozen=True, eq=False)
 class GraphRow:
-    """One graph before it stands beside others: nodes from 0 on, each edge once."""
+    """One graph: nodes from 0 on, each edge once."""
 
     key: Key
     labels: Sequence[str]  # [n]
     marks: np.ndarray  # [n], 1 for the node that is explained
     edges: np.ndarray  # [e, 2]
-    edge_labels: Sequence[str]  # [e], or none
+    edge_labels: Sequence[str]  # [e]
+
+    def pieces(self, chosen: np.ndarray, directed: bool) -> list[Pattern]:
+        """The connected pieces that some edges [bool] are, as patterns."""
+        numbers = np.flatnonzero(chosen).tolist()
+        edges = [((int(a), int(b)), self.edge_labels[n]) for n, (a, b) in zip(numbers, self.edges[numbers])]
+        nodes = sorted({node for pair, _ in edges for node in pair})
+        marks = {node: int(self.marks[node]) for node in nodes}
+        return connected_patterns({node: self.labels[node] for node in nodes}, edges, marks, directed=directed)
 
 
-@dataclass(frozen=True, eq=False)
 class LabelledGraphs:
-    """Graphs side by side; node ids run over all of them."""
+    """Graphs side by side, in their order; node ids run over all of them."""
 
-    keys: tuple[Key, ...]
-    ptr: np.ndarray  # [G + 1], the nodes of each graph
-    label: np.ndarray  # [N], positions in `names`
-    names: tuple[str, ...]
-    mark: np.ndarray  # [N]
-    edges: np.ndarray  # [E, 2]
-    edge_label: np.ndarray  # [E], positions in `edge_names`
-    edge_names: tuple[str, ...]
-    edge_ptr: np.ndarray  # [G + 1]
-    directed: bool = False
-
-    @staticmethod
-    def join(rows: Sequence[GraphRow], directed: bool = False) -> LabelledGraphs:
-        """The graphs side by side, in their order."""
-        ptr = _pointer(len(row.labels) for row in rows)
-        names = sorted({name for row in rows for name in row.labels})
-        edge_names = sorted({name for row in rows for name in row.edge_labels} | {""})
-        position = {name: at for at, name in enumerate(names)}
-        edge_position = {name: at for at, name in enumerate(edge_names)}
-        edge_labels = [name for row in rows for name in (row.edge_labels or [""] * len(row.edges))]
-        pairs = [row.edges.reshape(-1, 2) + start for row, start in zip(rows, ptr)]
-        return LabelledGraphs(
-            keys=tuple(row.key for row in rows),
-            ptr=ptr,
-            label=np.array([position[name] for row in rows for name in row.labels], dtype=np.int64),
-            names=tuple(names),
-            mark=np.concatenate([np.zeros(0, np.int64), *(row.marks for row in rows)]),
-            edges=np.concatenate([np.zeros((0, 2), np.int64), *pairs]),
-            edge_label=np.array([edge_position[name] for name in edge_labels], dtype=np.int64),
-            edge_names=tuple(edge_names),
-            edge_ptr=_pointer(len(row.edges) for row in rows),
-            directed=directed,
-        )
+    def __init__(self, rows: Sequence[GraphRow], directed: bool = False) -> None:
+        self.rows, self.directed = rows, directed
+        self.keys = [row.key for row in rows]
+        self.ptr = _pointer(len(row.labels) for row in rows)  # [G + 1], the nodes of each graph
+        self.edge_ptr = _pointer(len(row.edges) for row in rows)  # [G + 1]
+        self.names, self.label = _numbered([name for row in rows for name in row.labels])  # label: [N]
+        self.edge_names, self.edge_label = _numbered([name for row in rows for name in row.edge_labels])  # [E]
+        self.mark = np.concatenate([np.zeros(0, np.int64), *(row.marks for row in rows)])  # [N]
+        edges = [row.edges.reshape(-1, 2) + start for row, start in zip(rows, self.ptr)]
+        self.edges = np.concatenate([np.zeros((0, 2), np.int64), *edges])  # [E, 2]
 
     @staticmethod
     def of_patterns(patterns: Sequence[Pattern], directed: bool) -> LabelledGraphs:
@@ -94,7 +78,11 @@ class LabelledGraphs:
             )
             for number, pattern in enumerate(patterns)
         ]
-        return LabelledGraphs.join(rows, directed)
+        return LabelledGraphs(rows, directed)
+
+    def take(self, rows: np.ndarray) -> LabelledGraphs:
+        """Some of the graphs."""
+        return LabelledGraphs([self.rows[row] for row in rows.tolist()], self.directed)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -120,81 +108,46 @@ class LabelledGraphs:
         return pointer, other[order], kinds[order], edge[order]
 
     @cached_property
-    def pair_codes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sorted codes of (node, neighbour, direction), and the position of each in the adjacency."""
+    def codes(self) -> np.ndarray:
+        """The code of every entry of the adjacency, ascending."""
         pointer, other, kind, _ = self.adjacency
-        source = np.repeat(np.arange(len(self.label)), np.diff(pointer))
-        codes = self.pair_code(source, other, kind % 3)
-        order = np.argsort(codes, kind="stable")
-        return codes[order], order
+        return self.code(np.repeat(np.arange(len(self.label)), np.diff(pointer)), other, kind)
 
-    def pair_code(self, source: np.ndarray, other: np.ndarray, direction: np.ndarray | int) -> np.ndarray:
-        """One number for a node, its neighbour and the direction of the edge between them."""
-        code: np.ndarray = (source * len(self.label) + other) * 3 + direction
-        return code
+    def code(self, source: np.ndarray, other: np.ndarray, kind: np.ndarray | int) -> np.ndarray:
+        """One number for a node, its neighbour and the kind of the edge between them."""
+        return np.asarray((source * len(self.label) + other) * 3 * len(self.edge_names) + kind)
 
     @cached_property
     def label_counts(self) -> np.ndarray:
         """How many nodes of each label every graph has [G, labels]."""
-        counts = np.zeros((len(self), max(len(self.names), 1)), np.int64)
+        counts = np.zeros((len(self), len(self.names)), np.int64)
         np.add.at(counts, (self.graph_of, self.label), 1)
         return counts
 
     @cached_property
     def pair_counts(self) -> np.ndarray:
         """How many edges between each two labels every graph has [G, labels, labels], in both orders."""
-        many = max(len(self.names), 1)
-        counts = np.zeros((len(self), many, many), np.int64)
+        counts = np.zeros((len(self), len(self.names), len(self.names)), np.int64)
         owner = np.repeat(np.arange(len(self)), np.diff(self.edge_ptr))
         a, b = self.label[self.edges].T
         np.add.at(counts, (owner, a, b), 1)
         np.add.at(counts, (owner[a != b], b[a != b], a[a != b]), 1)
         return counts
 
-    def take(self, rows: np.ndarray) -> LabelledGraphs:
-        """Some of the graphs."""
-        nodes, ptr = _spans(self.ptr, rows)
-        edges, edge_ptr = _spans(self.edge_ptr, rows)
-        return LabelledGraphs(
-            tuple(self.keys[row] for row in rows.tolist()),
-            ptr,
-            self.label[nodes],
-            self.names,
-            self.mark[nodes],
-            self.edges[edges] + np.repeat(ptr[:-1] - self.ptr[rows], np.diff(edge_ptr))[:, None],
-            self.edge_label[edges],
-            self.edge_names,
-            edge_ptr,
-            self.directed,
-        )
-
     def edge_sets(self, rows: np.ndarray, chosen: np.ndarray) -> list[np.ndarray]:
         """A set of edges [bool] per row, from one flag per edge of all graphs."""
         return [chosen[self.edge_ptr[row] : self.edge_ptr[row + 1]] for row in rows]
-
-    def pieces(self, row: int, chosen: np.ndarray) -> list[Pattern]:
-        """The connected pieces that some edges [bool, of one graph] are, as patterns."""
-        numbers = int(self.edge_ptr[row]) + np.flatnonzero(chosen)
-        pairs = self.edges[numbers]
-        nodes = np.unique(pairs).tolist()
-        names = [self.edge_names[label] for label in self.edge_label[numbers]]
-        return connected_patterns(
-            {node: self.names[self.label[node]] for node in nodes},
-            list(zip(map(tuple, pairs.tolist()), names)),
-            {node: int(self.mark[node]) for node in nodes},
-            directed=self.directed,
-        )
 
 
 def _pointer(counts: Iterable[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(np.fromiter(counts, np.int64))]).astype(np.int64)
 
 
-def _spans(ptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of some spans, end to end, and their new pointer."""
-    count = np.diff(ptr)[rows]
-    new = _pointer(count)
-    return np.arange(new[-1]) + np.repeat(ptr[rows] - new[:-1], count), new
+def _numbered(labels: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
+    """The distinct labels in order, and the position of each label among them."""
+    names = sorted(set(labels))
+    position = {name: at for at, name in enumerate(names)}
+    return tuple(names), np.array([position[label] for label in labels], dtype=np.int64)
 
 
 def node_labels(x: np.ndarray, names: Sequence[str] = (), prefix: str = "x") -> list[str]:
@@ -247,15 +200,14 @@ def explained_graph(e: Explanation, context: Mapping[str, Any]) -> GraphRow:
     marks = np.zeros(len(nodes), np.int64)
     marks[np.searchsorted(nodes, targets)] = np.arange(1, len(targets) + 1)
     labels = [str(given[node]) if node < len(given) else "" for node in nodes.tolist()]
-    return GraphRow(e.key, labels, marks, np.searchsorted(nodes, pairs), ())
+    return GraphRow(e.key, labels, marks, np.searchsorted(nodes, pairs), [""] * len(pairs))
 
 
 class Collected(NamedTuple):
     """Graphs that patterns are looked for in."""
 
     problems: list[Problem]  # packed, for the model
-    rows: list[GraphRow]  # one per instance, with labels
-    graphs: LabelledGraphs  # the same side by side
+    graphs: LabelledGraphs  # one per instance
     classes: np.ndarray  # [G], what the model says of each
     asked: int  # how many there would be, if large graphs were not left out
 
@@ -272,9 +224,9 @@ def collected(
         if columns > MAX_EDGE_COLUMNS:
             break
     rows = _labelled(session, problems, context, labels)
-    graphs = LabelledGraphs.join(rows, problems[0].instances[0].directed)
+    graphs = LabelledGraphs(rows, problems[0].instances[0].directed)
     said = torch.cat([problem.criterion.said(problem.outputs).cpu() for problem in problems])
-    return Collected(problems, rows, graphs, said.numpy(), len(keys))
+    return Collected(problems, graphs, said.numpy(), len(keys))
 
 
 def _labelled(

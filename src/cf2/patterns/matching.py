@@ -197,18 +197,12 @@ def _edge_positions(pattern: Pattern, graphs: LabelledGraphs, edge: int, table: 
     """Per row of a table the position in the adjacency of an edge of the pattern, -1 where there is none."""
     a, b = pattern.edges[edge]
     label = pattern.edge_labels[edge]
-    codes, order = graphs.pair_codes
     found = np.full(len(table), -1)
-    if not len(codes):
-        return found
-    wanted = graphs.pair_code(table[:, a], table[:, b], int(pattern.directed))
-    start = np.searchsorted(codes, wanted)
-    for further in range(len(graphs.edge_names)):  # edges of several labels may join the same two nodes
-        at = np.minimum(start + further, len(codes) - 1)
-        hit = (start + further < len(codes)) & (codes[at] == wanted) & (found < 0)
-        if label is not None:
-            hit &= graphs.adjacency[2][order[at]] // 3 == _code(graphs.edge_names, label)
-        found = np.where(hit, order[at], found)
+    for number, name in enumerate(graphs.edge_names):
+        if label in (None, name):  # of edges of several labels between the same two nodes, the first one
+            wanted = graphs.code(table[:, a], table[:, b], 3 * number + int(pattern.directed))
+            position = np.minimum(np.searchsorted(graphs.codes, wanted), len(graphs.codes) - 1)
+            found = np.where((found < 0) & (graphs.codes[position] == wanted), position, found)
     return found
 
 

@@ -153,7 +153,7 @@ def _rings(rows: Sequence[GraphRow], directed: bool) -> frozenset[int]:
     """The sizes of rings that real graphs have, whatever the direction of their edges."""
     if directed:
         rows = [replace(row, edges=np.unique(np.sort(row.edges, 1), axis=0)) for row in rows]
-    plain = LabelledGraphs.join([replace(row, edge_labels=()) for row in rows])
+    plain = LabelledGraphs([replace(row, edge_labels=[""] * len(row.edges)) for row in rows])
     rings = (
         Pattern.make([None] * size, [(n, (n + 1) % size) for n in range(size)]) for size in range(3, MAX_RING_SIZE + 1)
     )
@@ -310,7 +310,7 @@ def prototype(
         require_number("target", target, 0, max(classes, 2) - 1, integer=True)
         instances = [targets.instance(key) for key in range(min(most, len(targets)))]
         rules, rows = growth_rules(instances, predictor.adapter.takes, labels)
-        return _grown(predictor, rules, LabelledGraphs.join(rows, rules.directed), target, nodes, width)
+        return _grown(predictor, rules, LabelledGraphs(rows, rules.directed), target, nodes, width)
 
 
 def _grown(

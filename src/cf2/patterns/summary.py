@@ -364,7 +364,7 @@ def _chosen(e: Explanation, table: InstanceUnits) -> np.ndarray:
 def _counted(found: Explanations, usable: Sequence[Explanation], notes: list[str], options: SummaryOptions) -> Patterns:
     """The patterns of explanations, counted in the explained graphs themselves."""
     by_key = {e.key: e for e in found.items if len(e.units.of("edges"))}
-    graphs = LabelledGraphs.join([explained_graph(e, found.context) for e in by_key.values()], usable[0].directed)
+    graphs = LabelledGraphs([explained_graph(e, found.context) for e in by_key.values()], usable[0].directed)
     row_of = {key: row for row, key in enumerate(by_key)}
     classes = np.array([e.prediction for e in by_key.values()])
     answers = [(row_of[e.key], e, e.selected[e.units.where("edges")]) for e in usable]
@@ -425,7 +425,7 @@ def _mined(
     seen_graphs = graphs.take(seen)
     for prediction in sorted({int(classes[row]) for row, _, _ in answers if not test[row]}):
         of_class = [answer for answer in answers if classes[answer[0]] == prediction]
-        pieces = [graphs.pieces(row, chosen) for row, _, chosen in of_class]
+        pieces = [graphs.rows[row].pieces(chosen, graphs.directed) for row, _, chosen in of_class]
         own = [(int(row_in_seen[row]), part) for (row, _, _), part in zip(of_class, pieces) if not test[row]]
         miner = Miner(seen_graphs, classes[seen] == prediction, own)
         all_pieces = Pieces(pieces, graphs.directed)
