@@ -14,9 +14,8 @@ from torch import Tensor
 
 from cf2.errors import require
 from cf2.graphs.graph import Instance
-from cf2.models.receptive_field import instance_chunks
 from cf2.options import Key
-from cf2.patterns.labelled import Collected, GraphRow, LabelledGraphs
+from cf2.patterns.labelled import Collected, GraphRow, LabelledGraphs, instance_outputs
 from cf2.patterns.matching import occurrences
 from cf2.patterns.pattern import Pattern, components, connected_patterns
 from cf2.patterns.summary import (
@@ -33,8 +32,6 @@ from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.results.files import as_key
 from cf2.results.metrics import Estimate
-from cf2.sets.tests import PredictedClass
-from cf2.units.packs import pack
 
 REMOVE, ADD, ARROW = "−", "+", "→"  # before the label of an edge, and between two labels of a node
 MAX_PLACES = 8  # applications of a rule that are tried in each graph
@@ -273,12 +270,9 @@ class _Tried:
         instances = [instance for _, instance in applied if instance is not None]
         position = np.array([at for at, instance in applied if instance is not None], dtype=np.int64)
         turned = np.zeros(len(rows), bool)
-        start = 0
-        for part in instance_chunks(self.predictor, instances):
-            outputs = self.predictor.predict(pack(part, takes=self.predictor.adapter.takes))
-            criterion = PredictedClass(torch.full((len(outputs),), prediction, device=outputs.device))
-            turned[position[start : start + len(part)][~criterion.holds(outputs).cpu().numpy()]] = True
-            start += len(part)
+        if instances:
+            said = instance_outputs(self.predictor, instances).argmax(1).cpu().numpy()
+            turned[position[said != prediction]] = True
         return turned
 
     def _applications(self, rule: EditRule, rows: np.ndarray) -> Iterator[tuple[int, Change]]:

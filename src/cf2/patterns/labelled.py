@@ -10,11 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cf2.errors import CF2Error, require
 from cf2.graphs.graph import Graph, Instance
 from cf2.graphs.targets import GraphTargets, Targets
 from cf2.methods.contract import Problem
+from cf2.models.predictor import Predictor
+from cf2.models.receptive_field import instance_chunks
 from cf2.options import Key
 from cf2.patterns.pattern import Pattern, connected_patterns
 from cf2.results.explanation import Explanation
@@ -22,6 +25,7 @@ from cf2.results.names import entry, read_smiles
 from cf2.runs.session import GROUP, Session
 from cf2.sets.tests import Criterion
 from cf2.units.kinds import InstanceUnits
+from cf2.units.packs import pack
 
 MAX_DISTINCT_ROWS = 16  # distinct rows of features that are labels of their own
 MAX_BINNED_COLUMNS = 2  # columns of any numbers that are binned
@@ -201,6 +205,12 @@ def explained_graph(e: Explanation, context: Mapping[str, Any]) -> GraphRow:
     marks[np.searchsorted(nodes, targets)] = np.arange(1, len(targets) + 1)
     labels = [str(given[node]) if node < len(given) else "" for node in nodes.tolist()]
     return GraphRow(e.key, labels, marks, np.searchsorted(nodes, pairs), [""] * len(pairs))
+
+
+def instance_outputs(predictor: Predictor, instances: Sequence[Instance]) -> Tensor:
+    """What the model gives for graphs that are not packed yet [R, C]."""
+    takes = predictor.adapter.takes
+    return torch.cat([predictor.predict(pack(part, takes=takes)) for part in instance_chunks(predictor, instances)])
 
 
 class Collected(NamedTuple):

@@ -8,7 +8,6 @@ there; further edges between its nodes do not matter.
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cf2.patterns.labelled import LabelledGraphs
-from cf2.patterns.pattern import Label, Pattern
+from cf2.patterns.labelled import GraphRow, LabelledGraphs
+from cf2.patterns.pattern import Label, Pattern, neighbours_by_kind
 
 MAX_TABLE_ROWS = 1_000_000  # rows of a table that are worked on at once
 MAX_ROWS_PER_GRAPH = 100_000  # rows that one graph may take, before it is left undecided
@@ -272,37 +271,23 @@ def distances(pattern: Pattern, graphs: LabelledGraphs) -> np.ndarray:
     With c_G(k) the number of nodes of G that have colour k after up to three rounds, that is
     1 - Σ_k min(c_P(k), c_G(k)) / Σ_k max(c_P(k), c_G(k)).
     """
-    own, theirs = _colours(LabelledGraphs.of_patterns([pattern], pattern.directed)), _colours(graphs)
-    distinct, count = np.unique(own, return_counts=True)
-    position = np.minimum(np.searchsorted(distinct, theirs), len(distinct) - 1)
-    hit = distinct[position] == theirs
-    counts = np.zeros((len(graphs), len(distinct)), np.int64)
-    np.add.at(counts, (np.broadcast_to(graphs.graph_of[:, None], hit.shape)[hit], position[hit]), 1)
-    common = np.minimum(counts, count).sum(1)
-    return np.asarray(1 - common / (own.size + (COLOUR_ROUNDS + 1) * np.diff(graphs.ptr) - common))
+    own = _colours(LabelledGraphs.of_patterns([pattern], pattern.directed).rows[0], pattern.directed)
+    found = []
+    for row in graphs.rows:
+        theirs = _colours(row, graphs.directed)
+        common = (own & theirs).total()
+        found.append(1 - common / (own.total() + theirs.total() - common))
+    return np.array(found)
 
 
-def _colours(graphs: LabelledGraphs) -> np.ndarray:
-    """A colour per node and round [N, rounds + 1] as a 64-bit hash, the same for equal labels in any graphs."""
-    names, edge_names = (
-        np.array([zlib.crc32(name.encode()) for name in names], np.uint64)
-        for names in (graphs.names, graphs.edge_names)
-    )
-    pointer, other, kind, _ = graphs.adjacency
-    source = np.repeat(np.arange(len(graphs.label)), np.diff(pointer))
-    edge = edge_names[kind // 3] * np.uint64(3) + (kind % 3).astype(np.uint64)
-    now = _mixed(names[graphs.label] + np.uint64(1))
-    rounds = [now]
+def _colours(row: GraphRow, directed: bool) -> Counter[int]:
+    """How often each Weisfeiler–Leman colour, as a hash, occurs among the nodes of a graph in all rounds."""
+    edges = ((a, b, label) for (a, b), label in zip(row.edges.tolist(), row.edge_labels))
+    near = neighbours_by_kind(len(row.labels), edges, directed)
+    colours = [hash(label) for label in row.labels]
+    count = Counter(colours)
     for _ in range(COLOUR_ROUNDS):
-        around = np.zeros(len(now), np.uint64)
-        np.add.at(around, source, _mixed(now[other] * np.uint64(31) + edge))
-        now = _mixed(now * np.uint64(1_000_003) + around)
-        rounds.append(now)
-    return np.stack(rounds, 1)
-
-
-def _mixed(values: np.ndarray) -> np.ndarray:
-    """Bits spread over 64 (splitmix64's finaliser), so that sums of different neighbours differ."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(values ^ (values >> np.uint64(31)))
+        around = [sorted((kind, colours[other]) for kind, other in pairs) for pairs in near]
+        colours = [hash((colour, *pairs)) for colour, pairs in zip(colours, around)]
+        count.update(colours)
+    return count

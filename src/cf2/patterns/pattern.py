@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -47,7 +47,7 @@ def canonical_order(labels: Sequence[Any], edges: Sequence[Edge], directed: bool
     >>> canonical_order(["C", "O", "C"], [(0, 1, ""), (1, 2, "")])[2]
     1
     """
-    near = _neighbours(len(labels), edges, directed)
+    near = neighbours_by_kind(len(labels), edges, directed)
 
     def description(colours: list[int]) -> tuple[Any, ...]:
         order = sorted(range(len(colours)), key=colours.__getitem__)
@@ -61,10 +61,11 @@ def canonical_order(labels: Sequence[Any], edges: Sequence[Edge], directed: bool
 
 def node_colours(labels: Sequence[Any], edges: Sequence[Edge], directed: bool = False) -> list[int]:
     """The colour that refinement gives each node; nodes that can be exchanged have the same."""
-    return _refined(_ranks(labels), _neighbours(len(labels), edges, directed))
+    return _refined(_ranks(labels), neighbours_by_kind(len(labels), edges, directed))
 
 
-def _neighbours(count: int, edges: Sequence[Edge], directed: bool) -> Neighbours:
+def neighbours_by_kind(count: int, edges: Iterable[Edge], directed: bool) -> Neighbours:
+    """Per node of a graph the kinds of its edges, which are their label and direction, and its neighbours."""
     near: Neighbours = [[] for _ in range(count)]
     for tail, head, label in edges:
         near[tail].append(((label, int(directed)), head))
@@ -209,20 +210,12 @@ class Pattern:
 
     def _without(self, gone: int) -> Pattern | None:
         """The pattern without an edge, if one piece with an edge is left and nothing marked is lost."""
-        rows = [number for number in range(len(self.edges)) if number != gone]
-        part = components(len(self.labels), [self.edges[row] for row in rows])
-        lost = [end for end in self.edges[gone] if (part == part[end]).sum() == 1]
-        if not rows or (part.any() and not lost) or any(self.marks[node] for node in lost):
-            return None
-        stay = [node for node in range(len(self.labels)) if node not in lost]
-        place = {node: new for new, node in enumerate(stay)}
-        return Pattern.make(
-            [self.labels[node] for node in stay],
-            [(place[self.edges[row][0]], place[self.edges[row][1]]) for row in rows],
-            [self.edge_labels[row] for row in rows],
-            [self.marks[node] for node in stay],
-            directed=self.directed,
-        )
+        edges = [edge for number, edge in enumerate(zip(self.edges, self.edge_labels)) if number != gone]
+        nodes, marks = dict(enumerate(self.labels)), dict(enumerate(self.marks))
+        pieces = connected_patterns(nodes, edges, marks, directed=self.directed)
+        kept = [piece for piece in pieces if piece.edges]
+        lost = [piece for piece in pieces if not piece.edges]
+        return kept[0] if len(kept) == 1 and not any(any(piece.marks) for piece in lost) else None
 
     @property
     def text(self) -> str:

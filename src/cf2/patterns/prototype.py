@@ -20,14 +20,12 @@ from cf2.graphs.graph import Extras, Instance
 from cf2.graphs.targets import GraphTargets
 from cf2.models.adapters import module_of
 from cf2.models.predictor import Predictor
-from cf2.models.receptive_field import instance_chunks
 from cf2.options import Key, Output, Spec
-from cf2.patterns.labelled import GraphRow, LabelledGraphs, node_labels
+from cf2.patterns.labelled import GraphRow, LabelledGraphs, instance_outputs, node_labels
 from cf2.patterns.matching import containing, distances
 from cf2.patterns.pattern import Pattern, node_colours
 from cf2.runs.session import Request, Session
 from cf2.sets.tests import PredictedClass
-from cf2.units.packs import pack
 
 MAX_RING_SIZE = 8  # larger rings are not looked for in real graphs, and may be made
 MAX_KINDS = 64  # kinds of nodes, and of edges, that a graph is made of: the most frequent ones
@@ -50,14 +48,12 @@ class GrowthRules:
     """What was seen in real graphs, and nothing else is made."""
 
     x: Tensor  # [kinds, d]
-    node_extras: dict[str, Tensor]  # [kinds, ...] each
-    edge_extras: dict[str, Tensor]  # [kinds of edges, ...] each
-    graph_extras: dict[str, Tensor]
-    labels: tuple[str, ...]  # of the kinds of nodes
-    edge_labels: tuple[str, ...]
-    degree: tuple[int, ...]  # the most neighbours of each kind
-    joins: frozenset[KindEdge]  # kind of tail, kind of head, kind of edge
-    rings: frozenset[int]  # the sizes of rings that there are, up to `RINGS`
+    extras: Extras  # of nodes and edges by kind
+    labels: Sequence[str]  # of the kinds of nodes
+    edge_labels: Sequence[str]
+    degree: np.ndarray  # [kinds], the most neighbours
+    joins: Sequence[KindEdge]  # kind of tail, kind of head, kind of edge, ascending
+    rings: frozenset[int]  # the sizes of rings that there are, up to `MAX_RING_SIZE`
     directed: bool
 
     def steps(self, draft: Draft, most: int) -> Iterator[Draft]:
@@ -68,7 +64,7 @@ class GrowthRules:
         new = len(draft.nodes)
         different = {colours[node]: node for node in reversed(free)}  # one of those that are alike
         for node in sorted(different.values()) if new < most else ():
-            for tail, head, kind in sorted(self.joins):
+            for tail, head, kind in self.joins:
                 if tail == draft.nodes[node]:
                     yield Draft((*draft.nodes, head), (*draft.edges, (node, new, kind)))
                 if self.directed and head == draft.nodes[node]:
@@ -92,9 +88,8 @@ class GrowthRules:
         kinds = torch.tensor([edge[2] for edge in draft.edges], dtype=torch.long)
         if not self.directed:
             ends, kinds = torch.cat([ends, ends.flip(0)], 1), kinds.repeat(2)
-        extras: Extras = {name: ("node", rows[nodes]) for name, rows in self.node_extras.items()}
-        extras |= {name: ("edge", rows[kinds]) for name, rows in self.edge_extras.items()}
-        extras |= {name: ("graph", rows) for name, rows in self.graph_extras.items()}
+        chosen = {"node": nodes, "edge": kinds, "graph": slice(None)}
+        extras: Extras = {name: (kind, rows[chosen[kind]]) for name, (kind, rows) in self.extras.items()}
         return Instance(key, self.x[nodes], ends, (), torch.arange(len(nodes)), self.directed, extras)
 
     def pattern(self, draft: Draft) -> Pattern:
@@ -106,57 +101,52 @@ class GrowthRules:
 
 def growth_rules(
     instances: Sequence[Instance], takes: Callable[[str], bool], names: Sequence[str] = ()
-) -> tuple[GrowthRules, list[GraphRow]]:
-    """The rules of real graphs, and these graphs with the kinds of their nodes as labels."""
+) -> tuple[GrowthRules, LabelledGraphs]:
+    """The rules of real graphs, and these graphs with the kinds of their nodes and edges as labels."""
     first = instances[0]
-    extras = {
-        kind: [n for n, (k, _) in first.extras.items() if k == kind and takes(n)] for kind in ("node", "edge", "graph")
-    }
-    x, node_kinds = _kinds([torch.cat([i.x for i in instances]), *(_stacked(instances, n) for n in extras["node"])])
+    extras: Extras = {name: first.extras[name] for name in first.extras if takes(name)}
+    of_nodes, of_edges = ([name for name, (kind, _) in extras.items() if kind == wanted] for wanted in ("node", "edge"))
+    x, node_kinds = _kinds([torch.cat([i.x for i in instances]), *(_stacked(instances, name) for name in of_nodes)])
     plain = torch.zeros(sum(i.edge_index.size(1) for i in instances), 1)
-    edge_rows, edge_kinds = _kinds([plain, *(_stacked(instances, n) for n in extras["edge"])])
+    edge_rows, edge_kinds = _kinds([plain, *(_stacked(instances, name) for name in of_edges)])
+    extras |= {name: ("node", rows) for name, rows in zip(of_nodes, x[1:])}
+    extras |= {name: ("edge", rows) for name, rows in zip(of_edges, edge_rows[1:])}
     labels = node_labels(x[0].float().numpy(), names)
-    labels = labels if len(set(labels)) == len(labels) else _numbered(len(labels))
-    edge_labels = _numbered(len(edge_rows[0]))
-    degree, joins, rows = [0] * len(labels), set[KindEdge](), []
-    node_at, edge_at = 0, 0
+    if len(set(labels)) < len(labels):
+        labels = [f"kind {number}" for number in range(len(labels))]
+    edge_labels = [f"kind {number}" for number in range(len(edge_rows[0]))] if len(edge_rows[0]) > 1 else [""]
+    real = _real_graphs(instances, [*labels, "other"], node_kinds, [*edge_labels, "other"], edge_kinds)
+    degree = np.zeros(len(labels), np.int64)
+    neighbours = np.bincount(real.edges.reshape(-1), minlength=len(node_kinds))
+    np.maximum.at(degree, node_kinds[node_kinds >= 0], neighbours[node_kinds >= 0])
+    tail, head = np.concatenate([i.edge_index.numpy() + start for i, start in zip(instances, real.ptr)], 1)
+    joined = np.stack([node_kinds[tail], node_kinds[head], edge_kinds], 1)[tail != head]
+    joins = [(a, b, kind) for a, b, kind in np.unique(joined[joined.min(1) >= 0], axis=0).tolist()]
+    return GrowthRules(x[0], extras, labels, edge_labels, degree, joins, _rings(real), first.directed), real
+
+
+def _real_graphs(
+    instances: Sequence[Instance], labels: list[str], kinds: np.ndarray, edge_labels: list[str], edge_kinds: np.ndarray
+) -> LabelledGraphs:
+    """Real graphs with a label per node and edge, of their kinds; the last label is that of all others."""
+    rows, node_at, edge_at = [], 0, 0
     for instance in instances:
-        kinds = node_kinds[node_at : node_at + len(instance.x)]
-        of_edges = edge_kinds[edge_at : edge_at + instance.edge_index.size(1)]
-        node_at, edge_at = node_at + len(kinds), edge_at + len(of_edges)
-        row, joined = _row(instance, kinds, of_edges, labels, edge_labels)
-        rows.append(row)
-        joins |= joined
-        for node, count in Counter(row.edges.reshape(-1).tolist()).items():
-            if kinds[node] >= 0:
-                degree[kinds[node]] = max(degree[kinds[node]], count)
-    rules = GrowthRules(
-        x[0],
-        dict(zip(extras["node"], x[1:])),
-        dict(zip(extras["edge"], edge_rows[1:])),
-        {name: first.extras[name][1] for name in extras["graph"]},
-        tuple(labels),
-        tuple(edge_labels),
-        tuple(degree),
-        frozenset(joins),
-        _rings(rows, first.directed),
-        first.directed,
-    )
-    return rules, rows
+        ends, count = instance.edge_index.numpy(), len(instance.x)
+        once = np.flatnonzero(ends[0] != ends[1] if instance.directed else ends[0] < ends[1])
+        pairs, first = np.unique(ends[:, once].T, axis=0, return_index=True)
+        names = [labels[kind] for kind in kinds[node_at : node_at + count]]
+        edge_names = [edge_labels[kind] for kind in edge_kinds[edge_at + once[first]]]
+        rows.append(GraphRow(instance.key, names, np.zeros(count, np.int64), pairs.reshape(-1, 2), edge_names))
+        node_at, edge_at = node_at + count, edge_at + ends.shape[1]
+    return LabelledGraphs(rows, instances[0].directed)
 
 
-def _numbered(count: int) -> list[str]:
-    return [f"kind {number}" if count > 1 else "" for number in range(count)]
-
-
-def _rings(rows: Sequence[GraphRow], directed: bool) -> frozenset[int]:
-    """The sizes of rings that real graphs have, whatever the direction of their edges."""
-    if directed:
-        rows = [replace(row, edges=np.unique(np.sort(row.edges, 1), axis=0)) for row in rows]
-    plain = LabelledGraphs([replace(row, edge_labels=[""] * len(row.edges)) for row in rows])
-    rings = (
-        Pattern.make([None] * size, [(n, (n + 1) % size) for n in range(size)]) for size in range(3, MAX_RING_SIZE + 1)
-    )
+def _rings(real: LabelledGraphs) -> frozenset[int]:
+    """The sizes of rings that real graphs have, whatever the direction and the kinds of their edges."""
+    pairs = [np.unique(np.sort(row.edges, 1), axis=0).reshape(-1, 2) for row in real.rows]
+    plain = LabelledGraphs([replace(r, edges=p, edge_labels=[""] * len(p)) for r, p in zip(real.rows, pairs)])
+    sizes = range(3, MAX_RING_SIZE + 1)
+    rings = (Pattern.make([None] * size, [(n, (n + 1) % size) for n in range(size)]) for size in sizes)
     return frozenset(ring.size for ring in rings if containing(ring, plain).contained.any())
 
 
@@ -166,20 +156,6 @@ def _hops(draft: Draft) -> np.ndarray:
     for a, b, _ in draft.edges:
         joined[a, b] = 1
     return np.asarray(shortest_path(joined, directed=False, unweighted=True))
-
-
-def _row(
-    instance: Instance, kinds: np.ndarray, of_edges: np.ndarray, labels: Sequence[str], edge_labels: Sequence[str]
-) -> tuple[GraphRow, set[KindEdge]]:
-    """A real graph with labels, and which kinds it joins."""
-    tail, head = instance.edge_index.numpy()
-    columns = np.stack([kinds[tail], kinds[head], of_edges], 1)[tail != head]
-    joined = {(int(a), int(b), int(c)) for a, b, c in columns if min(a, b, c) >= 0}
-    once = tail != head if instance.directed else tail < head
-    pairs, first = np.unique(np.stack([tail[once], head[once]], 1), axis=0, return_index=True)
-    names = [labels[kind] if kind >= 0 else "other" for kind in kinds]
-    edge_names = [edge_labels[kind] if kind >= 0 else "other" for kind in of_edges[once][first]]
-    return GraphRow(instance.key, names, np.zeros(len(names), np.int64), pairs.reshape(-1, 2), edge_names), joined
 
 
 def _stacked(instances: Sequence[Instance], name: str) -> Tensor:
@@ -309,31 +285,49 @@ def prototype(
         classes = predictor.findings.columns if predictor.findings is not None else 0
         require_number("target", target, 0, max(classes, 2) - 1, integer=True)
         instances = [targets.instance(key) for key in range(min(most, len(targets)))]
-        rules, rows = growth_rules(instances, predictor.adapter.takes, labels)
-        return _grown(predictor, rules, LabelledGraphs(rows, rules.directed), target, nodes, width)
+        rules, real = growth_rules(instances, predictor.adapter.takes, labels)
+        return _grown(predictor, rules, real, target, nodes, width)
 
 
 def _grown(
     predictor: Predictor, rules: GrowthRules, real: LabelledGraphs, target: int, nodes: int, width: int
 ) -> Prototype:
+    """The best graph of a beam search that adds one edge at a time, beside the real ones."""
     front = [Draft((kind,)) for kind in range(len(rules.labels))]
-    best: tuple[float, Draft, Tensor] | None = None
+    best, best_slack, probabilities = front[0], -np.inf, torch.zeros(0)
     margins: list[float] = []
     waited, evaluations = 0, 0
     while front and waited <= MAX_PATIENCE:
-        outputs, slack, margin = _judged(predictor, [rules.instance(d, k) for k, d in enumerate(front)], target)
+        outputs = instance_outputs(predictor, [rules.instance(draft, key) for key, draft in enumerate(front)])
+        columns = outputs.size(1)
+        require(target < columns, f"Expected `target` to be a class from 0 to {columns - 1}", got=target)
+        criterion = PredictedClass(torch.full((len(outputs),), target, device=outputs.device))
+        slack = criterion.slack(outputs).tolist()
+        margins.append(max(criterion.margin(outputs).tolist()))
         evaluations += len(front)
-        margins.append(max(margin))
         # Equal ones by what they are, so that the order in which they were made does not matter.
         ranked = sorted(range(len(front)), key=lambda row: (-round(slack[row] / EQUAL_SCORES), front[row].nodes, row))
-        first = ranked[0]
-        if best is None or slack[first] > best[0] + EQUAL_SCORES:
-            best, waited = (slack[first], front[first], outputs[first]), 0
-        else:
-            waited += 1
+        waited += 1
+        if slack[ranked[0]] > best_slack + EQUAL_SCORES:
+            best, best_slack, probabilities, waited = front[ranked[0]], slack[ranked[0]], outputs[ranked[0]], 0
         front = _next(rules, [front[row] for row in ranked], width, nodes)
-    assert best is not None
-    return _compared(rules, real, best[1], best[2].float().cpu().numpy(), target, tuple(margins), evaluations)
+    instance, pattern, said = rules.instance(best, 0), rules.pattern(best), probabilities.float().cpu().numpy()
+    far = distances(pattern, real)
+    nearest = int(far.argmin())
+    extras: dict[str, Any] = {name: value for name, (_, value) in instance.extras.items()}
+    return Prototype(
+        graph=Data(x=instance.x, edge_index=instance.edge_index, **extras),
+        pattern=pattern,
+        target=target,
+        probabilities=said,
+        margin=float(said[target] - np.delete(said, target).max()),
+        margins=tuple(margins),
+        evaluations=evaluations,
+        nearest=real.keys[nearest],
+        distance=float(far[nearest]),
+        contained=int(containing(pattern, real).contained.sum()),
+        compared=len(real),
+    )
 
 
 def _next(rules: GrowthRules, ranked: Sequence[Draft], width: int, nodes: int) -> list[Draft]:
@@ -345,45 +339,3 @@ def _next(rules: GrowthRules, ranked: Sequence[Draft], width: int, nodes: int) -
         kept.setdefault(rules.pattern(draft), draft)
     grown = {rules.pattern(more): more for draft in kept.values() for more in rules.steps(draft, nodes)}
     return list(grown.values())
-
-
-def _judged(
-    predictor: Predictor, instances: Sequence[Instance], target: int
-) -> tuple[Tensor, list[float], list[float]]:
-    """What the model says of graphs, and by how much that is the class."""
-    takes = predictor.adapter.takes
-    parts = [predictor.predict(pack(part, takes=takes)) for part in instance_chunks(predictor, instances)]
-    outputs = torch.cat(parts)
-    require(target < outputs.size(1), f"Expected `target` to be a class from 0 to {outputs.size(1) - 1}", got=target)
-    criterion = PredictedClass(torch.full((len(outputs),), target, device=outputs.device))
-    return outputs, criterion.slack(outputs).tolist(), criterion.margin(outputs).tolist()
-
-
-def _compared(
-    rules: GrowthRules,
-    real: LabelledGraphs,
-    draft: Draft,
-    probabilities: np.ndarray,
-    target: int,
-    margins: tuple[float, ...],
-    evaluations: int,
-) -> Prototype:
-    """The finished graph beside the real ones."""
-    instance, pattern = rules.instance(draft, 0), rules.pattern(draft)
-    far = distances(pattern, real)
-    nearest = int(np.flatnonzero(far == far.min())[0])
-    others = np.delete(probabilities, target)
-    extras: dict[str, Any] = {name: value for name, (_, value) in instance.extras.items()}
-    return Prototype(
-        Data(x=instance.x, edge_index=instance.edge_index, **extras),
-        pattern,
-        target,
-        probabilities,
-        float(probabilities[target] - others.max()),
-        margins,
-        evaluations,
-        real.keys[nearest],
-        float(far[nearest]),
-        int(containing(pattern, real).contained.sum()),
-        len(real),
-    )
