@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -213,19 +213,25 @@ def instance_outputs(predictor: Predictor, instances: Sequence[Instance]) -> Ten
     return torch.cat([predictor.predict(pack(part, takes=takes)) for part in instance_chunks(predictor, instances)])
 
 
-class Collected(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Collected:
     """Graphs that patterns are looked for in."""
 
-    problems: list[Problem]  # packed, for the model
-    graphs: LabelledGraphs  # one per instance
+    graphs: LabelledGraphs
     classes: np.ndarray  # [G], what the model says of each
-    asked: int  # how many there would be, if large graphs were not left out
+    problems: Sequence[Problem] = ()  # the same packed for the model; none, if it is not run
+    asked: int = 0  # how many there would be, if large graphs were not left out
+
+    @cached_property
+    def instances(self) -> list[tuple[Instance, InstanceUnits]]:
+        """Every graph as the model gets it, with its units [G]."""
+        return [pair for problem in self.problems for pair in zip(problem.instances, problem.tables)]
 
 
 def collected(
     session: Session, keys: Sequence[Key], context: Mapping[str, Any], labels: str | Sequence[str]
 ) -> Collected:
-    """The keys as packed problems, and the same graphs with labels; not all of them, where the graphs are large."""
+    """The keys as packed problems, and as labelled graphs, whose edges are their units; not all, if they are large."""
     problems, columns = [], 0
     for start in range(0, len(keys), GROUP):
         for problem in session.problems(keys[start : start + GROUP]):
@@ -233,22 +239,11 @@ def collected(
             columns += int(problem.pack.edge_index.size(1))
         if columns > MAX_EDGE_COLUMNS:
             break
-    rows = _labelled(session, problems, context, labels)
-    graphs = LabelledGraphs(rows, problems[0].instances[0].directed)
-    said = torch.cat([problem.criterion.said(problem.outputs).cpu() for problem in problems])
-    return Collected(problems, graphs, said.numpy(), len(keys))
-
-
-def _labelled(
-    session: Session, problems: Sequence[Problem], context: Mapping[str, Any], labels: str | Sequence[str]
-) -> list[GraphRow]:
-    """One row per instance; its edges are its units, in their order."""
-    atoms: Sequence[str] = context.get("atoms") or ()
     pairs = [pair for problem in problems for pair in zip(problem.instances, problem.tables)]
+    atoms: Sequence[str] = context.get("atoms") or ()
     takes = session.predictor.adapter.takes
     molecules = _molecules(session.request.targets, pairs, context) if labels == "auto" else None
-    instances = [instance for instance, _ in pairs]
-    names = molecules[0] if molecules else _names(session, instances, problems[0].criterion, atoms, labels)
+    names = molecules[0] if molecules else _names(session, problems, atoms, labels)
     bonds = molecules[1] if molecules and takes("edge_attr") else None
     edge_names = bonds or _edge_names(pairs, takes, labels, bool(atoms))
     rows = []
@@ -259,7 +254,8 @@ def _labelled(
         order = np.argsort(ids)
         local = order[np.searchsorted(ids, table.ids.numpy(), sorter=order)]
         rows.append(GraphRow(instance.key, of_nodes, marks, local, of_edges))
-    return rows
+    said = torch.cat([problem.criterion.said(problem.outputs).cpu() for problem in problems])
+    return Collected(LabelledGraphs(rows, pairs[0][0].directed), said.numpy(), problems, len(keys))
 
 
 def _molecules(
@@ -288,32 +284,27 @@ def _bond_name(order: float) -> str:
 
 
 def _names(
-    session: Session,
-    instances: Sequence[Instance],
-    criterion: Criterion,
-    atoms: Sequence[str],
-    labels: str | Sequence[str],
+    session: Session, problems: Sequence[Problem], atoms: Sequence[str], labels: str | Sequence[str]
 ) -> list[list[str]]:
     """The labels of the nodes of every instance."""
-    counts = [len(instance.node_ids) for instance in instances]
-    flat = [""] * sum(counts)
+    instances = [instance for problem in problems for instance in problem.instances]
+    flat = [""] * sum(len(instance.node_ids) for instance in instances)
     if labels == "class":
-        flat = _classes(session, instances, criterion)
+        flat = _classes(session.field.reach.full, problems[0].criterion, instances)
     elif labels not in ("none", "degree") and instances[0].x.size(1) <= MAX_LABEL_COLUMNS:
         given = atoms if isinstance(labels, str) else labels
         flat = node_labels(torch.cat([instance.x for instance in instances]).float().numpy(), given)
     if labels == "degree" or (labels == "auto" and not any(flat)):
         flat = _degrees(session.request.targets.graph, instances)
-    types = [instance.extras.get("node_type") for instance in instances]
-    if labels != "none" and all(kind is not None and kind[0] == "node" for kind in types):
-        numbers = torch.cat([kind[1].reshape(-1) for kind in types if kind is not None]).tolist()
+    types = [instance.extras.get("node_type", ("", torch.zeros(0))) for instance in instances]
+    if labels != "none" and all(kind == "node" for kind, _ in types):
+        numbers = torch.cat([values.reshape(-1) for _, values in types]).tolist()
         flat = [f"type {number}" + (f" {label}" if label else "") for number, label in zip(numbers, flat)]
-    return _parts(flat, counts)
+    return _split(flat, [len(instance.node_ids) for instance in instances])
 
 
-def _classes(session: Session, instances: Sequence[Instance], criterion: Criterion) -> list[str]:
+def _classes(full: Tensor | None, criterion: Criterion, instances: Sequence[Instance]) -> list[str]:
     """What the model says of each node; nothing of what is explained, which would give the answer away."""
-    full = session.field.reach.full
     expected = 'Expected a graph of which every node has a class for labels="class"'
     require(full is not None, expected, got="graphs, or one that is too large")
     assert full is not None
@@ -364,8 +355,8 @@ def _edge_names(
         else:
             said = node_labels(values, prefix="e" if name == "edge_attr" else "type ")
         flat = [" ".join(filter(None, both)) for both in zip(flat, said)]
-    return _parts(flat, counts)
+    return _split(flat, counts)
 
 
-def _parts(flat: list[str], counts: Sequence[int]) -> list[list[str]]:
+def _split(flat: list[str], counts: Sequence[int]) -> list[list[str]]:
     return [flat[start:end] for start, end in pairwise(_pointer(counts).tolist())]

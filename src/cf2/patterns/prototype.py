@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from cf2.errors import require, require_number
 from cf2.graphs.data import graphs_of
 from cf2.graphs.graph import Extras, Instance
-from cf2.graphs.targets import GraphTargets
+from cf2.graphs.targets import targets_for
 from cf2.models.adapters import module_of
 from cf2.models.predictor import Predictor
 from cf2.options import Key, Output, Spec
@@ -276,9 +276,8 @@ def prototype(
     require_number("nodes", nodes, 1, integer=True)
     require_number("width", width, 1, integer=True)
     require_number("most", most, 1, integer=True)
-    graphs = graphs_of(data, "graph", positions=True)
-    targets = GraphTargets([graphs] if isinstance(graphs, Data) else graphs)
     spec = Spec(output=output, level="graph", device=None if device is None else str(device))
+    targets = targets_for(graphs_of(data, "graph", positions=True), "graph", spec)
     with Session(Request(module_of(model), targets, spec), fitting=True) as session:
         predictor = session.predictor
         next(iter(session.problems(list(range(min(64, len(targets)))))))  # what the model is, by real graphs

@@ -7,20 +7,16 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
-from torch_geometric.data import Data
 
 from cf2.errors import CF2Error, require, require_number, unknown_name
 from cf2.graphs.data import graphs_of
-from cf2.graphs.graph import Graph
-from cf2.graphs.targets import GraphTargets, NodeTargets, Targets
-from cf2.methods.contract import Problem
+from cf2.graphs.targets import targets_for
 from cf2.models.adapters import module_of
 from cf2.options import Key, Spec
 from cf2.patterns.labelled import Collected, LabelledGraphs, collected, explained_graph
@@ -309,9 +305,9 @@ def find_patterns(found: Explanations, model: Any, data: Any, options: SummaryOp
         if len(here.graphs) < here.asked:
             notes.append(f"The graphs are large: {len(here.graphs):,} of {here.asked:,} were looked at.")
         row_of = {key: row for row, key in enumerate(here.graphs.keys)}
-        tables = list(chain.from_iterable(problem.tables for problem in here.problems))
-        answers = [(row, e, _chosen(e, tables[row])) for e in usable if (row := row_of.get(e.key)) is not None]
-        return _tested(found, answers, here.problems, here.graphs, here.classes, options, notes)
+        usable = [e for e in usable if e.key in row_of]
+        answers = [(row_of[e.key], e, _chosen(e, here.instances[row_of[e.key]][1])) for e in usable]
+        return _tested(found, answers, here, options, notes)
 
 
 def _usable(explanations: Sequence[Explanation]) -> tuple[list[Explanation], list[str]]:
@@ -336,7 +332,8 @@ def looked_at(found: Explanations, model: Any, data: Any, options: SummaryOption
     stored = found.context.get("spec") or {}
     kept = ("output", "level", "directed", "masking", "device")
     spec = Spec(**{name: stored[name] for name in kept if name in stored})
-    targets = data if hasattr(data, "instance") else _targets(data, found[0].task, spec)
+    task = found[0].task
+    targets = data if hasattr(data, "instance") else targets_for(graphs_of(data, task, positions=True), task, spec)
     explained = list(dict.fromkeys(e.key for e in found))
     targets.check(explained)
     there = set(explained)
@@ -344,14 +341,6 @@ def looked_at(found: Explanations, model: Any, data: Any, options: SummaryOption
     others.sort(key=lambda key: options.draw(key, "order"))
     with Session(Request(module_of(model), targets, spec), fitting=True) as session:
         yield collected(session, explained + others[: options.most], found.context, options.labels)
-
-
-def _targets(data: Any, task: str, spec: Spec) -> Targets:
-    """What can be asked about the user's data: nodes of one graph, or graphs."""
-    graphs = graphs_of(data, task, positions=True)
-    if isinstance(graphs, Data) and task == "node":
-        return NodeTargets(Graph(graphs, directed=spec.directed), getattr(graphs, "y", None))
-    return GraphTargets([graphs] if isinstance(graphs, Data) else graphs, directed=spec.directed)
 
 
 def _chosen(e: Explanation, table: InstanceUnits) -> np.ndarray:
@@ -371,31 +360,25 @@ def _counted(found: Explanations, usable: Sequence[Explanation], notes: list[str
     notes.append("No model was run, so neither necessity nor sufficiency was tested: pass the model and the data.")
     if len(set(classes.tolist())) == 1:
         notes.append("All explained predictions are of one class: nothing was generalised, and precision says nothing.")
-    return _tested(found, answers, [], graphs, classes, options, notes)
+    return _tested(found, answers, Collected(graphs, classes), options, notes)
 
 
 def _tested(
-    found: Explanations,
-    answers: Sequence[Answer],
-    problems: Sequence[Problem],
-    graphs: LabelledGraphs,
-    classes: np.ndarray,
-    options: SummaryOptions,
-    notes: Sequence[str],
+    found: Explanations, answers: Sequence[Answer], here: Collected, options: SummaryOptions, notes: Sequence[str]
 ) -> Patterns:
     """The patterns of each class, found on one part of the graphs and tested on the other."""
-    test = np.array([options.is_test(key) for key in graphs.keys])
+    test = np.array([options.is_test(key) for key in here.graphs.keys])
     require(
         any(not test[row] for row, _, _ in answers),
         "Expected answers to find patterns in",
         got=f"{len(answers)}, all of them held out for the test",
         do="Explain more predictions, or pass a smaller held_out.",
     )
-    held = HeldOut(_only_rows(problems, test), graphs.take(np.flatnonzero(test)), classes[test], options)
+    held = HeldOut(here, np.flatnonzero(test), options)
     items: list[FoundPattern] = []
     union: dict[int, Any] = {}
     edges: dict[int, Any] = {}
-    for mined in _mined(answers, graphs, classes, test, options):
+    for mined in _mined(answers, here, test, options):
         item, inside, where = held.tested(mined)
         union[item.prediction] = union.get(item.prediction, False) | inside
         edges[item.prediction] = edges.get(item.prediction, False) | where.union()
@@ -409,7 +392,7 @@ def _tested(
         "together": {c: estimate(inside[held.classes == c]) for c, inside in union.items()},
         "notes": list(notes),
     }
-    if problems:
+    if here.problems:
         about["empty"] = {c: held.stays_empty(c) for c in sorted(union)}
         about["jointly"] = held.jointly(items)
         about["truth"] = held.against_truth(found.context.get("truth") or {}, edges)
@@ -417,9 +400,10 @@ def _tested(
 
 
 def _mined(
-    answers: Sequence[Answer], graphs: LabelledGraphs, classes: np.ndarray, test: np.ndarray, options: SummaryOptions
+    answers: Sequence[Answer], here: Collected, test: np.ndarray, options: SummaryOptions
 ) -> Iterator[FoundPattern]:
     """The patterns of each class before they are tested; of graphs for the test, only the keys are named."""
+    graphs, classes = here.graphs, here.classes
     seen = np.flatnonzero(~test)
     row_in_seen = np.cumsum(~test) - 1
     seen_graphs = graphs.take(seen)
@@ -435,25 +419,12 @@ def _mined(
             yield FoundPattern(pattern, prediction, support, len(own), keys=tuple(keys))
 
 
-def _only_rows(problems: Sequence[Problem], rows: np.ndarray) -> list[Problem]:
-    """The problems with the instances of some rows [bool] alone."""
-    kept, start = [], 0
-    for problem in problems:
-        own = np.flatnonzero(rows[start : start + problem.num_instances])
-        start += problem.num_instances
-        if len(own):
-            kept.append(problem.take(torch.from_numpy(own).to(problem.outputs.device)))
-    return kept
-
-
-@dataclass(frozen=True, eq=False)
 class HeldOut:
-    """The graphs that patterns are tested on: packed for the model, if there is one, and with labels."""
+    """The graphs that patterns are tested on: some `rows` of those that are looked at."""
 
-    problems: list[Problem]
-    graphs: LabelledGraphs
-    classes: np.ndarray  # [G]
-    options: SummaryOptions
+    def __init__(self, here: Collected, rows: np.ndarray, options: SummaryOptions) -> None:
+        self.here, self.rows, self.options = here, rows, options
+        self.graphs, self.classes = here.graphs.take(rows), here.classes[rows]
 
     def tested(self, mined: FoundPattern) -> tuple[FoundPattern, np.ndarray, Occurrences]:
         """A pattern with its tests, which graphs [G] contain it, and its occurrences in graphs of its class."""
@@ -473,7 +444,7 @@ class HeldOut:
     def _causal(self, where: Occurrences) -> dict[str, Estimate | None]:
         """What the model says of the predictions of a class that contain a pattern, after each intervention."""
         rows = np.flatnonzero(where.contained)
-        if not self.problems or not len(rows):
+        if not self.here.problems or not len(rows):
             return {}
         union = where.union()
         every = self.graphs.edge_sets(rows, union)
@@ -511,8 +482,8 @@ class HeldOut:
 
     def stays(self, rows: np.ndarray, sets: Sequence[np.ndarray], intervention: Intervention) -> np.ndarray:
         """Whether the model still says the same of rows (ascending, they may repeat) after what their sets do."""
-        said, start = [np.zeros(0, bool)], 0
-        for problem in self.problems:
+        said, start, rows = [np.zeros(0, bool)], 0, self.rows[rows]
+        for problem in self.here.problems:
             size = problem.num_instances
             positions = np.flatnonzero((rows >= start) & (rows < start + size))
             for part in (positions[at : at + size] for at in range(0, len(positions), size)):
@@ -549,7 +520,6 @@ class HeldOut:
 
     def against_truth(self, truth: Any, edges: Mapping[int, np.ndarray]) -> dict[str, Any] | None:
         """How much of the known true edges of tested instances lies in occurrences of the patterns of their class."""
-        tables = list(chain.from_iterable(problem.tables for problem in self.problems))
         recall, precision, whole = [], [], []
         for row, key in enumerate(self.graphs.keys):
             chosen = edges.get(int(self.classes[row]))
@@ -557,7 +527,8 @@ class HeldOut:
                 continue
             true = {frozenset(pair) for pair in entry(truth, key)}
             (own,) = self.graphs.edge_sets(np.array([row]), chosen)
-            ours = {frozenset(pair) for pair in tables[row].ids.numpy()[own].tolist()}
+            _, table = self.here.instances[self.rows[row]]
+            ours = {frozenset(pair) for pair in table.ids.numpy()[own].tolist()}
             recall.append(len(true & ours) / len(true))
             whole.append(true <= ours)
             if ours:
