@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from cf2.cli import options as o
 from cf2.cli.terminal import out, percent, print_json, table, tell
 from cf2.patterns.summary import ClassSummary, FoundPattern, Patterns
-
-if TYPE_CHECKING:
-    from cf2.patterns.edit_rules import EditRules
-    from cf2.runs.source import ModelAndData
-    from cf2.runs.store import Run
 
 Count = Annotated[int, typer.Option(min=1, max=1000, help="The most patterns per class.")]
 HeldOut = Annotated[float, typer.Option(min=0, max=0.95, help="The share of all keys that is kept for the test.")]
@@ -50,11 +45,7 @@ def patterns(
     Example: cf2 patterns runs/first --count 3
     """
     settings = {"count": count, "held_out": held_out, "seed": seed, "most": most, "labels": labels}
-    found: ClassSummary[Any]
-    if rules:
-        found = find_edit_rules(run, method, settings, checkpoint, data_root, trust, data)
-    else:
-        found = find_patterns(run, method, settings, counted, checkpoint, data_root, trust, data)
+    found = find_in_run(run, method, settings, rules, counted, checkpoint, data_root, trust, data)
     kept = found.save(run / found.file_name)
     if as_json:
         print_json({"run": str(run), **found.to_dict()})
@@ -82,70 +73,37 @@ def _shares(row: FoundPattern) -> list[str]:
     return [percent(None if (e := getattr(row, name)) is None else e.value) for name in names]
 
 
-def find_patterns(
+def find_in_run(
     path: Path,
     method: str | None = None,
     settings: dict[str, Any] | None = None,
+    rules: bool = False,
     counted: bool = False,
     checkpoint: Path | None = None,
     root: Path | None = None,
     trust: bool = False,
     data: str | None = None,
-) -> Patterns:
-    """The patterns of a run by one method, the first if none is named; tested if its model may be run."""
-    opened, described, agreed = _opened(path, trust, data)
-    found = opened.explanations(opened.methods()[0] if method is None else method)
-    settings = settings or {}
-    if counted or (described.get("kind") == "function" and not agreed):
+) -> ClassSummary[Any]:
+    """The patterns, or the edit rules, of a run by one method, the first if none is named.
+
+    Patterns are only counted where the model may not be run; a model and data other than those of the run are refused.
+    """
+    from cf2.errors import CF2Error
+    from cf2.runs.store import open_run, problems_of_source
+    from cf2.samples.sources import restore, trusted
+
+    run, question = open_run(path), "counterfactual" if rules else None
+    described = dict(run.manifest["source"])
+    agreed = trusted(described, trust=trust, data=data)
+    found = run.explanations(method or run.methods()[0], question=question)
+    if not rules and (counted or (described.get("kind") == "function" and not agreed)):
         if not counted:
             tell(UNTRUSTED)
-        return found.patterns(**settings)
-    source = _restored(opened, described, checkpoint, root, agreed)
-    return found.patterns(
-        source.model, source.targets(opened.job(method, found[0].seed) if method else opened.job()), **settings
-    )
-
-
-def find_edit_rules(
-    path: Path,
-    method: str | None = None,
-    settings: dict[str, Any] | None = None,
-    checkpoint: Path | None = None,
-    root: Path | None = None,
-    trust: bool = False,
-    data: str | None = None,
-) -> EditRules:
-    """The edit rules of the counterfactual answers of a run by one method, the first if none is named."""
-    opened, described, agreed = _opened(path, trust, data)
-    name = opened.methods()[0] if method is None else method
-    found = opened.explanations(name, question="counterfactual")
-    source = _restored(opened, described, checkpoint, root, agreed)
-    return found.rules(
-        source.model, source.targets(opened.job(name, found[0].seed, "counterfactual")), **settings or {}
-    )
-
-
-def _opened(path: Path, trust: bool, data: str | None) -> tuple[Run, dict[str, Any], bool]:
-    """A run, where its model and data come from, and whether code of the user may be run for them."""
-    from cf2.runs.store import open_run
-    from cf2.samples.sources import trusted
-
-    opened = open_run(path)
-    described = dict(opened.manifest["source"])
-    return opened, described, trusted(described, trust=trust, data=data)
-
-
-def _restored(
-    opened: Run, described: dict[str, Any], checkpoint: Path | None, root: Path | None, agreed: bool
-) -> ModelAndData:
-    """The model and data of a run, refused where they are others."""
-    from cf2.errors import CF2Error
-    from cf2.runs.store import problems_of_source
-    from cf2.samples.sources import restore
-
+        return found.patterns(**settings or {})
     if checkpoint is not None:
         described["checkpoint"] = str(checkpoint)
     source = restore(described, root=root, trust=agreed)
-    if other := problems_of_source(opened, source):
+    if other := problems_of_source(run, source):
         raise CF2Error("Expected the model and data of the run", got="others", do=" ".join(other))
-    return source
+    targets = source.targets(run.job(found[0].method, found[0].seed, question))
+    return (found.rules if rules else found.patterns)(source.model, targets, **settings or {})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cf2.cli import options as o
-from cf2.cli.patterns import find_patterns
+from cf2.cli.patterns import find_in_run
 from cf2.cli.terminal import COMPARED, compared, out, print_json, say, table, tell
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
@@ -243,7 +243,7 @@ def report_of_run(
     found = {row: run.explanations(jobs[0].method, question=jobs[0].question) for row, jobs in run.rows().items()}
     said = unfinished([{**given.context, "label": row} for row, given in found.items()])
     if patterns:
-        find_patterns(path, trust=trust).save(path / Patterns.file_name)
+        find_in_run(path, trust=trust).save(path / Patterns.file_name)
     context = run.context()
     shared, rules = (
         kind.load(path / kind.file_name, context) if (path / kind.file_name).exists() else None
