@@ -245,10 +245,7 @@ def report_of_run(
     if patterns:
         find_in_run(path, trust=trust).save(path / Patterns.file_name)
     context = run.context()
-    shared, rules = (
-        kind.load(path / kind.file_name, context) if (path / kind.file_name).exists() else None
-        for kind in (Patterns, EditRules)
-    )
+    shared, rules = Patterns.of_run(path, context), EditRules.of_run(path, context)
     return write_report(list(found.values()), out, pictures=pictures, patterns=shared, rules=rules), said
 
 

@@ -108,8 +108,9 @@ class TriedRule:
     def from_dict(row: Mapping[str, Any]) -> TriedRule:
         """The rule that `to_dict` gave."""
         rule = EditRule(tuple(map(Pattern.from_dict, row["pieces"])))
-        counts = (int(row[name]) for name in ("prediction", "support", "answers"))
-        return TriedRule(rule, *counts, read_estimate(row["turned"]), tuple(map(as_key, row["keys"])))
+        prediction, support, answers = (int(row[name]) for name in ("prediction", "support", "answers"))
+        keys = tuple(map(as_key, row["keys"]))
+        return TriedRule(rule, prediction, support, answers, read_estimate(row["turned"]), keys)
 
     def cells(self) -> dict[str, Any]:
         """The row of a table."""
@@ -130,7 +131,7 @@ class EditRules(ClassSummary[TriedRule]):
     """
 
     list_name, noun, file_name = "rules", "edit rules", "rules.json"
-    from_dict = TriedRule.from_dict
+    row_type = TriedRule
 
     def __repr__(self) -> str:
         lines = ["Edit rules:"]

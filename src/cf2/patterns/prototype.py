@@ -88,7 +88,7 @@ class GrowthRules:
         kinds = torch.tensor([edge[2] for edge in draft.edges], dtype=torch.long)
         if not self.directed:
             ends, kinds = torch.cat([ends, ends.flip(0)], 1), kinds.repeat(2)
-        chosen = {"node": nodes, "edge": kinds, "graph": slice(None)}
+        chosen: dict[str, Any] = {"node": nodes, "edge": kinds, "graph": slice(None)}
         extras: Extras = {name: (kind, rows[chosen[kind]]) for name, (kind, rows) in self.extras.items()}
         return Instance(key, self.x[nodes], ends, (), torch.arange(len(nodes)), self.directed, extras)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -102,7 +102,7 @@ class ClassSummary(Rows[Found]):
     list_name: ClassVar[str]  # of the items in a file
     noun: ClassVar[str]
     file_name: ClassVar[str]  # in the directory of a run
-    from_dict: ClassVar[Callable[[Mapping[str, Any]], Any]]  # an item from what its `to_dict` gave
+    row_type: ClassVar[Any]
 
     def classes(self) -> list[int]:
         """The classes for which something was found, ascending."""
@@ -139,7 +139,7 @@ class ClassSummary(Rows[Found]):
         """What `save` wrote, with what is known of the explanations, such as `class_names` and `atoms`."""
         try:
             given = json.loads(Path(path).read_text(encoding="utf-8"))
-            rows = tuple(map(cls.from_dict, given[cls.list_name]))
+            rows = tuple(map(cls.row_type.from_dict, given[cls.list_name]))
             about = dict(given["about"])
             for name in (name for name in BY_CLASS if isinstance(about.get(name), Mapping)):
                 about[name] = {int(number): _with_estimates(value) for number, value in about[name].items()}
@@ -148,6 +148,12 @@ class ClassSummary(Rows[Found]):
             got = f"{str(path)!r}, which cannot be read: {type(error).__name__}: {error}"
             cure = "Make it again with: cf2 patterns RUN"
             raise CF2Error(f"Expected a file of {cls.noun}", got=got[:300], do=cure) from error
+
+    @classmethod
+    def of_run(cls, directory: Path, context: Mapping[str, Any]) -> Self | None:
+        """What the directory of a run keeps; None where it keeps nothing of this kind."""
+        path = directory / cls.file_name
+        return cls.load(path, context) if path.exists() else None
 
 
 def jsonable(value: Any) -> Any:
@@ -241,8 +247,8 @@ class FoundPattern:
 
     def cells(self) -> dict[str, Any]:
         """The row of a table."""
-        pattern = self.pattern
-        row = {"pattern": pattern.text, "smarts": pattern.smarts, "nodes": len(pattern.labels), "edges": pattern.size}
+        row: dict[str, Any] = {"pattern": self.pattern.text, "smarts": self.pattern.smarts}
+        row |= {"nodes": len(self.pattern.labels), "edges": self.pattern.size}
         row |= {name: getattr(self, name) for name in ("support", "answers", "contained")}
         for name in MEASURES:
             row |= share_cells(name, getattr(self, name))
@@ -266,7 +272,7 @@ class Patterns(ClassSummary[FoundPattern]):
     """
 
     list_name, noun, file_name = "patterns", "patterns", "patterns.json"
-    from_dict = FoundPattern.from_dict
+    row_type = FoundPattern
 
     def __repr__(self) -> str:
         about = self.about
@@ -336,11 +342,11 @@ def looked_at(found: Explanations, model: Any, data: Any, options: SummaryOption
     targets = data if hasattr(data, "instance") else targets_for(graphs_of(data, task, positions=True), task, spec)
     explained = list(dict.fromkeys(e.key for e in found))
     targets.check(explained)
-    there = set(explained)
-    others = [key for key in range(len(targets)) if key not in there] if isinstance(explained[0], int) else []
-    others.sort(key=lambda key: options.draw(key, "order"))
+    numbers = range(len(targets)) if isinstance(explained[0], int) else ()
+    others = sorted(set(numbers).difference(explained), key=lambda key: options.draw(key, "order"))
+    keys: list[Key] = [*explained, *others[: options.most]]
     with Session(Request(module_of(model), targets, spec), fitting=True) as session:
-        yield collected(session, explained + others[: options.most], found.context, options.labels)
+        yield collected(session, keys, found.context, options.labels)
 
 
 def _chosen(e: Explanation, table: InstanceUnits) -> np.ndarray:
@@ -441,7 +447,7 @@ class HeldOut:
         )
         return item, inside, where
 
-    def _causal(self, where: Occurrences) -> dict[str, Estimate | None]:
+    def _causal(self, where: Occurrences) -> dict[str, Any]:
         """What the model says of the predictions of a class that contain a pattern, after each intervention."""
         rows = np.flatnonzero(where.contained)
         if not self.here.problems or not len(rows):

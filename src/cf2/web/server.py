@@ -112,11 +112,10 @@ def shared_by(run: Run) -> Shared:
     """The patterns and edit rules that the directory of a run holds; a file that cannot be read is left out."""
     found: dict[str, Any] = {}
     for name, kind in (("patterns", Patterns), ("rules", EditRules)):
-        if (run.path / kind.file_name).exists():
-            try:
-                found[name] = kind.load(run.path / kind.file_name, visible_context(run.context()))
-            except CF2Error as error:
-                log.warning("%s", error)
+        try:
+            found[name] = kind.of_run(run.path, visible_context(run.context()))
+        except CF2Error as error:
+            log.warning("%s", error)
     return Shared(**found)
 
 
