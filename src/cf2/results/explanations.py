@@ -250,19 +250,15 @@ class Explanations(Sequence[Explanation]):
         -------
         Patterns
         """
-        from cf2.patterns.summary import Options, count_patterns
+        from cf2.patterns.summary import SummaryOptions, find_patterns
 
-        options = Options(count, held_out, seed, most, least, labels, tuple(given))
+        options = SummaryOptions(count, held_out, seed, most, least, labels, tuple(given))
         require(
             (model is None) == (data is None),
             "Expected a model with its data, or neither",
             got="a model alone" if data is None else "data alone",
         )
-        if model is None:
-            return count_patterns(self, options)
-        from cf2.patterns.summary import verified_patterns
-
-        return verified_patterns(self, model, data, options)
+        return find_patterns(self, model, data, options)
 
     def rules(
         self,
@@ -270,7 +266,6 @@ class Explanations(Sequence[Explanation]):
         data: Any,
         *,
         count: int = 10,
-        theta: float = 0.1,
         held_out: float = 0.5,
         seed: int = 0,
         most: int = 2000,
@@ -287,18 +282,15 @@ class Explanations(Sequence[Explanation]):
             As in `patterns`.
         count : int
             The most rules per class.
-        theta : float
-            The cost that GCFExplainer's coverage is counted at: edits per node and edge of both graphs.
 
         Returns
         -------
         EditRules
         """
-        from cf2.patterns.edit_rules import verified_rules
-        from cf2.patterns.summary import Options
+        from cf2.patterns.edit_rules import find_edit_rules
+        from cf2.patterns.summary import SummaryOptions
 
-        options = Options(count, held_out, seed, most, labels=labels)
-        return verified_rules(self, model, data, options, theta)
+        return find_edit_rules(self, model, data, SummaryOptions(count, held_out, seed, most, labels=labels))
 
     def _repr_html_(self) -> str:
         from cf2.report.html import explanations_html

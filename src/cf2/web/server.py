@@ -11,7 +11,8 @@ from typing import Any
 
 from cf2.errors import CF2Error, extra, require
 from cf2.models.soft_masks import single_thread
-from cf2.patterns.files import PATTERNS, RULES, load_patterns, load_rules
+from cf2.patterns.edit_rules import EditRules
+from cf2.patterns.summary import Patterns
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
 from cf2.runs.store import Store
@@ -110,12 +111,11 @@ def notes(run: Store, found: Mapping[str, Explanations], source: ModelAndData | 
 def shared_by(run: Store) -> Shared:
     """The patterns and edit rules that the directory of a run holds; a file that cannot be read is left out."""
     found: dict[str, Any] = {}
-    for name, file, load in (("patterns", PATTERNS, load_patterns), ("rules", RULES, load_rules)):
-        if (run.path / file).exists():
-            try:
-                found[name] = load(run.path / file, visible_context(run.context()))
-            except CF2Error as error:
-                log.warning("%s", error)
+    for name, kind in (("patterns", Patterns), ("rules", EditRules)):
+        try:
+            found[name] = kind.of_run(run.path, visible_context(run.context()))
+        except CF2Error as error:
+            log.warning("%s", error)
     return Shared(**found)
 
 
