@@ -85,8 +85,8 @@ def _local(url: str) -> bool:
     return url.startswith(("http://127.0.0.1:", "file://", "data:", "blob:"))
 
 
-def served(app: Any, **limits: Any) -> AbstractContextManager[str]:
+def served(app: Any) -> AbstractContextManager[str]:
     """`cf2.web.server.served`, which is not imported before a test that needs it is run."""
-    from cf2.web import guard as listen
+    from cf2.web import server
 
-    return listen.served(app, **limits)
+    return server.served(app)

@@ -12,7 +12,7 @@ from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
 from cf2.web import build_app
-from cf2.web.labels import visible
+from cf2.web.whatif import visible
 from report.explained_toys import HOSTILE, NITROBENZENE, explained, nitro_bonds
 from web.browser import PATIENCE, new_page, served, until
 from web.holding import Holding

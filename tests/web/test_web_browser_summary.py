@@ -14,7 +14,7 @@ from cf2.results.explanations import Explanations
 from cf2.results.metrics import Estimate
 from cf2.runs.source import ModelAndData
 from cf2.web import build_app
-from cf2.web.summary import Shared
+from cf2.web.layout import Shared
 from report.explained_toys import HOSTILE
 from web.browser import new_page, served, until
 

@@ -17,7 +17,8 @@ from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
 from cf2.web import build_app
-from cf2.web.whatif import MOST, Stopped, WhatIf, checked_edits
+from cf2.web.searches import Stopped
+from cf2.web.whatif import MAX_EDITS, WhatIf, checked_edits
 from report.edited_toys import CLASSES, METHYL, harmless, molecule_context
 from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, explained, first_edge, red_edges, red_graph
 from toys import NodeNet, random_graph
@@ -224,29 +225,10 @@ def test_what_is_typed_wrong_is_said_and_changes_nothing(
     assert response.get_json()["response"]["edits"]["data"] == []
 
 
-@pytest.mark.parametrize(
-    "edits",
-    [
-        "add",
-        {"add": 1},
-        [["add", 4]],
-        [["remove", 4, 9]],
-        [["add", 4, "9"]],
-        [["add", 4, True]],
-        [["add", 4, 99]],
-        [["change", 4, 0, "x"]],
-        [["change", 4, 0, 1e300]],
-        [["change", 4, -1, 1]],
-        [[]],
-        [None],
-        [["add", 4, 9]] * (MOST + 1),
-    ],
-)
-def test_edits_that_no_page_sends_are_refused(app: Any, ask: Any, edits: Any) -> None:
+def test_too_many_edits_are_refused(app: Any, ask: Any) -> None:
     for output, cause in ((OUTPUT, "units.value"), ("download.data", "json.n_clicks")):
-        response = ask(app, output, cause, values(edits__data=edits, json__n_clicks=1))
-        assert response.status_code == 400
-        assert b"Traceback" not in response.data
+        response = ask(app, output, cause, values(edits__data=[["add", 4, 9]] * (MAX_EDITS + 1), json__n_clicks=1))
+        assert (response.status_code, response.data) == (400, b"Expected at most 50 edits, but got 51.")
 
 
 def test_of_two_changes_of_one_entry_the_later_one_counts() -> None:
@@ -279,7 +261,7 @@ def test_the_saved_state_holds_the_edits_and_the_answer(app: Any, ask: Any) -> N
 
 def test_the_smallest_edit_is_asked_for_on_the_page(app_of_its_own: Any, ask: Any) -> None:
     app = app_of_its_own
-    asked = values(visitor__data="me", aim__value=1, sorts__value=["change"], valid__value=[])
+    asked = values(aim__value=1, sorts__value=["change"], valid__value=[])
     response = ask(app, "find-note.children", "find.n_clicks", asked)
     found = response.get_json()
     note = found["response"]["find-note"]["children"]
@@ -295,25 +277,12 @@ def test_the_smallest_edit_is_asked_for_on_the_page(app_of_its_own: Any, ask: An
 
 
 @pytest.mark.parametrize(
-    ("wrong", "status"),
-    [
-        ({"aim.value": 2}, 400),
-        ({"aim.value": "1"}, 400),
-        ({"aim.value": True}, 400),
-        ({"valid.value": ["x"]}, 400),
-        ({"visitor.data": None}, 400),
-        ({"shown.data": None}, 400),
-        ({"sorts.value": []}, 200),
-        ({"sorts.value": ["fly"]}, 200),
-        ({"valid.value": ["molecule"]}, 200),
-    ],
+    "wrong", [{"aim.value": 2}, {"aim.value": "1"}, {"sorts.value": []}, {"sorts.value": ["fly"]}, {"valid.value": [1]}]
 )
-def test_a_search_for_nonsense_is_refused(app: Any, ask: Any, wrong: dict[str, Any], status: int) -> None:
-    asked = values(visitor__data="me", aim__value=1, sorts__value=["change"], valid__value=[]) | wrong
+def test_a_search_for_nonsense_is_refused(app: Any, ask: Any, wrong: dict[str, Any]) -> None:
+    asked = values(aim__value=1, sorts__value=["change"], valid__value=[]) | wrong
     response = ask(app, "find-note.children", "find.n_clicks", asked)
-    assert response.status_code == status
-    if status == 200:
-        assert response.get_json()["response"]["find-note"]["children"].startswith("Expected")
+    assert response.get_json()["response"]["find-note"]["children"].startswith("Expected")
 
 
 def test_a_counterfactual_of_a_run_is_shown_with_and_without_its_model(red_source: ModelAndData, ask: Any) -> None:

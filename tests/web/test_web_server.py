@@ -16,15 +16,16 @@ from cf2.results.explanations import Explanations
 from cf2.runs.session import Session
 from cf2.runs.store import create_run, open_run
 from cf2.samples.sources import from_dataset, from_function
-from cf2.web import build_app, server
-from cf2.web.server import explanations, inside, serve
+from cf2.web import app as page
+from cf2.web import build_app
+from cf2.web.app import explanations, inside, serve
 from report import explained_toys
 from report.explained_toys import explained, first_edge
 
 pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
 pytest.importorskip("waitress", reason="waitress is not installed")
 
-from cf2.web.guard import listening_socket
+from cf2.web.server import listening_socket
 
 KEYS = list(range(12))
 
@@ -87,9 +88,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def pages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The pages that `serve` builds."""
     made: list[Any] = []
-    monkeypatch.setattr(
-        server, "build_app", lambda *given, **named: made.append(build_app(*given, **named)) or made[-1]
-    )
+    monkeypatch.setattr(page, "build_app", lambda *given, **named: made.append(build_app(*given, **named)) or made[-1])
     return made
 
 
@@ -144,10 +143,10 @@ def test_a_page_without_a_model_refuses_what_needs_one(found: dict[str, Explanat
     shown = {"shown.data": {"key": "3", "method": "cf2"}, "removed.data": [], "json.n_clicks": 1, "alpha.value": 0.5}
     response = ask(app, "download.data", "json.n_clicks", shown)
     assert (response.status_code, b"only shows what was stored" in response.data) == (400, True)
-    response = ask(app, "again-note.children", "again.n_clicks", shown | {"visitor.data": "me"})
+    response = ask(app, "again-note.children", "again.n_clicks", shown)
     assert "only shows what was stored" in response.get_json()["response"]["again-note"]["children"]
     for output in ("cytoscape.elements", "comparison.children", "list.children"):
-        values = {"key.data": "3", "method.value": "cf2", "show.value": "all", "sort.value": "run", "place.data": 0}
+        values = {"key.data": "3", "method.value": "cf2", "show.value": "all", "sort.value": "run", "page.data": 0}
         assert ask(app, output, "key.data", values).status_code == 200
 
 
