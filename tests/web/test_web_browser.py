@@ -217,7 +217,7 @@ def test_explaining_again_adds_a_verified_explanation(page: Any, found: dict[str
     page.click("#again")
     until(page, "document.querySelectorAll('#comparison img').length === 3")
     assert "α = 0.5" in page.locator("#method").inner_text()
-    until(page, "key => document.querySelector('#again-note').innerText.startsWith(`node ${key}: `)", e.key)
+    until(page, "key => document.querySelector('#search-note').innerText.startsWith(`node ${key}: `)", e.key)
     assert not page.locator("#cancel").is_visible()
 
 
@@ -232,12 +232,12 @@ def test_an_explanation_can_be_cancelled_and_the_page_answers_meanwhile(
         page.click("#again")
         page.wait_for_selector("#cancel", state="visible")
         assert not page.locator("#again").is_visible()
-        assert "at most 300 s" in page.locator("#again-busy").inner_text()
+        assert "at most 300 s" in page.locator("#search-progress").inner_text()
         remove_explanation(page, e)
         with page.expect_response(lambda response: "cancelled.data" in (response.request.post_data or "")):
             page.click("#cancel")
         Holding.let_go.set()
-        until(page, "document.querySelector('#again-note').innerText === 'Cancelled.'")
+        until(page, "document.querySelector('#search-note').innerText === 'Cancelled.'")
         assert not page.locator("#cancel").is_visible()
         assert page.locator("#again").is_visible()
 

@@ -191,9 +191,9 @@ def test_another_explanation_is_looked_for_and_kept_beside_the_first(browser: An
         shows(page, 3, 0)
         page.click("#another")
         until(page, "document.querySelector('#answer-count').innerText === 'Answer 2 of 2'")
-        until(page, "document.querySelector('#another-note').innerText.startsWith('node 3: ')")
+        until(page, "document.querySelector('#search-note').innerText.startsWith('node 3: ')")
         new = page.evaluate("document.querySelector('#cytoscape')._cyreg.cy.edges('.chosen').map(e => e.data('unit'))")
         assert sorted(new) != np.flatnonzero(found[0].selected).tolist()
         assert "Necessary: without it the model says quiet" in page.locator("#verdict").inner_text()
         page.click("#another")  # there is no third one
-        until(page, "document.querySelector('#another-note').innerText === 'node 3: no other explanation was found.'")
+        until(page, "document.querySelector('#search-note').innerText === 'node 3: no other explanation was found.'")

@@ -207,13 +207,13 @@ def test_a_feature_is_changed(app: Any, ask: Any) -> None:
 @pytest.mark.parametrize(
     ("cause", "typed", "said"),
     [
-        ("add-edge", {"tail": 4, "head": None}, "Expected a node from 0 to 35, but got nothing"),
-        ("add-edge", {"tail": 4, "head": 36}, "Expected a node from 0 to 35, but got 36"),
+        ("add-edge", {"tail": 4, "head": None}, "Expected `node` to be a whole number from 0 to 35, but got None"),
+        ("add-edge", {"tail": 4, "head": 36}, "Expected `node` to be a whole number from 0 to 35, but got 36"),
         ("add-edge", {"tail": 4, "head": 4}, "Expected two different nodes, but got 4 twice"),
         ("add-edge", {"tail": 4, "head": 3}, "Expected two nodes without an edge, but got 4 and 3, which have one"),
-        ("change-feature", {"node": 4, "column": 2, "value": 1}, "Expected a feature from 0 to 1, but got 2"),
-        ("change-feature", {"node": 4, "column": 1.5, "value": 1}, "Expected a feature from 0 to 1, but got 1.5"),
-        ("change-feature", {"node": 4, "column": 1, "value": None}, "Expected the new value to be a number"),
+        ("change-feature", {"node": 4, "column": 2, "value": 1}, "Expected `feature` to be a whole number"),
+        ("change-feature", {"node": 4, "column": 1.5, "value": 1}, "Expected `feature` to be a whole number"),
+        ("change-feature", {"node": 4, "column": 1, "value": None}, "Expected `value` to be a number"),
     ],
 )
 def test_what_is_typed_wrong_is_said_and_changes_nothing(
@@ -247,9 +247,6 @@ def test_two_clicks_on_nodes_are_the_ends_of_an_edge(app: Any, ask: Any) -> None
     second = ask(app, "tail.value", "cytoscape.tapNode", shown | {"tail.value": 3}).get_json()["response"]
     assert (second["head"], second["node"]) == ({"value": 7}, {"value": 7})
     assert "tail" not in second
-    for node in (None, "7", 99, -1, True):
-        wrong = values(cytoscape__tapNode={"data": {"node": node}})
-        assert ask(app, "tail.value", "cytoscape.tapNode", wrong).status_code == 400
 
 
 def test_the_saved_state_holds_the_edits_and_the_answer(app: Any, ask: Any) -> None:
@@ -262,9 +259,9 @@ def test_the_saved_state_holds_the_edits_and_the_answer(app: Any, ask: Any) -> N
 def test_the_smallest_edit_is_asked_for_on_the_page(app_of_its_own: Any, ask: Any) -> None:
     app = app_of_its_own
     asked = values(aim__value=1, sorts__value=["change"], valid__value=[])
-    response = ask(app, "find-note.children", "find.n_clicks", asked)
+    response = ask(app, "search-note.children", "find.n_clicks", asked)
     found = response.get_json()
-    note = found["response"]["find-note"]["children"]
+    note = found["response"]["search-note"]["children"]
     assert note.startswith("node 4: Reached: after changing node ")
     assert note.endswith("the model says busy (0.88) instead of quiet.")
     name = "smallest edit to busy (change)"
@@ -277,12 +274,12 @@ def test_the_smallest_edit_is_asked_for_on_the_page(app_of_its_own: Any, ask: An
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"aim.value": 2}, {"aim.value": "1"}, {"sorts.value": []}, {"sorts.value": ["fly"]}, {"valid.value": [1]}]
+    "wrong", [{"aim.value": 2}, {"sorts.value": []}, {"sorts.value": ["fly"]}, {"valid.value": [1]}]
 )
 def test_a_search_for_nonsense_is_refused(app: Any, ask: Any, wrong: dict[str, Any]) -> None:
     asked = values(aim__value=1, sorts__value=["change"], valid__value=[]) | wrong
-    response = ask(app, "find-note.children", "find.n_clicks", asked)
-    assert response.get_json()["response"]["find-note"]["children"].startswith("Expected")
+    response = ask(app, "search-note.children", "find.n_clicks", asked)
+    assert response.get_json()["response"]["search-note"]["children"].startswith("Expected")
 
 
 def test_a_counterfactual_of_a_run_is_shown_with_and_without_its_model(red_source: ModelAndData, ask: Any) -> None:

@@ -56,7 +56,7 @@ def test_a_malformed_request_is_refused_without_a_traceback(client: Any, body: b
     assert len(response.data) < 400
 
 
-@pytest.mark.parametrize("key", [10**9, "99", None, [0], "x" * 100_000, "\ud800", "\x00"])
+@pytest.mark.parametrize("key", [10**9, "99", None, "x" * 100_000, "\ud800", "\x00"])
 def test_an_instance_that_is_not_there_is_refused_briefly(app: Any, ask: Any, key: Any) -> None:
     shown = {"key.data": key, "method.value": "cf2", "shown.data": {"key": key, "method": "cf2"}}
     for output, cause in (("comparison.children", "key.data"), ("removed.data", "without.n_clicks")):

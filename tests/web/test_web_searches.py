@@ -125,13 +125,13 @@ def test_a_model_that_cannot_be_copied_is_refused_in_words() -> None:
 
 def note_of(response: Any) -> str:
     assert "sideUpdate" not in response.get_json()
-    return str(response.get_json()["response"]["again-note"]["children"])
+    return str(response.get_json()["response"]["search-note"]["children"])
 
 
 def test_the_page_says_what_was_made_and_shows_it(red_source: ModelAndData, ask: Any) -> None:
     app = build_app(red_source, {"guess": explained(first_edge, "guess", [3, 6])})
-    body = ask(app, "again-note.children", "again.n_clicks", VALUES).get_json()
-    assert body["response"]["again-note"]["children"].startswith("node 3: 2 units in ")
+    body = ask(app, "search-note.children", "again.n_clicks", VALUES).get_json()
+    assert body["response"]["search-note"]["children"].startswith("node 3: 2 units in ")
     made = body["sideUpdate"]["made"]["data"]
     shown = {"key.data": "3", "made.data": made, "method.value": "guess"}
     chosen = ask(app, "method.options", "made.data", shown).get_json()["response"]
@@ -144,7 +144,7 @@ def test_the_page_says_what_was_made_and_shows_it(red_source: ModelAndData, ask:
 
 def test_the_page_says_that_the_time_is_over_and_goes_on(red_source: ModelAndData, ask: Any) -> None:
     app = build_app(red_source, {"guess": explained(first_edge, "guess", [3])}, seconds=1e-6)
-    said = note_of(ask(app, "again-note.children", "again.n_clicks", VALUES))
+    said = note_of(ask(app, "search-note.children", "again.n_clicks", VALUES))
     assert said == "Stopped after 1e-06 seconds, the limit for one explanation."
     assert ask(app, "removed.data", "without.n_clicks", VALUES | {"removed.data": []}).status_code == 200
 
@@ -153,16 +153,16 @@ def test_the_page_says_that_the_time_is_over_and_goes_on(red_source: ModelAndDat
 def test_the_page_says_which_numbers_it_takes(red_source: ModelAndData, ask: Any, alpha: Any) -> None:
     app = build_app(red_source, {"guess": explained(first_edge, "guess", [3])})
     values = VALUES | {"alpha.value": alpha}
-    assert note_of(ask(app, "again-note.children", "again.n_clicks", values)).startswith("Expected ")
+    assert note_of(ask(app, "search-note.children", "again.n_clicks", values)).startswith("Expected ")
 
 
 def test_the_page_cancels_and_is_busy(holding: ModelAndData, ask: Any) -> None:
     app = build_app(holding, {"guess": explained(first_edge, "guess", [3])})
-    with running(lambda: ask(app, "again-note.children", "again.n_clicks", VALUES)) as made:
+    with running(lambda: ask(app, "search-note.children", "again.n_clicks", VALUES)) as made:
         assert Holding.held.wait(PATIENCE)
-        assert note_of(ask(app, "again-note.children", "again.n_clicks", VALUES)).startswith("Busy: ")
-        said = ask(app, "ticked.data", "ticking.n_intervals", {"find-cancel.disabled": True}).get_json()
-        assert said["sideUpdate"]["again-busy"]["children"].startswith("Explaining: 1 runs of the model")
+        assert note_of(ask(app, "search-note.children", "again.n_clicks", VALUES)).startswith("Busy: ")
+        said = ask(app, "ticked.data", "ticking.n_intervals", {}).get_json()
+        assert said["sideUpdate"]["search-progress"]["children"].startswith("Explaining: 1 runs of the model")
         assert ask(app, "cancelled.data", "cancel.n_clicks", {}).status_code == 200
         Holding.let_go.set()
     assert [note_of(response) for response in made] == ["Cancelled."]
@@ -176,6 +176,6 @@ def test_a_failure_of_the_model_is_logged_and_said(
 
     app = build_app(red_source, {"guess": explained(first_edge, "guess", [3])})
     monkeypatch.setattr(WhatIf, "again", fails)
-    said = note_of(ask(app, "again-note.children", "again.n_clicks", VALUES))
+    said = note_of(ask(app, "search-note.children", "again.n_clicks", VALUES))
     assert said == "It failed, and the log says why: inside"
     assert "ZeroDivisionError" in caplog.text

@@ -143,8 +143,8 @@ def test_a_page_without_a_model_refuses_what_needs_one(found: dict[str, Explanat
     shown = {"shown.data": {"key": "3", "method": "cf2"}, "removed.data": [], "json.n_clicks": 1, "alpha.value": 0.5}
     response = ask(app, "download.data", "json.n_clicks", shown)
     assert (response.status_code, b"only shows what was stored" in response.data) == (400, True)
-    response = ask(app, "again-note.children", "again.n_clicks", shown)
-    assert "only shows what was stored" in response.get_json()["response"]["again-note"]["children"]
+    response = ask(app, "search-note.children", "again.n_clicks", shown)
+    assert "only shows what was stored" in response.get_json()["response"]["search-note"]["children"]
     for output in ("cytoscape.elements", "comparison.children", "list.children"):
         values = {"key.data": "3", "method.value": "cf2", "show.value": "all", "sort.value": "run", "page.data": 0}
         assert ask(app, output, "key.data", values).status_code == 200

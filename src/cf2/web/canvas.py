@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from cf2.report import pictures as svg
 from cf2.report.molecules import plain_drawing
-from cf2.report.scene import EXPLANATION, NEW, OTHER, TARGET, TRUTH, Scene, is_molecule, scene
-from cf2.report.words import ADDED, atom_names, describe_target, key_id
+from cf2.report.scene import EXPLANATION, NEW, OTHER, TARGET, TRUTH, Scene, scene
+from cf2.report.words import ADDED, describe_target, key_id
 from cf2.results.explanation import Explanation
 from cf2.web.whatif import Edit, WhatIf, absent, describe_edit
 
@@ -123,11 +123,11 @@ def elements(
 
     Ids are different for every instance: cytoscape takes an edge with a known id for the edge it knows.
     """
-    key, drawing = key_id(e.key), plain_drawing(shown) if is_molecule(whatif.context) else None
+    key, drawing = key_id(e.key), plain_drawing(shown) if whatif.is_molecule else None
     points = shown.points * [PIXELS_PER_EDGE, -PIXELS_PER_EDGE] if drawing is None else drawing.places
     is_drawn = np.isfinite(points).all(1)  # not a hydrogen that is written at its neighbour
     parts = [] if drawing is None else [_drawing_element(drawing, f"k{key}drawing", scheme)]
-    atoms = atom_names(whatif.context)
+    atoms = whatif.atoms
     changes = {edit[1]: edit for edit in edits if edit[0] == "change"}
     for node in np.flatnonzero(is_drawn).tolist():
         part = _node_element(f"k{key}n", shown, node, drawing is not None, changes.get(int(shown.nodes[node])), atoms)
@@ -244,7 +244,7 @@ def svg_file(whatif: WhatIf, e: Explanation, removed: np.ndarray, edits: Sequenc
         now = replace(e, selected=removed, question="counterfactual")
         others = list(whatif.explanations(e.key).values())
         drawn = _with_edits(whatif, e, scene(now, whatif.context_of(e), others), edits)
-    text = str(svg.picture(drawn, describe_target(e), molecule=is_molecule(whatif.context)))
+    text = str(svg.picture(drawn, describe_target(e), molecule=whatif.is_molecule))
     text = text.replace("<svg ", f'<svg {XMLNS} color="{LIGHT["text"]}" ', 1)
     return text.replace(">", f"><style>{svg.STYLE}</style>", 1)
 
@@ -257,7 +257,7 @@ def _with_edits(whatif: WhatIf, e: Explanation, drawn: Scene, edits: Sequence[Ed
         if edit[0] == "add" and edit[1] in local and edit[2] in local:
             pairs.append([local[edit[1]], local[edit[2]]])
         elif edit[0] == "change" and edit[1] in local:
-            text = describe_edit(edit, whatif.graph(e.key), atom_names(whatif.context), e.directed)
+            text = describe_edit(edit, whatif.graph(e.key), whatif.atoms, e.directed)
             changed[local[edit[1]]] = text.split(" ", 2)[2]  # without 'node 3,' or 'atom 3:'
     added = np.concatenate([drawn.added, np.array(pairs, dtype=np.int64).reshape(-1, 2)])
     return replace(drawn, edited=True, added=added, changed=changed)

@@ -18,7 +18,7 @@ from cf2.patterns.pictures import pattern_sections, rule_sections
 from cf2.patterns.summary import Patterns
 from cf2.report import charts
 from cf2.report import pictures as svg
-from cf2.report.words import atom_names, class_name, class_names
+from cf2.report.words import class_name
 from cf2.results.metrics import Estimate
 from cf2.web import navigation
 from cf2.web.canvas import image
@@ -181,6 +181,7 @@ def _panel(whatif: WhatIf) -> list[Any]:
         _button("Undo", "undo", "Ctrl+Z", disabled=True),
         _button("Redo", "redo", "Ctrl+Y or Ctrl+Shift+Z", disabled=True),
     ]
+    cancel = _button("Cancel", "cancel", disabled=True)
     save = [
         html.Span("Save", className="note"),
         _button("PNG", "png", "The picture as pixels"),
@@ -195,6 +196,7 @@ def _panel(whatif: WhatIf) -> list[Any]:
         html.Fieldset(_edit(whatif), className="again edit", disabled=read_only),
         html.Fieldset(_find(whatif), className="again find", disabled=read_only),
         html.Div(save, className="buttons"),
+        html.Div([*_notes("search-progress", "search-note"), cancel], className="searching"),
     ]
 
 
@@ -219,14 +221,12 @@ def _again() -> list[Any]:
         *_labelled("λ", lam, "weight of the two tests against size; empty: set by size"),
         _button("Explain", "again"),
         _button("Another explanation", "another"),
-        _button("Cancel", "cancel", disabled=True),
-        *_notes("again-busy", "again-note", "another-note"),
     ]
 
 
 def _edit(whatif: WhatIf) -> list[Any]:
     """Where an edge is added and a feature changed: the ids are typed, or come from clicks on nodes."""
-    atoms, column = atom_names(whatif.context), _id_field("column", "feature")
+    atoms, column = whatif.atoms, _id_field("column", "feature")
     if atoms:
         elements = [{"label": atom, "value": number} for number, atom in enumerate(atoms)]
         column = dcc.Dropdown(elements, id="column", placeholder="element", searchable=False)
@@ -256,17 +256,16 @@ def _edit(whatif: WhatIf) -> list[Any]:
 def _find(whatif: WhatIf) -> list[Any]:
     """Where the smallest edit is asked for."""
     some = next(iter(next(iter(whatif.methods.values())).values()))
-    names = class_names(whatif.context)
-    classes = [{"label": class_name(number, names), "value": number} for number in range(len(some.probabilities))]
-    valid = [{"label": "valid molecules only", "value": "molecule"}] if atom_names(whatif.context) else []
+    classes = [
+        {"label": class_name(number, whatif.class_names), "value": number} for number in range(len(some.probabilities))
+    ]
+    valid = [{"label": "valid molecules only", "value": "molecule"}] if whatif.atoms else []
     return [
         html.Legend("Find the smallest edit to"),
         html.Div(dcc.Dropdown(classes, id="aim", placeholder="another class", searchable=False), className="aim"),
         dcc.Checklist(list(get_args(EditSort)), ["remove", "add"], id="sorts", inline=True),
         dcc.Checklist(valid, [], id="valid", inline=True),
         _button("Find", "find"),
-        _button("Cancel", "find-cancel", disabled=True),
-        *_notes("find-busy", "find-note"),
     ]
 
 

@@ -10,15 +10,7 @@ from dash import ClientsideFunction, Input, Output, State, ctx, html, no_update
 
 from cf2.errors import CF2Error, unknown_name
 from cf2.options import Key
-from cf2.report.words import (
-    adds_or_changes,
-    class_names,
-    count_nouns,
-    describe_said,
-    describe_target,
-    key_id,
-    short_said,
-)
+from cf2.report.words import adds_or_changes, count_nouns, describe_said, describe_target, key_id, short_said
 from cf2.results.explanation import Explanation
 from cf2.web.whatif import State as PageState
 from cf2.web.whatif import WhatIf, first_answer
@@ -101,10 +93,9 @@ def _list_callbacks(app: Any, whatif: WhatIf) -> None:
             page = next((at // PAGE_LENGTH for at, e in enumerate(listed) if key_id(e.key) == key), page)
         pages = max(1, -(-len(listed) // PAGE_LENGTH))
         page = min(max(page + {"previous": -1, "next": 1}.get(cause or "", 0), 0), pages - 1)
-        names = class_names(whatif.context)
         shown = listed[page * PAGE_LENGTH : (page + 1) * PAGE_LENGTH]
         return (
-            [_entry(e, names, key_id(e.key) == key) for e in shown],
+            [_entry(e, whatif.class_names, key_id(e.key) == key) for e in shown],
             f"{page + 1:,} of {pages:,}",
             f"{len(listed):,} of {count_nouns(len(candidates), 'instance')}",
             page,

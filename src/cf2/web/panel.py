@@ -11,28 +11,13 @@ from dash import ctx, html, no_update, set_props
 
 from cf2.errors import CF2Error
 from cf2.options import Key
-from cf2.report import charts
+from cf2.report import charts, words
 from cf2.report import pictures as svg
-from cf2.report.scene import OKABE_ITO, is_molecule
-from cf2.report.words import (
-    ADDED,
-    adds_or_changes,
-    atom_names,
-    class_names,
-    count_nouns,
-    count_units,
-    describe_prediction,
-    describe_said,
-    describe_target,
-    describe_unit,
-    key_id,
-    next_step,
-    verdict_sentences,
-)
+from cf2.report.scene import OKABE_ITO
 from cf2.results.explanation import Explanation
 from cf2.web import canvas
 from cf2.web.navigation import Given, callback, search_ids, wanted_state
-from cf2.web.whatif import Edit, State, WhatIf, absent, checked_edits, checked_index, describe_edit, unit_mask
+from cf2.web.whatif import Edit, State, WhatIf, absent, checked_edits, describe_edit, unit_mask
 
 MAX_LISTED_UNITS = 90  # beside the picture (Dash draws over 100 in another way); a node's id brings up others
 # What goes on from what was removed and edited before; anything else begins anew.
@@ -66,16 +51,16 @@ def _show_callbacks(app: Any, whatif: WhatIf) -> None:
         answers = whatif.answers(key, method) or [method]
         number = min(max(given["answer-number.data"] or 0, 0), len(answers) - 1)
         e = whatif.explanation(key, answers[number])
-        drawn, names = canvas.scene_of(whatif, e), class_names(whatif.context)
+        drawn = canvas.scene_of(whatif, e)
         return (
             canvas.elements(whatif, e, drawn, (), scheme),
             {"name": "preset", "fit": True, "padding": 24, "instance": f"{text} {answers[number]} {scheme}"},
-            describe_prediction(e, names),
-            verdict(e, names, atom_names(whatif.context)),
+            words.describe_prediction(e, whatif.class_names),
+            verdict(whatif, e),
             [html.Span(name, className=f"key type type{OKABE_ITO.index(colour)}") for colour, name in drawn.legend],
             drawn.caption,
             {"key": text, "method": answers[number]},
-            "Make the edits" if adds_or_changes(e) else "Remove the explanation",
+            "Make the edits" if words.adds_or_changes(e) else "Remove the explanation",
             f"Answer {number + 1} of {len(answers)}",
             len(answers) < 2,
             number == 0,
@@ -87,23 +72,23 @@ def _show_callbacks(app: Any, whatif: WhatIf) -> None:
         return comparison(whatif, whatif.key(given["key.data"]))
 
 
-def verdict(e: Explanation, names: Sequence[str] | None, atoms: Sequence[str] | None) -> list[Any]:
+def verdict(whatif: WhatIf, e: Explanation) -> list[Any]:
     """The verdicts on an explanation in words, and what to try next."""
-    sentences = verdict_sentences(e, names, atoms)
-    words = [html.Li([html.B(f"{s.head}: "), s.text], className=s.tone) for s in sentences]
-    step = next_step(e)
+    sentences = words.verdict_sentences(e, whatif.class_names, whatif.atoms)
+    items = [html.Li([html.B(f"{sentence.head}: "), sentence.text], className=sentence.tone) for sentence in sentences]
+    step = words.next_step(e)
     advice = [html.P([html.B("Try next: "), step], className="next")] if step else []
-    return [html.Ul(words, className="verdicts"), *advice]
+    return [html.Ul(items, className="verdicts"), *advice]
 
 
 def comparison(whatif: WhatIf, key: Key) -> list[Any]:
     """Every method's picture of one instance, side by side."""
     sections = []
     for name, e in whatif.explanations(key).items():
-        label = f"{describe_target(e)}, explained by {name}: {count_units(e)}"
-        drawn = svg.picture(canvas.scene_of(whatif, e), label, molecule=is_molecule(whatif.context))
-        words = verdict(e, class_names(whatif.context), atom_names(whatif.context))[0]
-        parts = [html.H3(f"{name}: {count_units(e)}"), canvas.image(drawn, svg.STYLE, label), words]
+        size = words.count_units(e)
+        label = f"{words.describe_target(e)}, explained by {name}: {size}"
+        picture = svg.picture(canvas.scene_of(whatif, e), label, molecule=whatif.is_molecule)
+        parts = [html.H3(f"{name}: {size}"), canvas.image(picture, svg.STYLE, label), verdict(whatif, e)[0]]
         sections.append(html.Section(parts))
     return sections
 
@@ -113,17 +98,12 @@ def comparison(whatif: WhatIf, key: Key) -> list[Any]:
 
 def _tap_callbacks(app: Any, whatif: WhatIf) -> None:
     @callback(
-        app,
-        "tail.value head.value node.value",
-        "cytoscape.tapNode",
-        "shown.data tail.value head.value",
-        prevent_initial_call=True,
+        app, "tail.value head.value node.value", "cytoscape.tapNode", "tail.value head.value", prevent_initial_call=True
     )
     def tap(given: Given) -> Any:
         if not given["cytoscape.tapNode"] or whatif.read_only:
             return (no_update,) * 3
-        graph = whatif.graph(whatif.shown(given["shown.data"]).key)
-        node = checked_index("a node", given["cytoscape.tapNode"]["data"].get("node"), int(graph.num_nodes))
+        node = given["cytoscape.tapNode"]["data"]["node"]
         # The first click begins an edge, the second one ends it.
         first = given["tail.value"] is None or given["head.value"] is not None
         return (node, None, node) if first else (no_update, node, node)
@@ -143,7 +123,7 @@ def _change_callbacks(app: Any, whatif: WhatIf) -> None:
         if shown is None:
             return (no_update,) * 11
         e, cause = whatif.shown(shown), ctx.triggered_id
-        atoms, listed = atom_names(whatif.context), listed_units(e, search_ids(given["near.value"]))
+        listed = listed_units(e, search_ids(given["near.value"]))
         removed, edits, note = _changes(whatif, e, cause, given, listed)
         fresh = cause in ("shown", "wanted", None)
         if edits if fresh else [list(edit) for edit in edits] != before:
@@ -154,7 +134,7 @@ def _change_callbacks(app: Any, whatif: WhatIf) -> None:
         left = e.num_units - len(listed)
         return (
             np.flatnonzero(removed).tolist(),
-            unit_options(e, listed, atoms, disabled=whatif.read_only) if refill else no_update,
+            unit_options(e, listed, whatif.atoms, disabled=whatif.read_only) if refill else no_update,
             listed[(~removed ^ absent(e))[listed]].tolist(),
             f"{left:,} more are not listed; give a node's id to see those at it." if left else "",
             canvas.stylesheet(e, removed, scheme),
@@ -162,7 +142,7 @@ def _change_callbacks(app: Any, whatif: WhatIf) -> None:
             [list(edit) for edit in edits],
             # One checkbox per edit, which takes it back.
             [
-                {"label": describe_edit(edit, whatif.graph(e.key), atoms, e.directed), "value": number}
+                {"label": describe_edit(edit, whatif.graph(e.key), whatif.atoms, e.directed), "value": number}
                 for number, edit in enumerate(edits)
             ],
             list(range(len(edits))),
@@ -234,7 +214,7 @@ def listed_units(e: Explanation, near: tuple[int, ...] = ()) -> np.ndarray:
     With `near`, only those at a node of these ids.
     """
     at = np.isin(e.units.ids[:, 0], near)
-    edges = np.concatenate([e.units.where("edges"), e.units.where(ADDED)])
+    edges = np.concatenate([e.units.where("edges"), e.units.where(words.ADDED)])
     at[edges] |= np.isin(e.units.ids[edges, 1], near)
     order = np.lexsort((-e.scores, ~e.selected))
     order = order[at[order]] if near else order
@@ -249,9 +229,9 @@ def unit_options(
     """One checkbox per unit, checked while what it stands for is in the graph."""
     options = []
     for unit in units.tolist():
-        start = "add " if e.units.names[e.units.kind[unit]] == ADDED else ""
+        start = "add " if e.units.names[e.units.kind[unit]] == words.ADDED else ""
         mark = " ●" if e.selected[unit] else ""
-        label = f"{start}{describe_unit(e, unit, atoms)}{mark}"
+        label = f"{start}{words.describe_unit(e, unit, atoms)}{mark}"
         options.append({"label": label, "value": unit, "disabled": disabled})
     return options
 
@@ -261,10 +241,10 @@ def unit_options(
 
 def _answer(whatif: WhatIf, e: Explanation, removed: np.ndarray, edits: Sequence[Edit]) -> list[Any]:
     """What the model says now, or said when the explanation was made; after edits, there are no parts to be judged."""
-    names, parts = class_names(whatif.context), []
+    names, parts = whatif.class_names, []
     rows = {"whole graph": e.probabilities}
     changed = False
-    if edits or adds_or_changes(e):
+    if edits or words.adds_or_changes(e):
         said, changed = (e.probabilities_without, False) if whatif.read_only else whatif.ask_edited(e, removed, edits)
         rows = {"as it is": e.probabilities, "after the edits": said}
     elif whatif.read_only:
@@ -277,12 +257,12 @@ def _answer(whatif: WhatIf, e: Explanation, removed: np.ndarray, edits: Sequence
         left = _part("left", len(removed) - gone, *answer.left_verdict)
         parts = [left, _part("removed", gone, *answer.removed_verdict)]
     change, now = "changed" if changed else "unchanged", list(rows.values())[1]
-    text = f"The model now says {describe_said(e, now, names)}: {change}."
+    text = f"The model now says {words.describe_said(e, now, names)}: {change}."
     if whatif.read_only:
-        text = f"The model said {describe_said(e, e.probabilities, names)}."
+        text = f"The model said {words.describe_said(e, e.probabilities, names)}."
     # What a script that watches the page may want to know.
     facts = {"data-probabilities": ",".join(f"{value:.6f}" for value in now.tolist())}
-    facts["data-instance"] = f"{key_id(e.key)} {e.method}"
+    facts["data-instance"] = f"{words.key_id(e.key)} {e.method}"
     bars = charts.said(e, tuple(rows.items()), names, start=88, span=104)
     return [
         html.P(text, id="now", className=f"now {change}", **facts),
@@ -298,14 +278,14 @@ def _part(where: str, count: int, sufficient: bool, necessary: bool) -> Any:
     if not count:
         return html.P([html.B(f"Nothing is {where}.")], **facts)
     are, they_keep, them = ("is", "it keeps", "it") if count == 1 else ("are", "they keep", "them")
-    words = [
-        html.B(f"{count_nouns(count, 'unit')} {are} {where}. "),
+    sentences = [
+        html.B(f"{words.count_nouns(count, 'unit')} {are} {where}. "),
         f"Alone, {they_keep} the answer: " if sufficient else "Alone, not the same answer: ",
         _verdict_word("sufficient", sufficient),
         f"Without {them}, {'another answer' if necessary else 'the answer stays'}: ",
         _verdict_word("necessary", necessary),
     ]
-    return html.P(words, **facts)
+    return html.P(sentences, **facts)
 
 
 def _verdict_word(word: str, holds: bool) -> Any:
@@ -320,7 +300,7 @@ def _save_callbacks(app: Any, whatif: WhatIf) -> None:
     def png(given: Given) -> Any:
         e = whatif.shown(given["shown.data"])
         options = {"bg": canvas.colours(given["scheme.data"])["back"], "scale": 2, "full": True}
-        return {"type": "png", "action": "download", "filename": f"{e.task}-{key_id(e.key)}", "options": options}
+        return {"type": "png", "action": "download", "filename": f"{e.task}-{words.key_id(e.key)}", "options": options}
 
     for kind, target in (("svg", "download-svg"), ("json", "download")):
         _download_callback(app, whatif, kind, target)
@@ -340,5 +320,5 @@ def _download_callback(app: Any, whatif: WhatIf, kind: str, target: str) -> None
             content, mime = canvas.svg_file(whatif, e, removed, edits), "image/svg+xml"
         else:
             content, mime = json.dumps(whatif.to_dict(e, removed, edits), indent=1), "application/json"
-        name = f"{e.task}-{key_id(e.key)}.{kind}"
+        name = f"{e.task}-{words.key_id(e.key)}.{kind}"
         return {"content": content, "filename": name, "type": mime, "base64": False}

@@ -8,25 +8,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, get_args
 
-from dash import Output, set_props
+from dash import Output, ctx, set_props
 
 from cf2.errors import CF2Error, require
 from cf2.options import Edit as EditSort
-from cf2.report.words import (
-    atom_names,
-    class_names,
-    count_nouns,
-    count_units,
-    describe_target,
-    key_id,
-    verdict_sentences,
-)
+from cf2.report import words
 from cf2.results.explanation import Explanation
 from cf2.web.navigation import Given, callback
-from cf2.web.whatif import GoOn, WhatIf, checked_index, checked_number, first_answer
+from cf2.web.whatif import GoOn, WhatIf, first_answer
 
 MAX_SECONDS = 300.0  # of one search
 
@@ -53,14 +45,14 @@ class Searches:
         self._running, self._cancelled, self._closed = threading.Lock(), threading.Event(), False
         self._started, self._runs = 0.0, 0
 
-    def run(self, work: Callable[[GoOn], Any]) -> Any:
-        """What `work` returns. It gets a function to call now and then, which raises `Stopped` when it is to end."""
+    def run(self, search: Callable[[GoOn], Any]) -> Any:
+        """What `search` returns. It gets a function to call now and then, which raises `Stopped` when it is to end."""
         if not self._running.acquire(blocking=False):
             raise Stopped("Busy: another search is running", do="Try again when it has ended.")
         try:
             self._cancelled.clear()
             self._started, self._runs = time.monotonic(), 0
-            return work(self._check)
+            return search(self._check)
         finally:
             self._running.release()
 
@@ -69,7 +61,7 @@ class Searches:
         self._cancelled.set()
 
     def close(self) -> None:
-        """The same for ever: nothing can be searched for afterwards."""
+        """The same for every later search, too."""
         self._closed = True
 
     def progress(self) -> str:
@@ -89,84 +81,68 @@ class Searches:
 
 def callbacks(app: Any, whatif: WhatIf, searches: Searches) -> None:
     """Have the buttons "Explain", "Another explanation", "Find" and "Cancel" do what they say."""
+    running = [(Output(button, "disabled"), True, False) for button in BUTTONS]
+    running += [(Output(name, "disabled"), False, True) for name in ("cancel", "ticking")]
+    busy = f"Explaining; at most {searches.seconds:g} s."
 
-    @callback(app, "ticked.data", "ticking.n_intervals", "find-cancel.disabled", prevent_initial_call=True)
-    def tick(given: Given) -> Any:
+    @callback(
+        app,
+        "search-note.children",
+        " ".join(f"{button}.n_clicks" for button in BUTTONS),
+        "shown.data alpha.value lambda.value aim.value sorts.value valid.value",
+        running=[*running, (Output("search-progress", "children"), busy, "")],
+        prevent_initial_call=True,
+    )
+    def search(given: Given) -> str:
+        e, (find, describe) = whatif.shown(given["shown.data"]), BUTTONS[str(ctx.triggered_id)]
+        try:
+            name = searches.run(lambda go_on: find(whatif, e, given, go_on))
+        except CF2Error as error:
+            return str(error)
+        except Exception as error:
+            log.error("Failed to explain again", exc_info=error)
+            return f"It failed, and the log says why: {error}"
+        target = words.describe_target(e)
+        if not name:
+            return f"{target}: no other explanation was found."
+        # Were this an output, Dash would hold back all that depends on it, and so every what-if, until then.
+        set_props("made", {"data": {"key": words.key_id(e.key), "method": name}})
+        return f"{target}: {describe(whatif, whatif.explanation(e.key, name))}"
+
+    @callback(app, "ticked.data", "ticking.n_intervals", prevent_initial_call=True)
+    def tick(given: Given) -> None:
         if said := searches.progress():
-            set_props("again-busy" if given["find-cancel.disabled"] else "find-busy", {"children": said})
+            set_props("search-progress", {"children": said})
 
-    @callback(app, "cancelled.data", "cancel.n_clicks find-cancel.n_clicks", prevent_initial_call=True)
-    def cancel(given: Given) -> Any:
+    @callback(app, "cancelled.data", "cancel.n_clicks", prevent_initial_call=True)
+    def cancel(given: Given) -> None:
         searches.cancel()
 
-    @_search(app, whatif, searches, "again", "alpha.value lambda.value")
-    def again(e: Explanation, given: Given) -> tuple[Callable[[GoOn], str], Callable[[Explanation], str]]:
-        lam = given["lambda.value"]
-        alpha, lam = checked_number("α", given["alpha.value"]), None if lam in (None, "") else checked_number("λ", lam)
-        return (
-            lambda go_on: whatif.again(e, alpha, lam, go_on),
-            lambda made: f"{count_nouns(made.size, 'unit')} in {made.seconds:.1f} s",
-        )
 
-    @_search(app, whatif, searches, "another")
-    def another(e: Explanation, given: Given) -> tuple[Callable[[GoOn], str], Callable[[Explanation], str]]:
-        method = first_answer(given["shown.data"]["method"])
-        return lambda go_on: whatif.another(e, method, go_on), lambda made: f"another one, {count_units(made)}"
-
-    @_search(app, whatif, searches, "find", "aim.value sorts.value valid.value")
-    def find(e: Explanation, given: Given) -> tuple[Callable[[GoOn], str], Callable[[Explanation], str]]:
-        aim, sorts = given["aim.value"], get_args(EditSort)
-        target = None if aim in (None, "") else checked_index("a class", aim, len(e.probabilities))
-        edits = tuple(sort for sort in sorts if sort in (given["sorts.value"] or ()))
-        require(bool(edits), f"Expected some of {', '.join(sorts)}", got="none")
-
-        def describe(made: Explanation) -> str:
-            first = verdict_sentences(made, class_names(whatif.context), atom_names(whatif.context))[0]
-            return f"{first.head}: {first.text}"
-
-        return lambda go_on: whatif.smallest_edit(e, target, edits, bool(given["valid.value"]), go_on), describe
+def _again(whatif: WhatIf, e: Explanation, given: Given, go_on: GoOn) -> str:
+    lam = given["lambda.value"]
+    return whatif.again(e, given["alpha.value"], None if lam == "" else lam, go_on)
 
 
-def _search(app: Any, whatif: WhatIf, searches: Searches, button: str, state: str = "") -> Callable[..., Any]:
-    """Have a button search: the function says how, and how what was found is described."""
-    buttons, cancel, busy = ("find",), "find-cancel", "find-busy"
-    if button != "find":
-        buttons, cancel, busy = ("again", "another"), "cancel", "again-busy"  # type: ignore[assignment]
-    running = _running(buttons, cancel, busy, f"Explaining; at most {searches.seconds:g} s.")
-
-    def decorate(prepare: Callable[[Explanation, Given], tuple[Any, Any]]) -> None:
-        @callback(
-            app,
-            f"{button}-note.children",
-            f"{button}.n_clicks",
-            f"shown.data {state}",
-            running=running,
-            prevent_initial_call=True,
-        )
-        def search(given: Given) -> str:
-            e = whatif.shown(given["shown.data"])
-            try:
-                work, describe = prepare(e, given)
-                name = searches.run(work)
-            except CF2Error as error:
-                return str(error)
-            except Exception as error:
-                log.error("Failed to explain again", exc_info=error)
-                return f"It failed, and the log says why: {error}"
-            if not name:
-                return f"{describe_target(e)}: no other explanation was found."
-            # Were this an output, Dash would hold back all that depends on it, and so every what-if, until then.
-            set_props("made", {"data": {"key": key_id(e.key), "method": name}})
-            return f"{describe_target(e)}: {describe(whatif.explanation(e.key, name))}"
-
-    return decorate
+def _another(whatif: WhatIf, e: Explanation, given: Given, go_on: GoOn) -> str:
+    return whatif.another(e, first_answer(given["shown.data"]["method"]), go_on)
 
 
-def _running(buttons: Sequence[str], cancel: str, busy: str, text: str) -> list[Any]:
-    """What buttons show while one of them works."""
-    return [
-        *((Output(name, "disabled"), True, False) for name in buttons),
-        (Output(cancel, "disabled"), False, True),
-        (Output("ticking", "disabled"), False, True),
-        (Output(busy, "children"), text, ""),
-    ]
+def _smallest_edit(whatif: WhatIf, e: Explanation, given: Given, go_on: GoOn) -> str:
+    sorts = get_args(EditSort)
+    edits = tuple(sort for sort in sorts if sort in (given["sorts.value"] or ()))
+    require(bool(edits), f"Expected some of {', '.join(sorts)}", got="none")
+    return whatif.smallest_edit(e, given["aim.value"], edits, bool(given["valid.value"]), go_on)
+
+
+def _first_verdict(whatif: WhatIf, made: Explanation) -> str:
+    first = words.verdict_sentences(made, whatif.class_names, whatif.atoms)[0]
+    return f"{first.head}: {first.text}"
+
+
+# What each button searches for, which gives the name of what was found; and how that is described.
+BUTTONS: dict[str, tuple[Callable[[WhatIf, Explanation, Given, GoOn], str], Callable[[WhatIf, Explanation], str]]] = {
+    "again": (_again, lambda _, made: f"{words.count_nouns(made.size, 'unit')} in {made.seconds:.1f} s"),
+    "another": (_another, lambda _, made: f"another one, {words.count_units(made)}"),
+    "find": (_smallest_edit, _first_verdict),
+}

@@ -5,19 +5,18 @@ from __future__ import annotations
 import errno
 import ipaddress
 import logging
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import waitress
 from dash.exceptions import DashException
 from flask import Response, request
 from waitress import wasyncore
 from werkzeug.exceptions import HTTPException
-from werkzeug.routing import RequestRedirect
 
 from cf2.errors import CF2Error, require, require_number
 
@@ -64,10 +63,10 @@ def protect(app: Any, hosts: frozenset[str] | None = LOOPBACK) -> None:
 
     @server.before_request  # type: ignore[untyped-decorator]
     def check() -> Any:
-        origin = request.headers.get("Origin")
-        if hosts is not None and (_split(f"//{request.host}").hostname or "") not in hosts:
+        host, origin = re.sub(r":[0-9]+$", "", request.host).strip("[]"), request.headers.get("Origin")
+        if hosts is not None and host.lower() not in hosts:
             return _plain("This page answers to its own address only.", 403)
-        if origin is not None and _split(origin).netloc != request.host:
+        if origin is not None and origin.partition("://")[2] != request.host:
             return _plain("This page answers to itself only.", 403)
         return None
 
@@ -79,18 +78,8 @@ def protect(app: Any, hosts: frozenset[str] | None = LOOPBACK) -> None:
         return response
 
 
-def _split(url: str) -> Any:
-    """The parts of an address; none of one that cannot be."""
-    try:
-        return urlsplit(url)
-    except ValueError:
-        return urlsplit("")
-
-
 def _refusal(error: Exception) -> Any:
     """An error as an answer, without a traceback."""
-    if isinstance(error, RequestRedirect):
-        return error
     if isinstance(error, HTTPException):
         return _plain(error.description or error.name, error.code or 500)
     if isinstance(error, CF2Error):

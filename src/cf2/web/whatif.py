@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
@@ -16,11 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from cf2.errors import CF2Error, require
+from cf2.errors import CF2Error, require, require_number
 from cf2.graphs.graph import Changes, Instance
 from cf2.methods.contract import Problem
 from cf2.models.receptive_field import ReceptiveField
 from cf2.options import Key, Spec
+from cf2.report.scene import is_molecule
 from cf2.report.words import atom_names, class_name, class_names, describe_change, describe_target, key_id
 from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.explanations import Explanations
@@ -34,7 +36,7 @@ from cf2.units.packs import pack
 MAX_KEPT_EXPLANATIONS = 64  # made on the page
 MAX_KEPT_PROBLEMS = 64  # packed instances
 MAX_EDITS = 50  # of one what-if
-MAX_NUMBER = 1e9  # that is typed into the page
+MAX_NUMBER = 10**9  # that is typed into the page
 MAX_ADDRESS_LENGTH = 20_000  # characters
 SAME_PROBABILITY = 1e-3  # probabilities closer than this are those of the run
 EDIT_LENGTHS = {"add": 3, "change": 4}
@@ -60,15 +62,13 @@ def visible(text: object) -> str:
 
 
 def visible_context(context: Mapping[str, Any]) -> dict[str, Any]:
-    """The context of explanations with labels that can be displayed."""
+    """The context of explanations, or of one graph, with labels that can be displayed."""
     shown = {**context, **{name: visible(context[name]) for name in ("dataset", "model") if context.get(name)}}
-    for name in ("class_names", "atoms"):
+    for name in ("class_names", "atoms", "labels"):
         if isinstance(context.get(name), list | tuple):
             shown[name] = [visible(label) for label in context[name]]
-    for key, graph in (context.get("graphs") or {}).items():
-        if isinstance(graph, dict) and isinstance(graph.get("labels"), list | tuple):
-            labels = [visible(label) for label in graph["labels"]]
-            shown["graphs"] = {**shown["graphs"], key: {**graph, "labels": labels}}
+    if context.get("graphs"):
+        shown["graphs"] = {key: graph and visible_context(graph) for key, graph in context["graphs"].items()}
     return shown
 
 
@@ -109,27 +109,24 @@ class WhatIf:
         require(bool(found), "Expected at least one explanation to show", got="none")
         self.run = visible(run)
         self.methods: dict[str, dict[Key, Explanation]] = {}  # further answers of a method follow it
-        self._specs: dict[str, Any] = {}
+        self._options: dict[Any, Any] = {}  # of each method, and of what was made on the page
         for name, given in found.items():
             for e in sorted(given, key=lambda e: e.rank):
                 self.methods.setdefault(answer_name(name, e.rank), {})[e.key] = _visible_explanation(e)
-                self._specs[answer_name(name, e.rank)] = given.context.get("spec")
+                self._options[answer_name(name, e.rank)] = given.context.get("spec")
         self.context = visible_context(next((f.context for f in found.values() if f.context), {}))
         self.keys = {key_id(e.key): e.key for given in found.values() for e in given}  # by their texts in the browser
         # Never changed, but replaced by a longer one: other threads may be reading it.
-        self._made: dict[tuple[Key, str], tuple[Explanation, Spec]] = {}
-        self._source = source
+        self._made: dict[tuple[Key, str], Explanation] = {}
+        self._source, self.read_only = source, source is None
         if source is not None and source.class_names and not self.context.get("class_names"):
             self.context |= visible_context({"class_names": list(source.class_names)})
+        self.class_names, self.atoms = class_names(self.context), atom_names(self.context)
+        self.is_molecule = is_molecule(self.context)
         self._sessions: dict[str, Session] = {}
         self._problems: dict[tuple[str, Key], Problem] = {}
         self._copy: Kept | None = None
         self._lock = threading.RLock()
-
-    @property
-    def read_only(self) -> bool:
-        """Whether there is no model to ask."""
-        return self._source is None
 
     @property
     def source(self) -> ModelAndData:
@@ -140,28 +137,25 @@ class WhatIf:
 
     # -- explanations, of the run and made on the page
 
-    def key(self, text: object) -> Key:
+    def key(self, text: str) -> Key:
         """The key that the browser means, or an error for one that is not there."""
-        if isinstance(text, str) and text in self.keys:
-            return self.keys[text]
-        raise CF2Error("Expected an instance of this run", got=repr(text))
+        require(text in self.keys, "Expected an instance of this run", got=repr(text))
+        return self.keys[text]
 
     def explanations(self, key: Key) -> dict[str, Explanation]:
         """All explanations of a key, by method; those made on the page last."""
         stored = {name: by_key[key] for name, by_key in self.methods.items() if key in by_key}
-        return stored | {name: e for (made_for, name), (e, _) in self._made.items() if made_for == key}
+        return stored | {name: e for (made_for, name), e in self._made.items() if made_for == key}
 
-    def explanation(self, key: Key, method: object) -> Explanation:
-        """The explanation of a key by a method, or an error for anything that is not there."""
-        e = self.explanations(key).get(method) if isinstance(method, str) else None
-        if e is None:
-            raise CF2Error("Expected the method of an explanation of this run", got=repr(method))
-        return e
+    def explanation(self, key: Key, method: str) -> Explanation:
+        """The explanation of a key by a method, or an error for one that is not there."""
+        found = self.explanations(key)
+        require(method in found, "Expected the method of an explanation of this run", got=repr(method))
+        return found[method]
 
     def shown(self, shown: Mapping[str, Any]) -> Explanation:
         """The explanation that the page shows, from its key and method."""
-        require(isinstance(shown, Mapping), "Expected a key and a method", got=f"a {type(shown).__name__}")
-        return self.explanation(self.key(shown.get("key")), shown.get("method"))
+        return self.explanation(self.key(shown["key"]), shown["method"])
 
     def answers(self, key: Key, method: str) -> list[str]:
         """The names of all answers that a method gave for a key, the best first."""
@@ -169,13 +163,12 @@ class WhatIf:
 
     def spec(self, e: Explanation) -> Spec:
         """What was asked when the explanation was made, as far as an answer depends on it."""
-        for made, spec in self._made.values():
-            if made is e:
-                return spec
-        stored = next((self._specs[name] for name, by_key in self.methods.items() if by_key.get(e.key) is e), None)
-        if stored is None:
+        name = next((name for name, known in self.explanations(e.key).items() if known is e), None)
+        options = self._options.get((e.key, name)) or self._options.get(name)
+        if options is None:
             return Spec(units=e.units.names or ("edges",), directed=e.directed)
-        return Spec.from_json({**_answer_options(stored), "tolerance": e.tolerance})
+        asked = {option: value for option, value in options.items() if option in ANSWER_OPTIONS}
+        return Spec.from_json({**asked, "tolerance": e.tolerance})
 
     def graph(self, key: Key) -> Any:
         """The graph of a key, a Data object: the one that there is, or one of many."""
@@ -231,7 +224,7 @@ class WhatIf:
         """
         gone = replace(e, selected=removed)
         added = {*map(tuple, gone.chosen(ADDED).tolist()), *(edit[1:] for edit in edits if edit[0] == "add")}
-        written = (*_chosen_entries(gone), *_entries(edits, atom_names(self.context)))
+        written = (*_chosen_entries(gone), *_entries(edits, self.atoms))
         with self._lock:
             problem, spec = self._problem(e), self.spec(e)
             trial = Trial(
@@ -316,9 +309,9 @@ class WhatIf:
             edits=edits,
             candidates=None,
             valid="molecule" if valid else None,
-            atoms=tuple(atom_names(self.context) or ()) or None,
+            atoms=tuple(self.atoms or ()) or None,
         )
-        aim = "another class" if target is None else class_name(target, class_names(self.context))
+        aim = "another class" if target is None else class_name(target, self.class_names)
         (made,) = self._explained(e, spec, go_on)
         how = ", ".join(edits) + (", valid" if valid else "")
         return self._keep(e, made, spec, visible(f"smallest edit to {aim} ({how})"))
@@ -327,10 +320,9 @@ class WhatIf:
         """All answers for one key, by a copy of the model; `go_on` is called before every run of it."""
         with self._lock:  # nobody has the model borrowed while it is copied
             if self._copy is None:
+                source = self.source
                 try:
-                    self._copy = Kept(copy.deepcopy(self.source.model), self.source.graphs)
-                except CF2Error:
-                    raise
+                    self._copy = Kept(copy.deepcopy(source.model), source.graphs)
                 except Exception as error:
                     raise CF2Error(
                         "Expected a model that copy.deepcopy can copy, to explain with while others ask it",
@@ -352,8 +344,8 @@ class WhatIf:
         """Keep an answer beside an explanation under a name, which is returned; the oldest ones make room."""
         made = _visible_explanation(replace(made, label=e.label))
         with self._lock:
-            kept = {**self._made, (e.key, name): (made, Spec.from_json(_answer_options(spec.to_json())))}
-            self._made = dict(list(kept.items())[-MAX_KEPT_EXPLANATIONS:])
+            self._options[e.key, name] = spec.to_json()
+            self._made = dict([*self._made.items(), ((e.key, name), made)][-MAX_KEPT_EXPLANATIONS:])
         return name
 
     # -- the state of the page, as an address and as JSON
@@ -373,9 +365,8 @@ class WhatIf:
         if "key" not in given:
             return None
         run = given.get("run", self.run)
-        require(
-            run == self.run, f"Expected an address of the run {self.run!r}", got=repr(run)[:80], do="Serve that run."
-        )
+        expected = f"Expected an address of the run {self.run!r}"
+        require(run == self.run, expected, got=repr(run)[:80], do="Serve that run.")
         key = self.key(given["key"])
         method = given.get("method") or next(iter(self.explanations(key)))
         e = self.explanation(key, method)
@@ -442,10 +433,6 @@ def _visible_explanation(e: Explanation) -> Explanation:
     return e if shown == texts else replace(e, **shown)
 
 
-def _answer_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name in ANSWER_OPTIONS}
-
-
 def _check(e: Explanation, problem: Problem) -> None:
     """Refuse a model or data other than those with which a prediction was explained."""
     (table,) = problem.tables
@@ -482,7 +469,9 @@ def checked_edits(values: Sequence[Any] | None, graph: Any, directed: bool) -> l
 
 
 def _checked_edge(value: Sequence[Any], graph: Any, directed: bool) -> Edit:
-    u, v = (checked_index("a node", end, int(graph.num_nodes)) for end in value[1:])
+    _, u, v = value
+    for node in (u, v):
+        require_number("node", node, 0, int(graph.num_nodes) - 1, integer=True)
     require(u != v, "Expected two different nodes", got=f"{u} twice")
     tail, head = (u, v) if directed else sorted((u, v))
     ends = graph.edge_index if directed else graph.edge_index.sort(0).values
@@ -497,24 +486,11 @@ def _checked_change(value: Sequence[Any], graph: Any) -> Edit:
         "Expected features that are numbers, to change one",
         got=f"{getattr(graph.x, 'dtype', 'none')}",
     )
-    node = checked_index("a node", value[1], int(graph.num_nodes))
-    column = checked_index("a feature", value[2], graph.x.size(1))
-    return "change", node, column, checked_number("the new value", value[3])
-
-
-def checked_index(name: str, value: Any, count: int) -> int:
-    """The number of a node, a feature or a class that was typed."""
-    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < count
-    require(good, f"Expected {name} from 0 to {count - 1:,}", got="nothing" if value is None else repr(value)[:40])
-    return int(value)
-
-
-def checked_number(name: str, value: Any) -> float:
-    """A number that was typed, and that a float can hold."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
-    got = "nothing" if value is None else repr(value)[:40]
-    require(good, f"Expected {name} to be a number of at most {MAX_NUMBER:,.0f}", got=got)
-    return float(value)
+    _, node, column, new = value
+    require_number("node", node, 0, int(graph.num_nodes) - 1, integer=True)
+    require_number("feature", column, 0, graph.x.size(1) - 1, integer=True)
+    require_number("value", new, -MAX_NUMBER, MAX_NUMBER)
+    return "change", node, column, float(new)
 
 
 def describe_edit(edit: Edit, graph: Any, atoms: Sequence[str] | None, directed: bool) -> str:
@@ -589,13 +565,8 @@ def _ranges(numbers: Sequence[int]) -> str:
     >>> _ranges([0, 1, 2, 7, 9, 10])
     '0-2.7.9-10'
     """
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1] = [runs[-1][0], number]
-        else:
-            runs.append([number])
-    return ".".join("-".join(map(str, run)) for run in runs)
+    spans = [[number for _, number in span] for _, span in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    return ".".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)
 
 
 def _numbers(text: str, count: int) -> list[int]:
@@ -615,9 +586,7 @@ def _numbers(text: str, count: int) -> list[int]:
 
 def _value(text: str) -> Any:
     """A part of an edit: a number where it is one."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
