@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
+from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -21,11 +24,12 @@ from cf2.web.whatif import Edit, WhatIf, absent, describe_edit
 
 PIXELS_PER_EDGE = 62.0
 MAX_NAMED_NODES = 40  # of more nodes, only those that matter have their ids
-# The colours of the page: of texts, what surrounds them, nodes, edges, and what is behind all.
-LIGHT = {"text": "#1c2330", "halo": "#ffffff", "node": "#9aa1ac", "edge": "#8a8f98", "back": "#fbfcfe"}
-DARK = {"text": "#e6e9ef", "halo": "#181d26", "node": "#77808f", "edge": "#7d8694", "back": "#181d26"}
+# Of texts, what surrounds them, nodes, edges, what is behind all, and what is behind chosen texts.
+COLOURS = ("text", "halo", "node", "edge", "back", "soft")
+LIGHT = dict(zip(COLOURS, ("#1c2330", "#ffffff", "#9aa1ac", "#8a8f98", "#fbfcfe", "#ffd3b5")))
+DARK = dict(zip(COLOURS, ("#e6e9ef", "#181d26", "#77808f", "#7d8694", "#181d26", "#8a4a1f")))
+MARKS = {"explanation": EXPLANATION, "target": TARGET, "truth": TRUTH, "new": NEW, "other": OTHER}
 BRIGHTER = {"#0072B2": "#56B4E9", "#008C66": "#4FD3A5", "#737373": "#AAB2C0"}  # colours of elements on a dark page
-LAYERS = {"z-index-compare": "manual"}  # a molecule's drawing lies over the marks of bonds, and under what covers them
 PICTURE_COLOUR = "svg:root{color:#1c2330}@media(prefers-color-scheme:dark){svg:root{color:#e6e9ef}}"
 XMLNS = 'xmlns="http://www.w3.org/2000/svg"'
 
@@ -35,80 +39,28 @@ def colours(scheme: object) -> dict[str, str]:
     return DARK if scheme == "dark" else LIGHT
 
 
-@lru_cache(maxsize=2)
-def _styles(dark: bool) -> tuple[dict[str, Any], ...]:
-    c = DARK if dark else LIGHT
-    whole = {"background-width": "100%", "background-height": "100%", "width": "data(width)", "height": "data(height)"}
-    styles: dict[str, dict[str, Any]] = {
-        "node": {"background-color": c["node"], "width": 16, "height": 16},
-        "node[label]": {
-            "label": "data(label)",
-            "font-size": 11,
-            "color": c["text"],
-            "text-valign": "top",
-            "text-margin-y": -2,
-            "text-outline-color": c["halo"],
-            "text-outline-width": 2,
-        },
-        ".named": {"text-valign": "center", "text-margin-y": 0, "font-size": 14, "background-color": c["back"]},
-        ".inside": {"background-color": EXPLANATION},
-        ".named.inside": {"background-color": "#8a4a1f" if dark else "#ffd3b5", "text-outline-width": 0},
-        ".marked": {"background-color": "#F0E442", "border-width": 1, "border-color": "#5c5600"},
-        ".typed": {"background-color": "data(colour)"},
-        ".typed.inside": {"border-width": 3, "border-color": EXPLANATION},
-        ".target": {"border-width": 4, "border-color": TARGET, "width": 22, "height": 22},
-        "edge": {"line-color": c["edge"], "width": 1.6, "curve-style": "haystack"},
-        ".arrow": {"curve-style": "bezier", "target-arrow-shape": "triangle", "target-arrow-color": c["edge"]},
-        ".true": {"underlay-color": TRUTH, "underlay-opacity": 0.35, "underlay-padding": 6},
-        ".added": {
-            "line-color": NEW,
-            "target-arrow-color": NEW,
-            "width": 5,
-            "line-style": "dashed",
-            "line-dash-pattern": [9, 5],
-        },
-        ".changed": {"border-width": 3, "border-color": OTHER, "border-style": "dashed"},
-        ".chosen": {"line-color": EXPLANATION, "target-arrow-color": EXPLANATION, "width": 5},
-        ".drawing": {
-            "shape": "rectangle",
-            "background-opacity": 0,
-            "background-image": "data(image)",
-            "events": "no",
-            "z-index": 1,
-            **whole,
-            **LAYERS,
-        },
-        ".atom": {"background-opacity": 0, "width": 26, "height": 26, "text-opacity": 0, "z-index": 3, **LAYERS},
-        ".atom.marked": {"background-opacity": 0.5},
-        ".atom.changed": {"text-opacity": 1, "text-valign": "bottom", "text-margin-y": 2, "font-size": 13},
-        ".bond": {"line-opacity": 0, "width": 10, "z-index": 0, **LAYERS},
-        ".bond.chosen": {"line-opacity": 0.62, "width": 14, "line-cap": "round"},
-    }
-    return tuple({"selector": selector, "style": style} for selector, style in styles.items())
+@cache
+def _styles(dark: bool) -> dict[str, dict[str, Any]]:
+    """The looks of nodes and edges by their selectors: assets/graph.json in the colours of a scheme.
+
+    A molecule's drawing lies over the marks of bonds, and under what covers those that are removed: it cannot be
+    changed. Straight edges end where their nodes begin, so that the letters of atoms stay free.
+    """
+    text = (Path(__file__).parent / "assets" / "graph.json").read_text(encoding="utf-8")
+    styles: dict[str, dict[str, Any]] = json.loads(Template(text).substitute((DARK if dark else LIGHT) | MARKS))
+    return styles
 
 
 def stylesheet(e: Explanation, removed: np.ndarray, scheme: object = "light") -> list[dict[str, Any]]:
-    """The styles with the removed edges and nodes faded, and the edges that could be added, too.
-
-    The drawing of a molecule cannot be changed, so what is removed of one is covered.
-    """
-    c = colours(scheme)
+    """The styles with the removed edges and nodes faded, and the edges that could be added, too."""
     key, nodes, additions = key_id(e.key), e.units.where("nodes"), absent(e)
     gone = [f"#k{key}u{unit}" for unit in np.flatnonzero(removed & ~additions).tolist()]
     gone += [f"#k{key}n{node}" for node in e.units.ids[nodes[removed[nodes]], 0].tolist()]
     waiting = [f"#k{key}u{unit}" for unit in np.flatnonzero(e.selected & additions & ~removed).tolist()]
-    faded = {"line-style": "dashed", "line-dash-pattern": [3, 6], "opacity": 0.35, "line-color": c["edge"]}
-    # Straight edges end where their nodes begin, so that the letters of atoms stay free.
-    covered = {"line-color": c["edge"], "width": 2, "line-opacity": 1, "z-index": 2, "curve-style": "straight"}
-    covered |= {"underlay-color": c["back"], "underlay-opacity": 0.9, "underlay-padding": 6, "line-cap": "butt"}
-    covered |= {"opacity": 1, "background-color": c["back"], "background-opacity": 0.8}
-    rows = (
-        (waiting, {"opacity": 0.4, "width": 3}),
-        (gone, faded),
-        ([f".{kind}{name}" for name in gone for kind in ("bond", "atom")], covered),
-    )
-    styles = [{"selector": ", ".join(names), "style": style} for names, style in rows if names]
-    return [*_styles(c is DARK), *styles]
+    covered = [f".{kind}{name}" for name in gone for kind in ("bond", "atom")]
+    own = {"WAITING": waiting, "GONE": gone, "COVERED": covered}
+    styles = ((", ".join(own.get(name, [name])), style) for name, style in _styles(scheme == "dark").items())
+    return [{"selector": selector, "style": style} for selector, style in styles if selector]
 
 
 def scene_of(whatif: WhatIf, e: Explanation) -> Scene:

@@ -36,6 +36,15 @@ EMPTY_STORES = (
     "scheme",  # light or dark
     "shown",  # the key and the name of an explanation
 )
+GRAPH_OPTIONS = {
+    "layout": {"name": "preset", "fit": True, "padding": 24},
+    "style": {"width": "100%", "height": "100%"},
+    "minZoom": 0.1,
+    "maxZoom": 2.5,
+    "boxSelectionEnabled": False,
+    "autoungrabify": True,
+    "responsive": True,
+}
 STORES = {"opened": True, "answer-number": 0, "page": 0, "removed": [], "edits": []}
 
 
@@ -77,15 +86,13 @@ def layout(whatif: WhatIf, notes: Sequence[str] = (), shared: Shared = NOTHING) 
             *(dcc.Store(id=name) for name in EMPTY_STORES),
             *(dcc.Store(id=name, data=data) for name, data in (STORES | {"key": first}).items()),
             dcc.Download(id="download"),
-            dcc.Download(id="download-svg"),
         ],
         className="page noticed" if notes else "page",
     )
 
 
-def _button(text: str, name: str, title: str | None = None, *, spoken: str = "", disabled: bool = False) -> Any:
-    aria = {"aria-label": spoken} if spoken else {}
-    return html.Button(text, id=name, title=title, disabled=disabled, **aria)
+def _button(text: str, name: str, title: str | None = None, *, disabled: bool = False) -> Any:
+    return html.Button(text, id=name, title=title, disabled=disabled)
 
 
 def _labelled(text: str, control: Any, title: str | None = None) -> list[Any]:
@@ -120,35 +127,23 @@ def _list() -> list[Any]:
     ]
 
 
-def _graph(whatif: WhatIf) -> list[Any]:
-    head = [
-        _button("‹", "instance-previous", "Previous instance (←)", spoken="Previous instance"),
-        html.H2(id="prediction"),
-        _button("›", "instance-next", "→", spoken="Next instance"),
-    ]
-    answers = [
-        _button("‹", "answer-previous", spoken="Previous answer"),
-        html.Span(id="answer-count"),
-        _button("›", "answer-next", spoken="Next answer"),
-    ]
-    graph = dash_cytoscape.Cytoscape(
-        id="cytoscape",
-        elements=[],
-        stylesheet=[],
-        layout={"name": "preset", "fit": True, "padding": 24},
-        style={"width": "100%", "height": "100%"},
-        minZoom=0.1,
-        maxZoom=2.5,
-        boxSelectionEnabled=False,
-        autoungrabify=True,
-        responsive=True,
+def _stepper(what: str, shown: Any) -> list[Any]:
+    """Buttons to what is before and after."""
+    before, after = (
+        html.Button(sign, id=f"{what}-{word.lower()}", title=key, **{"aria-label": f"{word} {what}"})
+        for sign, word, key in (("‹", "Previous", "←"), ("›", "Next", "→"))
     )
+    return [before, shown, after]
+
+
+def _graph(whatif: WhatIf) -> list[Any]:
+    graph = dash_cytoscape.Cytoscape(id="cytoscape", elements=[], stylesheet=[], **GRAPH_OPTIONS)
     spoken = "The graph; click an edge to remove or restore it, two nodes to add one, or use the lists"
     return [
-        html.Div(head, className="head"),
+        html.Div(_stepper("instance", html.H2(id="prediction")), className="head"),
         html.P(id="address-note", className="note wrong", role="status"),
         html.Div(id="verdict", role="status"),
-        html.Div(answers, id="answers", className="answers", hidden=True),
+        html.Div(_stepper("answer", html.Span(id="answer-count")), id="answers", className="answers", hidden=True),
         html.Div(graph, className="canvas", role="img", **{"aria-label": spoken}),
         html.P([html.Span(text, className=f"key {kind}") for kind, text in _legend(whatif)], className="legend"),
         html.P(id="types", className="legend"),
@@ -256,9 +251,8 @@ def _edit(whatif: WhatIf) -> list[Any]:
 def _find(whatif: WhatIf) -> list[Any]:
     """Where the smallest edit is asked for."""
     some = next(iter(next(iter(whatif.methods.values())).values()))
-    classes = [
-        {"label": class_name(number, whatif.class_names), "value": number} for number in range(len(some.probabilities))
-    ]
+    names = [class_name(number, whatif.class_names) for number in range(len(some.probabilities))]
+    classes = [{"label": name, "value": number} for number, name in enumerate(names)]
     valid = [{"label": "valid molecules only", "value": "molecule"}] if whatif.atoms else []
     return [
         html.Legend("Find the smallest edit to"),

@@ -86,8 +86,7 @@ def _list_callbacks(app: Any, whatif: WhatIf) -> None:
     )
     def fill(given: Given) -> Any:
         cause, key = ctx.triggered_id, given["key.data"]
-        candidates = _first_answers(whatif, given["method.value"])
-        listed = matching(candidates, given["show.value"], given["sort.value"], given["search.value"])
+        candidates, listed = _listed(whatif, given)
         page = 0 if cause in ("show", "sort", "search") else given["page.data"]
         if cause in ("key", None):  # the page of the list on which the instance is
             page = next((at // PAGE_LENGTH for at, e in enumerate(listed) if key_id(e.key) == key), page)
@@ -104,10 +103,10 @@ def _list_callbacks(app: Any, whatif: WhatIf) -> None:
         )
 
 
-def _first_answers(whatif: WhatIf, method: Any) -> list[Explanation]:
-    """All first answers of a method, or of the run's first one."""
-    by_key = whatif.methods.get(method) or next(iter(whatif.methods.values()))
-    return list(by_key.values())
+def _listed(whatif: WhatIf, given: Given) -> tuple[list[Explanation], list[Explanation]]:
+    """All first answers of a method, or of the run's first one; and those that are listed, in their order."""
+    candidates = list((whatif.methods.get(given["method.value"]) or next(iter(whatif.methods.values()))).values())
+    return candidates, matching(candidates, given["show.value"], given["sort.value"], given["search.value"])
 
 
 def matching(candidates: Sequence[Explanation], show: str, sort: str, search: str | None) -> list[Explanation]:
@@ -169,15 +168,13 @@ def _pick_callbacks(app: Any, whatif: WhatIf) -> None:
         key, cause = given["key.data"], ctx.triggered_id
         if cause in ("wanted", None):
             try:
-                state = wanted_state(whatif, given["wanted.data"])
+                state = whatif.state_at((given["wanted.data"] or {}).get("address", ""))
             except CF2Error as error:
                 return key, str(error)
             return key if state is None else state.key, ""
         if cause == "picked":
             return key_id(whatif.key(given["picked.data"]["key"])), ""
-        candidates = _first_answers(whatif, given["method.value"])
-        listed = matching(candidates, given["show.value"], given["sort.value"], given["search.value"])
-        keys = [key_id(e.key) for e in listed]
+        keys = [key_id(e.key) for e in _listed(whatif, given)[1]]
         if cause == "search":
             return (keys[0], "") if len(keys) == 1 else (no_update, no_update)
         if key not in keys:
@@ -187,8 +184,11 @@ def _pick_callbacks(app: Any, whatif: WhatIf) -> None:
 
 
 def wanted_state(whatif: WhatIf, wanted: Mapping[str, Any] | None) -> PageState | None:
-    """What the address says that the browser asks for, or an error for one that means nothing here."""
-    return whatif.state_at(wanted.get("address") or "") if wanted else None
+    """What an address says; None where it means nothing here, which is said where the instance is looked for."""
+    try:
+        return whatif.state_at((wanted or {}).get("address", ""))
+    except CF2Error:
+        return None
 
 
 def _method_callbacks(app: Any, whatif: WhatIf) -> None:
@@ -203,10 +203,7 @@ def _method_callbacks(app: Any, whatif: WhatIf) -> None:
         causes = {name.split(".")[0] for name in ctx.triggered_prop_ids} or {"wanted"}
         step = ("answer-next" in causes) - ("answer-previous" in causes)
         number = (given["answer-number.data"] or 0) + step if step else 0
-        try:
-            wanted = wanted_state(whatif, given["wanted.data"]) if "wanted" in causes else None
-        except CF2Error:
-            wanted = None  # it was said where the instance was looked for
+        wanted = wanted_state(whatif, given["wanted.data"]) if "wanted" in causes else None
         # What was made for an instance that is not shown any more is found where that is shown.
         if "made" in causes and made.get("key") == text:
             name, number = made["method"], -1

@@ -17,7 +17,7 @@ from cf2.report.scene import OKABE_ITO
 from cf2.results.explanation import Explanation
 from cf2.web import canvas
 from cf2.web.navigation import Given, callback, search_ids, wanted_state
-from cf2.web.whatif import Edit, State, WhatIf, absent, checked_edits, describe_edit, unit_mask
+from cf2.web.whatif import Edit, WhatIf, absent, checked_edits, describe_edit, unit_mask
 
 MAX_LISTED_UNITS = 90  # beside the picture (Dash draws over 100 in another way); a node's id brings up others
 # What goes on from what was removed and edited before; anything else begins anew.
@@ -128,10 +128,10 @@ def _change_callbacks(app: Any, whatif: WhatIf) -> None:
         fresh = cause in ("shown", "wanted", None)
         if edits if fresh else [list(edit) for edit in edits] != before:
             # The elements belong to the callback that shows an instance; here, edits are put in.
-            drawn = canvas.elements(whatif, e, canvas.scene_of(whatif, e), edits, scheme)
-            set_props("cytoscape", {"elements": drawn})
+            set_props("cytoscape", {"elements": canvas.elements(whatif, e, canvas.scene_of(whatif, e), edits, scheme)})
         refill = fresh or cause == "near" or whatif.read_only
         left = e.num_units - len(listed)
+        described = [describe_edit(edit, whatif.graph(e.key), whatif.atoms, e.directed) for edit in edits]
         return (
             np.flatnonzero(removed).tolist(),
             unit_options(e, listed, whatif.atoms, disabled=whatif.read_only) if refill else no_update,
@@ -140,11 +140,7 @@ def _change_callbacks(app: Any, whatif: WhatIf) -> None:
             canvas.stylesheet(e, removed, scheme),
             _answer(whatif, e, removed, edits),
             [list(edit) for edit in edits],
-            # One checkbox per edit, which takes it back.
-            [
-                {"label": describe_edit(edit, whatif.graph(e.key), whatif.atoms, e.directed), "value": number}
-                for number, edit in enumerate(edits)
-            ],
+            [{"label": text, "value": number} for number, text in enumerate(described)],  # boxes that take it back
             list(range(len(edits))),
             note,
             whatif.address_of(e, shown["method"], removed, edits),
@@ -157,22 +153,11 @@ def _changes(
     """Which units are removed [units, bool], the edits, and what is wrong with what was typed, if anything."""
     if whatif.read_only:
         return e.selected & False, [], ""
-    state = _state_asked_for(whatif, given)
-    if state is not None:
-        return state.removed, state.edits, ""
+    for asking in {"restored", "wanted"} & set(ctx.triggered_prop_ids.values()):
+        state, shown = wanted_state(whatif, given[f"{asking}.data"]), given["shown.data"]
+        if state is not None and (state.key, state.method) == (shown["key"], shown["method"]):
+            return state.removed, state.edits, ""
     return removed_units(e, cause, given, listed), *_edits(whatif, e, cause, given)
-
-
-def _state_asked_for(whatif: WhatIf, given: Given) -> State | None:
-    """The state that an address asks for, where that is the cause and belongs to what is shown."""
-    cause = next((f"{cause}.data" for cause in ctx.triggered_prop_ids.values() if cause in ("restored", "wanted")), "")
-    try:
-        state = wanted_state(whatif, given.get(cause))
-    except CF2Error:
-        return None  # it was said where the instance was looked for
-    shown = given["shown.data"]
-    own = state is not None and (state.key, state.method) == (shown["key"], shown["method"])
-    return state if own else None
 
 
 def removed_units(e: Explanation, cause: str | None, given: Given, listed: np.ndarray) -> np.ndarray:
@@ -302,18 +287,15 @@ def _save_callbacks(app: Any, whatif: WhatIf) -> None:
         options = {"bg": canvas.colours(given["scheme.data"])["back"], "scale": 2, "full": True}
         return {"type": "png", "action": "download", "filename": f"{e.task}-{words.key_id(e.key)}", "options": options}
 
-    for kind, target in (("svg", "download-svg"), ("json", "download")):
-        _download_callback(app, whatif, kind, target)
-
-
-def _download_callback(app: Any, whatif: WhatIf, kind: str, target: str) -> None:
     @callback(
-        app, f"{target}.data", f"{kind}.n_clicks", "shown.data removed.data edits.data", prevent_initial_call=True
+        app,
+        "download.data",
+        "svg.n_clicks json.n_clicks",
+        "shown.data removed.data edits.data",
+        prevent_initial_call=True,
     )
     def download(given: Given) -> Any:
-        if not given[f"{kind}.n_clicks"]:
-            return no_update
-        e = whatif.shown(given["shown.data"])
+        e, kind = whatif.shown(given["shown.data"]), ctx.triggered_id
         edits = [] if whatif.read_only else checked_edits(given["edits.data"], whatif.graph(e.key), e.directed)
         removed = unit_mask(given["removed.data"] or [], e.num_units)
         if kind == "svg":
