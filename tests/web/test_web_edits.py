@@ -23,8 +23,6 @@ from report.edited_toys import CLASSES, METHYL, harmless, molecule_context
 from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, explained, first_edge, red_edges, red_graph
 from toys import NodeNet, random_graph
 
-pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
-
 OUTPUT = "removed.data"
 
 

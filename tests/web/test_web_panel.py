@@ -13,9 +13,6 @@ from cf2.runs.source import ModelAndData
 from cf2.web import build_app, canvas, panel
 from report.explained_toys import explained, nitro_bonds, red_edges
 
-pytest.importorskip("dash", reason="dash is not installed")
-pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
-
 
 def test_a_button_answers_with_the_models_own_words(app: Any, ask: Any, found: dict[str, Explanations]) -> None:
     e = found["cf2"][1]

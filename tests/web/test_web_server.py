@@ -19,13 +19,9 @@ from cf2.samples.sources import from_dataset, from_function
 from cf2.web import app as page
 from cf2.web import build_app
 from cf2.web.app import explanations, inside, serve
+from cf2.web.server import listening_socket
 from report import explained_toys
 from report.explained_toys import explained, first_edge
-
-pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
-pytest.importorskip("waitress", reason="waitress is not installed")
-
-from cf2.web.server import listening_socket
 
 KEYS = list(range(12))
 

@@ -115,8 +115,8 @@ def _node_element(
         data["label"] = text if shown.labels and text.startswith(f"{name} → ") else f"{own}: {text}"
     if change is not None:
         _, _, column, value = change
-        is_element = atoms and column < len(atoms)
-        data["label"] = f"{name} → {atoms[column]}" if is_element else f"{name}: feature {column} = {value:.4g}"
+        element = atoms[column] if atoms and column < len(atoms) else None
+        data["label"] = f"{name} → {element}" if element else f"{name}: feature {column} = {value:.4g}"
     return {"data": data, "classes": _joined(classes), "grabbable": False}
 
 

@@ -287,13 +287,9 @@ def _save_callbacks(app: Any, whatif: WhatIf) -> None:
         options = {"bg": canvas.colours(given["scheme.data"])["back"], "scale": 2, "full": True}
         return {"type": "png", "action": "download", "filename": f"{e.task}-{words.key_id(e.key)}", "options": options}
 
-    @callback(
-        app,
-        "download.data",
-        "svg.n_clicks json.n_clicks",
-        "shown.data removed.data edits.data",
-        prevent_initial_call=True,
-    )
+    shown = "shown.data removed.data edits.data"
+
+    @callback(app, "download.data", "svg.n_clicks json.n_clicks", shown, prevent_initial_call=True)
     def download(given: Given) -> Any:
         e, kind = whatif.shown(given["shown.data"]), ctx.triggered_id
         edits = [] if whatif.read_only else checked_edits(given["edits.data"], whatif.graph(e.key), e.directed)
