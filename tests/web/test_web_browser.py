@@ -1,6 +1,7 @@
 """The page in a real browser: it draws, answers, restores, and runs no code from labels."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from cf2.web import build_app
 from cf2.web.server import served
 from cf2.web.whatif import visible
 from report.explained_toys import HOSTILE, NITROBENZENE, explained, nitro_bonds
-from web.browser import GRAPH, PATIENCE, REMOVED, click, new_page, opened, says, until
+from web.browser import GRAPH, PATIENCE, REMOVED, click, drawn, new_page, opened, says, until
 from web.holding import Holding
 
 pytestmark = pytest.mark.browser
@@ -205,27 +206,24 @@ def test_the_page_needs_no_code_but_its_own_and_lets_no_other_run(browser: Any, 
     page = context.new_page()
     said: list[str] = []
     page.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
-    try:
-        page.goto(address)
-        page.wait_for_selector("#now")
-        assert said == []
-        page.evaluate(
-            """() => {
-                const script = document.createElement('script');
-                script.textContent = 'window.hacked = 1';
-                document.body.append(script);
-                document.body.insertAdjacentHTML('beforeend', '<img src="x" onerror="window.hacked = 2">');
-                setTimeout("window.hacked = 3", 0);
-            }"""
-        )
-        for _ in range(int(PATIENCE / 0.05)):
-            if len(said) == 3:
-                break
-            page.wait_for_timeout(50)
-        assert ["Content Security Policy" in text for text in said] == [True] * 3
-        assert page.evaluate("window.hacked") is None
-    finally:
-        context.close()
+    page.goto(address)
+    drawn(page)
+    assert said == []
+    page.evaluate(
+        """() => {
+            const script = document.createElement('script');
+            script.textContent = 'window.hacked = 1';
+            document.body.append(script);
+            document.body.insertAdjacentHTML('beforeend', '<img src="x" onerror="window.hacked = 2">');
+            setTimeout("window.hacked = 3", 0);
+        }"""
+    )
+    started = time.monotonic()
+    while len(said) < 3 and time.monotonic() - started < PATIENCE:
+        page.wait_for_timeout(50)
+    assert ["Content Security Policy" in text for text in said] == [True] * 3
+    assert page.evaluate("window.hacked") is None
+    context.close()
 
 
 ODD = HOSTILE + "</style>&amp;{{7*7}} \u202e\x00\x1b[31m\ud800\u2028 ]]>-->"
@@ -241,17 +239,7 @@ def test_hostile_labels_are_shown_everywhere_and_run_nowhere(browser: Any, molec
         until(page, "document.querySelector('#comparison h3') !== null")
         page.click("#without")
         until(page, f"{REMOVED} === '2'")
-        places = (
-            "h1",
-            ".model",
-            ".notice",
-            "#method",
-            "#list",
-            "#prediction",
-            "#now",
-            "#comparison h3",
-            "#comparison ul",
-        )
+        places = ["h1", ".model", ".notice", "#method", "#list", "#prediction", "#now", "#comparison"]
         assert [place for place in places if shown not in page.locator(place).inner_text()] == []
         assert shown in page.locator("#list button").get_attribute("aria-label")
         assert page.evaluate(f"{GRAPH}.nodes()[0].data('label')") == shown
@@ -271,10 +259,8 @@ def test_a_page_without_a_model_shows_what_is_stored(browser: Any, found: dict[s
         until(page, f"document.querySelector('#now')?.dataset.instance === '{e.key} cf2'")
         assert page.locator(".notice").inner_text() == " ".join(notes)
         words = page.locator(".parts").inner_text()
-        assert words.startswith(f"{e.size} units are in the explanation.")
-        assert " sufficient." in words
-        assert " necessary." in words
-        assert "not " not in words
+        assert words.startswith(f"{e.size} units are in the explanation. Alone, they keep the answer: sufficient.")
+        assert " necessary." in words.replace("not necessary", "")
         assert "The model said busy" in page.locator("#now").inner_text()
         for control in ("#only", "#without", "#restore", "#again", "#json", "#alpha", "#units input >> nth=0"):
             assert page.locator(control).is_disabled(), control
@@ -283,8 +269,4 @@ def test_a_page_without_a_model_shows_what_is_stored(browser: Any, found: dict[s
         with page.expect_download() as caught:
             page.click("#png")
         assert caught.value.suggested_filename == f"node-{e.key}.png"
-        words = page.locator(".parts").inner_text()
-        assert words.startswith(f"{e.size} units are in the explanation.")
-        assert " sufficient." in words
-        assert " necessary." in words
-        assert "not " not in words
+        assert page.locator(".parts").inner_text() == words

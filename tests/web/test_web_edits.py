@@ -20,7 +20,7 @@ from cf2.web import build_app
 from cf2.web.searches import Stopped
 from cf2.web.whatif import MAX_EDITS, WhatIf, checked_edits
 from report.edited_toys import CLASSES, METHYL, harmless, molecule_context
-from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, explained, first_edge, red_edges, red_graph
+from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, explained, red_edges, red_graph
 from toys import NodeNet, random_graph
 
 OUTPUT = "removed.data"
@@ -299,14 +299,6 @@ def test_a_counterfactual_of_a_run_is_shown_with_and_without_its_model(red_sourc
     response = ask(stored, OUTPUT, "shown.data", values())
     assert now(response) == "The model said quiet (0.88)." or "class 0" in now(response)
     assert ask(stored, OUTPUT, "add-edge.n_clicks", values(tail__value=4, head__value=9)).status_code == 200
-
-
-def test_a_bad_method_is_not_disturbed(red_source: ModelAndData) -> None:
-    given = explained(first_edge, "guess", [4])
-    asked, e = WhatIf(red_source, {"guess": given}), given[0]
-    said, changed = asked.ask_edited(e, nothing(e), [])
-    assert np.allclose(said, e.probabilities, atol=1e-5)
-    assert not changed
 
 
 def test_an_edge_of_a_directed_graph_is_added_one_way() -> None:

@@ -128,12 +128,12 @@ def _list() -> list[Any]:
 
 
 def _stepper(what: str, shown: Any) -> list[Any]:
-    """Buttons to what is before and after."""
-    before, after = (
-        html.Button(sign, id=f"{what}-{word.lower()}", title=key, **{"aria-label": f"{word} {what}"})
-        for sign, word, key in (("‹", "Previous", "←"), ("›", "Next", "→"))
-    )
-    return [before, shown, after]
+    """Buttons to what is before and after; between instances, the arrow keys go, too."""
+    buttons = []
+    for sign, word, key in (("‹", "Previous", "←"), ("›", "Next", "→")):
+        title = f"{word} {what}" + (f" ({key})" if what == "instance" else "")
+        buttons.append(html.Button(sign, id=f"{what}-{word.lower()}", title=title, **{"aria-label": f"{word} {what}"}))
+    return [buttons[0], shown, buttons[1]]
 
 
 def _graph(whatif: WhatIf) -> list[Any]:

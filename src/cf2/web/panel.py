@@ -259,7 +259,6 @@ def _answer(whatif: WhatIf, e: Explanation, removed: np.ndarray, edits: Sequence
 def _part(where: str, count: int, sufficient: bool, necessary: bool) -> Any:
     """One part of the graph and the two verdicts on it, as a sentence."""
     facts = {"data-part": where, "data-count": str(count)}
-    facts |= {"data-sufficient": str(sufficient).lower(), "data-necessary": str(necessary).lower()}
     if not count:
         return html.P([html.B(f"Nothing is {where}.")], **facts)
     are, they_keep, them = ("is", "it keeps", "it") if count == 1 else ("are", "they keep", "them")

@@ -30,13 +30,7 @@ class Stopped(CF2Error):
 
 
 class Searches:
-    """Does one search at a time.
-
-    Parameters
-    ----------
-    seconds : float
-        How long each may take.
-    """
+    """Does one search at a time, each for so many seconds at most."""
 
     def __init__(self, seconds: float = MAX_SECONDS) -> None:
         good = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < float("inf")

@@ -94,14 +94,7 @@ class State(NamedTuple):
 class WhatIf:
     """A model with its data and their explanations by method; safe to ask from several threads.
 
-    Parameters
-    ----------
-    source : ModelAndData or None
-        What was explained; None: only what was stored can be shown.
-    found : mapping of str to Explanations
-        The explanations by method.
-    run : str
-        The name of the run, which stands in the address of the page.
+    Without a `source`, only what was stored can be shown. The name of the `run` stands in the address of the page.
     """
 
     def __init__(self, source: ModelAndData | None, found: Mapping[str, Explanations], run: str = "") -> None:
@@ -207,20 +200,9 @@ class WhatIf:
         )
 
     def ask_edited(self, e: Explanation, removed: np.ndarray, edits: Sequence[Edit]) -> tuple[np.ndarray, bool]:
-        """Run the model with units removed (or, where they are edits themselves, made) and more edits made.
+        """Probabilities [classes] after changes, and whether that is another answer.
 
-        Parameters
-        ----------
-        e : Explanation
-        removed : ndarray of bool, shape [units]
-            Which units of the explanation are removed or made.
-        edits : sequence of Edit
-            What is added and changed beside, as `checked_edits` gives it.
-
-        Returns
-        -------
-        (ndarray, bool)
-            Probabilities [classes], and whether that is another answer.
+        The units in `removed` [units, bool] are removed, or, where they are edits themselves, made; and so are `edits`.
         """
         gone = replace(e, selected=removed)
         added = {*map(tuple, gone.chosen(ADDED).tolist()), *(edit[1:] for edit in edits if edit[0] == "add")}
@@ -399,20 +381,12 @@ class WhatIf:
 
 
 def answer_name(method: str, rank: int) -> str:
-    """How an answer of a method is called.
-
-    >>> answer_name("cf2", 0), answer_name("cf2", 2)
-    ('cf2', 'cf2, answer 3')
-    """
+    """The name of an answer of a method: 'cf2', 'cf2, answer 2'."""
     return f"{method}, answer {rank + 1}" if rank else method
 
 
 def first_answer(name: str) -> str:
-    """The name of the method's best answer.
-
-    >>> first_answer("cf2, answer 3"), first_answer("cf2")
-    ('cf2', 'cf2')
-    """
+    """The name of the best answer of the same method."""
     return re.sub(r", answer [0-9]+$", "", name)
 
 
@@ -570,11 +544,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _numbers(text: str, count: int) -> list[int]:
-    """The numbers that `_ranges` wrote; all must be below `count`.
-
-    >>> _numbers("0-2.7.9-10", 20)
-    [0, 1, 2, 7, 9, 10]
-    """
+    """The numbers that `_ranges` wrote; all must be below `count`."""
     numbers: list[int] = []
     for part in text.split(".") if text else ():
         ends = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
