@@ -356,7 +356,7 @@ def test_several_questions_are_a_row_each(here: Path) -> None:
     page = Path("page.html").read_text(encoding="utf-8")
     assert all(label in page for label in labels)
     assert cf2("check", "run", "--trust", "--json").json["problems"] == []
-    from cf2.web.server import explanations
+    from cf2.web.app import explanations
 
     assert list(explanations(Store.open("run"))) == labels
 
