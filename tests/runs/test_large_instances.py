@@ -12,9 +12,8 @@ from torch_geometric.data import Data
 import cf2
 from cf2 import api
 from cf2.errors import CF2Error
-from cf2.options import Spec
 from cf2.report.html import write_report
-from cf2.runs.session import Session
+from cf2.runs.session import ModelCache, Session
 from cf2.samples.models import build
 
 
@@ -80,8 +79,8 @@ def test_a_reduced_hub_says_so_and_is_verified_on_the_whole_graph() -> None:
 
 def test_only_selectable_units_can_be_chosen_by_any_method() -> None:
     model, data = star()
-    spec = Spec(method="random", settings={"k": 12}, max_units=8, reduce="gradient")
-    request, keys = api.plan(model, data, [0], spec)
+    options = {"method": "random", "k": 12, "max_units": 8, "reduce": "gradient"}
+    request, keys = api.plan(ModelCache(model, data), [0], None, options)
     with Session(request) as session:
         (problem,) = session.problems(keys)
         (found,) = session.explain(keys)

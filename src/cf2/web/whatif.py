@@ -30,7 +30,7 @@ from cf2.options import Key, Spec
 from cf2.report.words import atom_names, class_name, class_names, describe_change, describe_target, key_id
 from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.explanations import Explanations
-from cf2.runs.session import Kept, Session
+from cf2.runs.session import ModelCache, Session
 from cf2.runs.source import ModelAndData
 from cf2.sets.tests import EDITED, criterion_for, judge
 from cf2.units.edits import Editing
@@ -405,7 +405,7 @@ class WhatIf(Catalogue):
             self.context |= visible_context({"class_names": list(source.class_names)})
         self._sessions: dict[str, Session] = {}
         self._problems: OrderedDict[tuple[str, Key], Problem] = OrderedDict()
-        self._copy: Kept | None = None
+        self._copy: ModelCache | None = None
         self._lock = threading.RLock()
 
     @property
@@ -569,12 +569,12 @@ class WhatIf(Catalogue):
         finally:
             hook.remove()
 
-    def _copied(self) -> Kept:
+    def _copied(self) -> ModelCache:
         """A copy of the model, and what was found out about it; while it is made, nobody has the model borrowed."""
         with self._lock:
             if self._copy is None:
                 try:
-                    self._copy = Kept(copy.deepcopy(self.source.model), self.source.graphs)
+                    self._copy = ModelCache(copy.deepcopy(self.source.model), self.source.graphs)
                 except Exception as error:
                     raise CF2Error(
                         "Expected a model that copy.deepcopy can copy, to explain with while others ask it",
