@@ -649,11 +649,12 @@ def _in_words(kind: str) -> str:
 
 
 def with_options(options: type) -> Callable[[Function], Function]:
-    """Show the options of a TypedDict in the signature of a function, and in its docstring in place of `{options}`."""
+    """Show the options of a TypedDict in a function's or class's signature, and in its docstring at `{options}`."""
 
     def show(function: Function) -> Function:
-        signature, lines = inspect.signature(function), []
-        parameters = list(signature.parameters.values())[:-1]
+        made = isinstance(function, type)
+        signature, lines = inspect.signature(function.__init__ if made else function), []  # type: ignore[misc]
+        parameters = list(signature.parameters.values())[1 if made else 0 : -1]
         for name, (default, meaning) in rows_of(options).items():
             kind = options.__annotations__[name].__forward_arg__
             parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
