@@ -185,7 +185,8 @@ def plan(
     named = nodes if pairs is None else pairs
     targets = cache.targets(named, spec)
     keys = targets.check(named)
-    names = Names(*map(given.get, ("class_names", "node_names", "feature_names", "smiles")), spec.atoms)
+    own = {name: given.get(name) for name in ("class_names", "node_names", "feature_names", "smiles")}
+    names = Names(**own, atoms=spec.atoms)
     if target is not None:
         spec = replace(spec, target=_by_key(names.number(target), keys, len(targets)))
     if isinstance(spec.sizes, tuple):

@@ -653,7 +653,7 @@ def with_options(options: type) -> Callable[[Function], Function]:
 
     def show(function: Function) -> Function:
         made = isinstance(function, type)
-        signature, lines = inspect.signature(function.__init__ if made else function), []  # type: ignore[misc]
+        signature, lines = inspect.signature(function.__init__ if made else function), []
         parameters = list(signature.parameters.values())[1 if made else 0 : -1]
         for name, (default, meaning) in rows_of(options).items():
             kind = options.__annotations__[name].__forward_arg__

@@ -237,13 +237,16 @@ class Session:
         """The keys as packed problems; what is too large is left out."""
         self._settle_tolerance(keys)
         for start in range(0, len(keys), self.group):
-            cuts = self._cut(keys[start : start + self.group], self.field)
-            yield from self._packed([cut for cut in cuts if not self._is_too_large(cut[1])], self.field)
+            yield from self._problems(keys[start : start + self.group], refused=False)
 
-    def _problems_and_refusals(
-        self, keys: Sequence[Key], done: frozenset[Key], max_units: int = sys.maxsize
+    def _problems(
+        self,
+        keys: Sequence[Key],
+        done: frozenset[Key] = frozenset(),
+        max_units: int = sys.maxsize,
+        refused: bool = True,
     ) -> Iterator[Problem]:
-        """The keys as packed problems, and then each that is too large as a problem of its own.
+        """The keys as packed problems, and then each that is `refused` as too large as a problem of its own.
 
         The packs are those of all keys, of at most `max_units` units each; a pack of which all is `done` is left out.
         """
@@ -253,7 +256,7 @@ class Session:
         for instances in instance_chunks(self.predictor, [instance for instance, _ in small]):
             fitting, start = small[start : start + len(instances)], start + len(instances)
             packs += [fitting[part] for part in chunks([table.count for _, table in fitting], max_units)]
-        packs += [[cut] for cut in cuts if self._is_too_large(cut[1])]
+        packs += [[cut] for cut in cuts if refused and self._is_too_large(cut[1])]
         for part in packs:
             if not done.issuperset(instance.key for instance, _ in part):
                 yield from self._packed(part, self.field)
@@ -267,9 +270,8 @@ class Session:
 
     def _packed(self, cuts: Sequence[Cut], field: ReceptiveField) -> Iterator[Problem]:
         """Receptive fields as packed problems."""
-        tables, takes, limit = {id(instance): table for instance, table in cuts}, self.predictor.adapter.takes, None
-        if self.spec.reduce is not None:
-            limit = self.spec.max_units
+        tables, takes = {id(instance): table for instance, table in cuts}, self.predictor.adapter.takes
+        limit = None if self.spec.reduce is None else self.spec.max_units
 
         def tables_of(part: Sequence[Instance]) -> list[InstanceUnits]:
             return [tables.get(id(i)) or units_of(i, self.kinds) for i in part]  # another one, if it was cut wider
@@ -329,7 +331,7 @@ class Session:
         for start in range(0, len(keys), self.group):
             group = keys[start : start + self.group]
             made: list[Explanation] = []
-            for part in self._explained(self._problems_and_refusals(group, frozenset())):
+            for part in self._explained(self._problems(group)):
                 made += part
                 if progress is not None:
                     progress(sum(not e.rank for e in part))
@@ -348,7 +350,7 @@ class Session:
         """
         for start in range(0, len(chunk.keys), self.group):
             keys = chunk.keys[start : start + self.group]
-            yield from self._explained(self._problems_and_refusals(keys, chunk.done, PART))
+            yield from self._explained(self._problems(keys, chunk.done, PART))
 
     def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
         started = time.perf_counter()
@@ -460,7 +462,7 @@ class Session:
         smallest: list[bool | None] = [bool(own == size.min()) or None for own in size]
         status, minimal = ["found"] * len(sets), [True] * len(sets)
         cost = torch.zeros(len(sets), device=sets.device)
-        choice = Choice(sets[:, :count].reshape(-1), cost, status, minimal, smallest)  # type: ignore[arg-type]
+        choice = Choice(sets[:, :count].reshape(-1), cost, status, minimal, smallest)
         scores = torch.zeros(len(sets) * count, device=sets.device)
         return self._explanations(repeated, *_judged(repeated, Ranking(scores, choice)))
 
@@ -695,7 +697,8 @@ class ModelCache:
         """What a reader of the explanations needs beside them, ready for JSON."""
         targets = request.targets
         if isinstance(targets, GraphTargets):
-            return request.names.context(targets.graphs.__getitem__, keys, len(targets)) | request.context()
+            graphs: Any = targets.graphs
+            return request.names.context(lambda key: graphs[key], keys, len(targets)) | request.context()
         graph = graphs_of(self.data, targets.level, positions=True)
         return request.names.context(lambda key: graph, keys, None) | request.context()
 
