@@ -470,6 +470,11 @@ class Spec:
                 raise unknown_name("an option", name, known)
         return Spec(**stored)
 
+    @staticmethod
+    def make(**options: Any) -> Spec:
+        """A Spec from options by name; an unknown one is refused with the nearest name."""
+        return Spec.from_json(options)
+
 
 def titled(method: str, question: str, several: bool) -> str:
     """What a row about a method is called, of a run that asks one question or several."""
