@@ -28,7 +28,7 @@ from cf2.report.scene import is_molecule
 from cf2.report.words import atom_names, class_name, class_names, describe_change, describe_target, key_id
 from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.explanations import Explanations
-from cf2.runs.session import Kept, Session
+from cf2.runs.session import ModelCache, Session
 from cf2.runs.source import ModelAndData
 from cf2.sets.tests import EDITED
 from cf2.units.edits import ADD, CHANGE, EDITS, Editing, is_candidate
@@ -120,7 +120,7 @@ class WhatIf:
         self.is_molecule = is_molecule(self.context)
         self._sessions: dict[str, Session] = {}
         self._problems: dict[tuple[str, Key], Problem] = {}
-        self._copy: Kept | None = None
+        self._copy: ModelCache | None = None
         self._lock = threading.RLock()
 
     @property
@@ -306,7 +306,7 @@ class WhatIf:
             if self._copy is None:
                 source = self.source
                 try:
-                    self._copy = Kept(copy.deepcopy(source.model), source.graphs)
+                    self._copy = ModelCache(copy.deepcopy(source.model), source.graphs)
                 except Exception as error:
                     raise CF2Error(
                         "Expected a model that copy.deepcopy can copy, to explain with while others ask it",
