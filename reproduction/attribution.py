@@ -69,15 +69,15 @@ def _model(cells: Reproduction, name: str, arch: str) -> ModelAndData:
     return from_dataset(name, checkpoint=path, root=cells.root)
 
 
-def fit(source: ModelAndData, found: Sequence[Explanation]) -> Row:
+def fit(source: ModelAndData, explanations: Sequence[Explanation]) -> Row:
     """F1 and Jaccard against the acceptable truth that fits best, with the verdicts and the size."""
     scores = np.array(
-        [best_fit(e, [true_units(e, mask, source.graphs) for mask in source.truths(e.key)]) for e in found]
+        [best_fit(e, [true_units(e, mask, source.graphs) for mask in source.truths(e.key)]) for e in explanations]
     )
-    estimates = {name: bootstrap(scores[:, place]) for place, name in enumerate(("f1", "jaccard"))}
-    row: Row = {name: one.value for name, one in estimates.items()}
-    row |= {"n": len(found), "fns": metrics.fns(found), "size": metrics.size(found)}
-    return row | {"interval": {name: [one.low, one.high] for name, one in estimates.items()}}
+    estimates = {name: bootstrap(scores[:, column]) for column, name in enumerate(("f1", "jaccard"))}
+    row: Row = {name: estimate.value for name, estimate in estimates.items()}
+    row |= {"n": len(explanations), "fns": metrics.fns(explanations), "size": metrics.size(explanations)}
+    return row | {"interval": {name: [estimate.low, estimate.high] for name, estimate in estimates.items()}}
 
 
 def best_fit(e: Explanation, truths: Sequence[np.ndarray]) -> tuple[float, float]:

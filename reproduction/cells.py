@@ -86,7 +86,7 @@ class Reproduction:
             self.progress(label, self.done, self.total)
 
     def explanations(
-        self, column: Column, row: str, seed: BaseSeed, *, place: str = "", **changes: Any
+        self, column: Column, row: str, seed: BaseSeed, *, folder: str = "", **changes: Any
     ) -> Explanations | None:
         """The explanations of the cell; None without the data, or where the method of the row does not apply."""
         source = self.source(column.dataset, seed) if column.allows(row) else None
@@ -102,7 +102,7 @@ class Reproduction:
             settings=paper_settings(method, column.dataset, features=column.units != "edges") | own | changes,
         )
         run = create_run(
-            self.out / "runs" / base / (place or (column.name if row == method else f"{column.name}-{row}")),
+            self.out / "runs" / base / (folder or (column.name if row == method else f"{column.name}-{row}")),
             source,
             spec,
             keys=self.keys(column.dataset, seed),
@@ -112,10 +112,10 @@ class Reproduction:
         job = run.job(spec.method, spec.seed)
         engines.explain_run(run, job, engine=self.engine, workers=self.workers, address=self.address)
         self.done += 1
-        found = run.explanations(method)
-        if not place:
-            self.seconds[column.name, row] = metrics.summary(found)["seconds"]
-        return found
+        explained = run.explanations(method)
+        if not folder:
+            self.seconds[column.name, row] = metrics.summary(explained)["seconds"]
+        return explained
 
 
 def ships(name: str, seed: int) -> bool:

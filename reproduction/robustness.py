@@ -102,19 +102,19 @@ def _row(models: Mapping[str, ModelAndData], name: str, method: str, keys: list[
     base = models["gcn"]
     spec = spec_of(method)
     trained = base.needed(spec, keys)
-    found = _explained(base, spec, keys, trained)
-    chosen = [chosen_edges(e) for e in found]
+    explanations = _explained(base, spec, keys, trained)
+    chosen = [chosen_edges(e) for e in explanations]
     row: Row = {"table": "robustness", "dataset": name, "method": method, "n": len(keys)}
-    row |= curves(base, spec, found, trained)
+    row |= curves(base, spec, explanations, trained)
     row |= {"sufficiency": row["sufficient_at"][TEN - 1], "necessity": row["necessary_at"][TEN - 1]}
     row["both"] = row["both_at"][TEN - 1]
-    row["size"] = float(np.mean([len(one) for one in chosen]))
+    row["size"] = float(np.mean([len(edges) for edges in chosen]))
     for count in NOISE:
         row[f"noise_{count}"] = _under_noise(base, spec, trained, keys, chosen, count)
     row["seeds_overlap"] = _over_seeds(base, spec, keys, chosen)
-    others = [_explained(models[arch], spec, keys) for arch in models if arch != "gcn"]
-    row["models_overlap"] = _pairwise([chosen, *([chosen_edges(e) for e in one] for one in others)])
-    row["connected"] = float(np.mean([_connected(one) for one in chosen]))
+    of_others = [_explained(models[arch], spec, keys) for arch in models if arch != "gcn"]
+    row["models_overlap"] = _pairwise([chosen, *([chosen_edges(e) for e in edges] for edges in of_others)])
+    row["connected"] = float(np.mean([_connected(edges) for edges in chosen]))
     row["valid"] = _valid(base, keys, chosen)
     return row | {"published": dict(paper.ROBUSTNESS.get((name, paper.PUBLISHED_AS.get(method, method)), {}))}
 
@@ -150,19 +150,21 @@ def chosen_edges(e: Explanation, count: int = TEN) -> Edges:
     return frozenset((min(a, b), max(a, b)) for a, b in e.units.of("edges")[top(e, count)].tolist())
 
 
-def curves(source: ModelAndData, spec: Spec, found: Sequence[Explanation], trained: Any) -> dict[str, list[float]]:
+def curves(
+    source: ModelAndData, spec: Spec, explanations: Sequence[Explanation], trained: Any
+) -> dict[str, list[float]]:
     """The shares of graphs whose answer of at most k edges is sufficient, necessary and both, for every k."""
-    by_key = {e.key: e for e in found}
+    by_key = {e.key: e for e in explanations}
     verdicts: list[list[Tensor]] = [[] for _ in SIZES]
     with Session(source.request(list(by_key), spec, trained)) as session:
         for problem in session.problems(list(by_key)):
             here = [by_key[instance.key] for instance in problem.instances]
-            for place, size in enumerate(SIZES):
+            for position, size in enumerate(SIZES):
                 chosen = torch.from_numpy(np.concatenate([top(e, size) for e in here])).to(problem.outputs.device)
                 said = judge(problem.predictor, problem.pack, problem.criterion, chosen, problem.outputs)
                 both = said.sufficient & said.necessary
-                verdicts[place].append(torch.stack([said.sufficient, said.necessary, both]).cpu())
-    shares = [torch.cat(one, 1).double().mean(1).tolist() for one in verdicts]
+                verdicts[position].append(torch.stack([said.sufficient, said.necessary, both]).cpu())
+    shares = [torch.cat(parts, 1).double().mean(1).tolist() for parts in verdicts]
     return {f"{name}_at": [share[i] for share in shares] for i, name in enumerate(("sufficient", "necessary", "both"))}
 
 
@@ -178,7 +180,7 @@ def _under_noise(
         return None
     noisy = replace(base, graphs=[graph for graph, _ in kept], _targets={}, truth=lambda key: None)
     after = [chosen_edges(e) for e in _explained(noisy, spec, list(range(len(kept))), trained)]
-    return float(np.mean([jaccard(before, one) for (_, before), one in zip(kept, after)]))
+    return float(np.mean([jaccard(before, edges) for (_, before), edges in zip(kept, after)]))
 
 
 def absent_pairs(graph: Data) -> Tensor:
@@ -213,12 +215,12 @@ def with_noise(
     absent = absent_pairs(graph)
     if absent.size(1) < count:
         return None
-    made = []
+    disturbed = []
     for _ in range(TRIES):
         new = absent[:, torch.randperm(absent.size(1), generator=draw)[:count]]
-        made.append(Data(x=graph.x, edge_index=torch.cat([graph.edge_index, new, new.flip(0)], 1)))
-    same = (predict(made) == predict([graph])).nonzero().view(-1)
-    return made[int(same[0])] if len(same) else None
+        disturbed.append(Data(x=graph.x, edge_index=torch.cat([graph.edge_index, new, new.flip(0)], 1)))
+    same = (predict(disturbed) == predict([graph])).nonzero().view(-1)
+    return disturbed[int(same[0])] if len(same) else None
 
 
 def _over_seeds(base: ModelAndData, spec: Spec, keys: Sequence[Key], chosen: list[Edges]) -> float:
@@ -226,16 +228,16 @@ def _over_seeds(base: ModelAndData, spec: Spec, keys: Sequence[Key], chosen: lis
     if spec.seed is None:
         return 1.0
     others = [_explained(base, replace(spec, seed=seed), keys) for seed in SEEDS if seed != spec.seed]
-    return _pairwise([chosen, *([chosen_edges(e) for e in one] for one in others)])
+    return _pairwise([chosen, *([chosen_edges(e) for e in explanations] for explanations in others)])
 
 
 def _pairwise(answers: Sequence[Sequence[Edges]]) -> float:
-    return float(np.mean([jaccard(a, b) for one, other in combinations(answers, 2) for a, b in zip(one, other)]))
+    return float(np.mean([jaccard(a, b) for first, second in combinations(answers, 2) for a, b in zip(first, second)]))
 
 
-def jaccard(one: Edges, other: Edges) -> float:
+def jaccard(first: Edges, second: Edges) -> float:
     """The overlap of two sets of edges; two empty ones are equal."""
-    return len(one & other) / len(one | other) if one | other else 1.0
+    return len(first & second) / len(first | second) if first | second else 1.0
 
 
 def _plain(source: ModelAndData, key: Key) -> Data:
