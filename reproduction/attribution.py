@@ -23,10 +23,9 @@ from cf2.runs.store import create_run
 from cf2.samples import registry as datasets
 from cf2.samples.models import ARCHITECTURES
 from cf2.samples.sources import from_dataset
-from cf2.samples.training import save
 from reproduction import published as paper
 from reproduction.cells import Reproduction, ships
-from reproduction.training import recipe_for, train
+from reproduction.training import recipe_for
 
 SIZES = {"benzene": 6, "fluoride-carbonyl": 2}  # what methods of a fixed size are told: a ring; one bond of each group
 INSTANCES = 40
@@ -62,10 +61,7 @@ def attribution_rows(
 def _model(cells: Reproduction, name: str, arch: str) -> ModelAndData:
     if arch == recipe_for(datasets.load(name, root=cells.root)).arch and ships(name, 0):
         return from_dataset(name, root=cells.root)
-    path = cells.out / "models" / f"{name}-{arch}"
-    if not path.with_suffix(".json").is_file():
-        cells.tell(f"train {arch} on {name}")
-        save(path, *train(datasets.load(name, root=cells.root), arch=arch, seed=0))
+    path = cells.trained(name, arch, f"train {arch} on {name}", arch=arch, seed=0)
     return from_dataset(name, checkpoint=path, root=cells.root)
 
 

@@ -66,10 +66,14 @@ class Reproduction:
         """The path of a base model that is trained here, if it is not yet; None for the shipped one."""
         if seed is None or ships(name, seed):
             return None
-        path = self.out / "models" / f"{name}-{seed}"
+        return self.trained(name, str(seed), f"train {name}, seed {seed}", seed=seed)
+
+    def trained(self, name: str, suffix: str, label: str, **options: Any) -> Path:
+        """The path of a model that is trained here with these options, if it is not yet."""
+        path = self.out / "models" / f"{name}-{suffix}"
         if not path.with_suffix(".json").is_file():
-            self.tell(f"train {name}, seed {seed}")
-            training.save(path, *train(datasets.load(name, root=self.root), seed=seed))
+            self.tell(label)
+            training.save(path, *train(datasets.load(name, root=self.root), **options))
         return path
 
     def keys(self, name: str, seed: BaseSeed) -> list[Key]:

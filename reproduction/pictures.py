@@ -64,14 +64,11 @@ def alpha_rows(cells: Reproduction, columns: Sequence[Column], seeds: Sequence[B
                 if explanations is None or source is None:
                     continue
                 truth = metrics.truth(explanations, source.true_edges([e.key for e in explanations]))
-                values.append(_few(metrics.summary(explanations)) | {"f1": truth["f1"], "acc": truth["acc"]})
+                measured = metrics.summary(explanations) | truth
+                values.append({name: measured[name] for name in ("n", "pn", "ps", "fns", "size", "f1", "acc")})
             if values:
                 rows.append({"figure": "alpha", "dataset": column.name, "alpha": alpha, **over_seeds(values)})
     return rows
-
-
-def _few(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in ("n", "pn", "ps", "fns", "size")}
 
 
 def draw_alpha(rows: Sequence[dict[str, Any]], out: Path) -> list[str]:
@@ -102,13 +99,8 @@ def draw_cases(
         explained = {method: explanations for method, explanations in cell.items() if explanations is not None}
         if len(explained) == len(paper.CASES):
             position = _legible(explained["cf2"])
-            chosen.append(
-                (
-                    column,
-                    explained["cf2"].context,
-                    {method: explanations[position] for method, explanations in explained.items()},
-                )
-            )
+            cases = {method: explanations[position] for method, explanations in explained.items()}
+            chosen.append((column, explained["cf2"].context, cases))
     if not chosen:
         return [], []
     figure = _figure((3.1 * len(paper.CASES), 3.1 * len(chosen)))

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -28,13 +29,11 @@ from cf2.runs.source import ModelAndData
 from cf2.samples import registry as datasets
 from cf2.samples.models import ARCHITECTURES
 from cf2.samples.sources import from_dataset
-from cf2.samples.training import save
 from cf2.sets.tests import judge
 from cf2.storage import read_json, write_json
 from cf2.units.molecules import molecule_check
 from reproduction import published as paper
 from reproduction.cells import Reproduction
-from reproduction.training import train
 
 DATASETS = ("mutag", "nci1")
 SIZES = tuple(range(1, 26))
@@ -43,13 +42,7 @@ NOISE = (1, 2, 3, 4, 5)
 TRIES = 50  # random choices of edges of noise, of which one must keep the prediction
 SEEDS = (0, 1, 2)  # of methods that draw or are trained
 INSTANCES = 30
-SHAPE: dict[str, Any] = {
-    "hidden": 32,
-    "dense": 2,
-    "epochs": 30,
-    "lr": 0.005,
-    "batch_size": 128,
-}  # of all base models here
+SHAPE: dict[str, Any] = {"hidden": 32, "dense": 2, "epochs": 30, "lr": 0.005, "batch_size": 128}  # of all models here
 
 Row = dict[str, Any]
 Edges = frozenset[tuple[int, int]]
@@ -80,10 +73,7 @@ def robustness_rows(
 
 
 def _model(cells: Reproduction, name: str, arch: str) -> ModelAndData:
-    path = cells.out / "models" / f"{name}-{arch}"
-    if not path.with_suffix(".json").is_file():
-        cells.tell(f"train {arch} on {name}")
-        save(path, *train(datasets.load(name, root=cells.root), arch=arch, seed=0, **SHAPE))
+    path = cells.trained(name, arch, f"train {arch} on {name}", arch=arch, seed=0, **SHAPE)
     return from_dataset(name, checkpoint=path, root=cells.root)
 
 
@@ -254,11 +244,7 @@ def _classes(model: nn.Module, graphs: Sequence[Data]) -> Tensor:
 
 def _connected(edges: Edges) -> bool:
     """Whether the edges are one piece; none are."""
-    pieces: list[set[int]] = []
-    for pair in edges:
-        joined = set(pair).union(*(piece for piece in pieces if piece & set(pair)))
-        pieces = [piece for piece in pieces if not piece & set(pair)] + [joined]
-    return len(pieces) <= 1
+    return not edges or bool(nx.is_connected(nx.Graph(list(edges))))
 
 
 def _valid(base: ModelAndData, keys: Sequence[Key], chosen: Sequence[Edges]) -> float | None:
