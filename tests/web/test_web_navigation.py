@@ -29,12 +29,6 @@ def test_the_list_filters_sorts_and_finds(found: dict[str, Explanations]) -> Non
     assert matching(pairs, "all", "run", "26") == []
 
 
-@pytest.mark.parametrize(("show", "sort"), [("alll", "run"), ("all", None)])
-def test_the_list_refuses_what_it_does_not_know(found: dict[str, Explanations], show: Any, sort: Any) -> None:
-    with pytest.raises(CF2Error, match=r"Expected the (filter|order)"):
-        matching(list(found["cf2"]), show, sort, None)
-
-
 def test_one_page_of_ten_thousand_instances_is_sent(
     ask: Any, found: dict[str, Explanations], red_source: ModelAndData
 ) -> None:
