@@ -268,7 +268,7 @@ def _verdict_word(word: str, holds: bool) -> Any:
 @callback("cytoscape.generateImage", "png.n_clicks", "shown.data scheme.data", at_start=False)
 def png(whatif: WhatIf, given: Given) -> Any:
     e = whatif.shown(given["shown.data"])
-    options = {"bg": canvas.colours(given["scheme.data"])["back"], "scale": 2, "full": True}
+    options = {"bg": canvas.SCHEMES[given["scheme.data"]]["back"], "scale": 2, "full": True}
     return {"type": "png", "action": "download", "filename": f"{e.task}-{words.key_id(e.key)}", "options": options}
 
 
