@@ -25,9 +25,15 @@ BONDS = [[0, 1, 2], [1, 2, 1], [2, 3, 2], [3, 4, 1], [4, 5, 2], [0, 5, 1], [0, 6
 
 
 @pytest.fixture(scope="module")
-def keys(found: list[Explanations]) -> int:
-    """How many instances are explained."""
-    return len(found[0])
+def report(found: list[Explanations], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report about both methods."""
+    return write_report(found, tmp_path_factory.mktemp("deep") / "new" / "report.html")
+
+
+@pytest.fixture(scope="module")
+def numbers(found: list[Explanations]) -> list[Explanations]:
+    """The same of a model that gives numbers."""
+    return [Explanations(tuple(replace(e, output="regression", tolerance=0.5) for e in f), f.context) for f in found]
 
 
 def data_of(page: str) -> dict[str, list[dict[str, object]]]:
@@ -37,54 +43,47 @@ def data_of(page: str) -> dict[str, list[dict[str, object]]]:
     return loaded
 
 
-def test_the_page_names_nothing_outside_of_itself(found: list[Explanations], tmp_path: Path) -> None:
-    page = write_report(found, tmp_path / "deep" / "report.html").read_text()
+def test_the_page_names_nothing_outside_of_itself(report: Path) -> None:
+    page = report.read_text()
     assert re.findall(r"https?://[^\s\"'<]+", page) == []
     assert re.findall(r"<(?:link|iframe|object|embed)\b", page) == []
     assert re.findall(r"\bsrc=|@import|url\(", page) == []
     assert all(target.startswith("#") for target in re.findall(r'href="([^"]*)"', page))
 
 
-def test_every_explanation_is_a_row_and_every_instance_a_card(
-    found: list[Explanations], keys: int, tmp_path: Path
-) -> None:
-    page = write_report(found, tmp_path / "report.html").read_text()
+def test_every_explanation_is_a_row_and_every_instance_a_card(found: list[Explanations], report: Path) -> None:
+    page, keys = report.read_text(), len(found[0])
     rows = data_of(page)["rows"]
-    assert len(rows) == 2 * keys
+    assert len(rows) == page.count('class="cf2-panel"') == 2 * keys
     assert sum(not row["necessary"] for row in rows) == sum(not e.necessary for f in found for e in f)
     assert page.count('<article class="cf2-card"') == keys
-    assert page.count('class="cf2-panel"') == 2 * keys
     assert "which is right" in page
     assert "the true class is" in page
 
 
-def test_a_number_has_no_probability_and_no_true_class(found: list[Explanations], tmp_path: Path) -> None:
-    page = write_report(found, tmp_path / "classes.html").read_text()
-    assert '<button type="button" data-column="p">probability</button>' in page
-    assert data_of(page)["numbers"] is False
-    many = [Explanations(tuple(replace(e, output="regression", tolerance=0.5) for e in f), f.context) for f in found]
-    page = write_report(many, tmp_path / "numbers.html").read_text()
+def test_a_number_has_no_probability_and_no_true_class(
+    found: list[Explanations], report: Path, numbers: list[Explanations], tmp_path: Path
+) -> None:
+    assert '<button type="button" data-column="p">probability</button>' in report.read_text()
+    assert data_of(report.read_text())["numbers"] is False
+    page = write_report(numbers, tmp_path / "numbers.html").read_text()
     assert '<button type="button" data-column="p">model says</button>' in page, "it sorts by the number"
-    assert "probability</button>" not in page
-    assert "true class</button>" not in page
-    assert "least sure" not in page
+    for absent in ("probability</button>", "true class</button>", "least sure"):
+        assert absent not in page
     assert data_of(page)["numbers"] is True
-    assert "<th>probability</th>" in html.explanations_html(found[0])
-    assert "<th>probability</th>" not in html.explanations_html(many[0])
+    assert "<th>probability</th>" in explanations_html(found[0])
+    assert "<th>probability</th>" not in explanations_html(numbers[0])
 
 
 @pytest.mark.browser
-def test_rows_of_numbers_stand_under_their_heads(browser: Any, found: list[Explanations], tmp_path: Path) -> None:
-    many = [Explanations(tuple(replace(e, output="regression", tolerance=0.5) for e in f), f.context) for f in found]
+def test_rows_of_numbers_stand_under_their_heads(browser: Any, numbers: list[Explanations], tmp_path: Path) -> None:
     with new_page(browser) as page:
-        page.goto(write_report(many, tmp_path / "numbers.html").as_uri())
-        heads = page.locator(".list th").count()
-        assert page.locator("#rows tr").first.locator("td").count() == heads
-        cells = page.locator("#rows tr").first.locator("td").all_inner_texts()
-        assert cells[2] == data_of(page.content())["rows"][0]["says"]
-        assert cells[4:6] == [
-            ("no", "yes")[data_of(page.content())["rows"][0][name]] for name in ("sufficient", "necessary")
-        ]
+        page.goto(write_report(numbers, tmp_path / "numbers.html").as_uri())
+        cells, first = page.locator("#rows tr").first.locator("td"), data_of(page.content())["rows"][0]
+        assert cells.count() == page.locator(".list th").count()
+        texts = cells.all_inner_texts()
+        assert texts[2] == first["says"]
+        assert texts[4:6] == [("no", "yes")[bool(first[name])] for name in ("sufficient", "necessary")]
 
 
 def test_a_large_run_is_bounded_and_the_page_says_so(found: list[Explanations], tmp_path: Path) -> None:
@@ -99,14 +98,19 @@ def test_a_large_run_is_bounded_and_the_page_says_so(found: list[Explanations], 
     assert path.stat().st_size < 1_500_000
 
 
-def test_labels_with_html_in_them_are_text(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def hostile() -> Explanations:
+    """Names that are HTML."""
     found = explained(red_edges, HOSTILE, [3, 6], class_names=(HOSTILE, HOSTILE + "2"))
-    named = replace(found, context=found.context | {"dataset": HOSTILE, "model": HOSTILE})
-    page = named.report(tmp_path / "report.html").read_text()
+    return replace(found, context=found.context | {"dataset": HOSTILE, "model": HOSTILE})
+
+
+def test_labels_with_html_in_them_are_text(hostile: Explanations, tmp_path: Path) -> None:
+    page = hostile.report(tmp_path / "report.html").read_text()
     assert "<script>window" not in page
     assert "<img" not in page
     assert data_of(page)["rows"][0]["says"] in (HOSTILE, HOSTILE + "2")
-    for fragment in (named._repr_html_(), named[0]._repr_html_()):
+    for fragment in (hostile._repr_html_(), hostile[0]._repr_html_()):
         assert "<script" not in fragment
         assert "<img" not in fragment
 
@@ -128,29 +132,26 @@ def test_what_cannot_be_written_is_refused(found: list[Explanations], tmp_path: 
         write_report(found, tmp_path / "x.html", pictures=-1)
 
 
+def with_truth(found: Explanations, truth: Any) -> Explanations:
+    return replace(found, context=found.context | {"truth": truth})
+
+
 def test_the_intervals_are_those_of_the_metrics(found: list[Explanations]) -> None:
     truth = {str(e.key): e.units.of("edges")[:2].tolist() for e in found[1][:7]}
-    known = [replace(given, context=given.context | {"truth": truth}) for given in found]
-    for given in known:
+    for given in (with_truth(part, truth) for part in found):
         said, expected = html._summary("x", given), metrics.evaluate(given, truth)
-        assert {*said} >= {"pn", "ps", "fns", "size", "f1"}
         for name in ("pn", "ps", "fns", "size", "f1"):
             assert [said[name].low, said[name].high] == expected["intervals"][name]
             assert said[name].value == pytest.approx(expected[name])
 
 
-def test_the_page_shows_the_f1_of_the_metrics(found: list[Explanations], tmp_path: Path) -> None:
+def test_the_page_shows_the_f1_of_the_metrics_or_a_dash(found: list[Explanations], tmp_path: Path) -> None:
     truth = {str(e.key): e.units.of("edges")[:3].tolist() for e in found[0]}
-    known = replace(found[0], context=found[0].context | {"truth": truth})
-    page = known.report(tmp_path / "report.html").read_text()
+    page = with_truth(found[0], truth).report(tmp_path / "report.html").read_text()
     assert "F1 to truth" in page
-    assert f"{100 * metrics.truth(known, truth)['f1']:.1f} %" in page
-
-
-def test_a_method_whose_keys_have_no_truth_has_a_dash(found: list[Explanations], tmp_path: Path) -> None:
-    known = [replace(given, context=given.context | {"truth": {"999": [[0, 1]]}}) for given in found]
-    page = write_report(known, tmp_path / "report.html").read_text()
-    assert page.count("<td>–</td>") == 2
+    assert f"{100 * metrics.truth(found[0], truth)['f1']:.1f} %" in page
+    without = [with_truth(given, {"999": [[0, 1]]}) for given in found]
+    assert write_report(without, tmp_path / "report.html").read_text().count("<td>–</td>") == 2
 
 
 def test_every_kind_of_unit_is_listed_with_what_is_left_out(found: list[Explanations], tmp_path: Path) -> None:
@@ -177,17 +178,13 @@ def test_pairs_have_anchors_and_rows(found: list[Explanations], tmp_path: Path) 
 
 
 @pytest.mark.browser
-def test_the_report_opens_from_a_file_filters_and_sorts(
-    browser: Any, found: list[Explanations], keys: int, tmp_path: Path
-) -> None:
-    path = write_report(found, tmp_path / "report.html")
-    failed = sum(not e.necessary for f in found for e in f)
-    largest = max(e.size for f in found for e in f)
+def test_the_report_opens_from_a_file_filters_and_sorts(browser: Any, found: list[Explanations], report: Path) -> None:
+    keys, every = len(found[0]), [e for f in found for e in f]
     with new_page(browser) as page:
-        page.goto(path.as_uri())
+        page.goto(report.as_uri())
         assert page.locator("#count").inner_text() == f"{2 * keys} of {2 * keys} explanations"
         page.select_option("#show", "unnecessary")
-        assert page.locator("#count").inner_text().startswith(f"{failed} of")
+        assert page.locator("#count").inner_text().startswith(f"{sum(not e.necessary for e in every)} of")
         assert set(page.locator("#rows td:nth-child(8)").all_inner_texts()) == {"no"}
         page.select_option("#method", "guess")
         assert set(page.locator("#rows td:nth-child(2)").all_inner_texts()) == {"guess"}
@@ -199,7 +196,7 @@ def test_the_report_opens_from_a_file_filters_and_sorts(
         page.select_option("#sort", "size-")
         sizes = [int(text) for text in page.locator("#rows td:nth-child(6)").all_inner_texts()]
         assert sizes == sorted(sizes, reverse=True)
-        assert sizes[0] == largest
+        assert sizes[0] == max(e.size for e in every)
         page.locator("th button", has_text="instance").click()
         assert page.locator("#rows td:first-child").first.inner_text() == "0"
         assert page.locator("th[aria-sort=ascending]").inner_text().startswith("instance")
@@ -225,13 +222,10 @@ def test_pairs_are_found_and_sorted_by_number(browser: Any, found: list[Explanat
 
 
 @pytest.mark.browser
-def test_the_report_is_dark_where_the_reader_is_and_white_on_paper(
-    browser: Any, found: list[Explanations], tmp_path: Path
-) -> None:
-    path = write_report(found, tmp_path / "report.html")
+def test_the_report_is_dark_where_the_reader_is_and_white_on_paper(browser: Any, report: Path) -> None:
     colour = "getComputedStyle(document.body).backgroundColor"
     with new_page(browser, color_scheme="dark") as page:
-        page.goto(path.as_uri())
+        page.goto(report.as_uri())
         assert page.evaluate(colour) == "rgb(20, 24, 31)"
         page.emulate_media(media="print", color_scheme="light")
         assert page.evaluate(colour) == "rgb(255, 255, 255)"
@@ -240,34 +234,28 @@ def test_the_report_is_dark_where_the_reader_is_and_white_on_paper(
 
 
 @pytest.mark.browser
-def test_hostile_labels_do_not_run_in_the_report(browser: Any, tmp_path: Path) -> None:
-    found = explained(red_edges, HOSTILE, [3, 6], class_names=(HOSTILE, HOSTILE + "2"))
-    named = replace(found, context=found.context | {"dataset": HOSTILE})
-    path = named.report(tmp_path / "report.html")
+def test_hostile_labels_do_not_run_in_the_report(browser: Any, hostile: Explanations, tmp_path: Path) -> None:
     with new_page(browser) as page:
-        page.goto(path.as_uri())
+        page.goto(hostile.report(tmp_path / "report.html").as_uri())
         assert HOSTILE in page.locator("h1").inner_text()
         assert HOSTILE in page.locator("#rows").inner_text()
         assert page.locator("img").count() == 0
         assert page.evaluate("window.hacked") is None
 
 
-@pytest.fixture
-def mixed(found: list[Explanations]) -> list[Explanations]:
+@pytest.fixture(scope="module")
+def mixed(found: list[Explanations], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two methods; some of the second's answers are impossible, some were not found."""
     ours, theirs = found
-    other = [
-        replace(e, status="impossible" if n < 3 else "not found" if n < 5 else e.status) for n, e in enumerate(theirs)
-    ]
-    return [ours, Explanations(tuple(other), theirs.context)]
+    status = ["impossible"] * 3 + ["not found"] * 2 + [e.status for e in theirs][5:]
+    other = tuple(replace(e, status=now) for e, now in zip(theirs, status))
+    return write_report([ours, Explanations(other, theirs.context)], tmp_path_factory.mktemp("mixed") / "report.html")
 
 
 @pytest.mark.browser
-def test_the_rows_and_pictures_of_one_verdict_are_shown(
-    browser: Any, mixed: list[Explanations], tmp_path: Path
-) -> None:
+def test_the_rows_and_pictures_of_one_verdict_are_shown(browser: Any, mixed: Path, found: list[Explanations]) -> None:
     with new_page(browser) as page:
-        page.goto(write_report(mixed, tmp_path / "report.html").as_uri())
+        page.goto(mixed.as_uri())
         texts = page.locator("#show optgroup option").all_inner_texts()
         assert "impossible (3)" in texts
         assert "not found (2)" in texts
@@ -275,17 +263,14 @@ def test_the_rows_and_pictures_of_one_verdict_are_shown(
         page.select_option("#show", "status:impossible")
         assert page.locator("#rows tr").count() == 3
         shown = page.locator("#cards article:not([hidden])")
-        assert sorted(shown.nth(n).get_attribute("data-key") for n in range(shown.count())) == sorted(
-            str(e.key) for e in mixed[1][:3]
-        )
+        drawn = {shown.nth(n).get_attribute("data-key") for n in range(shown.count())}
+        assert drawn == {str(e.key) for e in found[1][:3]}
 
 
 @pytest.mark.browser
-def test_the_table_is_read_on_a_phone_without_scrolling_sideways(
-    browser: Any, mixed: list[Explanations], tmp_path: Path
-) -> None:
+def test_the_table_is_read_on_a_phone_without_scrolling_sideways(browser: Any, mixed: Path) -> None:
     with new_page(browser, viewport={"width": 390, "height": 844}) as page:
-        page.goto(write_report(mixed, tmp_path / "report.html").as_uri())
+        page.goto(mixed.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         listing = page.locator("#listing")
         assert listing.evaluate("e => e.scrollWidth <= e.clientWidth")
@@ -295,11 +280,9 @@ def test_the_table_is_read_on_a_phone_without_scrolling_sideways(
 
 
 @pytest.mark.browser
-def test_on_paper_no_card_is_cut_and_what_is_pressed_is_gone(
-    browser: Any, mixed: list[Explanations], tmp_path: Path
-) -> None:
+def test_on_paper_no_card_is_cut_and_what_is_pressed_is_gone(browser: Any, mixed: Path) -> None:
     with new_page(browser) as page:
-        page.goto(write_report(mixed, tmp_path / "report.html").as_uri())
+        page.goto(mixed.as_uri())
         page.emulate_media(media="print")
         style = "e => [getComputedStyle(e).breakInside, getComputedStyle(e).contentVisibility]"
         assert page.locator(".cf2-card").first.evaluate(style) == ["avoid", "visible"]
@@ -320,31 +303,11 @@ def test_500_molecules_with_pictures_are_less_than_5_megabytes(tmp_path: Path) -
     assert path.stat().st_size < 5_000_000
 
 
-def test_a_molecule_in_short_shows_the_same_lines() -> None:
-    pytest.importorskip("rdkit", reason="rdkit is not installed")
-    from cf2.report.molecules import _compact
-
-    long = (
-        "<ellipse cx='1' cy='2' rx='3' ry='3' class='atom-0' style='fill:#D55E0000;fill-rule:evenodd' />"
-        "<ellipse cx='1' cy='2' rx='3' ry='3' class='atom-1' style='fill:#CC79A7BF;stroke-opacity:1' />"
-        "<path class='bond-0' d='M 1.0,2.0 L 3.0,4.0' style='fill:none;stroke:#111111;stroke-width:1.6px' />"
-        "<path class='bond-1' d='M 5.0,6.0 L 7.0,8.0' style='fill:none;stroke:#111111;stroke-width:1.6px' />"
-        "<path class='atom-1' d='M 9.0 9.0 L 8.0 8.0 L 7.0 7.0 Z' fill='#0072B2'/>"
-    )
-    assert _compact(long) == (
-        "<ellipse cx='1' cy='2' rx='3' ry='3' style='fill:#CC79A7BF'/>"
-        "<path style='fill:none;stroke:#111111;stroke-width:1.6px' d='M1.0,2.0L3.0,4.0M5.0,6.0L7.0,8.0'/>"
-        "<path fill='#0072B2' d='M9.0 9.0L8.0 8.0L7.0 7.0Z'/>"
-    )
-
-
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report about two questions on the same node, one of them with hostile names."""
-    context: dict[str, Any] = {"class_names": QUIET}
-    why = explained(red_edges, "cf2", [4])
-    counterfactual = Explanations((reddened(),), context)
-    return write_report([why, counterfactual], tmp_path_factory.mktemp("report") / "both.html")
+    """A report about two questions on the same node."""
+    edits = Explanations((reddened(),), {"class_names": QUIET})
+    return write_report([explained(red_edges, "cf2", [4]), edits], tmp_path_factory.mktemp("both") / "both.html")
 
 
 def test_both_questions_of_a_run_are_shown(both: Path) -> None:

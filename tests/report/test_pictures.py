@@ -1,7 +1,6 @@
 """SVG and figures have the graph, the probabilities and the words; edits are told apart, also without colours."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,24 +30,20 @@ from report.explained_toys import (
 QUIET = ["quiet", "busy"]
 
 
-@pytest.fixture
-def figures() -> Iterator[list[Any]]:
-    made: list[Any] = []
-    yield made
-    for figure in made:
-        figure.clear()
+@pytest.fixture(scope="module")
+def node() -> Explanation:
+    return explained(red_edges, "cf2", [3])[0]
 
 
-def test_the_figure_has_the_graph_the_probabilities_and_the_words(figures: list[Any]) -> None:
-    found = explained(red_edges, "cf2", [3], class_names=("$quiet$", "busy"))
-    figures.append(found.plot(0))
-    figure = figures[0]
+def test_the_figure_has_the_graph_the_probabilities_and_the_words() -> None:
+    figure = explained(red_edges, "cf2", [3], class_names=("$quiet$", "busy")).plot(0)
     figure.canvas.draw()
     left, right = figure.axes
     assert len(right.patches) == 6  # two classes, three graphs
     assert "Sufficient" in figure.get_supxlabel()
     assert np.isclose(sum(p.get_width() for p in right.patches), 3)
     assert "explained node" in [t.get_text() for t in left.get_legend().get_texts()]
+    assert figure._repr_png_().startswith(b"\x89PNG"), "a notebook shows it"
 
 
 def test_a_figure_of_a_bad_size_is_refused() -> None:
@@ -56,12 +51,11 @@ def test_a_figure_of_a_bad_size_is_refused() -> None:
         plot(random_graph(10, 12), size=(0, 3))
 
 
-def test_an_instance_with_nothing_to_mask_is_drawn_without_an_error(figures: list[Any]) -> None:
+def test_an_instance_with_nothing_to_mask_is_drawn_without_an_error() -> None:
     known = {"task": "graph", "status": "empty", "note": "The graph has no edges."}
     e = replace(with_units(random_graph(12, 14), UnitTable.none(), []), **known)
     assert "<svg" in svg.picture(scene(e), "nothing")
-    figures.append(plot(e))
-    figures[0].canvas.draw()
+    plot(e).canvas.draw()
     assert "The graph has no edges" in e._repr_html_()
 
 
@@ -70,46 +64,38 @@ def test_directed_edges_have_arrows(bad: Explanation) -> None:
     assert arrows > str(svg.picture(scene(bad), "")).count("<path")
 
 
-def test_a_notebook_shows_the_figure() -> None:
-    shown = explained(red_edges, "cf2", [3])[0].plot()
-    assert shown._repr_png_().startswith(b"\x89PNG")
-
-
-def test_the_graph_alone_on_given_axes() -> None:
+def test_the_graph_alone_on_given_axes(node: Explanation) -> None:
     from matplotlib.figure import Figure
 
     axes = Figure().subplots()
-    e = explained(red_edges, "cf2", [3])[0]
-    assert e.plot(ax=axes) is axes
+    assert node.plot(ax=axes) is axes
     assert axes.collections
     with pytest.raises(CF2Error, match="`ax` to be matplotlib axes"):
-        e.plot(ax=3)
+        node.plot(ax=3)
 
 
-def test_nodes_are_where_the_user_wants_them() -> None:
+def test_nodes_are_where_the_user_wants_them(node: Explanation) -> None:
     import networkx
 
-    e = explained(red_edges, "cf2", [3])[0]
-    known = networkx.circular_layout(e.to_networkx())
+    known = networkx.circular_layout(node.to_networkx())
     for given in (known, networkx.circular_layout):
-        axes = e.plot(layout=given, probabilities=False).axes[0]
+        axes = node.plot(layout=given, probabilities=False).axes[0]
         drawn = np.concatenate([np.asarray(one.get_offsets()) for one in axes.collections if len(one.get_offsets())])
         for point in known.values():
             assert np.isclose(drawn, point).all(1).any()
     with pytest.raises(CF2Error, match=r"a point .* for every node that is drawn.*none for"):
-        e.plot(layout={3: (0, 0)})
+        node.plot(layout={3: (0, 0)})
     with pytest.raises(CF2Error, match="a point"):
-        e.plot(layout="circle")
+        node.plot(layout="circle")
 
 
-def test_the_picture_is_written_where_it_should_be(tmp_path: Path) -> None:
-    e = explained(red_edges, "cf2", [3])[0]
-    e.plot(path=tmp_path / "one.svg")
-    e.plot(path=tmp_path / "new" / "one.png")
+def test_the_picture_is_written_where_it_should_be(node: Explanation, tmp_path: Path) -> None:
+    node.plot(path=tmp_path / "one.svg")
+    node.plot(path=tmp_path / "new" / "one.png")
     assert (tmp_path / "new" / "one.png").stat().st_size > 1000
     assert "<svg" in (tmp_path / "one.svg").read_text(encoding="utf-8")
     with pytest.raises(CF2Error, match=r"the ending of `path`.*'pmg'. Did you mean 'png'"):
-        e.plot(path=tmp_path / "one.pmg")
+        node.plot(path=tmp_path / "one.pmg")
 
 
 def test_added_edges_are_dashed_removed_ones_struck_and_changed_nodes_ringed() -> None:
@@ -154,8 +140,8 @@ def test_the_matplotlib_figure_draws_edits(tmp_path: Path) -> None:
     figure.savefig(tmp_path / "edits.png")
 
 
-def nitro_context() -> dict[str, Any]:
-    return {"atoms": list(ATOMS), "graphs": {"0": {"labels": list(NITROBENZENE)}}}
+def nitro_context(**known: Any) -> dict[str, Any]:
+    return {"atoms": list(ATOMS), "graphs": {"0": {"labels": list(NITROBENZENE), **known}}}
 
 
 class TestMolecules:
@@ -163,16 +149,11 @@ class TestMolecules:
     def needs_rdkit(self) -> None:
         pytest.importorskip("rdkit", reason="rdkit is not installed")
 
-    def test_hydrogens_outside_the_explanation_are_folded_into_their_atoms(self) -> None:
-        e = explained(nitro_bonds, "cf2")[0]
-        made = molecules._prepare(scene(e, nitro_context()))
-        assert [atom.GetSymbol() for atom in made.GetAtoms()].count("H") == 0
-        assert sum(atom.GetNumExplicitHs() for atom in made.GetAtoms()) == 5
-
-    def test_a_hydrogen_in_the_explanation_is_drawn(self) -> None:
-        e = explained(lambda key, pairs: (pairs == 9).any(1), "cf2")[0]
-        made = molecules._prepare(scene(e, nitro_context()))
-        assert [atom.GetSymbol() for atom in made.GetAtoms()].count("H") == 1
+    def test_hydrogens_are_folded_into_their_atoms_unless_they_are_in_the_explanation(self) -> None:
+        for choose, drawn in ((nitro_bonds, 0), (lambda key, pairs: (pairs == 9).any(1), 1)):
+            made = molecules._prepare(scene(explained(choose, "cf2")[0], nitro_context()))
+            assert [atom.GetSymbol() for atom in made.GetAtoms()].count("H") == drawn
+            assert sum(atom.GetNumExplicitHs() for atom in made.GetAtoms()) == 5 - drawn
 
     def test_the_drawing_follows_the_colour_of_the_text_and_marks_the_explanation(self) -> None:
         e = explained(nitro_bonds, "cf2")[0]
@@ -182,19 +163,14 @@ class TestMolecules:
         assert text.count("cf2-bond") == 1
 
     def test_bond_orders_are_used_where_known(self) -> None:
-        context = nitro_context()
-        context["graphs"]["0"]["bonds"] = [[0, 1, 2], [6, 7, 2]]
-        e = explained(nitro_bonds, "cf2")[0]
-        made = molecules._prepare(scene(e, context))
-        kinds = [bond.GetBondTypeAsDouble() for bond in made.GetBonds()]
-        assert sorted(kinds)[-2:] == [2.0, 2.0]
+        made = molecules._prepare(scene(explained(nitro_bonds, "cf2")[0], nitro_context(bonds=[[0, 1, 2], [6, 7, 2]])))
+        kinds = sorted(bond.GetBondTypeAsDouble() for bond in made.GetBonds())
+        assert kinds[-2:] == [2.0, 2.0]
         assert kinds.count(1.0) == len(kinds) - 2
 
     def test_labels_that_are_no_elements_are_drawn_as_a_graph(self) -> None:
-        context = nitro_context()
-        context["graphs"]["0"]["labels"][0] = "<b>"
-        e = explained(nitro_bonds, "cf2")[0]
-        text = str(svg.picture(scene(e, context), "no molecule", molecule=True))
+        context = nitro_context(labels=["<b>", *NITROBENZENE[1:]])
+        text = str(svg.picture(scene(explained(nitro_bonds, "cf2")[0], context), "no molecule", molecule=True))
         assert "cf2-chosen" in text
         assert "&lt;b&gt;" in text
         assert "<b>" not in text
@@ -206,6 +182,21 @@ def test_without_rdkit_a_molecule_is_an_ordinary_graph(monkeypatch: pytest.Monke
     text = str(svg.picture(scene(e, nitro_context()), "a graph", molecule=True))
     assert "cf2-chosen" in text
     assert text.count("<text") == 14
+
+
+def test_a_molecule_in_short_shows_the_same_lines() -> None:
+    long = (
+        "<ellipse cx='1' cy='2' rx='3' ry='3' class='atom-0' style='fill:#D55E0000;fill-rule:evenodd' />"
+        "<ellipse cx='1' cy='2' rx='3' ry='3' class='atom-1' style='fill:#CC79A7BF;stroke-opacity:1' />"
+        "<path class='bond-0' d='M 1.0,2.0 L 3.0,4.0' style='fill:none;stroke:#111111;stroke-width:1.6px' />"
+        "<path class='bond-1' d='M 5.0,6.0 L 7.0,8.0' style='fill:none;stroke:#111111;stroke-width:1.6px' />"
+        "<path class='atom-1' d='M 9.0 9.0 L 8.0 8.0 L 7.0 7.0 Z' fill='#0072B2'/>"
+    )
+    assert molecules._compact(long) == (
+        "<ellipse cx='1' cy='2' rx='3' ry='3' style='fill:#CC79A7BF'/>"
+        "<path style='fill:none;stroke:#111111;stroke-width:1.6px' d='M1.0,2.0L3.0,4.0M5.0,6.0L7.0,8.0'/>"
+        "<path fill='#0072B2' d='M9.0 9.0L8.0 8.0L7.0 7.0Z'/>"
+    )
 
 
 class TestEditedMolecules:
