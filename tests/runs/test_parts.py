@@ -16,7 +16,7 @@ from cf2.results.explanations import same_results
 from cf2.runs import engines
 from cf2.runs import session as sessions
 from cf2.runs.session import Answers, Chunk, Request, Session
-from cf2.runs.store import Run
+from cf2.runs.store import Store
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_part_is_bounded_by_its_units(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.usefixtures("small_parts", "at_once")
-def test_a_run_stopped_inside_of_its_only_chunk_goes_on_there(tmp_path: Path, undisturbed: Run) -> None:
+def test_a_run_stopped_inside_of_its_only_chunk_goes_on_there(tmp_path: Path, undisturbed: Store) -> None:
     whole = make(tmp_path / "whole", chunk_size=256)
     engines.explain_run(whole)
     assert len(shard_files(whole)) > 3

@@ -11,8 +11,8 @@ import cf2
 from cf2 import api, metrics
 from cf2.errors import CF2Error
 from cf2.options import Spec
+from cf2.runs.comparison import soft_metrics
 from cf2.runs.session import Session
-from cf2.runs.soft_metrics import soft_metrics
 from cf2.samples.models import build
 
 

@@ -1,13 +1,10 @@
 """What the answers of a class share, on the page: pictures, numbers, and a click to an instance."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import cf2
 from cf2.patterns.edit_rules import ADD, ARROW, REMOVE, EditRule, EditRules, TriedRule
-from cf2.patterns.files import load_patterns, load_rules
 from cf2.patterns.pattern import Pattern
 from cf2.patterns.summary import FoundPattern, Patterns
 from cf2.results.explanations import Explanations
@@ -28,26 +25,10 @@ ABOUT = {"tested": {1: 12}, "together": {1: HALF}, "jointly": {1: {"precision": 
 PATTERNS = Patterns((FOUND,), ABOUT, {"class_names": ["quiet", "busy"]})
 RULE = EditRule((Pattern.make(["C", "O", f"N{ARROW}C"], [(0, 1), (1, 2)], [REMOVE, ADD]),))
 RULES = EditRules(
-    (TriedRule(RULE, 0, 4, 5, turned=HALF, within=None, keys=(2,)),),
-    {"tested": {0: 6}, "together": {0: HALF}, "theta": 0.1},
+    (TriedRule(RULE, 0, 4, 5, turned=HALF, keys=(2,)),),
+    {"tested": {0: 6}, "together": {0: HALF}},
     {"class_names": ["quiet", "busy"]},
 )
-
-
-def test_patterns_and_rules_come_back_from_their_files(tmp_path: Path) -> None:
-    back = load_patterns(PATTERNS.save(tmp_path / "patterns.json"), PATTERNS.context)
-    assert back.to_dict() == PATTERNS.to_dict()
-    assert (back.items[0].pattern, back.items[0].coverage, back.about) == (STAR, HALF, PATTERNS.about)
-    rules = load_rules(RULES.save(tmp_path / "rules.json"), RULES.context)
-    assert rules.to_dict() == RULES.to_dict()
-    assert (rules.items[0].rule, rules.about["together"]) == (RULE, {0: HALF})
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"patterns": [{}], "about": {}}', '{"patterns": 3, "about": {}}'])
-def test_a_damaged_file_is_said(tmp_path: Path, text: str) -> None:
-    (tmp_path / "patterns.json").write_text(text)
-    with pytest.raises(cf2.CF2Error, match="Expected a file of patterns, but got"):
-        load_patterns(tmp_path / "patterns.json")
 
 
 @pytest.mark.browser

@@ -14,7 +14,7 @@ from cf2.errors import CF2Error
 from cf2.options import Spec
 from cf2.results.explanations import Explanations
 from cf2.runs.session import Session
-from cf2.runs.store import create_run, open_run
+from cf2.runs.store import Store
 from cf2.samples.sources import from_dataset, from_function
 from cf2.web import build_app, server
 from cf2.web.server import explanations, inside, serve
@@ -51,7 +51,7 @@ def small_run(folder: Path, done: int = len(KEYS)) -> Path:
     """A run on disk, of the model and data that a function returns; `done` of its keys are explained."""
     source = from_function("report.explained_toys:red_function")
     spec = Spec(method="random", settings={"k": 1}, seed=0)
-    run = create_run(folder / "run", source, spec, keys=KEYS, chunk_size=4)
+    run = Store.create(folder / "run", source, spec, keys=KEYS, chunk_size=4)
     for number in range(done // 4):
         keys = KEYS[4 * number : 4 * number + 4]
         run.write(run.jobs()[0], number, explained(first_edge, "random", keys, seed=0).items)
@@ -132,7 +132,7 @@ def test_a_run_that_is_trusted_can_be_asked(tmp_path: Path, calls: list[str], pa
 
 def test_a_run_of_a_data_set_needs_no_trust(tmp_path: Path, pages: list[Any]) -> None:
     source = from_dataset("ba-shapes")
-    run = create_run(tmp_path / "run", source, Spec(method="random", settings={"k": 1}, seed=0), keys=[300])
+    run = Store.create(tmp_path / "run", source, Spec(method="random", settings={"k": 1}, seed=0), keys=[300])
     with Session(run.request(run.jobs()[0])) as session:
         run.write(run.jobs()[0], 0, session.explain([300]))
     opened(run.path)
@@ -168,7 +168,7 @@ def test_a_run_that_is_not_finished_says_how_much_is_there(tmp_path: Path, pages
 
 
 def test_of_several_methods_the_unfinished_are_named(tmp_path: Path, pages: list[Any]) -> None:
-    run = open_run(small_run(tmp_path))
+    run = Store.open(small_run(tmp_path))
     run.add(replace(run.jobs()[0], seed=1))
     opened(run.path, trust=True)
     assert told(pages[0]) == "random, seed 1: 0 of 12 explained."
@@ -225,7 +225,7 @@ def test_after_the_page_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_every_job_of_a_run_has_its_name_and_its_request(tmp_path: Path) -> None:
-    run = open_run(small_run(tmp_path))
+    run = Store.open(small_run(tmp_path))
     again = run.add(replace(run.jobs()[0], seed=1))
     run.write(again, 0, explained(first_edge, "random", KEYS[:4], seed=1).items)
     found = explanations(run)

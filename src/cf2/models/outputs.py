@@ -9,21 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from cf2.errors import CF2Error, require
 from cf2.options import Key, Output
-
-if TYPE_CHECKING:
-    from cf2.sets.tests import Criterion, Target
+from cf2.sets.tests import Criterion, Label, NotYet, PredictedClass, Within
 
 SMALLEST = 1.2e-38  # below the smallest normal float, a probability says nothing
 TOLERANCE_SHARE = 0.1  # of the range of the predictions, the tolerance where none is given
 
 Kind = Literal["classes", "multilabel", "regression"]
+Target = int | tuple[tuple[Key, int], ...] | None
 
 
 @dataclass(frozen=True)
@@ -47,21 +46,7 @@ class OutputKind:
         return str(names[column]) if names is not None and known else f"{self.noun} {column}"
 
 
-def _same_class(columns: Tensor, values: Tensor, tolerance: float | None) -> Criterion:
-    from cf2.sets.tests import PredictedClass
-
-    return PredictedClass(columns)
-
-
-def _same_side(columns: Tensor, values: Tensor, tolerance: float | None) -> Criterion:
-    from cf2.sets.tests import Label
-
-    return Label(columns, values > 0.5)
-
-
 def _within(columns: Tensor, values: Tensor, tolerance: float | None) -> Criterion:
-    from cf2.sets.tests import Within
-
     assert tolerance is not None
     return Within(columns, values, tolerance)
 
@@ -72,7 +57,7 @@ CLASSES = OutputKind(
     plural="classes",
     said="{name} ({probability})",
     axis="probability",
-    criterion=_same_class,
+    criterion=lambda columns, values, tolerance: PredictedClass(columns),
     answer=lambda column, value: column,
     exclusive=True,
 )
@@ -82,7 +67,7 @@ MULTILABEL = OutputKind(
     plural="labels",
     said="{no}{name} ({probability})",
     axis="probability",
-    criterion=_same_side,
+    criterion=lambda columns, values, tolerance: Label(columns, values > 0.5),
     answer=lambda column, value: int(value > 0.5),
 )
 REGRESSION = OutputKind(
@@ -123,11 +108,7 @@ def criterion_for(
     columns = target_columns(outputs, keys, target, kind)
     values = outputs.detach().gather(1, columns[:, None]).squeeze(1)
     found = kind.criterion(columns, values, tolerance)
-    if not (wanted and kind.exclusive and target is not None):
-        return found
-    from cf2.sets.tests import NotYet
-
-    return NotYet(found)  # type: ignore[arg-type]
+    return NotYet(found) if wanted and isinstance(found, PredictedClass) and target is not None else found
 
 
 def target_columns(outputs: Tensor, keys: Sequence[Key], target: Target, kind: OutputKind) -> Tensor:

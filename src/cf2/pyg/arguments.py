@@ -82,7 +82,7 @@ class LabelledPairs(PairTargets):
         some: list[Key] = [*range(min(count, len(self)))]
         return some
 
-    def _ends(self, key: Key) -> tuple[int, int]:
+    def _ends(self, key: Key) -> tuple[int, ...]:
         assert isinstance(key, int)
         return super()._ends(self._pairs[key])
 
@@ -205,7 +205,7 @@ def _batch_name(model: torch.nn.Module, kwargs: Mapping[str, Any]) -> str | None
     """The argument in which a model is handed the graph of every node, by type."""
     takes = {**inspect.signature(model.forward).parameters, **kwargs}
     found = next((name for name in ("batch_dict", "batch") if name in takes), None)
-    expected = f"Expected the forward of a model of graphs to take `batch_dict`, {NEEDED['graph'].why}"
+    expected = f"Expected the forward of a model of graphs to take `batch_dict`, {NEEDED['graph'][1]}"
     require(found is not None, expected, got=f"forward({', '.join(takes)})")
     return found
 

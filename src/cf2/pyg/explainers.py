@@ -21,6 +21,7 @@ from torch_geometric.explain.config import ExplanationType, ModelMode, ModelRetu
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.methods.trained import check_needs
+from cf2.models.outputs import TOLERANCE_SHARE
 from cf2.options import Key, Masking, Output, Spec
 from cf2.pyg.arguments import arrange, arrange_types, classes_of, keys_of
 from cf2.pyg.masks import (
@@ -35,7 +36,7 @@ from cf2.pyg.masks import (
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.session import GROUP, Request, Session, check_names, complete
-from cf2.sets.tests import SHARE, PredictedClass
+from cf2.sets.tests import PredictedClass
 from cf2.units.kinds import unit_kinds
 
 _OUTPUTS: dict[ModelReturnType, Output] = {
@@ -198,7 +199,7 @@ def _tolerance(outputs: Tensor, spec: Spec) -> float:
         return spec.tolerance
     column = spec.target if isinstance(spec.target, int) else 0
     own = outputs.detach().reshape(len(outputs), -1)[:, column] if outputs.numel() else outputs.new_zeros(1)
-    return SHARE * (float(own.max() - own.min()) or float(own.abs().max()) or 1.0)
+    return TOLERANCE_SHARE * (float(own.max() - own.min()) or float(own.abs().max()) or 1.0)
 
 
 def _check_own(found: Sequence[Explanation], classes: Mapping[Key, int]) -> None:

@@ -1,4 +1,4 @@
-"""Explanations in words, pictures and tables, and one self-contained HTML page of all of them."""
+"""Explanations in words, pictures and one self-contained HTML page."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def write_report(
 
     The other parameters are those of `Explanations.report`; `rules` are the edit rules that `Explanations.rules` gives.
     """
-    from cf2.patterns.pictures import pattern_sections, rule_sections
+    from cf2.patterns.pictures import edit_rule_sections, pattern_sections
 
     require_number("pictures", pictures, 0, integer=True)
     require_number("rows", rows, 0, integer=True)
@@ -73,7 +73,7 @@ def write_report(
     parts = _page(groups, keys, drawn, rows, title) | {
         "partial": [given.context["partial"] for given in found if "partial" in given.context],
         "patterns": [] if patterns is None else pattern_sections(patterns, drawn),
-        "rules": [] if rules is None else rule_sections(rules, drawn),
+        "rules": [] if rules is None else edit_rule_sections(rules, drawn),
         "about": {} if patterns is None else patterns.about,
         "about_rules": {} if rules is None else rules.about,
     }

@@ -13,7 +13,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import shortest_path
 
 from cf2.report.words import atom_names, count_nouns, describe_unit
-from cf2.results.explanation import Explanation, true_edges
+from cf2.results.explanation import Explanation
 from cf2.results.names import describe_node, entry, node_name
 from cf2.units.edits import ADD, CHANGE, EDGE_KINDS, EDITS, REMOVE, EditKind, is_candidate
 
@@ -324,7 +324,7 @@ def _truth(e: Explanation, pairs: np.ndarray, wanted: Any) -> tuple[np.ndarray, 
     if e.types is None:
         return _among(pairs, wanted, e.directed), len(wanted) > 0
     typed = len(wanted) > 0 and len(pairs) == len(e.units.where("edges"))  # edges that are no units have no type here
-    return true_edges(e, wanted) if typed else np.zeros(len(pairs), dtype=bool), len(wanted) > 0
+    return e.true_edges(wanted) if typed else np.zeros(len(pairs), dtype=bool), len(wanted) > 0
 
 
 def _among(pairs: np.ndarray, wanted: Any, directed: bool) -> np.ndarray:

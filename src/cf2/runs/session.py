@@ -19,11 +19,11 @@ from cf2.graphs.data import graphs_of
 from cf2.graphs.graph import Instance
 from cf2.graphs.targets import GraphTargets, Targets, targets_for
 from cf2.methods import registry
-from cf2.methods.contract import Method, Problem, Ranking, search_from, settings_dict
-from cf2.methods.reduction import MOST, NARROWED_NOTE, REDUCED_NOTE, REFUSAL, choose_once, narrowed, reduced, too_many
+from cf2.methods.contract import Method, Problem, Ranking, choose_once, search_from, settings_dict
+from cf2.methods.reduction import MAX_EDITS, NARROWED_NOTE, REDUCED_NOTE, REFUSAL, narrowed, reduced, too_many
 from cf2.methods.trained import Trained, check_needs
 from cf2.models.adapters import Call, adapter_of, module_of
-from cf2.models.neighbours import neighbours, single_removals
+from cf2.models.neighbours import Neighbours, neighbours, single_removals
 from cf2.models.outputs import (
     FORMS,
     OutputKind,
@@ -39,9 +39,8 @@ from cf2.options import Key, Spec
 from cf2.results.explanation import Explanation, UnitTable
 from cf2.sets.alternatives import list_answers, without_supersets
 from cf2.sets.search import Choice, Search, proof_budget
-from cf2.sets.tests import QUESTIONS, RUNS, Verdict, judge
-from cf2.sets.trials import Trials
-from cf2.units.constraints import SetRules, Valid, flags, rules_for
+from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict
+from cf2.units.constraints import SetConstraints, Valid, constraints_for, flags
 from cf2.units.edits import CHANGE, Editing, kinds_for
 from cf2.units.kinds import InstanceUnits, units_of
 from cf2.units.packs import Pack, chunks, pack
@@ -135,7 +134,7 @@ def explanations(
         if tried and default is not None and default[row] and given[row] and _may_add(spec):
             note = f"{DEFAULT} {note}".strip()
         if instance.narrowed and not refused:
-            note = f"{note} {NARROWED_NOTE.format(most=MOST, all=instance.narrowed)}".strip()
+            note = f"{note} {NARROWED_NOTE.format(most=MAX_EDITS, all=instance.narrowed)}".strip()
         if not given[row] and status not in ("refused", "empty"):
             text = ALREADY if spec.question == "counterfactual" else NOT_PREDICTED
             status, note = "not predicted", text.format(said=said[row], asked=asked[row])
@@ -161,7 +160,7 @@ def explanations(
             method=spec.method,
             settings=plain,
             seed=spec.seed,
-            evaluations=int(choice.evaluations[row]) + RUNS,
+            evaluations=int(choice.evaluations[row]) + VERDICT_RUNS,
             seconds=seconds,
             directed=instance.directed,
             label=labels.get(instance.key) if kind.exclusive else None,
@@ -292,8 +291,8 @@ class Answers:
     ) -> dict[int, tuple[list[Explanation], bool]]:
         """Further answers of the instances that have one, by row, and whether these are all there are."""
         most, settings = self.request.spec.alternatives, self._search_settings()
-        assert isinstance(problem.rules, SetRules)
-        trials = Trials(problem.predictor, problem.pack, problem.criterion, problem.tests, rules=problem.rules)
+        assert isinstance(problem.constraints, SetConstraints)
+        trials = problem.trials(problem.constraints)
         alive = verdict.passes(problem.tests)
         found: dict[int, tuple[list[Explanation], bool]] = {}
         for row in alive.nonzero().flatten().tolist():
@@ -302,15 +301,15 @@ class Answers:
                 alive[row] = False
                 rows = torch.full((len(listed.sets),), row, device=alive.device)
                 found[row] = (self._made(problem.take(rows), listed.sets), listed.complete)
-        known = trials.dense(ranking.choice.selected, False)[:, None]
+        known = problem.oracle.dense(ranking.choice.selected, False)[:, None]
         for _ in range(most - 1):
             rows = alive.nonzero().flatten()
             if not len(rows):
                 break
             sub = problem.take(rows)
-            assert isinstance(sub.rules, SetRules)
+            assert isinstance(sub.constraints, SetConstraints)
             width = int(sub.pack.units.counts.max())
-            sub = replace(sub, rules=sub.rules.besides(known[rows][:, :, :width]))
+            sub = replace(sub, constraints=sub.constraints.besides(known[rows][:, :, :width]))
             used = known[rows].any(1)[trials.valid[rows]]
             scores = ranking.scores[alive[problem.pack.units.owner]]
             start = Ranking(scores - LAST * used, Choice(used & False, torch.zeros(len(rows), device=rows.device)))
@@ -321,7 +320,8 @@ class Answers:
                 found.setdefault(int(rows[place]), ([], False))[0].append(made[place])
             alive[rows[~good]] = False
             sets = torch.zeros_like(known[:, 0])
-            sets[rows[good]] = Trials.spread(again.choice.selected, sub.pack.units.counts, trials.width)[good]
+            own = sub.oracle.dense(again.choice.selected, False)
+            sets[rows[good], : own.size(1)] = own[good]
             known = torch.cat([known, sets[:, None]], 1)
         return found
 
@@ -352,7 +352,7 @@ class Answers:
 def _judged(problem: Problem, ranking: Ranking) -> tuple[Ranking, Verdict]:
     """The ranking with what may be chosen of its choice, and the final check of that."""
     selected = problem.pack.units.admissible(ranking.choice.selected)
-    verdict = judge(problem.predictor, problem.pack, problem.criterion, selected, problem.outputs)
+    verdict = problem.judge(selected)
     return replace(ranking, choice=replace(ranking.choice, selected=selected)), verdict
 
 
@@ -392,11 +392,10 @@ def _default(problem: Problem, verdict: Verdict) -> Tensor | None:
 
 def _with_robustness(problem: Problem, ranking: Ranking, made: list[Explanation]) -> list[Explanation]:
     """Explanations that say on how many disturbed graphs they pass, and of how many with one other unit gone."""
-    assert isinstance(problem.rules, SetRules)
-    near = problem.rules.neighbours
-    assert near is not None
-    counts = problem.pack.units.counts
-    sets = Trials.spread(ranking.choice.selected, counts, int(counts.max()))
+    assert isinstance(problem.constraints, SetConstraints)
+    near = problem.constraints.neighbours
+    assert isinstance(near, Neighbours)
+    sets = problem.oracle.dense(ranking.choice.selected, False)
     passed, tried, _ = near.passed(torch.arange(len(made), device=sets.device), sets)
     criterion, tests = problem.criterion, problem.tests
     kept, removals = single_removals(problem.predictor, problem.pack, criterion, tests, ranking.choice.selected)
@@ -663,7 +662,7 @@ class Session:
     def _problem(
         self, instances: Sequence[Instance], tables: Sequence[InstanceUnits], packed: Pack, P: Tensor
     ) -> Problem:
-        """Packed instances with what is asked of them, and under which rules."""
+        """Packed instances with what is asked of them, and under which constraints."""
         spec = self.spec
         units = packed.units.flagged(flags(spec, instances, tables))
         packed = replace(packed, units=units).to(self.predictor.device)
@@ -691,7 +690,7 @@ class Session:
             P,
             criterion,
             QUESTIONS[spec.question],
-            rules_for(spec, packed, instances, tables, self.request.valid, disturbed),
+            constraints_for(spec, packed, instances, tables, self.request.valid, disturbed),
             spec.seed,
             self.request.trained,
         )

@@ -11,10 +11,11 @@ from typing import Any
 
 from cf2.errors import CF2Error, extra, require
 from cf2.models.soft_masks import single_thread
-from cf2.patterns.files import PATTERNS, RULES, load_patterns, load_rules
+from cf2.patterns.edit_rules import EditRules
+from cf2.patterns.summary import Patterns
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
-from cf2.runs.store import Run, open_run
+from cf2.runs.store import Store
 from cf2.samples.sources import restore
 from cf2.web.app import build_app
 from cf2.web.guard import LOOPBACK, Server, is_loopback, listening_socket
@@ -31,7 +32,7 @@ log = logging.getLogger("cf2.web")
 
 
 def serve(
-    run: str | Path | Run,
+    run: str | Path | Store,
     *,
     host: str = "127.0.0.1",
     port: int = 8050,
@@ -44,7 +45,7 @@ def serve(
 
     Parameters
     ----------
-    run : str, Path or Run
+    run : str, Path or Store
         The run, or its directory.
     host, port : str, int
         Where to listen; port 0 takes a free one.
@@ -61,7 +62,7 @@ def serve(
         pass
     except ImportError as error:
         raise CF2Error("Expected waitress to be installed", got="no such package", do=extra("web")) from error
-    opened = run if isinstance(run, Run) else open_run(inside(run, root))
+    opened = run if isinstance(run, Store) else Store.open(inside(run, root))
     with closing(listening_socket(host, port)) as listening:  # before anything that takes time
         hosts = LOOPBACK | {host.lower()} if is_loopback(listening) else None
         if hosts is None:
@@ -91,14 +92,14 @@ def _warn_of_visitors(host: str) -> None:
     )
 
 
-def _restored(run: Run, trust: bool) -> ModelAndData | None:
+def _restored(run: Store, trust: bool) -> ModelAndData | None:
     """The model and data of a run; None where that would run a function that nobody has said to trust."""
     described = run.manifest.get("source")
     names_code = isinstance(described, Mapping) and described.get("kind") == "function"
     return None if names_code and not trust else restore(described or {}, trust=trust)
 
 
-def notes(run: Run, found: Mapping[str, Explanations], source: ModelAndData | None) -> list[str]:
+def notes(run: Store, found: Mapping[str, Explanations], source: ModelAndData | None) -> list[str]:
     """What stands at the top of the page: how much is finished, if not all, and whether a model can be asked."""
     total = len(run.keys)
     partial = {name: f"{len(given):,} of {total:,} explained" for name, given in found.items() if len(given) < total}
@@ -107,15 +108,14 @@ def notes(run: Run, found: Mapping[str, Explanations], source: ModelAndData | No
     return [*([f"{'; '.join(said)}."] if said else []), *untrusted]
 
 
-def shared_by(run: Run) -> Shared:
+def shared_by(run: Store) -> Shared:
     """The patterns and edit rules that the directory of a run holds; a file that cannot be read is left out."""
     found: dict[str, Any] = {}
-    for name, file, load in (("patterns", PATTERNS, load_patterns), ("rules", RULES, load_rules)):
-        if (run.path / file).exists():
-            try:
-                found[name] = load(run.path / file, visible_context(run.context()))
-            except CF2Error as error:
-                log.warning("%s", error)
+    for name, kind in (("patterns", Patterns), ("rules", EditRules)):
+        try:
+            found[name] = kind.of_run(run.path, visible_context(run.context()))
+        except CF2Error as error:
+            log.warning("%s", error)
     return Shared(**found)
 
 
@@ -130,7 +130,7 @@ def inside(path: str | Path, root: str | Path | None) -> Path:
     return resolved
 
 
-def explanations(run: Run) -> dict[str, Explanations]:
+def explanations(run: Store) -> dict[str, Explanations]:
     """What is finished in a run, by method and question, and by seed where a method has several."""
     found: dict[str, Explanations] = {}
     for row, job in ((row, job) for row, jobs in run.rows().items() for job in jobs):

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from cf2.options import Key
 from cf2.patterns.edit_rules import EditRule, EditRules
 from cf2.patterns.pattern import Pattern
-from cf2.patterns.pictures import pattern_sections, rule_sections
+from cf2.patterns.pictures import edit_rule_sections, pattern_sections
 from cf2.patterns.summary import Patterns
 from cf2.report import charts
 from cf2.report import pictures as svg
@@ -40,7 +40,7 @@ def sections(shared: Shared, keys: Mapping[str, Key]) -> list[Any]:
         made.append(_section("What the model looks for", "patterns", "cover", found, keys))
     if shared.rules is not None and len(shared.rules):
         clear = tuple(replace(one, rule=EditRule(tuple(map(_visible, one.rule.pieces)))) for one in shared.rules)
-        found = rule_sections(replace(shared.rules, items=clear))
+        found = edit_rule_sections(replace(shared.rules, items=clear))
         made.append(_section("What would have to change", "rules", "turn", found, keys))
     return made
 

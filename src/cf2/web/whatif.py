@@ -24,6 +24,7 @@ from torch_geometric.data import HeteroData
 from cf2.errors import CF2Error, require
 from cf2.graphs.graph import Changes, Instance
 from cf2.methods.contract import Problem
+from cf2.models.oracle import outputs_after
 from cf2.models.outputs import criterion_for
 from cf2.models.receptive_field import ReceptiveField
 from cf2.options import Edit as Sort
@@ -33,7 +34,7 @@ from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.session import Kept, Session
 from cf2.runs.source import ModelAndData
-from cf2.sets.tests import EDITED, judge
+from cf2.sets.tests import EDITED
 from cf2.units.edits import ADD, CHANGE, EDITS, Editing, is_candidate
 from cf2.units.kinds import InstanceUnits, unit_kinds, units_of
 from cf2.units.packs import pack
@@ -448,7 +449,7 @@ class WhatIf(Catalogue):
             chosen = torch.zeros(problem.pack.units.count, dtype=torch.bool, device=problem.outputs.device)
             chosen[: e.num_units] = torch.from_numpy(np.ascontiguousarray(removed, dtype=bool))
             with self._session(e):
-                found = judge(problem.predictor, problem.pack, problem.criterion, chosen, problem.outputs)
+                found = problem.judge(chosen)
         sufficient, necessary = bool(found.sufficient[0]), bool(found.necessary[0])
         # Where the whole graph does not get the answer in question, nothing is the reason for it.
         given = bool(problem.criterion.holds(problem.outputs)[0])
@@ -508,7 +509,7 @@ class WhatIf(Catalogue):
                 ((instances, packed, _),) = field.packed(field.instances([e.key]), make)
                 chosen = _chosen(mine, units_of(instances[0], kinds))
                 packed = packed.to(session.predictor.device)
-                said = EDITED.outputs(session.predictor, packed, chosen.to(session.predictor.device))
+                said = outputs_after(EDITED, session.predictor, packed, chosen.to(session.predictor.device))
         same = self._as_before(e, before).holds(said)
         return said[0].cpu().numpy(), not bool(same[0])
 

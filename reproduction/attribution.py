@@ -12,19 +12,21 @@ import numpy as np
 
 from cf2.errors import CF2Error
 from cf2.methods import registry
+from cf2.methods.registry import draw_seed
 from cf2.options import Spec
-from cf2.paper.experiments import published as paper
-from cf2.paper.experiments.reproduction import Reproduction, draw_seed, ships
 from cf2.results import metrics
 from cf2.results.explanation import Explanation
 from cf2.results.metrics import bootstrap, true_units
 from cf2.runs import engines
 from cf2.runs.source import ModelAndData
-from cf2.runs.store import create_run
+from cf2.runs.store import Store
 from cf2.samples import registry as datasets
-from cf2.samples import training
 from cf2.samples.models import ARCHITECTURES
 from cf2.samples.sources import from_dataset
+from cf2.samples.training import save
+from reproduction import published as paper
+from reproduction.cells import Reproduction, ships
+from reproduction.training import recipe_for, train
 
 SIZES = {"benzene": 6, "fluoride-carbonyl": 2}  # what methods of a fixed size are told: a ring; one bond of each group
 INSTANCES = 40
@@ -50,7 +52,7 @@ def attribution_rows(
                 cells.tell(f"{method} on {name}, {arch}")
                 settings = {"k": SIZES[name]} if "k" in registry.get(method).paper else {}
                 spec = Spec(method=method, seed=draw_seed(method, None), settings=settings)
-                run = create_run(cells.out / "runs" / arch / name, source, spec, keys=keys, resume=True)
+                run = Store.create(cells.out / "runs" / arch / name, source, spec, keys=keys, resume=True)
                 engines.explain_run(run, run.job(spec.method, spec.seed), engine="local")
                 row: Row = {"table": "attribution", "dataset": name, "model": arch, "method": method}
                 rows.append(row | {"accuracy": accuracy} | fit(source, list(run.explanations(method))))
@@ -58,12 +60,12 @@ def attribution_rows(
 
 
 def _model(cells: Reproduction, name: str, arch: str) -> ModelAndData:
-    if arch == training.recipe_for(datasets.load(name, root=cells.root)).arch and ships(name, 0):
+    if arch == recipe_for(datasets.load(name, root=cells.root)).arch and ships(name, 0):
         return from_dataset(name, root=cells.root)
     path = cells.out / "models" / f"{name}-{arch}"
     if not path.with_suffix(".json").is_file():
         cells.tell(f"train {arch} on {name}")
-        training.save(path, *training.train(datasets.load(name, root=cells.root), arch=arch, seed=0))
+        save(path, *train(datasets.load(name, root=cells.root), arch=arch, seed=0))
     return from_dataset(name, checkpoint=path, root=cells.root)
 
 

@@ -8,7 +8,7 @@ without them is a molecule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -20,25 +20,26 @@ from torch_geometric.data import Batch, Data
 
 from cf2.errors import CF2Error
 from cf2.methods import registry
+from cf2.methods.registry import draw_seed
 from cf2.options import Key, Question, Spec
-from cf2.paper.experiments import published as paper
-from cf2.paper.experiments.noise import with_noise
-from cf2.paper.experiments.reproduction import Reproduction, draw_seed
 from cf2.results.explanation import Explanation
 from cf2.runs.session import Session
 from cf2.runs.source import ModelAndData
 from cf2.samples import registry as datasets
-from cf2.samples import training
 from cf2.samples.models import ARCHITECTURES
 from cf2.samples.sources import from_dataset
-from cf2.sets.tests import judge
+from cf2.samples.training import save
 from cf2.storage import read_json, write_json
 from cf2.units.molecules import molecule_check
+from reproduction import published as paper
+from reproduction.cells import Reproduction
+from reproduction.training import train
 
 DATASETS = ("mutag", "nci1")
 SIZES = tuple(range(1, 26))
 TEN = 10  # edges at which the published figures are
 NOISE = (1, 2, 3, 4, 5)
+TRIES = 50  # random choices of edges of noise, of which one must keep the prediction
 SEEDS = (0, 1, 2)  # of methods that draw or are trained
 INSTANCES = 30
 SHAPE: dict[str, Any] = {
@@ -81,7 +82,7 @@ def _model(cells: Reproduction, name: str, arch: str) -> ModelAndData:
     path = cells.out / "models" / f"{name}-{arch}"
     if not path.with_suffix(".json").is_file():
         cells.tell(f"train {arch} on {name}")
-        training.save(path, *training.train(datasets.load(name, root=cells.root), arch=arch, seed=0, **SHAPE))
+        save(path, *train(datasets.load(name, root=cells.root), arch=arch, seed=0, **SHAPE))
     return from_dataset(name, checkpoint=path, root=cells.root)
 
 
@@ -157,7 +158,7 @@ def curves(source: ModelAndData, spec: Spec, found: Sequence[Explanation], train
             here = [by_key[instance.key] for instance in problem.instances]
             for place, size in enumerate(SIZES):
                 chosen = torch.from_numpy(np.concatenate([top(e, size) for e in here])).to(problem.outputs.device)
-                said = judge(problem.predictor, problem.pack, problem.criterion, chosen, problem.outputs)
+                said = problem.judge(chosen)
                 both = said.sufficient & said.necessary
                 verdicts[place].append(torch.stack([said.sufficient, said.necessary, both]).cpu())
     shares = [torch.cat(one, 1).double().mean(1).tolist() for one in verdicts]
@@ -177,6 +178,46 @@ def _under_noise(
     noisy = replace(base, graphs=[graph for graph, _ in kept], _targets={}, truth=lambda key: None)
     after = [chosen_edges(e) for e in _explained(noisy, spec, list(range(len(kept))), trained)]
     return float(np.mean([jaccard(before, one) for (_, before), one in zip(kept, after)]))
+
+
+def absent_pairs(graph: Data) -> Tensor:
+    """All pairs of two nodes that no edge joins, int64 [2, pairs], the smaller node first."""
+    nodes = int(graph.num_nodes or 0)
+    joined = torch.eye(nodes, dtype=torch.bool)
+    joined[graph.edge_index[0], graph.edge_index[1]] = True
+    return (~(joined | joined.t())).triu(1).nonzero().t()
+
+
+def with_noise(
+    predict: Callable[[Sequence[Data]], Tensor], graph: Data, count: int, draw: torch.Generator
+) -> Data | None:
+    """The graph with `count` more undirected edges and the same prediction; None if the tries run out.
+
+    Parameters
+    ----------
+    predict : callable
+        Gives the class of each of some graphs, int64 [graphs].
+    graph : Data
+        A graph with `x` and `edge_index`; what else it holds is left out of the new one.
+    count : int
+        How many edges are added, each between two nodes that none joins.
+    draw : torch.Generator
+        Where the pairs are drawn from.
+
+    Returns
+    -------
+    Data or None
+        `x`, and `edge_index` with both directions of the new edges behind the columns of the old ones.
+    """
+    absent = absent_pairs(graph)
+    if absent.size(1) < count:
+        return None
+    made = []
+    for _ in range(TRIES):
+        new = absent[:, torch.randperm(absent.size(1), generator=draw)[:count]]
+        made.append(Data(x=graph.x, edge_index=torch.cat([graph.edge_index, new, new.flip(0)], 1)))
+    same = (predict(made) == predict([graph])).nonzero().view(-1)
+    return made[int(same[0])] if len(same) else None
 
 
 def _over_seeds(base: ModelAndData, spec: Spec, keys: Sequence[Key], chosen: list[Edges]) -> float:

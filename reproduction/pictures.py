@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from cf2.methods import registry
-from cf2.paper.experiments import published as paper
-from cf2.paper.experiments.published import Column
-from cf2.paper.experiments.reproduction import BaseSeed, Reproduction
-from cf2.paper.experiments.rows import over_seeds
 from cf2.report.molecules import image
 from cf2.report.pictures import draw
 from cf2.report.scene import is_molecule, scene
 from cf2.results import metrics
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
+from reproduction import published as paper
+from reproduction.cells import BaseSeed, Reproduction
+from reproduction.published import Column
+from reproduction.rows import over_seeds
 
 LEGIBLE = 60  # edges of a receptive field that can be drawn whole
 LINES = (("fns", "F_NS", "#D55E00"), ("pn", "PN", "#0072B2"), ("ps", "PS", "#E69F00"), ("f1", "F1", "#009E73"))

@@ -8,38 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from cf2.errors import CF2Error
-from cf2.methods import registry
+from cf2.methods.registry import draw_seed
 from cf2.options import Key, Spec
-from cf2.paper.experiments.published import Column, method_of
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
 from cf2.runs import engines
 from cf2.runs.source import ModelAndData
-from cf2.runs.store import create_run
+from cf2.runs.store import Store
 from cf2.samples import registry as datasets
-from cf2.samples import synthetic, training
-from cf2.samples.recipes import RECIPES
-from cf2.samples.registry import PAPER
+from cf2.samples import training
+from cf2.samples.datasets import paper_settings
 from cf2.samples.sources import from_dataset
+from reproduction.published import Column, method_of
+from reproduction.training import RECIPES, train
 
 CHUNK = 20  # keys that a killed run can lose, and the share of one worker
 SHIPPED = "shipped"
+GENERATED = ("ba-shapes", "tree-cycles")  # no data can be missing for these
 
 BaseSeed = int | None  # None: the model that is shipped
 Progress = Callable[[str, int, int], None]
-
-
-def paper_settings(method: str, dataset: str, *, features: bool = False) -> dict[str, Any]:
-    """The paper's constants that a method takes as its settings: K for those of a fixed size, λ, a threshold."""
-    paper = PAPER[dataset]
-    constants = {"k": paper.k_features if features else paper.k, "lam": paper.lam, "threshold": paper.threshold}
-    return {name: constants[name] for name in registry.get(method).paper}
-
-
-def draw_seed(method: str, seed: BaseSeed) -> int | None:
-    """The seed of a method's own draws: that of the base model for methods that draw, none for the others."""
-    about = registry.get(method)
-    return (seed or 0) if about.draws or about.needs == "training" else None
 
 
 @dataclass
@@ -68,7 +56,7 @@ class Reproduction:
             try:
                 self._sources[name, seed] = from_dataset(name, checkpoint=self.checkpoint(name, seed), root=self.root)
             except CF2Error as error:
-                if name in synthetic.BUILDERS:  # made here, so nothing can be missing
+                if name in GENERATED:
                     raise
                 self.missing[name] = str(error)
                 return None
@@ -81,7 +69,7 @@ class Reproduction:
         path = self.out / "models" / f"{name}-{seed}"
         if not path.with_suffix(".json").is_file():
             self.tell(f"train {name}, seed {seed}")
-            training.save(path, *training.train(datasets.load(name, root=self.root), seed=seed))
+            training.save(path, *train(datasets.load(name, root=self.root), seed=seed))
         return path
 
     def keys(self, name: str, seed: BaseSeed) -> list[Key]:
@@ -113,7 +101,7 @@ class Reproduction:
             seed=draw_seed(method, seed),
             settings=paper_settings(method, column.dataset, features=column.units != "edges") | own | changes,
         )
-        run = create_run(
+        run = Store.create(
             self.out / "runs" / base / (place or (column.name if row == method else f"{column.name}-{row}")),
             source,
             spec,
