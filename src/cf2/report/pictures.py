@@ -187,17 +187,13 @@ def _picture(size: tuple[float, float]) -> Any:
         """A matplotlib figure that a notebook shows, whatever its backend."""
 
         def _repr_png_(self) -> bytes:
-            return _written(self, "png")
+            made = io.BytesIO()
+            self.savefig(made, format="png", dpi=100)
+            return made.getvalue()
 
     figure = Picture(figsize=size, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
-
-
-def _written(figure: Any, kind: str) -> bytes:
-    made = io.BytesIO()
-    figure.savefig(made, format=kind, dpi=100)
-    return made.getvalue()
 
 
 def _save(figure: Any, path: Any) -> None:
@@ -262,9 +258,9 @@ def _scene(e: Explanation, context: Mapping[str, Any]) -> Scene:
 def draw(axes: Any, shown: Scene) -> None:
     """The graph on a matplotlib axes."""
     axes.set_axis_off()
-    axes.set_aspect("equal")
+    axes.set_aspect("equal", adjustable="datalim")  # also the only node, or nodes in a line, have room around them
+    axes.margins(0.08)
     points, count = shown.points, len(shown.nodes)
-    _leave_room(axes, points)
     area = 130 if count <= 25 else 60 if count <= 60 else 26
     _draw_lines(axes, shown.lines, points)
     for name, edges in shown.lines[1:] if shown.directed else ():
@@ -308,15 +304,6 @@ def _draw_marks(axes: Any, shown: Scene, at: np.ndarray, area: float) -> None:
 def _write(axes: Any, point: np.ndarray, text: str, offset: Any) -> None:
     style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5, "zorder": 8, "color": "#111"}
     axes.annotate(_escape(text), point, xytext=tuple(offset), textcoords="offset points", **style)
-
-
-def _leave_room(axes: Any, points: np.ndarray) -> None:
-    """Limits around all points; what lies on a line still gets some height, so that no node is cut off."""
-    if len(points):
-        middle, half = (points.max(0) + points.min(0)) / 2, (points.max(0) - points.min(0)) / 2
-        half = np.maximum(half, max(0.3 * float(half.max()), 1e-3)) * 1.16
-        axes.set_xlim(middle[0] - half[0], middle[0] + half[0])
-        axes.set_ylim(middle[1] - half[1], middle[1] + half[1])
 
 
 def _draw_molecule(axes: Any, shown: Scene) -> bool:
