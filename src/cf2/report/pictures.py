@@ -34,12 +34,13 @@ def picture(scene: Scene, title: str, *, molecule: bool = False) -> Markup:
     An edited molecule is drawn before and after, side by side.
     """
     height = _height(scene)
-    parts = [_molecule_part(part, height) for part in before_and_after(scene)] if molecule else [None]
-    if None in parts:
+    shown = before_and_after(scene) if molecule else ()
+    parts = [part for before_or_after in shown if (part := _molecule_part(before_or_after, height)) is not None]
+    if not parts or len(parts) < len(shown):
         parts = [_graph_part(scene, height)]
     height += WORD_HEIGHT if len(parts) > 1 else 0
-    shown = {"parts": parts, "width": WIDTH, "height": height, "title": title, "explanation": EXPLANATION}
-    return Markup(environment().get_template("picture.svg").render(**shown))
+    values = {"parts": parts, "width": WIDTH, "height": height, "title": title, "explanation": EXPLANATION}
+    return Markup(environment().get_template("picture.svg").render(**values))
 
 
 def _height(scene: Scene) -> int:
@@ -72,7 +73,9 @@ def _graph_part(scene: Scene, height: int) -> dict[str, Any]:
     dots = [node for node in range(count) if not (scene.labelled and scene.labels[node])]
     few = count <= 25 and scene.labelled and max(map(len, scene.labels)) <= 2
     style = "cf2-text cf2-larger" if few else "cf2-text"
-    texts = [(style, *_rounded(at[n]), scene.labels[n][:6]) for n in range(count) if scene.labelled]
+    texts: list[tuple[Any, ...]] = [
+        (style, *_rounded(at[n]), scene.labels[n][:6]) for n in range(count) if scene.labelled
+    ]
     reach = np.full((count, 1), radius + 8)
     reach[[*scene.targets, *scene.changed]] += 5  # outside of the ring
     beside = at + scene.outward * [1, -1] * reach
@@ -283,7 +286,7 @@ def _draw_lines(axes: Any, lines: Any, at: np.ndarray) -> None:
     for name, edges in lines:
         look = LOOKS[name]
         dash = "-" if look.dash is None else (0, tuple(part / look.width for part in look.dash))
-        style = {"linewidths": look.width, "alpha": look.opacity, "linestyles": [dash], "zorder": 3}
+        style: dict[str, Any] = {"linewidths": look.width, "alpha": look.opacity, "linestyles": [dash], "zorder": 3}
         made = LineCollection(at[edges], colors=look.colour, **style)
         made.set_capstyle("round" if look.dash is None else "butt")
         axes.add_collection(made)
@@ -337,7 +340,7 @@ def _legend(axes: Any, shown: Scene) -> None:
         )
 
     def dot(label: str, colour: str, border: str | None = None) -> Any:
-        more = {"markerfacecolor": colour, "markeredgecolor": border or colour, "markersize": 9}
+        more: dict[str, Any] = {"markerfacecolor": colour, "markeredgecolor": border or colour, "markersize": 9}
         return Line2D([], [], marker="o", linestyle="", label=label, **more)
 
     edits = shown.edit_kinds
