@@ -21,7 +21,7 @@ from torch_geometric.nn import GCN, GCNConv, GraphConv, SAGEConv, global_add_poo
 import cf2
 import typed_toys
 from cf2.results.explanations import same_results
-from cf2.runs.session import Session
+from cf2.runs.session import ModelCache, Session
 from toys import edited, random_graph
 
 
@@ -490,11 +490,10 @@ def test_numbers_and_labels_are_said_in_words(tmp_path: Path) -> None:
 
 def test_workers_use_the_tolerance_that_was_measured_once() -> None:
     from cf2.api import plan
-    from cf2.options import Spec
     from cf2.runs.engines import explain_many
 
     data, model = graph(2, 20, 30), Net(1, 2, 3.0)
-    request, keys = plan(model, data, range(20), Spec(output="regression", settings={"effort": "quick"}))
+    request, keys = plan(ModelCache(model, data), range(20), None, {"output": "regression", "effort": "quick"})
     whole = explain_many(request, keys)
     parts = explain_many(request, keys, chunk_size=3)
     assert len({e.tolerance for e in whole}) == 1

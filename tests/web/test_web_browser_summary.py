@@ -11,12 +11,9 @@ from cf2.results.explanations import Explanations
 from cf2.results.metrics import Estimate
 from cf2.runs.source import ModelAndData
 from cf2.web import build_app
-from cf2.web.summary import Shared
+from cf2.web.layout import Shared
 from report.explained_toys import HOSTILE
-from web.browser import new_page, served, until
-
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
+from web.browser import opened, until
 
 HALF = Estimate(0.5, 0.25, 0.75)
 STAR = Pattern.make(["red", "", "red"], [(0, 1), (1, 2)], marks=[0, 1, 0])
@@ -36,9 +33,7 @@ def test_the_page_shows_patterns_and_rules_and_leads_to_their_instances(
     browser: Any, red_source: ModelAndData, found: dict[str, Explanations]
 ) -> None:
     app = build_app(red_source, found, shared=Shared(PATTERNS, RULES))
-    with served(app) as url, new_page(browser) as page:
-        page.goto(url)
-        page.wait_for_selector("#now")
+    with opened(browser, app) as page:
         text = page.locator("#patterns").inner_text()
         assert "busy" in text
         assert STAR.text in text
@@ -59,9 +54,7 @@ def test_hostile_labels_of_patterns_run_nowhere(
 ) -> None:
     odd = Pattern.make([HOSTILE + "\x00\u202e", "b"], [(0, 1)])
     shared = Shared(Patterns((FoundPattern(odd, 0, 1, 1, keys=(3,)),), {}, {"class_names": [HOSTILE, "b"]}))
-    with served(build_app(red_source, found, shared=shared)) as url, new_page(browser) as page:
-        page.goto(url)
-        page.wait_for_selector("#now")
+    with opened(browser, build_app(red_source, found, shared=shared)) as page:
         assert HOSTILE in page.locator("#patterns").inner_text()
         until(page, "[...document.querySelectorAll('.shared img')].every(i => i.complete && i.naturalWidth > 0)")
         assert page.evaluate("window.hacked") is None
