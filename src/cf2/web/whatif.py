@@ -40,7 +40,7 @@ MAX_KEPT_PROBLEMS = 64  # packed instances
 MAX_EDITS = 50  # of one what-if
 MAX_NUMBER = 10**9  # that is typed into the page
 SAME_PROBABILITY = 1e-3  # probabilities closer than this are those of the run
-EDIT_LENGTHS = {edit.name: edit.by_hand for edit in EDITS.values() if edit.by_hand}
+EDIT_LENGTHS: dict[str, int] = {edit.name: edit.by_hand for edit in EDITS.values() if edit.by_hand}
 # The options that an answer depends on.
 ANSWER_OPTIONS = {"units", "question", "target", "output", "level", "directed", "leave_out_pair", "node_type"}
 ANSWER_OPTIONS |= {"edge_type", "reverse", "edits", "candidates", "groups", "one_hot", "added_attributes"}
