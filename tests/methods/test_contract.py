@@ -192,6 +192,8 @@ WRONG: list[tuple[str, str, Any]] = [
 def test_settings_out_of_range_are_refused(method: str, setting: str, value: Any) -> None:
     with pytest.raises(cf2.CF2Error, match=f"Expected `{setting}`"):
         registry.get(method).make_settings({setting: value})
+    with pytest.raises(cf2.CF2Error, match="not both"):
+        registry.get("gnnexplainer").make_settings({"k": 3, "threshold": 0.5})
 
 
 def test_a_method_says_which_units_it_scores() -> None:
