@@ -14,7 +14,7 @@ from torch_geometric.utils import k_hop_subgraph
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.graphs.graph import Graph, Instance, _is_directed
+from cf2.graphs.graph import Graph, Instance, _is_directed, edge_positions
 from cf2.graphs.targets import GraphTargets, NodeTargets, stream
 from cf2.options import Key
 from cf2.units.kinds import unit_kinds, units_of
@@ -120,6 +120,14 @@ def _check_units(data: Data, cut: Instance) -> int:
     assert len(named) == table.count
     assert named <= real
     return table.count + int((cut.x != 0).sum())
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=8))
+def test_edges_are_looked_up_by_their_ends(pairs: list[tuple[int, int]]) -> None:
+    edge_index = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).t()
+    every = [(u, v) for u in range(4) for v in range(4)]
+    expected = [pairs.index(pair) if pair in pairs else -1 for pair in every]
+    assert edge_positions(edge_index, torch.tensor(every).t(), 4).tolist() == expected
 
 
 @settings(max_examples=200, deadline=None)
