@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from cf2.graphs.targets import stream
@@ -99,17 +101,14 @@ class Subgraphs:
         if self.anchored:
             reached = self._spread(rows, sets, self.sources[rows], self.nodes) <= self.nodes
             return sets & reached.gather(1, tail)
-        label = torch.arange(self.nodes, device=sets.device).expand(len(rows), -1)
-        while True:
-            low = torch.minimum(label.gather(1, tail), label.gather(1, head))
-            low = torch.where(sets, low, self.nodes)
-            new = label.scatter_reduce(1, tail, low, "amin").scatter_reduce(1, head, low, "amin")
-            if torch.equal(new, label):
-                break
-            label = new
-        piece = label.gather(1, tail)
-        count = torch.zeros_like(label).scatter_add(1, piece, sets.long())
-        return sets & (piece == (-count).argmin(1, keepdim=True))
+        row, unit = sets.nonzero(as_tuple=True)
+        ends = (torch.stack([tail[row, unit], head[row, unit]]) + row * self.nodes).cpu().numpy()  # of disjoint graphs
+        total = len(rows) * self.nodes
+        _, labels = connected_components(coo_array((np.ones(len(row)), ends), (total, total)), directed=False)
+        piece = torch.from_numpy(labels.astype(np.int64)).to(sets.device).view(-1, self.nodes).gather(1, tail)
+        size = torch.where(sets, torch.bincount(piece[sets], minlength=total)[piece], 0)
+        largest = torch.where(sets & (size == size.amax(1, keepdim=True)), piece, total)
+        return sets & (piece == largest.amin(1, keepdim=True))  # of equals, that of the first node
 
     def neighbours(self, rows: Tensor, sets: Tensor) -> Tensor:
         """The edges outside of the sets that are at most as many hops away as the model has layers."""
@@ -258,8 +257,8 @@ def grow(subgraphs: Subgraphs, settings: Settings) -> list[Tree]:
         if fresh:
             positions = torch.tensor(list(fresh.values()), device=every.device)
             values = subgraphs.shapley(owners[positions], made[positions]).tolist()
-            for (owner, key), units, value in zip(fresh, made[positions].cpu().numpy(), values):
-                trees[owner].tried[key] = Subgraph(units, value)
+            for (owner, code), units, value in zip(fresh, made[positions].cpu().numpy(), values):
+                trees[owner].tried[code] = Subgraph(units, value)
         for row in active:
             trees[row].expand(children[row])
         active = [row for row in active if left[row] and trees[row].descend(settings)]
