@@ -519,16 +519,8 @@ class Explanation:
         """
         from cf2.report.pictures import plot
 
-        return plot(
-            self,
-            ax=ax,
-            layout=layout,
-            path=path,
-            context=self.context if context is None else context,
-            words=words,
-            probabilities=probabilities,
-            size=size,
-        )
+        shown: dict[str, Any] = {"context": self.context if context is None else context, "words": words}
+        return plot(self, ax=ax, layout=layout, path=path, **shown, probabilities=probabilities, size=size)
 
     def _repr_html_(self) -> str:
         from cf2.report.html import explanation_html
