@@ -259,15 +259,15 @@ def check() -> None:
 
 def measure(problem: Problem, y: int, size: int, boxes: int, found: Found, costs: Costs) -> None:
     """Boxes of one instance at the size below its answer, and whether they are refuted."""
-    pack, trials = problem.pack, Trials(problem.predictor, problem.pack, problem.criterion, problem.tests, cache=False)
-    assert trials.carried_out is not None
-    unit, count = trials.carried_out.unit, trials.width
+    pack, trials = problem.pack, Trials(problem.oracle, problem.criterion, problem.tests, cache=False)
+    assert problem.oracle.removals is not None
+    unit, count = problem.oracle.removals.unit, trials.width
     net = Net.of(problem.predictor.model, int(pack.targets[0, 0]) if pack.targets.size(1) else None)
     classes = net.head[-1][1].numel()
     for state in (trials.valid[0], torch.zeros(count, dtype=torch.bool)):
         exact = Bounds(net, boxed(pack.x, pack.edge_index, unit, state, torch.zeros_like(state)))
         with torch.no_grad():
-            said = problem.predictor._hard_rows(trials.pack, state)  # the model's own rows
+            said = problem.predictor._hard_rows(pack, state)  # the model's own rows
         for one in (exact.interval(torch.eye(classes)), exact.linear(torch.eye(classes))):
             torch.testing.assert_close(one, said[0], atol=1e-5, rtol=1e-4)
     draw = torch.Generator().manual_seed(int(pack.x.numel()))

@@ -21,7 +21,6 @@ from cf2.models.shapes import Bounded, Census, Shapes
 from cf2.options import Spec
 from cf2.runs.session import Session
 from cf2.samples.sources import from_dataset
-from cf2.sets.trials import Trials
 
 PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
 BEGIN, END = "<!-- branches: begin -->", "<!-- branches: end -->"
@@ -50,7 +49,7 @@ def row(column: str, every: int) -> str:
     with Session(source.request(keys, Spec(units=("edges",)))) as session:
         for e in session.explain(keys):
             (problem,) = session.problems([e.key])
-            trials = Trials(problem.predictor, problem.pack, problem.criterion, problem.tests)
+            trials = problem.trials()
             shapes = Shapes.of(trials, 0)
             assert shapes is not None
             units = list(range(trials.width))

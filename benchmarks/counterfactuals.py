@@ -32,7 +32,6 @@ from cf2.runs.session import Session
 from cf2.runs.source import ModelAndData
 from cf2.samples.sources import from_dataset
 from cf2.sets.search import Choice
-from cf2.sets.trials import Trials
 
 PAGE = Path(__file__).parent.parent / "docs" / "counterfactuals.md"
 ALL = ("remove", "add", "change")
@@ -86,7 +85,7 @@ class Draws:
 
 def draw(problem: Problem, settings: Draws) -> Ranking:
     """Random sets until one passes, each instance from a stream of its own."""
-    trials = Trials(problem.predictor, problem.pack, problem.criterion, problem.tests, rules=problem.rules)
+    trials = problem.trials(problem.constraints)
     count, width = trials.valid.shape
     streams = [stream(problem.seed or 0, problem.pack.key(row)) for row in range(count)]
     chosen = torch.zeros(count, width, dtype=torch.bool)

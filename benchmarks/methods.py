@@ -21,14 +21,15 @@ from typing import Any
 import numpy as np
 
 from cf2.methods import registry
+from cf2.methods.registry import draw_seed
 from cf2.options import Key, Spec
-from cf2.paper.experiments.reproduction import draw_seed, paper_settings
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
 from cf2.runs.session import Session, train
 from cf2.runs.source import ModelAndData
 from cf2.samples import registry as datasets
 from cf2.samples import training
+from cf2.samples.datasets import paper_settings
 from cf2.samples.sources import from_dataset
 
 PAGE = Path(__file__).parent.parent / "docs" / "methods.md"

@@ -23,7 +23,7 @@ import numpy as np
 
 from cf2.samples import registry as datasets
 from cf2.samples import training
-from cf2.samples.recipes import Recipe
+from cf2.samples.training import Recipe
 
 PAGE = Path(__file__).parent.parent / "docs" / "datasets.md"
 BEGIN, END = "<!-- recipes: begin -->", "<!-- recipes: end -->"

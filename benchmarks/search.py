@@ -38,7 +38,7 @@ def outcome(trials: Trials, sets: Tensor, extra: Tensor | int = 0) -> Row:
 
 def greedy(trials: Trials) -> Tensor:
     """Add the unit that helps both tests most, tried one by one, until both pass; then prune."""
-    sets, passed = torch.zeros_like(trials.valid), torch.zeros(trials.pack.num_instances, dtype=torch.bool)
+    sets, passed = torch.zeros_like(trials.valid), torch.zeros(len(trials.counts), dtype=torch.bool)
     for _ in range(40):
         live = (~passed & (sets.sum(1) < trials.counts)).nonzero().flatten()
         if not len(live):
@@ -57,7 +57,7 @@ def greedy(trials: Trials) -> Tensor:
 def random_prunings(trials: Trials, times: int = 15) -> Tensor:
     """The best of prunings of the whole graph in random orders."""
     best = trials.valid.clone()
-    rows = torch.arange(trials.pack.num_instances)
+    rows = torch.arange(len(trials.counts))
     fits = rows[trials.passes(rows, best)]
     for number in range(times):
         order = torch.rand(best.shape, generator=torch.Generator().manual_seed(number))
@@ -71,7 +71,7 @@ def ways(problem: Problem) -> dict[str, Row]:
     """Every way to look for a set, on the same instances."""
 
     def trials() -> Trials:
-        return Trials(problem.predictor, problem.pack, problem.criterion, problem.tests)
+        return problem.trials()
 
     soft = relax(problem, Relaxed(patience=None))
     found = {"relax 500, threshold": outcome(t := trials(), t.dense(soft.mask > 0.5, False), 6 * soft.epochs)}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,8 +29,10 @@ from torch_geometric.nn import GCNConv, global_max_pool
 
 import cf2
 from cf2.models.soft_masks import single_thread
-from cf2.paper.experiments.noise import with_noise
 from cf2.results.explanation import Explanation
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from reproduction.robustness import with_noise
 
 PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
 BEGIN, END = "<!-- stability: begin -->", "<!-- stability: end -->"

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cf2.paper.experiments import TABLES
-from cf2.paper.experiments.pictures import draw_sizes
-from cf2.report.tables import update_page
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from reproduction import TABLES
+from reproduction.pictures import draw_sizes
+from reproduction.tables import update_page
 
 DOCS = Path(__file__).parent
 KEPT, PAGE, README = DOCS / "results.json", DOCS / "results.md", DOCS.parent / "README.md"

@@ -25,9 +25,9 @@ from torch_geometric.nn import GraphConv, global_add_pool
 
 import cf2
 from cf2.methods import registry
-from cf2.report import tables
 from cf2.samples import sources
 from cf2.units import kinds as units
+from reproduction import tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -534,6 +534,9 @@ def test_the_help_of_the_command_says_what_a_spec_says() -> None:
 PACKAGE = ROOT / "src" / "cf2"
 
 
+BUILT_IN = tuple(units.KINDS)  # recipes register further kinds
+
+
 def layers() -> dict[str, list[str]]:
     """The packages of the design's table, in its order, and the files of each."""
     table = rows("design.md", "package")
@@ -551,8 +554,28 @@ def files_of(package: str) -> set[str]:
 def test_the_design_names_every_package_in_its_order_and_every_file() -> None:
     assert {name: set(files) for name, files in layers().items()} == {name: files_of(name) for name in layers()}
     there = {path.stem for path in PACKAGE.iterdir() if not path.name.startswith(("_", "py.typed"))}
-    assert set(layers()) == there - {"api", "explainer"}
+    assert set(layers()) == there - {"api"}
     assert list(layers()) == re.findall(r"^    (\w+)/? {2,}", cf2.__doc__ or "", re.MULTILINE)
+
+
+def test_the_docstring_of_a_package_is_what_the_design_says_of_it() -> None:
+    for name, _, said in rows("design.md", "package"):
+        home = PACKAGE / name.strip("`")
+        if home.is_dir():
+            text = ast.get_docstring(ast.parse((home / "__init__.py").read_text(encoding="utf-8"))) or ""
+            assert text.splitlines()[0] == said, name
+
+
+def test_contributing_lists_the_packages_of_the_design() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    assert re.findall(r"^(\w+)", block, re.MULTILINE) == list(layers())
+
+
+def test_the_design_lists_every_kind_of_unit() -> None:
+    text = (DOCS / "design.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"`KINDS` holds the kinds: (.*?)\.\n", text)
+    assert re.findall(r"`(\w+)`", listed) == list(BUILT_IN)
 
 
 @pytest.mark.parametrize("package", [name for name in layers() if (PACKAGE / name).is_dir()])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 import cf2
+from cf2.units.edits import EDITS, edit_of
+from cf2.units.kinds import KINDS
 from toys import GraphNet, NodeNet, random_graph
 
 Edit = tuple[str, tuple[int, ...]]  # a kind of unit and its ids
@@ -167,6 +169,14 @@ def test_an_added_edge_has_the_most_common_attribute_or_the_one_that_is_given() 
         made = editing.prepared(targets.instance(0), lambda nodes: targets.instance(0))
         assert made.edge_index[:, 4:].tolist() == [[0, 2], [2, 0]]
         assert made.extras["edge_attr"][1][4:].tolist() == [expected] * 2
+
+
+def test_every_kind_of_edit_is_one_row_with_its_words_and_looks() -> None:
+    assert tuple(EDITS) == get_args(cf2.options.Edit)
+    assert {edit.unit_kind for edit in EDITS.values()} - {""} == {kind.name for kind in KINDS.values() if kind.absent}
+    for part in ("participle", "past", "noun", "colour", "dash", "mark"):
+        assert len({getattr(edit, part) for edit in EDITS.values()}) == len(EDITS)
+    assert edit_of("nodes") is edit_of("a kind of one's own") is EDITS["remove"]
 
 
 # -- rules ----------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def test_ruff_is_the_same_everywhere() -> None:
     assert f"rev: v{pinned}" in (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", [*cf2.__all__, "experiments", "methods", "pyg", "report", "training"])
+@pytest.mark.parametrize("name", [*cf2.__all__, "methods", "pyg", "report", "training"])
 def test_public_names_are_there(name: str) -> None:
     assert getattr(cf2, name) is not None
     assert name in dir(cf2)
@@ -52,7 +52,7 @@ def test_help_does_not_wait_for_torch(module: str) -> None:
 
 
 def test_nothing_is_written_and_no_thread_is_started_by_an_import() -> None:
-    code = "import threading, cf2.api, cf2.pyg, cf2.paper.experiments; print(threading.active_count())"
+    code = "import threading, cf2.api, cf2.pyg, reproduction; print(threading.active_count())"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("1\n", "")
 

@@ -48,10 +48,10 @@ def shapes() -> ModelAndData:
 
 def resized(source: ModelAndData, hidden: int) -> ModelAndData:
     """The same data with an untrained model of another hidden size, which costs what a trained one costs."""
-    recipe = replace(training.RECIPES[source.name], hidden=hidden)
+    about = training.shipped(source.name)[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = recipe.build(source.level, source.graphs[0].x.size(1), len(source.class_names)).eval()
+        model = replace(about.recipe, hidden=hidden).build(about).eval()
     return replace(source, model=model)
 
 

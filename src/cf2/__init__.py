@@ -2,20 +2,23 @@
 
     found = cf2.explain(model, data, nodes=[3, 17, 42])
 
-The folders are the way that data takes; a package imports only from those above it.
+Packages follow the data flow; each imports only from those above it.
 
-    errors     what was expected, what came, what to do
-    values     how the values of options are read
-    spec       every option of a request, as one value
-    core/      the user's graph and model, targets, units, packing, the model run
-    verify/    interventions, criteria, questions; the search and the proof
-    methods/   one file per method
-    results/   explanations, files, metrics
-    runs/      a session, a run directory, engines
-    report/    pictures, tables, one HTML page
-    paper/     data sets, base models, the paper's tables and figures
+    errors     one error: what was expected, what came, what to do
+    options    every option of a request, as one value
+    storage    files that appear whole or not at all
+    sets/      search, proof and verdicts over sets of units; torch only, no graphs
+    graphs/    what people have, read into plain graphs, and which output is explained
+    units/     kinds of unit, edits, constraints, and packs of many instances
+    models/    how the model is called, masked and checked, and the oracle of the search
+    methods/   one file per explanation method
+    results/   explanations as frozen values, with their files and metrics
+    runs/      a session, a run directory, and engines
+    report/    words, pictures and one HTML page
+    patterns/  what the explanations of a whole class share
+    samples/   small data sets and trained models
+    pyg/       the methods as torch_geometric explainer algorithms
     web/       the what-if page
-    pyg/       the methods as torch_geometric ExplainerAlgorithms
     cli/       the command line
 """
 
@@ -72,7 +75,6 @@ _HOMES = {
 }
 _MODULES = {
     "datasets": "samples.registry",
-    "experiments": "paper.experiments",
     "methods": "methods",
     "metrics": "results.metrics",
     "pyg": "pyg",

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written aside, synchronised, then renamed."""
+"""Files that are whole or not there (written aside, synchronised, then renamed), and fingerprints of their contents."""
 
 from __future__ import annotations
 
@@ -13,9 +13,39 @@ from typing import Any
 from cf2.errors import CF2Error, os_reason, require, require_file
 
 PARTIAL = "partial-"  # how the name of a file begins that is being written
-MOST_JSON = 1 << 30  # bytes of a JSON file that is read
+MAX_JSON_BYTES = 1 << 30
 
 ROOM = "Make room, or choose another place."
+
+
+def fingerprint(*parts: Any, digits: int = 64) -> str:
+    """The first `digits` of the SHA-256 of parts, one after the other.
+
+    A part is text, bytes, the path of a file, a tensor or an array (its bytes), or a value that JSON can hold, whatever
+    the order of its names. Shapes and types of arrays are not included: say them as text before.
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, Path):
+            with part.open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    digest.update(block)
+        else:
+            digest.update(_bytes(part))
+    return digest.hexdigest()[:digits]
+
+
+def _bytes(part: Any) -> Any:
+    if isinstance(part, bytes):
+        return part
+    if hasattr(part, "detach"):
+        import torch
+
+        dense = part.detach().cpu() if part.layout == torch.strided else part.detach().cpu().to_dense()
+        return dense.contiguous().reshape(-1).view(torch.uint8).numpy().data if dense.numel() else b""
+    if hasattr(part, "tobytes"):
+        return part.tobytes()
+    return (part if isinstance(part, str) else json.dumps(part, sort_keys=True)).encode()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -52,34 +82,25 @@ def write_together(saves: dict[Path, Callable[[Path], Any]], *, make: bool = Tru
                 partial.unlink(missing_ok=True)
 
 
-def check_place(path: Path) -> None:
-    """Refuse a place that a file cannot be written to, before the work whose result goes there."""
-    above = next(place for place in path.absolute().parents if place.exists())
-    got = f"{str(above)!r}, which is {'not writable' if above.is_dir() else 'a file'}"
-    require(above.is_dir() and os.access(above, os.W_OK), f"Expected a directory to write {path} in", got=got, do=ROOM)
-    require(not path.is_dir(), "Expected the path of a file to write", got=f"{str(path)!r}, a directory")
-
-
 def partial_path(path: Path) -> Path:
     """Where a file is written before it gets its name; the process that does so can be read from it."""
     return path.with_name(f"{PARTIAL}{os.getpid()}-{path.name}")
 
 
-def synchronise(partial: Path) -> None:
-    """Have the bytes of a file on the disk."""
-    with partial.open("rb") as stream:
-        os.fsync(stream.fileno())
+def synchronise(path: Path) -> None:
+    """Have the bytes of a file, or the names in a directory, on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def publish(partial: Path, final: Path) -> None:
     """Give a file whose bytes are on the disk its name, and have the name on the disk, too."""
     os.replace(partial, final)
-    with suppress(OSError, AttributeError):  # not every system can synchronise a directory
-        directory = os.open(final.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    with suppress(OSError):  # not every system can synchronise a directory
+        synchronise(final.parent)
 
 
 @contextmanager
@@ -91,20 +112,18 @@ def writing(path: Path, do: str = ROOM) -> Iterator[None]:
         raise CF2Error(f"Expected to write {path}", got=os_reason(error), do=do) from error
 
 
+def check_place(path: Path) -> None:
+    """Refuse a place that a file cannot be written to, before the work whose result goes there."""
+    above = next(place for place in path.absolute().parents if place.exists())
+    got = f"{str(above)!r}, which is {'not writable' if above.is_dir() else 'a file'}"
+    require(above.is_dir() and os.access(above, os.W_OK), f"Expected a directory to write {path} in", got=got, do=ROOM)
+    require(not path.is_dir(), "Expected the path of a file to write", got=f"{str(path)!r}, a directory")
+
+
 def read_json(path: Path, what: str = "the description of a run", *, do: str = "") -> Any:
     """Read a JSON file, or say that it is broken; a pipe or a device is not opened."""
-    require_file(path, f"{path} to hold {what}", most=MOST_JSON, do=do)
+    require_file(path, f"{path} to hold {what}", most=MAX_JSON_BYTES, do=do)
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise CF2Error(f"Expected {path} to hold {what}", got=error, do=do) from error
-
-
-def digest(content: bytes) -> str:
-    """The first 16 hexadecimal digits of the SHA-256."""
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
-def digest_json(value: Any) -> str:
-    """The digest of a value that JSON can hold, whatever the order of its names."""
-    return digest(json.dumps(value, sort_keys=True).encode())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands_here import cf2
 
-from cf2.runs.store import open_run
+from cf2.runs.store import Store
 
 BOTH = ("explain", "ba-shapes", "--nodes", "300,301", "--method", "gradient", "--method", "cf2")
 
@@ -43,7 +43,7 @@ def test_methods_that_rank_choose_as_many_units_as_the_one_that_searches(here: P
     done = cf2(*BOTH, "--out", "run")
     assert "gradient only ranks: chosen are as many units as the answer of cf2 has" in " ".join(done.stdout.split())
     assert "as the answer of cf2 has" in " ".join(cf2("evaluate", "run").stdout.split()), "it is kept in the run"
-    run = open_run(here / "run")
+    run = Store.open(here / "run")
     leader, ranked = run.explanations("cf2"), run.explanations("gradient")
     assert [e.size for e in ranked] == [e.size for e in leader]
     for e in ranked:

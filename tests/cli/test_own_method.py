@@ -18,10 +18,10 @@ import cf2
 from cf2.cli import demo
 from cf2.errors import CF2Error
 from cf2.methods import registry
-from cf2.paper.experiments.published import COLUMNS
 from cf2.pyg import MethodExplainer
 from cf2.runs.source import ModelAndData
-from cf2.runs.store import open_run
+from cf2.runs.store import Store
+from reproduction.published import COLUMNS
 
 FILE = '''
 """Busy edges first: the score of an edge is the product of the degrees of its ends."""
@@ -105,7 +105,7 @@ def test_it_explains_from_the_command_line(degree: str, tmp_path: Path) -> None:
     assert (row["method"], row["n"], row["size"]) == ("degree", 3, 2.0)
     assert command("evaluate", tmp_path / "run", "--json").json["method"] == "degree"
     assert command("report", tmp_path / "run", "-o", tmp_path / "r.html").returncode == 0
-    assert [e.method for e in open_run(tmp_path / "run").explanations()] == ["degree"] * 3
+    assert [e.method for e in Store.open(tmp_path / "run").explanations()] == ["degree"] * 3
 
 
 def test_it_is_a_row_of_the_papers_tables(degree: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from commands_here import cf2
 
 from cf2.errors import CF2Error
-from cf2.runs.store import open_run
+from cf2.runs.store import Store
 from cf2.samples.sources import from_dataset, restore
 from cf2.web.whatif import WhatIf, checked_edits
 
@@ -59,7 +59,7 @@ def test_a_run_of_every_task_is_whole_and_true(here: Path, task: str) -> None:
     asked = ["explain", "--data", f"tasks_of_mine:{function}", *words, "--set", "effort=quick", "--out", "run"]
     done = cf2(*asked, "--json")
     assert done.returncode == 0, done.stderr
-    run = open_run(here / "run")
+    run = Store.open(here / "run")
     found = run.explanations()
     assert [e.key for e in found] == keys
     assert cf2(*asked, "--resume").returncode == 0
@@ -90,7 +90,7 @@ def test_a_run_of_every_task_is_whole_and_true(here: Path, task: str) -> None:
     again = cf2(*asked[:-1], "other", "--engine", "processes", "--workers", "1") if task == "numbers" else None
     if again is not None:
         assert again.returncode == 0, again.stderr
-        other = open_run(here / "other").explanations()
+        other = Store.open(here / "other").explanations()
         assert [e.tolerance for e in other] == [e.tolerance for e in found]
         assert all(np.array_equal(a.selected, b.selected) for a, b in zip(other, found))
 
@@ -128,7 +128,7 @@ def test_a_task_of_ours_is_explained_by_its_name(tmp_path: Path, monkeypatch: py
     asked = ["explain", name, *words, "--set", "effort=quick", "--out", "run"]
     done = cf2(*asked, "--json")
     assert done.returncode == 0, done.said
-    run = open_run(tmp_path / "run")
+    run = Store.open(tmp_path / "run")
     assert {option: getattr(run.job(), option) for option in settled} == settled
     found = run.explanations()
     assert all(e.status == "found" for e in found if e.prediction == 1 or name == "crippen")
@@ -160,7 +160,7 @@ def test_a_task_of_ours_is_trained_by_its_name(tmp_path: Path, monkeypatch: pyte
     assert done.json["dataset"] == name
     explained = cf2("explain", name, "--checkpoint", "model", *words, "--method", "gradient", "--out", "run")
     assert explained.returncode == 0, explained.said
-    assert open_run(tmp_path / "run").manifest["source"]["checkpoint"].endswith("model")
+    assert Store.open(tmp_path / "run").manifest["source"]["checkpoint"].endswith("model")
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,17 @@ from torch_geometric.data import Data
 from torch_geometric.nn import SimpleConv, global_add_pool
 
 from cf2.methods.contract import Problem
-from cf2.models.shapes import Shapes, applies
-from cf2.sets import proof as proof_module
+from cf2.models import oracle as oracle_module
+from cf2.models.oracle import GraphOracle
+from cf2.models.shapes import Shapes
 from cf2.sets.proof import prove
 from cf2.sets.trials import Trials
 from toys import GraphNet, NodeNet, random_graph
 
 
 def trials_of(problem: Problem) -> Trials:
-    return Trials(problem.predictor, problem.pack, problem.criterion, problem.tests, wide=False)
+    oracle = GraphOracle(problem.predictor, problem.pack, together=False)
+    return Trials(oracle, problem.criterion, problem.tests)
 
 
 def two_coloured(nodes: int, pairs: int, seed: int) -> Data:
@@ -43,7 +45,7 @@ def sets_of(count: int, sizes: range) -> Tensor:
 def test_forests_have_one_key_if_and_only_if_they_are_isomorphic(seed: int, problem_of: Callable[..., Problem]) -> None:
     data = two_coloured(8, 11, seed)
     trials = trials_of(problem_of(GraphNet("sum", seed=1), [data]))
-    shapes = Shapes.of(trials, 0)
+    shapes = Shapes.of(trials.oracle, 0)
     assert shapes is not None
     sets = sets_of(trials.width, range(5))
     keys = shapes.keys(sets.numpy()).tolist()
@@ -86,9 +88,9 @@ def test_a_proof_by_shapes_is_that_of_plain_exhaustion(
     problem = problem_of(model, [two_coloured(9, 8 + number, number) for number in range(4)])
     shown, runs = [], []
     for shaped in (10**9, 0):
-        monkeypatch.setattr(proof_module, "SHAPED", shaped)
+        monkeypatch.setattr(oracle_module, "MIN_SETS_FOR_SHAPES", shaped)
         trials = trials_of(problem)
-        assert applies(trials) == 0
+        assert trials.oracle._shaped()
         passed = trials.passes(torch.arange(len(trials.valid)), trials.valid)
         proof = prove(trials, trials.valid, passed, 10_000)
         shown.append(
@@ -104,10 +106,11 @@ def test_a_proof_by_shapes_is_that_of_plain_exhaustion(
 
 
 def test_nodes_directed_graphs_and_edge_features_have_no_shapes(problem_of: Callable[..., Problem]) -> None:
-    assert applies(trials_of(problem_of(NodeNet("gcn", seed=1), random_graph(20, 40, seed=1), range(4)))) is None
+    nodes = problem_of(NodeNet("gcn", seed=1), random_graph(20, 40, seed=1), range(4))
+    assert not nodes.oracle._shaped()
     directed = Data(x=torch.rand(4, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
     trials = trials_of(problem_of(GraphNet("sum", seed=1), [directed]))
-    assert Shapes.of(trials, 0) is None
+    assert Shapes.of(trials.oracle, 0) is None
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -126,7 +129,7 @@ def test_what_a_proof_says_within_any_budget_is_true(
     good = every[trials.passes(torch.zeros(len(every), dtype=torch.long), every)]
     start = good[good.sum(1).argmax()][None] if known and len(good) else torch.zeros_like(trials.valid)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(proof_module, "SHAPED", 0)
+        patch.setattr(oracle_module, "MIN_SETS_FOR_SHAPES", 0)
         proof = prove(trials, start, torch.tensor([known and len(good) > 0]), budget, partly=True)
     smallest = int(good.sum(1).min()) if len(good) else trials.width + 1
     assert int(proof.lower_bound(trials)[0]) <= smallest

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from cf2.methods.contract import Problem
+from cf2.models import oracle as oracle_module
+from cf2.models.oracle import GraphOracle
 from cf2.models.shapes import Bounded, Census, Head, Shapes, head_of
 from cf2.samples.models import build
-from cf2.sets import proof as proof_module
 from cf2.sets.proof import prove
 from cf2.sets.trials import Trials
 from toys import GraphNet
@@ -48,11 +49,12 @@ def graph_of(nodes: int, pairs: int, seed: int) -> Data:
 
 
 def trials_of(problem: Problem) -> Trials:
-    return Trials(problem.predictor, problem.pack, problem.criterion, problem.tests, wide=False)
+    oracle = GraphOracle(problem.predictor, problem.pack, together=False)
+    return Trials(oracle, problem.criterion, problem.tests)
 
 
 def bounded_of(trials: Trials) -> Bounded:
-    shapes = Shapes.of(trials, 0)
+    shapes = Shapes.of(trials.oracle, 0)
     assert shapes is not None
     bounded = Bounded.of(trials, 0, Census(shapes, list(range(trials.width))))
     assert bounded is not None
@@ -113,7 +115,7 @@ def test_a_proof_with_bounds_is_true(
     good = every[trials.passes(torch.zeros(len(every), dtype=torch.long), every)]
     smallest = int(good.sum(1).min()) if len(good) else trials.width + 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(proof_module, "SHAPED", 0)
+        patch.setattr(oracle_module, "MIN_SETS_FOR_SHAPES", 0)
         proof = prove(trials, torch.zeros_like(trials.valid), torch.tensor([False]), budget, partly=True)
     assert int(proof.lower_bound(trials)[0]) <= smallest
     assert not (proof.impossible[0] and len(good))
@@ -166,6 +168,6 @@ def test_only_a_model_that_says_and_shows_that_it_splits_is_bounded(problem_of: 
     assert head_of(good) is not None
     liar = trials_of(problem_of(Mixed(), [graph]))
     assert head_of(liar) is not None
-    shapes = Shapes.of(liar, 0)
+    shapes = Shapes.of(liar.oracle, 0)
     assert shapes is not None
     assert Bounded.of(liar, 0, Census(shapes, list(range(8)))) is None

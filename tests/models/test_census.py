@@ -110,5 +110,5 @@ def test_a_level_that_is_too_large_or_too_hard_is_none(monkeypatch: pytest.Monke
     assert full is not None
     assert Census(shapes, every).level(5, len(full.sets)) is not None
     assert Census(shapes, every).level(5, len(full.sets) - 1) is None
-    monkeypatch.setattr(parts, "STEPS", 1)
+    monkeypatch.setattr(parts, "MAX_STEPS", 1)
     assert Census(shapes, every).level(5, 10**6) is None

@@ -10,19 +10,20 @@ import torch
 
 import cf2
 from cf2.methods.contract import Problem
-from cf2.models import oracle as connected
+from cf2.models.oracle import GraphOracle
 from cf2.sets import proof
+from cf2.sets.oracle import Oracle
 from cf2.sets.proof import prove
 from cf2.sets.trials import Trials
 from toys import LAYERS, GraphNet, NodeNet, Unit, passing, random_graph
 
 
 def trials_of(problem: Problem) -> Trials:
-    return Trials(problem.predictor, problem.pack, problem.criterion, problem.tests)
+    return problem.trials()
 
 
 def everything(trials: Trials, **options: bool) -> proof.Proof:
-    none = torch.zeros(trials.pack.num_instances, dtype=torch.bool)
+    none = torch.zeros(len(trials.counts), dtype=torch.bool)
     return prove(trials, torch.zeros_like(trials.valid), none, 10**6, **options)
 
 
@@ -35,9 +36,9 @@ def test_the_same_is_proved_as_by_trying_every_set(
     small = (problem.pack.units.counts <= 10).nonzero().flatten()
     problem = problem.take(small)
     ours, plain = trials_of(problem), trials_of(problem)
-    assert connected.applies_connected(ours)
+    assert ours.oracle.local
     grown = everything(ours)
-    monkeypatch.setattr(proof, "applies_connected", lambda trials: False)
+    monkeypatch.setattr(GraphOracle, "listing", Oracle.listing)
     every = everything(plain)
     assert torch.equal(grown.passed, every.passed)
     assert torch.equal(grown.optimal, every.optimal)
@@ -58,7 +59,7 @@ def test_what_must_not_be_chosen_or_is_left_alone_stays_out_of_a_proof(problem_o
         units = replace(problem.pack.units, selectable=draw > 0.3)
         problem = replace(problem, pack=replace(problem.pack, units=units))
         trials = trials_of(problem)
-        if not len(draw) or not connected.applies_connected(trials):
+        if not len(draw) or not trials.oracle.local:
             continue
         proved = everything(trials)
         named: list[Unit] = [("edges", tuple(ids)) for ids in problem.tables[0].ids.tolist()]  # type: ignore[misc]

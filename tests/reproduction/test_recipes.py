@@ -11,7 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from cf2.samples.recipes import RECIPES, Recipe
+from cf2.samples.training import Recipe
+from reproduction.training import RECIPES
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "datasets.md"

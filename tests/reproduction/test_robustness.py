@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from cf2.paper.experiments import attribution, published, reproduce, robustness
-from cf2.paper.experiments.noise import absent_pairs, with_noise
 from cf2.runs.session import Session
-from cf2.samples import training
 from cf2.samples.sources import from_dataset
+from reproduction import attribution, published, reproduce, robustness
+from reproduction.robustness import absent_pairs, with_noise
+from reproduction.training import recipe_for
 
 PATH = Data(x=torch.ones(4, 1), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
 
@@ -41,14 +41,8 @@ def test_noise_joins_nodes_that_nothing_joined_and_keeps_the_prediction() -> Non
 def answer(method: str, scores: list[float], selected: list[bool], status: str = "found") -> Any:
     edges = np.array([[place + 1, place] for place in range(len(scores))])
     units = SimpleNamespace(of=lambda kind: edges, where=lambda kind: np.arange(len(edges)))
-    return SimpleNamespace(
-        method=method,
-        scores=np.array(scores),
-        selected=np.array(selected),
-        size=sum(selected),
-        status=status,
-        units=units,
-    )
+    chosen = {"selected": np.array(selected), "size": sum(selected)}
+    return SimpleNamespace(method=method, scores=np.array(scores), status=status, units=units, **chosen)
 
 
 def test_a_small_verified_set_stands_for_itself_and_a_ranking_is_cut() -> None:
@@ -78,7 +72,7 @@ def test_the_curve_agrees_with_the_verdicts_of_the_answers() -> None:
     data = datasets.load("ba-2motifs")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = training.recipe_for(data).build("graph", data.num_features, 2).eval()
+        model = recipe_for(data).build(data).eval()
     source = ModelAndData(model=model, level="graph", graphs=data.graphs[:6])
     spec = robustness.spec_of("gradient")
     with Session(source.request(list(range(6)), spec)) as session:

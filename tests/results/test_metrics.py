@@ -219,7 +219,7 @@ def test_correlation_equals_counting_pairs_and_ranks(pairs: list[tuple[int, int]
 
 
 def test_the_papers_own_correlation_table_follows_from_its_other_tables() -> None:
-    from cf2.paper.experiments import published
+    from reproduction import published
 
     names = ("gnnexplainer", "cf-gnnexplainer", "gem", "cf2")
     for column in ("ba-shapes", "tree-cycles", "mutag0"):

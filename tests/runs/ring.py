@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from cf2.options import Spec
 from cf2.runs.source import ModelAndData
-from cf2.runs.store import Run, create_run
+from cf2.runs.store import Store
 from cf2.samples.models import build
 from cf2.samples.sources import fingerprint
 
@@ -35,17 +35,17 @@ def spec_of(**options: Any) -> Spec:
     return Spec(**{"method": "cf2-relaxed", "settings": {"epochs": 12}, **options})
 
 
-def make(path: Path, **changes: Any) -> Run:
+def make(path: Path, **changes: Any) -> Store:
     """A run of the ring, in chunks of three keys."""
     options: dict[str, Any] = {"source": ring_source(), "spec": spec_of(), "keys": KEYS, "chunk_size": 3}
-    return create_run(path, **{**options, **changes})
+    return Store.create(path, **{**options, **changes})
 
 
-def left(run: Run) -> list[int]:
+def left(run: Store) -> list[int]:
     """The keys of the first job that are not finished."""
     return [key for chunk in run.pending(run.jobs()[0]) for key in chunk.keys if key not in chunk.done]
 
 
-def shard_files(run: Run) -> list[Path]:
+def shard_files(run: Store) -> list[Path]:
     """What lies among the shards."""
     return sorted((run.path / "shards").iterdir())

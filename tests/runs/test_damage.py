@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,26 @@ import pytest
 from ring import KEYS, left, make, ring_source, shard_files, spec_of
 
 import cf2
-from cf2 import storage as whole_files
+from cf2 import storage
 from cf2.errors import CF2Error
 from cf2.options import Spec
 from cf2.results.explanations import same_results
 from cf2.runs import engines
-from cf2.runs.store import NAME, Run, open_run, write_shard
+from cf2.runs.store import MANIFEST_FIELDS, SHARD_NAME, Store
+from cf2.storage import fingerprint
 
 pytestmark = pytest.mark.usefixtures("at_once")
+
+
+@pytest.fixture(autouse=True)
+def warnings_only(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="cf2")
 
 
 def explained(path: Path, **changes: Any) -> Path:
     """A finished run of seven shards."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cf2.runs.store.EVERY", 0.0)
+        patch.setattr("cf2.runs.store.SECONDS_PER_SHARD", 0.0)
         run = make(path, **changes)
         engines.explain_run(run)
     assert len(shard_files(run)) == 7
@@ -57,13 +62,13 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Run:
+def run(finished: Path, tmp_path: Path) -> Store:
     shutil.copytree(finished, tmp_path / "run")
-    return open_run(tmp_path / "run")
+    return Store.open(tmp_path / "run")
 
 
 def renumbered(shard: Path, number: int, job: str | None = None) -> Path:
-    name = NAME.fullmatch(shard.name)
+    name = SHARD_NAME.fullmatch(shard.name)
     assert name
     return shard.with_name(f"{job or name['job']}-{number:06d}.{name['digest']}.parquet")
 
@@ -77,104 +82,28 @@ def says_it_is_of(shard: Path, place: Path, **changes: Any) -> Path:
 
 
 def _write(path: Path, number: int, about: dict[str, Any], items: Any) -> Path:
-    return write_shard(path, number, {name: about[name] for name in about if name != "keys"}, items)
+    return Store(path, {}).write_shard(number, {name: about[name] for name in about if name != "keys"}, items)
 
 
-def truncate(run: Run, shard: Path) -> None:
-    shard.write_bytes(shard.read_bytes()[:200])
-
-
-def flip(run: Run, shard: Path) -> None:
-    content = bytearray(shard.read_bytes())
+def flipped(file: Path) -> bytes:
+    content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
-    shard.write_bytes(bytes(content))
-
-
-def empty(run: Run, shard: Path) -> None:
-    shard.write_bytes(b"")
-
-
-def pipe(run: Run, shard: Path) -> None:
-    shard.unlink()
-    os.mkfifo(shard)
-
-
-def directory(run: Run, shard: Path) -> None:
-    shard.unlink()
-    shard.mkdir()
-    (shard / "precious").write_text("kept")
-
-
-def loop(run: Run, shard: Path) -> None:
-    shard.unlink()
-    shard.symlink_to(shard)
-
-
-def other_job(run: Run, shard: Path) -> None:
-    run.add(spec_of(seed=1))
-    shard.rename(renumbered(shard, 0, "cf2-relaxed-seed1"))
-
-
-def swap(run: Run, shard: Path) -> None:
-    other = shard_files(run)[-1]
-    mine, theirs = shard.read_bytes(), other.read_bytes()
-    shard.write_bytes(theirs)
-    other.write_bytes(mine)
-
-
-def no_identity(run: Run, shard: Path) -> None:
-    """As version 0.2 wrote them before they said whose they are."""
-    found = cf2.load(shard)
-    shard.unlink()
-    partial = replace(found, context={}).save(run.path / "new.parquet")
-    digest = whole_files.digest(partial.read_bytes())
-    partial.rename(shard.with_name(f"cf2-relaxed-000099.{digest}.parquet"))
-
-
-DAMAGES: list[Callable[[Run, Path], None]] = [truncate, flip, empty, pipe, directory, loop, swap, no_identity]
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_shard_is_named_not_used_and_done_again(
-    run: Run, undisturbed: Run, caplog: pytest.LogCaptureFixture, damage: Callable[[Run, Path], None]
-) -> None:
-    damage(run, shard_files(run)[2])
-    true = {e.key: e for e in undisturbed.explanations()}
-    with caplog.at_level(logging.WARNING, logger="cf2"):
-        found = open_run(run.path).explanations()
-    assert "parquet" in caplog.text
-    assert "it is not used" in caplog.text
-    assert 14 <= len(found) < 20
-    assert same_results(found, [true[e.key] for e in found])
-    assert f"{len(found)} of 20" in found.context["partial"]
-    again = make(run.path, resume=True)
-    caplog.clear()
-    with caplog.at_level(logging.WARNING, logger="cf2"):
-        engines.explain_run(again)
-    assert "set aside" in caplog.text
-    assert same_results(again.explanations(), undisturbed.explanations())
-    assert list((run.path / "set-aside").iterdir())  # nothing is thrown away
-    caplog.clear()
-    with caplog.at_level(logging.WARNING, logger="cf2"):
-        open_run(run.path).explanations()
-    assert not caplog.text
+    return bytes(content)
 
 
 @pytest.mark.parametrize("other", ["run", "spec", "model", "data"])
 def test_a_shard_of_another_run_is_never_taken_for_ones_own(
-    run: Run, undisturbed: Run, others: dict[str, Path], caplog: pytest.LogCaptureFixture, other: str
+    run: Store, undisturbed: Store, others: dict[str, Path], caplog: pytest.LogCaptureFixture, other: str
 ) -> None:
-    mine, theirs = shard_files(run)[1], shard_files(open_run(others[other]))[1]
+    mine, theirs = shard_files(run)[1], shard_files(Store.open(others[other]))[1]
     mine.unlink()
     shutil.copy(theirs, run.path / "shards")
-    with caplog.at_level(logging.WARNING, logger="cf2"):
-        assert left(open_run(run.path)) == KEYS[3:6]
+    assert left(Store.open(run.path)) == KEYS[3:6]
     assert f"{theirs.name} is of another run" in caplog.text
     # and the same if it claimed to be of this run
     forged = says_it_is_of(run.path / "shards" / theirs.name, run.path, run=run.manifest["id"])
     caplog.clear()
-    with caplog.at_level(logging.WARNING, logger="cf2"):
-        found = open_run(run.path).explanations()
+    found = Store.open(run.path).explanations()
     if other == "run":  # the very same choices: there is nothing to tell them apart by, and nothing that differs
         assert same_results(found, undisturbed.explanations())
         return
@@ -184,33 +113,34 @@ def test_a_shard_of_another_run_is_never_taken_for_ones_own(
     assert says[other] in caplog.text
 
 
-def test_a_shard_of_another_job_that_was_renamed_is_refused(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    other_job(run, shard_files(run)[0])
-    with caplog.at_level(logging.WARNING, logger="cf2"):
-        assert [finished.finished for finished in open_run(run.path).finished()] == [17]
+def test_a_shard_of_another_job_that_was_renamed_is_refused(run: Store, caplog: pytest.LogCaptureFixture) -> None:
+    shard = shard_files(run)[0]
+    run.add(spec_of(seed=1))
+    shard.rename(renumbered(shard, 0, "cf2-relaxed-seed1"))
+    assert [finished.finished for finished in Store.open(run.path).finished()] == [17]
     assert "is of another method or seed, and was renamed" in caplog.text
 
 
-def test_a_shard_that_is_there_twice_counts_once(run: Run, undisturbed: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_shard_that_is_there_twice_counts_once(
+    run: Store, undisturbed: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     shard = shard_files(run)[0]
     shutil.copy(shard, renumbered(shard, 50))
     (run.path / "shards" / "notes.txt").write_text("mine")
-    with caplog.at_level(logging.WARNING, logger="cf2"):
-        assert same_results(open_run(run.path).explanations(), undisturbed.explanations())
+    assert same_results(Store.open(run.path).explanations(), undisturbed.explanations())
     assert f"{renumbered(shard, 50).name} holds keys that {shard.name} holds as well" in caplog.text
     assert "notes.txt is no shard of this run" in caplog.text
 
 
-def test_a_shard_with_other_keys_than_the_run_asks_for_is_refused(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_shard_with_other_keys_than_the_run_asks_for_is_refused(run: Store, caplog: pytest.LogCaptureFixture) -> None:
     found = cf2.load(shard_files(run)[0])
     _write(run.path, 70, found.context["shard"], [replace(found[0], key=1)])
-    with caplog.at_level(logging.WARNING, logger="cf2"):
-        assert left(open_run(run.path)) == []
+    assert left(Store.open(run.path)) == []
     assert "holds other keys than the run asks for" in caplog.text
 
 
 @pytest.mark.parametrize("change", [{}, {"spec": spec_of(settings={"epochs": 13})}, {"source": ring_source(weights=8)}])
-def test_shards_without_their_manifest_are_not_taken_over(run: Run, change: dict[str, Any]) -> None:
+def test_shards_without_their_manifest_are_not_taken_over(run: Store, change: dict[str, Any]) -> None:
     (run.path / "manifest.json").unlink()
     before = {p: p.read_bytes() for p in shard_files(run)}
     for resume in (False, True):
@@ -218,111 +148,57 @@ def test_shards_without_their_manifest_are_not_taken_over(run: Run, change: dict
             make(run.path, resume=resume, **change)
     assert {p: p.read_bytes() for p in shard_files(run)} == before
     with pytest.raises(CF2Error, match=r"without a manifest\.json"):
-        open_run(run.path)
+        Store.open(run.path)
 
 
-def test_another_runs_manifest_owns_none_of_the_shards(run: Run, others: dict[str, Path]) -> None:
+def test_another_runs_manifest_owns_none_of_the_shards(run: Store, others: dict[str, Path]) -> None:
     shutil.copy(others["spec"] / "manifest.json", run.path)
-    assert open_run(run.path).finished()[0].finished == 0
+    assert Store.open(run.path).finished()[0].finished == 0
 
 
 # -- manifest and context -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "field",
-    ["id", "created", "versions", "source", "fingerprints", "context", "chunk_size", "keys", "jobs", "trained", "more"],
-)
-def test_a_manifest_that_was_edited_is_refused(run: Run, field: str) -> None:
+@pytest.mark.parametrize("field", [*MANIFEST_FIELDS, "more"])
+def test_a_manifest_that_was_edited_is_refused(run: Store, field: str) -> None:
     file = run.path / "manifest.json"
     stored = json.loads(file.read_text())
     value = stored.get(field)
     stored[field] = value[:-1] if isinstance(value, str | list) else 7 if isinstance(value, int) else {"a": 1}
     file.write_text(json.dumps(stored))
-    for use in (lambda: open_run(run.path), lambda: make(run.path, resume=True)):
+    for use in (lambda: Store.open(run.path), lambda: make(run.path, resume=True)):
         with pytest.raises(CF2Error, match="as it was written, but got one that was changed or damaged"):
             use()
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("keys", "abc"),
-        ("keys", [1, 1]),
-        ("keys", [1.5]),
-        ("keys", [[]]),
-        ("keys", []),
-        ("chunk_size", 0),
-        ("chunk_size", True),
-        ("jobs", []),
-        ("jobs", [3]),
-        ("source", 3),
-        ("trained", None),
-        ("id", 3),
-    ],
-)
-def test_a_manifest_that_cannot_be_is_refused_whatever_its_digest_says(run: Run, field: str, value: Any) -> None:
-    stored = {**run.manifest, field: value}
-    whole_files.write_json(run.path / "manifest.json", {**stored, "digest": whole_files.digest_json(stored)})
-    with pytest.raises(CF2Error, match=rf"to describe a run, but got another `{field}`"):
-        open_run(run.path)
+IMPOSSIBLE: dict[str, list[Any]] = {
+    "keys": ["abc", [1, 1], [1.5], [[]], []],
+    "chunk_size": [0, True],
+    "jobs": [[], [3]],
+    "source": [3],
+    "trained": [None],
+    "id": [3],
+}
 
 
-def test_a_manifest_of_before_runs_had_names_is_refused(run: Run) -> None:
+@pytest.mark.parametrize("field", IMPOSSIBLE)
+def test_a_manifest_that_cannot_be_is_refused_whatever_its_digest_says(run: Store, field: str) -> None:
+    for value in IMPOSSIBLE[field]:
+        stored = {**run.manifest, field: value}
+        storage.write_json(run.path / "manifest.json", {**stored, "digest": fingerprint(stored, digits=16)})
+        with pytest.raises(CF2Error, match=rf"to describe a run, but got another `{field}`"):
+            Store.open(run.path)
+
+
+def test_a_manifest_of_before_runs_had_names_is_refused(run: Store) -> None:
     stored = {name: value for name, value in run.manifest.items() if name not in ("id", "fingerprints")}
-    whole_files.write_json(run.path / "manifest.json", stored)
+    storage.write_json(run.path / "manifest.json", stored)
     with pytest.raises(CF2Error, match=r"to say which run it is of.*before version 0\.2 was finished"):
-        open_run(run.path)
-
-
-@pytest.mark.parametrize("damage", ["garbage", "edited", "missing", "pipe", "directory"])
-def test_a_damaged_context_is_refused_and_written_again(run: Run, undisturbed: Run, damage: str) -> None:
-    file = run.path / "context.json"
-    before = file.read_bytes()
-    file.unlink()
-    if damage in ("garbage", "edited"):
-        file.write_bytes(b"{" if damage == "garbage" else before.replace(b'"a"', b'"z"'))
-    elif damage == "pipe":
-        os.mkfifo(file)
-    elif damage == "directory":
-        file.mkdir()
-    with pytest.raises(CF2Error, match=r"context\.json"):
-        open_run(run.path).explanations()
-    if damage == "directory":
-        with pytest.raises(CF2Error, match=r"Expected to write .*context\.json"):
-            make(run.path, resume=True)
-        return
-    make(run.path, resume=True)
-    assert file.read_bytes() == before
-    assert same_results(open_run(run.path).explanations(), undisturbed.explanations())
-
-
-@pytest.mark.parametrize("name", ["manifest.json", ".lock", "shards"])
-@pytest.mark.parametrize("kind", ["pipe", "directory", "file"])
-def test_what_stands_in_the_place_of_a_file_is_said_and_nothing_hangs(run: Run, name: str, kind: str) -> None:
-    place = run.path / name
-    if place.is_dir():
-        shutil.rmtree(place)
-    else:
-        place.unlink(missing_ok=True)
-    if kind == "pipe":
-        os.mkfifo(place)
-    elif kind == "directory":
-        place.mkdir()
-    else:
-        place.write_text("7")
-    if (name, kind) in ((".lock", "file"), ("shards", "directory")):
-        engines.explain_run(make(run.path, resume=True))  # an old lock, a run without its shards
-        return
-    with pytest.raises(CF2Error):
-        engines.explain_run(make(run.path, resume=True))
-
-
-# -- no room --------------------------------------------------------------------------------------------------
+        Store.open(run.path)
 
 
 def test_a_full_disk_is_said_and_nothing_half_written_is_trusted(
-    tmp_path: Path, undisturbed: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, undisturbed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make(tmp_path / "run")
     real, calls = os.fsync, []
@@ -333,7 +209,7 @@ def test_a_full_disk_is_said_and_nothing_half_written_is_trusted(
             raise OSError(errno.ENOSPC, "No space left on device")
         real(handle)
 
-    monkeypatch.setattr(whole_files.os, "fsync", full)
+    monkeypatch.setattr(storage.os, "fsync", full)
     with pytest.raises(CF2Error, match=r"No space left on device.*--resume"):
         engines.explain_run(run)
     monkeypatch.undo()
@@ -343,33 +219,15 @@ def test_a_full_disk_is_said_and_nothing_half_written_is_trusted(
     assert same_results(run.explanations(), undisturbed.explanations())
 
 
-def test_a_really_full_disk(tmp_path: Path) -> None:
-    """The same on a file system of 128 KiB, where one can be mounted."""
-    place = tmp_path / "small"
-    place.mkdir()
-    if os.name != "posix" or os.geteuid() != 0 or os.system(f"mount -t tmpfs -o size=128k none {place} 2>/dev/null"):
-        pytest.skip("cannot mount a small file system here")
-    try:
-        run = make(place / "run", chunk_size=1)
-        with pytest.raises(CF2Error, match="No space left"):
-            engines.explain_run(run)
-        done = len(shard_files(run))
-        assert 0 < done < len(KEYS)
-        assert len(left(open_run(run.path))) == len(KEYS) - done
-        assert len(open_run(run.path).explanations()) == done
-    finally:
-        os.system(f"umount -l {place}")
-
-
 def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     with pytest.raises(CF2Error, match="not there"):
-        open_run(tmp_path / "nowhere")
+        Store.open(tmp_path / "nowhere")
     with pytest.raises(CF2Error, match=r"without a manifest\.json"):
-        open_run(tmp_path)
+        Store.open(tmp_path)
     for content in ("{", "[]", '{"format": 2}', "[" * 100_000):
         (tmp_path / "manifest.json").write_text(content)
         with pytest.raises(CF2Error, match=r"manifest\.json"):
-            open_run(tmp_path)
+            Store.open(tmp_path)
     with pytest.raises(CF2Error, match="Expected every key once"):
         make(tmp_path / "twice", keys=[1, 1])
 
@@ -395,12 +253,12 @@ def _other_format(path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["manifest.json", "found.json", "found.parquet", "trained.safetensors"])
-def test_a_file_of_another_format_is_refused(tmp_path: Path, undisturbed: Run, file: str) -> None:
+def test_a_file_of_another_format_is_refused(tmp_path: Path, undisturbed: Store, file: str) -> None:
     path = tmp_path / file
     read: Any = cf2.load
     if file == "manifest.json":
         make(tmp_path / "run")
-        path, read = tmp_path / "run" / file, lambda path: open_run(path.parent)
+        path, read = tmp_path / "run" / file, lambda path: Store.open(path.parent)
     elif file == "trained.safetensors":
         source, read = ring_source(), cf2.load_trained
         cf2.fit(source.model, source.graphs[0], KEYS[:3], method="gem", epochs=1).save(path)
@@ -420,9 +278,14 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return explained(tmp_path_factory.mktemp("runs") / "learnt", spec=PG)
 
 
-def test_a_trained_explainer_is_kept_with_the_run(learnt: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def learner(learnt: Path, tmp_path: Path) -> Store:
     shutil.copytree(learnt, tmp_path / "run")
-    run = open_run(tmp_path / "run")
+    return Store.open(tmp_path / "run")
+
+
+def test_a_trained_explainer_is_kept_with_the_run(learner: Store) -> None:
+    run = learner
     (kept,) = run.path.glob("trained-*")
     first = kept.read_bytes()
     assert cf2.load_trained(kept).facts["instances"] == 20  # what is explained is not trained on
@@ -437,58 +300,49 @@ def test_a_trained_explainer_is_kept_with_the_run(learnt: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("damage", ["missing", "flipped", "of another training"])
 def test_a_trained_explainer_that_is_not_the_runs_own_is_trained_again(
-    learnt: Path, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+    learnt: Path, learner: Store, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shutil.copytree(learnt, tmp_path / "run")
-    run = open_run(tmp_path / "run")
+    run = learner
     (kept,) = run.path.glob("trained-*")
     shard_files(run)[1].unlink()
     if damage == "missing":
         kept.unlink()
     elif damage == "flipped":
-        content = bytearray(kept.read_bytes())
-        content[-3] ^= 1
-        kept.write_bytes(bytes(content))
+        kept.write_bytes(flipped(kept))
     else:
         source = ring_source()
         cf2.fit(source.model, source.graphs[0], [1, 3], method="pgexplainer", k=2, epochs=1).save(kept)
-    with caplog.at_level(logging.WARNING, logger="cf2"):
-        engines.explain_run(make(run.path, spec=PG, resume=True))
+    engines.explain_run(make(run.path, spec=PG, resume=True))
     assert "is trained again" in caplog.text
-    assert same_results(open_run(run.path).explanations(), open_run(learnt).explanations())
+    assert same_results(Store.open(run.path).explanations(), Store.open(learnt).explanations())
 
 
 def test_a_shard_made_with_another_trained_explainer_is_refused(
-    learnt: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    learner: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shutil.copytree(learnt, tmp_path / "run")
-    run = open_run(tmp_path / "run")
-    forged = says_it_is_of(shard_files(run)[1], run.path, trained="0" * 64)
-    with caplog.at_level(logging.WARNING, logger="cf2"):
-        assert left(open_run(run.path)) == KEYS[3:6]
+    forged = says_it_is_of(shard_files(learner)[1], learner.path, trained="0" * 64)
+    assert left(Store.open(learner.path)) == KEYS[3:6]
     assert f"{forged.name} was made with another trained explainer" in caplog.text
 
 
 @pytest.mark.parametrize("limit", ["MAX_ROWS", "MAX_COLUMN_VALUES", "MAX_FILE_BYTES"])
 def test_a_shard_that_claims_too_much_is_refused_before_it_is_unpacked(
-    run: Run, monkeypatch: pytest.MonkeyPatch, limit: str
+    run: Store, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     """Its digest says that it is as it was written, and not that it was written by a friend."""
     import pyarrow.parquet as pq
 
     monkeypatch.setattr(f"cf2.results.files.{limit}", 1)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", None)
-    there = run.look()
+    there = run.survey()
     assert len(there.refused) == 7
-    assert all("at most 1 " in refused.reason for refused in there.refused)
+    assert all("at most 1 " in reason for reason in there.refused.values())
 
 
-def test_an_explainer_that_training_does_not_bring_back_is_not_mixed_in(learnt: Path, tmp_path: Path) -> None:
-    shutil.copytree(learnt, tmp_path / "run")
-    shard_files(open_run(tmp_path / "run"))[1].unlink()
-    (tmp_path / "run" / "trained-pgexplainer-seed0.safetensors").unlink()
-    run = make(tmp_path / "run", spec=PG, resume=True)
-    assert run.source is not None
+def test_an_explainer_that_training_does_not_bring_back_is_not_mixed_in(learner: Store) -> None:
+    shard_files(learner)[1].unlink()
+    (learner.path / "trained-pgexplainer-seed0.safetensors").unlink()
+    run = make(learner.path, spec=PG, resume=True)
     run.source = ring_source()
     object.__setattr__(run.source, "keys_to_train_on", lambda: [1, 3])  # as if training were not reproducible
     with pytest.raises(CF2Error, match="which the finished explanations were made with"):

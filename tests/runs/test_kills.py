@@ -16,19 +16,19 @@ from pathlib import Path
 import pytest
 
 from cf2.results.explanations import same_results
-from cf2.runs.store import open_run
+from cf2.runs.store import Store
 
 DRIVER = """
 import sys
 from cf2.samples.sources import from_dataset
-from cf2.runs import engines, shards
-from cf2.runs.store import create_run
+from cf2.runs import engines, store
+from cf2.runs.store import Store
 from cf2.options import Spec
 
-shards.EVERY = 0.0
+store.SECONDS_PER_SHARD = 0.0
 keys = range(511, int(sys.argv[3]))
 spec = Spec("cf2-relaxed", settings={"epochs": 100})
-run = create_run(sys.argv[1], from_dataset("tree-cycles"), spec, keys=keys, chunk_size=5, resume=True)
+run = Store.create(sys.argv[1], from_dataset("tree-cycles"), spec, keys=keys, chunk_size=5, resume=True)
 engines.explain_run(run, engine=sys.argv[2], workers=2)
 """
 
@@ -82,9 +82,9 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
 
 def check_same(driver: Driver) -> None:
     driver.finish("whole", "local")
-    found = open_run(driver.base / "run").explanations()
+    found = Store.open(driver.base / "run").explanations()
     assert [e.key for e in found] == list(range(511, driver.stop))
-    assert same_results(found, open_run(driver.base / "whole").explanations())
+    assert same_results(found, Store.open(driver.base / "whole").explanations())
 
 
 def test_a_killed_ray_driver_is_resumed_and_leaves_nothing_running(driver: Driver) -> None:
@@ -93,7 +93,7 @@ def test_a_killed_ray_driver_is_resumed_and_leaves_nothing_running(driver: Drive
     driver.wait_for_more("run", process, 1)
     process.kill()
     process.wait()
-    assert 0 < len(open_run(driver.base / "run").explanations()) < 90
+    assert 0 < len(Store.open(driver.base / "run").explanations()) < 90
     driver.wait_for_ray_to_end()
     driver.finish("run", "local")
     check_same(driver)
@@ -113,7 +113,7 @@ def test_a_part_of_ray_that_is_killed_is_said_and_what_is_finished_is_kept(drive
     said = (driver.base / "run.log").read_text()
     assert "Expected the Ray cluster to stay" in said
     assert "--resume" in said
-    assert len(open_run(driver.base / "run").explanations()) > 0
+    assert len(Store.open(driver.base / "run").explanations()) > 0
     driver.wait_for_ray_to_end()
     driver.finish("run", "local")
     check_same(driver)

@@ -19,14 +19,12 @@ from cf2 import options as specs
 from cf2.errors import CF2Error
 from cf2.options import Spec
 from cf2.results.explanations import same_results
-from cf2.runs import engines
-from cf2.runs import store as manifest
-from cf2.runs import store as shards
-from cf2.runs.store import OF_EDITS, OWN, Finished, Run, create_run, open_run
+from cf2.runs import engines, store
+from cf2.runs.store import EDIT_OPTIONS, JOB_OPTIONS, Finished, Store
 
 
-def test_a_run_gives_back_what_was_explained(undisturbed: Run) -> None:
-    found = open_run(undisturbed.path).explanations()
+def test_a_run_gives_back_what_was_explained(undisturbed: Store) -> None:
+    found = Store.open(undisturbed.path).explanations()
     request = ring_source().request(KEYS, spec_of())
     assert [e.key for e in found] == KEYS
     assert same_results(found, engines.explain_many(request, KEYS, chunk_size=3))
@@ -35,7 +33,7 @@ def test_a_run_gives_back_what_was_explained(undisturbed: Run) -> None:
     assert left(undisturbed) == []
 
 
-def test_the_manifest_says_what_was_done(undisturbed: Run) -> None:
+def test_the_manifest_says_what_was_done(undisturbed: Store) -> None:
     manifest = json.loads((undisturbed.path / "manifest.json").read_text())
     assert manifest["keys"] == KEYS
     (job,) = manifest["jobs"]
@@ -45,7 +43,7 @@ def test_the_manifest_says_what_was_done(undisturbed: Run) -> None:
     assert not list(undisturbed.path.glob("partial-*"))
 
 
-def test_same_results_notices_any_difference_but_time(undisturbed: Run) -> None:
+def test_same_results_notices_any_difference_but_time(undisturbed: Store) -> None:
     found = list(undisturbed.explanations())
     assert same_results(found, [replace(e, seconds=9.0) for e in found])
     assert not same_results(found, found[:-1])
@@ -62,7 +60,7 @@ def test_same_results_notices_any_difference_but_time(undisturbed: Run) -> None:
         assert not same_results(found, [replace(first, **other), *found[1:]]), other
 
 
-def test_an_interrupted_run_is_resumed_to_the_same_result(tmp_path: Path, undisturbed: Run) -> None:
+def test_an_interrupted_run_is_resumed_to_the_same_result(tmp_path: Path, undisturbed: Store) -> None:
     run = make(tmp_path / "run")
     told: list[int] = []
 
@@ -83,7 +81,7 @@ def test_an_interrupted_run_is_resumed_to_the_same_result(tmp_path: Path, undist
     assert (told[0], sum(told)) == (9, len(KEYS))  # what was done before counts at once
 
 
-def test_a_run_that_is_not_finished_says_so(tmp_path: Path, undisturbed: Run) -> None:
+def test_a_run_that_is_not_finished_says_so(tmp_path: Path, undisturbed: Store) -> None:
     assert undisturbed.finished() == [Finished("cf2-relaxed", 20, 20)]
     whole = undisturbed.explanations().context
     assert (whole["finished"], whole["asked"], "partial" in whole) == (20, 20, False)
@@ -107,18 +105,11 @@ def test_a_directory_that_is_in_use_is_refused(tmp_path: Path) -> None:
     for resume in (False, True):
         with pytest.raises(CF2Error, match=r"holds thesis\.tex"):
             make(tmp_path / "other", resume=resume)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CF2Error, match="the file"):
-        make(tmp_path / "file")
+    (tmp_path / "killed at its birth" / "shards").mkdir(parents=True)
+    (tmp_path / "killed at its birth" / "partial-17-context.json").write_text("{")
     (tmp_path / "empty").mkdir()
-    assert left(make(tmp_path / "empty"))
-    assert left(make(tmp_path / "new", resume=True))
-
-
-def test_what_a_run_killed_at_its_birth_leaves_is_no_obstacle(tmp_path: Path) -> None:
-    (tmp_path / "run" / "shards").mkdir(parents=True)
-    (tmp_path / "run" / "partial-17-context.json").write_text("{")
-    assert left(make(tmp_path / "run")) == KEYS
+    assert left(make(tmp_path / "killed at its birth")) == left(make(tmp_path / "empty")) == KEYS
+    assert left(make(tmp_path / "new", resume=True)) == KEYS
 
 
 @pytest.mark.parametrize(
@@ -147,7 +138,7 @@ def test_a_run_goes_on_where_the_data_has_moved(tmp_path: Path) -> None:
 def test_other_versions_are_said_when_a_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = manifest.versions()
+    real = store.versions()
     with monkeypatch.context() as earlier:
         earlier.setattr("cf2.runs.store.versions", lambda: real | {"torch": "0.1"})
         make(tmp_path / "run")
@@ -163,12 +154,12 @@ def test_one_run_holds_several_methods_and_seeds(tmp_path: Path) -> None:
     run = make(tmp_path / "run", keys=KEYS[:4])
     few = {"epochs": 3}
     for job in (spec_of(seed=1, settings=few), spec_of(seed=2, settings=few), Spec("gradient", settings={"k": 2})):
-        create_run(run.path, ring_source(), job, keys=KEYS[:4], chunk_size=3, resume=True)
+        Store.create(run.path, ring_source(), job, keys=KEYS[:4], chunk_size=3, resume=True)
     run = make(run.path, keys=KEYS[:4], resume=True)
     assert run.methods() == ["cf2-relaxed", "gradient"]
     for job in run.jobs():
         engines.explain_run(run, job)
-    again = open_run(run.path)
+    again = Store.open(run.path)
     assert [e.seed for e in again.explanations("cf2-relaxed")] == [None] * 4 + [1] * 4 + [2] * 4
     assert [e.seed for e in again.explanations("cf2-relaxed", seed=2)] == [2] * 4
     assert {e.method for e in again.explanations("gradient")} == {"gradient"}
@@ -221,7 +212,7 @@ def test_jobs_of_a_run_differ_in_method_settings_seed_search_and_question_and_in
 ) -> None:
     # another job by its seed, whatever else it changes; that of edits is of a counterfactual
     first = replace(spec_of(), method="gradient", question="counterfactual", settings={})
-    run = make(tmp_path / "run", spec=first if option in OF_EDITS else spec_of())
+    run = make(tmp_path / "run", spec=first if option in EDIT_OPTIONS else spec_of())
     (known,) = run.jobs()
     job = replace(known, **{"seed": 4, "settings": {}, option: OTHER[option]})
     if option in ("method", "settings", "seed", "search", "sizes", "question"):
@@ -230,11 +221,11 @@ def test_jobs_of_a_run_differ_in_method_settings_seed_search_and_question_and_in
     else:
         with pytest.raises(CF2Error, match=rf"{option}(\.\w+)? was"):
             run.add(job)
-        assert len(open_run(run.path).jobs()) == 1
-    assert set(OWN) == {"method", "settings", "seed", "search", "sizes"}
+        assert len(Store.open(run.path).jobs()) == 1
+    assert set(JOB_OPTIONS) == {"method", "settings", "seed", "search", "sizes"}
 
 
-@pytest.mark.parametrize("option", OF_EDITS)
+@pytest.mark.parametrize("option", EDIT_OPTIONS)
 def test_a_counterfactual_beside_another_question_may_differ_in_its_edits(tmp_path: Path, option: str) -> None:
     run = make(tmp_path / "run", spec=Spec("gradient", settings={"k": 2}))
     (first,) = run.jobs()
@@ -251,11 +242,11 @@ def test_a_run_keeps_the_questions_apart(tmp_path: Path) -> None:
     first, second = Spec("gradient", settings={"k": 2}), Spec("greedy", question="counterfactual", edits=edits)
     run = make(tmp_path / "run", spec=first, keys=KEYS[:4])
     for spec in (replace(first, question="counterfactual", edits=edits), second):
-        create_run(run.path, ring_source(), spec, keys=KEYS[:4], chunk_size=3, resume=True)
+        Store.create(run.path, ring_source(), spec, keys=KEYS[:4], chunk_size=3, resume=True)
     run = make(tmp_path / "run", spec=first, keys=KEYS[:4], resume=True)
     for job in run.jobs():
         engines.explain_run(run, job)
-    again = open_run(run.path)
+    again = Store.open(run.path)
     assert again.finished() == [
         Finished("gradient", 4, 4),
         Finished("gradient, counterfactual", 4, 4),
@@ -276,7 +267,7 @@ def test_a_run_keeps_the_questions_apart(tmp_path: Path) -> None:
         )
 
 
-def test_a_shard_is_only_written_with_keys_that_are_left_and_by_its_own_job(tmp_path: Path, undisturbed: Run) -> None:
+def test_a_shard_is_only_written_with_keys_that_are_left_and_by_its_own_job(tmp_path: Path, undisturbed: Store) -> None:
     run = make(tmp_path / "run")
     (job,) = run.jobs()
     found = list(undisturbed.explanations())
@@ -318,18 +309,18 @@ class Clock:
         return self.now
 
 
-def test_shards_are_written_by_time_by_size_and_at_the_end(undisturbed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_are_written_by_time_by_size_and_at_the_end(undisturbed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [replace(e, seconds=0.1) for e in undisturbed.explanations()]
     written: list[int] = []
     clock = Clock()
-    with shards.Writer(lambda part: written.append(len(part)), clock) as writer:
+    with store.Writer(lambda part: written.append(len(part)), clock) as writer:
         for at, e in enumerate(found[:10]):
             clock.now = float(at)
             writer.add([e])
         assert written == [6]  # after five seconds
         writer.add([replace(found[10], seconds=5.1)])  # this one alone took long
         assert written == [6, 5]
-        monkeypatch.setattr(shards, "MOST", 3)
+        monkeypatch.setattr(store, "MAX_WAITING", 3)
         writer.add(found[11:15])
         assert written == [6, 5, 4]
         writer.add(found[15:16])
@@ -341,7 +332,7 @@ def test_shards_are_written_by_time_by_size_and_at_the_end(undisturbed: Run, mon
 
 def do_run(path: str, engine: str) -> None:
     torch.set_num_threads(1)
-    shards.EVERY = 0.0
+    store.SECONDS_PER_SHARD = 0.0
     engines.explain_run(make(Path(path), resume=True), engine=engine, workers=2)
 
 
@@ -368,8 +359,8 @@ def kill_and_resume(path: Path, kills: int, engine: str, rng: random.Random) -> 
 
 
 @pytest.mark.parametrize("engine", ["local", "processes"])
-def test_killed_and_resumed_equals_undisturbed(tmp_path: Path, undisturbed: Run, engine: str) -> None:
+def test_killed_and_resumed_equals_undisturbed(tmp_path: Path, undisturbed: Store, engine: str) -> None:
     assert kill_and_resume(tmp_path / "run", 3, engine, random.Random(engine)) > 0
-    run = open_run(tmp_path / "run")
+    run = Store.open(tmp_path / "run")
     assert same_results(run.explanations(), undisturbed.explanations())
     assert not list(run.path.glob("partial-*"))

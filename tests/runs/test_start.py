@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ring import KEYS, make, ring_source, spec_of
 
-import cf2
 from cf2.errors import CF2Error
-from cf2.methods import registry
 from cf2.options import Spec
 from cf2.runs import engines
-from cf2.runs.store import Run, open_run
+from cf2.runs.store import Store
 
 
 def contents(path: Path) -> dict[str, bytes | None]:
@@ -28,16 +25,6 @@ def contents(path: Path) -> dict[str, bytes | None]:
 def start(path: Path, engine: str = "local", **changes: Any) -> None:
     run = make(path, **changes)
     engines.explain_run(run, run.job(run.jobs()[-1].method, run.jobs()[-1].seed), engine=engine)
-
-
-def _fail(problem: Any, settings: Any) -> Any:
-    raise ZeroDivisionError("as it always does")
-
-
-@pytest.fixture
-def failing() -> Any:
-    yield Spec(cf2.register(replace(registry.get("gradient"), name="failing", rank=_fail)).name)
-    del registry._METHODS["failing"]
 
 
 def broken() -> Any:
@@ -78,10 +65,10 @@ def test_a_start_that_fails_leaves_the_place_as_it_was(
         start(path, **WRONG[wrong])
     assert contents(tmp_path) == before
     start(path)
-    assert len(open_run(path).explanations()) == len(KEYS)
+    assert len(Store.open(path).explanations()) == len(KEYS)
 
 
-@pytest.mark.parametrize("failing_write", ["write_bytes", "write_manifest"])
+@pytest.mark.parametrize("failing_write", ["write_bytes", "write_json"])
 def test_a_disk_that_is_full_at_the_start_leaves_the_place_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing_write: str
 ) -> None:
@@ -89,7 +76,7 @@ def test_a_disk_that_is_full_at_the_start_leaves_the_place_as_it_was(
         raise CF2Error("Expected to write", got="No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"cf2.runs.store.{failing_write}", full)
+        patch.setattr(f"cf2.storage.{failing_write}", full)
         with pytest.raises(CF2Error, match="No space"):
             make(tmp_path / "a" / "b")
     assert contents(tmp_path) == {}
@@ -103,7 +90,7 @@ def test_a_method_that_explains_nothing_leaves_nothing(tmp_path: Path, failing: 
 
 
 def test_a_second_method_that_fails_leaves_the_run_with_the_first(
-    tmp_path: Path, undisturbed: Run, failing: Spec
+    tmp_path: Path, undisturbed: Store, failing: Spec
 ) -> None:
     start(tmp_path / "run")
     before = contents(tmp_path)
@@ -144,7 +131,7 @@ def test_something_finished_is_kept_whatever_fails_later(tmp_path: Path, monkeyp
     run = make(tmp_path / "run")
     with pytest.raises(CF2Error, match="luck"):
         engines.explain_run(run, progress=fail)
-    assert len(open_run(tmp_path / "run").explanations()) == 6
+    assert len(Store.open(tmp_path / "run").explanations()) == 6
 
 
 def test_a_stop_by_hand_is_not_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +142,7 @@ def test_a_stop_by_hand_is_not_a_failure(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(engines, "explain_chunks", stop)
     with pytest.raises(KeyboardInterrupt):
         engines.explain_run(run)
-    assert open_run(tmp_path / "run").finished()[0].finished == 0
+    assert Store.open(tmp_path / "run").finished()[0].finished == 0
 
 
 @pytest.mark.parametrize("place", ["file", "below a file"])

@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from cf2.methods.contract import Problem
-from cf2.models.oracle import Fields, applies
+from cf2.models import oracle as oracle_module
+from cf2.models.oracle import Fields, GraphOracle
 from cf2.models.predictor import Predictor
-from cf2.sets import cache
 from cf2.sets import trials as trials_module
-from cf2.sets.cache import Sums, Table, keys_of
 from cf2.sets.search import Search, search
-from cf2.sets.trials import Trials
+from cf2.sets.trials import Sums, Trials, TrialTable, keys_of
 from toys import LAYERS, GraphNet, NodeNet, random_graph
 
 
-def trials_of(problem: Problem, **options: bool) -> Trials:
-    return Trials(problem.predictor, problem.pack, problem.criterion, problem.tests, **options)
+def trials_of(problem: Problem, *, cache: bool = True, fields: bool = True) -> Trials:
+    oracle = GraphOracle(problem.predictor, problem.pack, own_fields=fields)
+    return Trials(oracle, problem.criterion, problem.tests, cache=cache)
 
 
 def random_sets(trials: Trials, times: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -33,7 +33,7 @@ def random_sets(trials: Trials, times: int, seed: int = 0) -> tuple[Tensor, Tens
 
 
 def test_a_key_that_was_claimed_is_found_again_also_after_the_table_has_grown() -> None:
-    table, known = Table(torch.device("cpu")), {}
+    table, known = TrialTable(torch.device("cpu")), {}
     draw = torch.Generator().manual_seed(0)
     for _ in range(12):
         numbers = torch.randint(0, 3_000, (1_000,), generator=draw)
@@ -50,8 +50,8 @@ def test_a_key_that_was_claimed_is_found_again_also_after_the_table_has_grown() 
 
 
 def test_a_table_that_would_grow_too_large_forgets_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "MOST", 1 << 13)
-    table = Table(torch.device("cpu"))
+    monkeypatch.setattr(trials_module, "MAX_SLOTS", 1 << 13)
+    table = TrialTable(torch.device("cpu"))
     for start in range(0, 20_000, 1_000):
         numbers = torch.arange(start, start + 1_000)
         slot, fresh = table.claim(torch.stack([numbers, numbers]))
@@ -78,15 +78,15 @@ def test_a_trial_on_its_own_field_gives_what_the_whole_instance_gives(
     if not known:
         problem.predictor.sight = (None, "both")
     plain, ours = trials_of(problem, cache=False, fields=False), trials_of(problem, cache=False)
-    assert ours.fields is not None
-    assert ours.fields.hops is not None if known else ours.fields.hops is None
+    assert ours.oracle.fields is not None
+    assert ours.oracle.fields.hops is not None if known else ours.oracle.fields.hops is None
     rows, sets = random_sets(plain, 12)
     expected, given = plain.run(rows, sets), ours.run(rows, sets)
     assert torch.equal(expected.passed, given.passed)
     assert torch.allclose(expected.slack, given.slack, atol=1e-4)
     assert torch.equal(plain.evaluations, ours.evaluations)
     states = sets | ~ours.valid[rows]
-    field = ours.fields.find(rows, states)
+    field = ours.oracle.fields.find(rows, states)
     assert len(field.nodes) < int(problem.pack.node_ptr.diff()[rows].sum())
 
 
@@ -119,7 +119,7 @@ def test_the_same_is_found_with_and_without_the_cache(
         draw = torch.rand(problem.pack.units.count, generator=torch.Generator().manual_seed(0))
         problem = replace(problem, pack=replace(problem.pack, units=replace(problem.pack.units, fixed=draw < 0.3)))
     plain, ours = trials_of(problem, cache=False, fields=False), trials_of(problem)
-    assert (ours.fields is None) == whole
+    assert (ours.oracle.fields is None) == whole
     for seed in (0, 1, 0):
         rows, sets = random_sets(plain, 8, seed)
         expected, given = plain.run(rows, sets), ours.run(rows, sets)
@@ -131,13 +131,13 @@ def test_the_same_is_found_with_and_without_the_cache(
 
 def test_features_and_additions_have_no_field_of_their_own(problem_of: Callable[..., Problem]) -> None:
     model, data = NodeNet("gin"), random_graph(20, 30, seed=1)
-    assert not applies(problem_of(model, data, [1], units=("edges", "features")).pack)
-    assert not applies(problem_of(model, data, [1], units="features").pack)
-    pack = problem_of(model, data, [1]).pack
-    assert applies(pack)
-    absent = torch.zeros(pack.units.count, dtype=torch.bool)
-    assert not applies(replace(pack, units=replace(pack.units, absent=absent)))
-    assert not applies(problem_of(GraphNet("gin"), [data]).pack)
+    assert not problem_of(model, data, [1], units=("edges", "features")).oracle.local
+    assert not problem_of(model, data, [1], units="features").oracle.local
+    problem = problem_of(model, data, [1])
+    assert problem.oracle.local
+    units = replace(problem.pack.units, absent=torch.zeros(problem.pack.units.count, dtype=torch.bool))
+    assert not replace(problem, pack=replace(problem.pack, units=units)).oracle.local
+    assert not problem_of(GraphNet("gin"), [data]).oracle.local
 
 
 @pytest.mark.parametrize("question", ["why", "factual", "counterfactual"])
@@ -155,11 +155,10 @@ def test_trying_many_sets_per_call_changes_no_answer_and_needs_fewer_calls(
 
     monkeypatch.setattr(Predictor, "_call", counted)
     for few in (4, 0):
-        monkeypatch.setattr(trials_module, "FEW", few)
+        monkeypatch.setattr(oracle_module, "MAX_INSTANCES_TOGETHER", few)
         calls.append(0)
         choice = search(
-            problem.predictor,
-            problem.pack,
+            GraphOracle(problem.predictor, problem.pack),
             problem.criterion,
             problem.tests,
             scores,

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cf2.errors import CF2Error
-from cf2.sets.tests import PredictedClass, criterion_for, passes
+from cf2.models.outputs import criterion_for
+from cf2.sets.tests import PredictedClass, passes
 
 
 @st.composite

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from cf2.methods.contract import Problem
+from cf2.models.oracle import outputs_after
 from cf2.sets.tests import EDITED, ONLY, QUESTIONS, WITHOUT, Intervention, soft_outputs
 from toys import NodeNet, Unit, WeightedNet, edited, probabilities, random_graph
 
@@ -30,7 +31,7 @@ def test_outputs_are_those_of_the_really_edited_graph(
     model = NodeNet("gat")
     problem = problem_of(model, DATA, [3, 8, 9], units=("edges", "features"))
     chosen = torch.rand(problem.pack.units.count, generator=torch.Generator().manual_seed(0)) < 0.4
-    outputs = intervention.outputs(problem.predictor, problem.pack, chosen)
+    outputs = outputs_after(intervention, problem.predictor, problem.pack, chosen)
     for row, (table, mine) in enumerate(zip(problem.tables, problem.pack.split(chosen))):
         units: list[Unit] = [(table.names[k], tuple(ids)) for k, ids in zip(table.kind, table.ids.tolist())]  # type: ignore[misc]
         gone = [unit for unit, inside in zip(units, mine) if bool(inside) != intervention.keeps]
@@ -46,7 +47,7 @@ def test_soft_outputs_of_several_interventions_are_those_of_each(problem_of: Cal
     with problem.predictor.soft(both) as run:
         found = soft_outputs(run, (ONLY, WITHOUT), list(masks))
     for intervention, mask, outputs in zip((ONLY, WITHOUT), masks, found):
-        expected = intervention.outputs(problem.predictor, problem.pack, mask.bool())
+        expected = outputs_after(intervention, problem.predictor, problem.pack, mask.bool())
         assert torch.allclose(outputs, expected, atol=1e-5)
 
 

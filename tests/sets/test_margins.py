@@ -14,8 +14,8 @@ from torch_geometric.data import Data
 
 import cf2
 from cf2.results.explanation import Explanation
-from cf2.sets.moves import ENOUGH, margin, widest
-from cf2.sets.moves import WIDER_MARGINS as WIDER
+from cf2.sets.moves import EQUAL_MARGINS as WIDER
+from cf2.sets.moves import MAX_USEFUL_SLACK, margin, widest
 from cf2.sets.tests import QUESTIONS
 from toys import LAYERS, GraphNet, NodeNet, Unit, edited, probabilities, random_graph
 
@@ -23,7 +23,7 @@ from toys import LAYERS, GraphNet, NodeNet, Unit, edited, probabilities, random_
 def slack_of(P: torch.Tensor, y: int) -> float:
     """log P(y) - log P(the next class), as far as it counts."""
     other = torch.cat([P[:y], P[y + 1 :]]).max()
-    return min(math.log(max(float(P[y]), 1e-12)) - math.log(max(float(other), 1e-12)), ENOUGH)
+    return min(math.log(max(float(P[y]), 1e-12)) - math.log(max(float(other), 1e-12)), MAX_USEFUL_SLACK)
 
 
 def margin_of(
@@ -32,7 +32,7 @@ def margin_of(
     """By how much a set holds in the tests of its question, on really reduced graphs; negative where it fails one."""
     only = slack_of(probabilities(model, edited(data, units - chosen), node), e.prediction)
     without = -slack_of(probabilities(model, edited(data, chosen), node), e.prediction)
-    return {"why": min(only, without), "factual": only, "counterfactual": min(without, ENOUGH)}[e.question]
+    return {"why": min(only, without), "factual": only, "counterfactual": min(without, MAX_USEFUL_SLACK)}[e.question]
 
 
 @settings(max_examples=60, deadline=None)
@@ -80,7 +80,7 @@ def test_there_is_often_a_choice_and_the_widest_is_taken() -> None:
 
 
 def test_a_margin_is_that_of_the_test_that_holds_least() -> None:
-    assert margin(torch.tensor([[0.5, 3.0], [20.0, 30.0], [-1.0, 2.0]])).tolist() == [0.5, ENOUGH, -1.0]
+    assert margin(torch.tensor([[0.5, 3.0], [20.0, 30.0], [-1.0, 2.0]])).tolist() == [0.5, MAX_USEFUL_SLACK, -1.0]
 
 
 def test_of_equal_margins_the_first_is_taken() -> None:

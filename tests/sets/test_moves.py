@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cf2.methods.contract import Problem
-from cf2.sets.moves import TRIED, _move, exchange, grow, prefixes, prune, prune_single, repair
+from cf2.sets.moves import STEPS_BEFORE_GIVING_UP, _move, exchange, grow, prefixes, prune, prune_single, repair
 from cf2.sets.search import _BUDGETS
 from cf2.sets.trials import Trials, best_of, score
 from toys import NodeNet, random_graph
@@ -18,7 +18,7 @@ BUDGET = _BUDGETS["quick"]
 
 
 def trials_of(problem: Problem) -> Trials:
-    return Trials(problem.predictor, problem.pack, problem.criterion, problem.tests)
+    return problem.trials()
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def whole_that_pass(trials: Trials) -> tuple[torch.Tensor, torch.Tensor]:
 
 def ranking_of(trials: Trials, seed: int = 0) -> torch.Tensor:
     scores = torch.rand(int(trials.counts.sum()), generator=torch.Generator().manual_seed(seed))
-    return trials.dense(scores, float("-inf"))
+    return trials.oracle.dense(scores, float("-inf"))
 
 
 def test_packed_trials_are_those_of_each_set_alone(trials: Trials) -> None:
@@ -138,10 +138,10 @@ def test_growing_is_given_up_where_no_unit_brings_a_test_nearer(problem_of: Call
             parameter.mul_(parameter.dim() == 1)  # biases alone: it says the same of every graph
             parameter.add_(torch.arange(len(parameter)) if parameter.dim() == 1 else 0)
     trials = trials_of(problem_of(model, random_graph(40, 120, seed=1), range(16)))
-    assert (trials.counts > 2 + TRIED).all()
+    assert (trials.counts > 2 + STEPS_BEFORE_GIVING_UP).all()
     sets, passed = grow(trials, torch.arange(16), torch.full((16,), 14), 8)
     assert not passed.any()
-    assert sets.sum(1).tolist() == [1 + TRIED] * 16
+    assert sets.sum(1).tolist() == [1 + STEPS_BEFORE_GIVING_UP] * 16
 
 
 def test_a_repair_that_comes_no_nearer_keeps_the_set_it_was_given(problem_of: Callable[..., Problem]) -> None:

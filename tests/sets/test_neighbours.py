@@ -14,18 +14,17 @@ from torch_geometric.data import Data
 import cf2
 from cf2.methods.contract import Problem
 from cf2.models.neighbours import Neighbours
-from cf2.sets.moves import WIDER_MARGINS as WIDER
+from cf2.sets.moves import EQUAL_MARGINS as WIDER
 from cf2.sets.search import Search, search
-from cf2.sets.trials import Trials
-from cf2.units.constraints import SetRules
+from cf2.units.constraints import SetConstraints
 from cf2.units.kinds import InstanceUnits
 from toys import GraphNet, NodeNet, Unit, edited, probabilities, random_graph
 
 
 def near_of(problem: Problem) -> Neighbours:
-    assert isinstance(problem.rules, SetRules)
-    assert problem.rules.neighbours is not None
-    return problem.rules.neighbours
+    assert isinstance(problem.constraints, SetConstraints)
+    assert problem.constraints.neighbours is not None
+    return problem.constraints.neighbours
 
 
 def units_of(ids: torch.Tensor) -> set[Unit]:
@@ -83,17 +82,15 @@ def test_no_single_swap_widens_the_margin_over_the_neighbours(problem_of: Callab
     graphs, model = [random_graph(7, 9, seed=seed) for seed in range(40)], GraphNet("sum", seed=5)
     problem = problem_of(model, graphs, robust=4)
     near, scores, checked = near_of(problem), torch.zeros(problem.pack.units.count), 0
-    choice = search(
-        problem.predictor, problem.pack, problem.criterion, problem.tests, scores, Search("thorough"), problem.rules
-    )
-    chosen = Trials.spread(choice.selected, problem.pack.units.counts, near.gone.size(2))
+    choice = search(problem.oracle, problem.criterion, problem.tests, scores, Search("thorough"), problem.constraints)
+    chosen = problem.oracle.dense(choice.selected, False)
     assert choice.status is not None
     for row in (place for place, status in enumerate(choice.status) if status == "found"):
         table, y = problem.tables[row], int(problem.outputs[row].argmax())
 
         def margin_of(own: torch.Tensor, row: int = row, table: InstanceUnits = table, y: int = y) -> float:
             every, S = (units_of(table.ids[some]) for some in (own | True, own))
-            held, least = near.hold(torch.tensor([row]), nn.functional.pad(own, (0, chosen.size(1) - len(own)))[None])
+            held, least = near._held(torch.tensor([row]), nn.functional.pad(own, (0, chosen.size(1) - len(own)))[None])
             only = slack_of(probabilities(model, edited(graphs[row], every - S), None), y)
             without = -slack_of(probabilities(model, edited(graphs[row], S), None), y)
             return min(only, without, float(least)) if held else -1.0
@@ -138,7 +135,7 @@ def test_what_is_run_on_neighbours_is_counted_once_and_for_all(problem_of: Calla
     assert int(tried.sum()) > 0
     more = near.evaluations - before
     assert more.tolist() == [0, int(tried[1]), 0, 0, int(tried[0]), 0]
-    part.hold(rows, sets)
+    part.confirm(rows, sets)
     once = near.evaluations
-    part.hold(rows, sets)
+    part.confirm(rows, sets)
     assert near.evaluations.tolist() == once.tolist()

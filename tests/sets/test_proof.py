@@ -24,12 +24,12 @@ from toys import GraphNet, NodeNet, Unit, passing, probabilities, random_graph
 
 
 def trials_of(problem: Problem) -> Trials:
-    return Trials(problem.predictor, problem.pack, problem.criterion, problem.tests)
+    return problem.trials()
 
 
 def from_nothing(trials: Trials, budget: int = 10**6) -> proof.Proof:
     """A proof that starts without a passing set, so that every set is tried."""
-    none = torch.zeros(trials.pack.num_instances, dtype=torch.bool)
+    none = torch.zeros(len(trials.counts), dtype=torch.bool)
     return prove(trials, torch.zeros_like(trials.valid), none, budget)
 
 
@@ -116,7 +116,7 @@ def test_leaves_that_look_alike_are_tried_once_also_beside_tensors_that_the_mode
         model = GraphNet("sum", seed=seed)
         quick = cf2.explain(model, [data], proof=10**4)[0]
         with monkeypatch.context() as patched:
-            patched.setattr(proof, "twins", lambda trials, row, count: torch.zeros((0, 2), dtype=torch.long))
+            patched.setattr(proof, "twins", lambda trials, row: torch.zeros((0, 2), dtype=torch.long))
             slow = cf2.explain(model, [data], proof=10**4)[0]
         assert quick.evaluations < slow.evaluations
         assert (quick.status, quick.size, quick.optimal) == (slow.status, slow.size, slow.optimal)
@@ -129,9 +129,9 @@ def test_twins_are_leaves_of_one_node_with_the_same_features(problem_of: Callabl
     data = star(4)
     data.x[3] = 5.0  # the third leaf looks different
     trials = trials_of(problem_of(GraphNet("sum"), [data]))
-    assert twins(trials, 0, 6).tolist() == [[0, 1], [1, 3]]
+    assert twins(trials, 0).tolist() == [[0, 1], [1, 3]]
     trials = trials_of(problem_of(NodeNet("sum"), data, [1]))  # the first leaf is what is explained
-    assert twins(trials, 0, 6).tolist() == [[1, 3]]
+    assert twins(trials, 0).tolist() == [[1, 3]]
 
 
 @pytest.mark.parametrize("change", ["edge_attr", "features"])
@@ -145,7 +145,7 @@ def test_what_the_model_tells_apart_has_no_twin(change: str, problem_of: Callabl
     options = {"units": ("edges", "features")} if change == "features" else {}
     model = Attributed("sum") if change == "edge_attr" else GraphNet("sum")
     problem = problem_of(model, [data], **options)
-    assert not len(twins(trials_of(problem), 0, problem.pack.units.count))
+    assert not len(twins(trials_of(problem), 0))
 
 
 # Two leaves look alike, and one of them goes together with an edge that is somewhere else.

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from cf2.methods.contract import Problem
+from cf2.models.oracle import GraphOracle, outputs_after
 from cf2.sets.trials import Outcome, Trials, best_of, race
 from toys import LAYERS, GraphNet, NodeNet, random_graph
 
 
 def trials_of(problem: Problem, **options: bool) -> Trials:
-    return Trials(problem.predictor, problem.pack, problem.criterion, problem.tests, wide=False, **options)
+    oracle = GraphOracle(problem.predictor, problem.pack, together=False)
+    return Trials(oracle, problem.criterion, problem.tests, **options)
 
 
 def random_sets(trials: Trials, times: int) -> tuple[Tensor, Tensor]:
@@ -60,10 +62,10 @@ def test_trials_of_edges_are_packed_as_instances_taken_and_cut(kind: str, proble
     graphs = [random_graph(10, 20, seed=seed) for seed in range(5)]
     problem = problem_of(GraphNet(kind, seed=1), graphs)
     trials = trials_of(problem, cache=False)
-    assert trials.carried_out is not None
+    assert problem.oracle.removals is not None
     rows, sets = random_sets(trials, 4)
     given = trials.run(rows, sets)
     for column, test in enumerate(trials.tests):
-        said = test.intervention.outputs(problem.predictor, problem.pack.take(rows), sets[trials.valid[rows]])
+        said = outputs_after(test.intervention, problem.predictor, problem.pack.take(rows), sets[trials.valid[rows]])
         assert torch.equal(trials._judged(test, rows, said)[0], given.passed[:, column])
         assert torch.allclose(trials._judged(test, rows, said)[1], given.slack[:, column], atol=1e-4)

@@ -134,7 +134,7 @@ def test_restarts_among_many_units_never_lose_and_sometimes_win(monkeypatch: pyt
         return cf2.explain(model, data, nodes=[0, 4, 8, 12, 52])
 
     before, after = explained(0), explained(6)
-    assert all(e.num_units > cf2_search.CROWDED for e in after)
+    assert all(e.num_units > cf2_search.MANY_UNITS for e in after)
     assert all(e.sufficient and e.necessary and e.minimal for e in after)
     assert all(a.size <= b.size for a, b in zip(after, before))
     assert sum(e.size for e in after) < sum(e.size for e in before)

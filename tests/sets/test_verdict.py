@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,9 @@ import torch
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.runs import session as answers
+from cf2.methods.contract import Problem
 from cf2.runs import session as verified
-from cf2.sets.tests import QUESTIONS, RUNS, PredictedClass, Verdict, judge
+from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, PredictedClass, Verdict
 from toys import NodeNet, random_graph
 
 DATA, MODEL = random_graph(30, 45, seed=6), NodeNet("sum", seed=1)
@@ -30,12 +31,13 @@ def final_check(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Have the final check say that a verdict fails, whatever the model says."""
 
     def fails(name: str) -> None:
-        def changed(*given: Any) -> Verdict:
-            verdict = judge(*given)
+        def changed(self: Problem, selected: Any) -> Verdict:
+            verdict = judge(self, selected)
             getattr(verdict, name).fill_(False)
             return verdict
 
-        monkeypatch.setattr(answers, "judge", changed)
+        judge = Problem.judge
+        monkeypatch.setattr(Problem, "judge", changed)
 
     return fails
 
@@ -75,13 +77,13 @@ def test_a_model_whose_answer_changes_when_nothing_is_removed_is_refused(problem
     never = torch.eye(problem.outputs.size(1))[other]
     nothing = torch.zeros(problem.pack.units.count, dtype=torch.bool)
     with pytest.raises(CF2Error, match=r"the same of 3 as before when nothing is removed.*not a function of the graph"):
-        judge(problem.predictor, problem.pack, PredictedClass(other), nothing, never)
-    assert not judge(problem.predictor, problem.pack, problem.criterion, nothing, problem.outputs).necessary.any()
+        replace(problem, criterion=PredictedClass(other), outputs=never).judge(nothing)
+    assert not problem.judge(nothing).necessary.any()
 
 
 def test_every_explanation_pays_for_its_verdict() -> None:
     (e,) = cf2.explain(MODEL, DATA, nodes=[3], method="random", k=2)
-    assert e.evaluations == RUNS == 2
+    assert e.evaluations == VERDICT_RUNS == 2
 
 
 def test_what_has_nothing_to_choose_claims_nothing() -> None:

@@ -16,6 +16,7 @@ import cf2
 from cf2.errors import CF2Error
 from cf2.graphs.targets import GraphTargets
 from cf2.methods.contract import Problem
+from cf2.models.oracle import outputs_after
 from cf2.sets.tests import ONLY, WITHOUT
 from cf2.units import kinds as cf2_units
 from cf2.units.kinds import Governors, InstanceUnits, Rows, UnitKind, Units, register_unit_kind, unit_kinds, units_of
@@ -223,10 +224,10 @@ def test_what_is_fixed_is_there_whatever_is_removed(kind: str, problem_of: Calla
     gone: list[Unit] = [("edges", tuple(ids)) for ids, out in zip(table.ids.tolist(), fixed) if not out]  # type: ignore[misc]
     expected = probabilities(model, edited(data, gone), None)
     nothing = torch.zeros(table.count, dtype=torch.bool)
-    assert torch.allclose(ONLY.outputs(problem.predictor, pack, nothing)[0], expected, atol=1e-6)
-    assert torch.allclose(WITHOUT.outputs(problem.predictor, pack, ~nothing)[0], expected, atol=1e-6)
+    assert torch.allclose(outputs_after(ONLY, problem.predictor, pack, nothing)[0], expected, atol=1e-6)
+    assert torch.allclose(outputs_after(WITHOUT, problem.predictor, pack, ~nothing)[0], expected, atol=1e-6)
     twice = pack.take(torch.tensor([0, 0]))
-    assert torch.allclose(ONLY.outputs(problem.predictor, twice, nothing.repeat(2))[1], expected, atol=1e-6)
+    assert torch.allclose(outputs_after(ONLY, problem.predictor, twice, nothing.repeat(2))[1], expected, atol=1e-6)
 
 
 # -- a user's own kind, all the way through -----------------------------------------------------------------

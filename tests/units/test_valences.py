@@ -15,8 +15,8 @@ import cf2
 from cf2.graphs.graph import Instance
 from cf2.graphs.targets import GraphTargets
 from cf2.options import Spec
-from cf2.units.edits import Editing, edited
-from cf2.units.kinds import InstanceUnits, kinds_for, units_of
+from cf2.units.edits import Editing, edited, kinds_for
+from cf2.units.kinds import InstanceUnits, units_of
 from cf2.units.molecules import Valences, molecule_check
 from toys import GraphNet
 

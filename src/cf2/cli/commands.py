@@ -10,7 +10,6 @@ import typer
 
 from cf2 import __version__
 from cf2.cli import options as o
-from cf2.cli.benchmarks import bench
 from cf2.cli.patterns import patterns
 from cf2.cli.runs import check, evaluate, list_runs, report
 from cf2.cli.terminal import (
@@ -74,7 +73,7 @@ def demo(
     Example: cf2 demo --nodes 10 --out /tmp/demo
     """
     from cf2.cli import demo as show
-    from cf2.cli.runs import rules_in_words
+    from cf2.runs.comparison import rules_in_words
 
     if_stopped("The report is written at the end, so there is none of this: start again.")
     with bar("training", None) as step:
@@ -151,15 +150,16 @@ def train(
 
     Example: cf2 train tree-cycles --seed 1 --out models/tree-cycles
     """
+    from cf2.samples import from_clone, training
     from cf2.samples import registry as sets
-    from cf2.samples import training
-    from cf2.samples.recipes import EVERY_ARCHITECTURE
+    from cf2.samples.models import ARCHITECTURES, TYPED_ARCHITECTURES
     from cf2.storage import check_place
 
     if arch is not None:
-        o.one_of("`--arch`", arch, EVERY_ARCHITECTURE)
+        o.one_of("`--arch`", arch, (*ARCHITECTURES, *TYPED_ARCHITECTURES))
+    recipe_for = from_clone(".", "reproduction.training").recipe_for
     data = sets.load(dataset, root=data_root)
-    arch = training.recipe_for(data, arch).arch
+    arch = recipe_for(data, arch).arch
     place = path or Path(f"{dataset.replace(':', '-')}-{arch}-{seed}")
     check_place(place.with_name(f"{place.name}.json"))
     if_stopped("Nothing is saved: a model is written when its training is finished.")
@@ -175,7 +175,8 @@ def train(
         )
     saved = training.save(place, model, about)
     facts = {"dataset": dataset, "arch": arch, "seed": seed, "path": str(saved)}
-    facts |= {name: getattr(about, name) for name in training.FACTS}
+    scores = ("train_accuracy", "validation_accuracy", "test_accuracy", "metric", "seconds")
+    facts |= {name: getattr(about, name) for name in scores}
     if as_json:
         print_json(facts)
         return
@@ -207,29 +208,33 @@ def explain(
 
     Example: cf2 explain ba-shapes --method cf2 --nodes 300-310 --out runs/first
     """
-    from cf2.cli import runs
     from cf2.methods import registry
     from cf2.report.words import count_nouns
+    from cf2.runs import comparison
     from cf2.runs.engines import ENGINES
+    from cf2.samples.sources import from_dataset, from_function
 
     if (dataset is None) == (data is None):
         raise typer.BadParameter("Give either a data set or --data MODULE:FUNCTION.")
     o.one_of("`--engine`", engine, ENGINES)
     keys = o.parse_keys(nodes, pairs, options)
     seed = options.pop("seed")
-    specs = runs.make_specs(
+    specs = comparison.make_specs(
         methods=[o.one_of("`--method`", name, registry.names()) for name in options.pop("method") or ["cf2"]],
         seeds=tuple(range(seeds)) if seeds else (seed,),
         questions=o.parse_questions(options.pop("question")),
         settings=dict(o.parse_setting(text) for text in setting or ()),
         options=options,
     )
-    source = runs.find_source(dataset, data, checkpoint, data_root)
+    if dataset is not None:
+        source = from_dataset(dataset, checkpoint=checkpoint, root=data_root)
+    else:
+        source = from_function(str(data))
     o.check_level(source.name, source.level, nodes, pairs)
-    path = runs.new_path(source.name, specs, resume) if path is None else path
+    path = comparison.new_path(source.name, specs, resume) if path is None else path
     if_stopped(partial(kept_in, path))
     with bar("explaining", None if keys is None else len(keys) * len(specs)) as step:
-        run = runs.explain(
+        run = comparison.explain(
             path,
             source,
             specs,
@@ -241,11 +246,11 @@ def explain(
             address=address,
             progress=step,
         )
-    rows = runs.summaries(run)
+    rows = comparison.summaries(run)
     if as_json:
         print_json({"run": str(path), "rows": rows})
         return
-    say(runs.rules_in_words(rows))
+    say(comparison.rules_in_words(rows))
     out.print(
         table(
             f"{source.name}, {count_nouns(len(run.keys), 'instance')}, percent",
@@ -265,11 +270,11 @@ def serve(
 
     Example: cf2 serve runs/first --port 8050
     """
-    from cf2.runs.store import open_run, partial_sentence
+    from cf2.runs.store import Store, partial_sentence
     from cf2.samples.sources import trusted
     from cf2.web import serve as start
 
-    opened = open_run(run)
+    opened = Store.open(run)
     agreed = trusted(opened.manifest.get("source"), trust=trust, data=data)
     if said := partial_sentence(opened.finished()):
         tell(said)
@@ -300,17 +305,17 @@ def reproduce(
     data_root: o.Root = None,
     as_json: o.Json = False,
 ) -> None:
-    """Fill the paper's tables and figures, beside the published values.
+    """Fill the paper's tables and figures, beside the published values. The code comes with a clone, not with a wheel.
 
     Example: cf2 reproduce --table causal --datasets ba-shapes,tree-cycles --out runs/paper
     """
-    from cf2.paper.experiments.reproduce import reproduce as fill
-    from cf2.report.tables import terminal
     from cf2.runs import engines
+    from cf2.samples import from_clone
 
+    paper = from_clone(".", "reproduction")
     if_stopped(f"What is finished is kept in {path}. {go_on()}")
     with named_bar("reproducing") as step:
-        result = fill(
+        result = paper.reproduce(
             path,
             tables=table_name,
             figures=figure,
@@ -328,11 +333,27 @@ def reproduce(
     if as_json:
         print_json(result)
         return
-    for shown in terminal(result):
+    for shown in paper.tables.terminal(result):
         out.print(shown)
     for name, why in result.get("missing", {}).items():
         tell(f"{name} is left out. {why}")
     out.print(f"Everything is in {path}", soft_wrap=True, highlight=False)
 
 
-app.command()(bench)
+@app.command()
+def bench(full: o.Full = False, data_root: o.Root = None, as_json: o.Json = False) -> None:
+    """Measure speed as ratios within one run, one thread each. The benchmarks come with the source, not with a wheel.
+
+    Example: cf2 bench --json
+    """
+    from cf2.samples import from_clone
+
+    if_stopped("Nothing is kept: measure again from the start.")
+    measure = from_clone("benchmarks", "bench").run
+    with named_bar("measuring") as step:
+        figures = measure(full=full, root=data_root, progress=step)
+    if as_json:
+        print_json(figures)
+        return
+    rows = [[name, "–" if value is None else f"{value:,.3g}"] for name, value in figures.items()]
+    out.print(table("Measured in this run", ("what", "figure"), rows))

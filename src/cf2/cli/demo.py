@@ -8,17 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cf2.cli.runs import rule_of
 from cf2.methods import registry
 from cf2.options import Spec
-from cf2.paper.experiments.reproduction import draw_seed, paper_settings
 from cf2.report.html import write_report
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
+from cf2.runs.comparison import rule_of
 from cf2.runs.session import Session
 from cf2.runs.source import ModelAndData
 from cf2.samples import registry as datasets
 from cf2.samples import training
+from cf2.samples.datasets import paper_settings
 from cf2.samples.sources import from_dataset
 from cf2.storage import check_place
 
@@ -47,7 +47,7 @@ def compare(source: ModelAndData, nodes: int, progress: Callable[[str, int], Non
     keys = source.keys()[:nodes]
     context = source.context(keys)
     for method in methods():
-        spec = Spec(method=method, seed=draw_seed(method, None), settings=paper_settings(method, DATASET))
+        spec = Spec(method=method, seed=registry.draw_seed(method, None), settings=paper_settings(method, DATASET))
         request = source.request(keys, spec)
         with Session(request) as session:
             found = session.explain(keys, partial(progress, method))

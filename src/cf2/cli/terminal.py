@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -23,9 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cf2.errors import CF2Error, os_reason, own_line
-
-# -- terminal --------------------------------------------------------------------------------------------
-
+from cf2.runs.progress import bar as progress_bar
 
 out = Console()
 err = Console(stderr=True)
@@ -37,8 +35,9 @@ def _escape(text: str) -> str:
 
 
 def tell(text: str, *, error: bool = False) -> None:
-    """A line for the reader, on stderr, so that stdout stays what was asked for."""
-    err.print(f"{'[bold red]Error:[/] ' if error else ''}{_escape(text)}", highlight=False, soft_wrap=True)
+    """A line for the reader, if there is anything to say, on stderr, so that stdout stays what was asked for."""
+    if text:
+        err.print(f"{'[bold red]Error:[/] ' if error else ''}{_escape(text)}", highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
@@ -80,48 +79,21 @@ def _numeric(text: str) -> bool:
 @contextmanager
 def bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A progress bar on stderr; none if that is not a terminal. The function it gives takes steps forward."""
-    if not err.is_terminal:
-        yield lambda steps: None
-        return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, transient=True) as progress:
-        task = progress.add_task(label, total=total)
-        yield lambda steps: progress.advance(task, steps)
+    with _bar(label, total) as update:
+        yield lambda steps: update(advance=steps)
 
 
 @contextmanager
 def named_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar whose label and total change: the function takes (label, done, total)."""
-    if not err.is_terminal:
-        yield lambda text, done, total: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    with _bar(label, None) as update:
+        yield lambda text, done, total: update(description=text, completed=done, total=total)
 
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=err,
-        transient=True,
-    ) as progress:
-        task = progress.add_task(label, total=None)
-        yield lambda text, done, total: progress.update(task, description=text, completed=done, total=total)
+
+def _bar(label: str, total: int | None) -> AbstractContextManager[Callable[..., None]]:
+    if err.is_terminal:
+        return progress_bar(label, total, console=err, transient=True)
+    return nullcontext(lambda **_: None)
 
 
 def percent(value: float | None) -> str:
@@ -137,50 +109,37 @@ def cell(value: Any) -> str:
 
 
 COMPARED = ("method", "found", "PN", "PS", "F_NS", "size", "F1", "runs", "sec.")
-ASKED = {"factual": ("ps",), "counterfactual": ("pn",)}  # of any other question all three shares mean something
+SHARES = ("pn", "ps", "fns")
+SHARES_ASKED = {"factual": ("ps",), "counterfactual": ("pn",)}  # of any other question all three mean something
 
 
 def compared(row: dict[str, Any]) -> list[str]:
     """One method's row of a comparison, under `COMPARED`; of PN, PS and F_NS what its question asks for."""
-    every = ("pn", "ps", "fns")
-    asked = ASKED.get(row.get("question", "why"), every)
-    shares = [percent(row.get("found"))] + [percent(row.get(name) if name in asked else None) for name in every]
+    asked = SHARES_ASKED.get(row.get("question", "why"), SHARES)
+    shares = [percent(row.get(name) if name in asked else None) for name in SHARES]
     cost = [f"{row['evaluations']:.0f}", f"{row['seconds']:.3f}"]
-    return [row.get("label", row["method"]), *shares, f"{row['size']:.2f}", percent(row.get("f1")), *cost]
-
-
-def _refusal(row: dict[str, Any], max_units: int | None) -> str:
-    """Which instances of a method's row were too large to be explained."""
-    large = row["refused"]
-    named = ", ".join(map(str, large[:6])) + (", …" if len(large) > 6 else "")
-    return (
-        f"{row['label']}: {len(large)} of {row['n']} were not explained, having more units than "
-        f"--max-units {max_units}: {named}. Add --reduce gradient to explain them too."
-    )
-
-
-def _of_default(row: dict[str, Any]) -> str:
-    """How many predictions of a row nothing that is removed can change, and what to ask about them instead."""
-    edits = " with more --edits, --candidates or another --target" if row["question"] == "counterfactual" else ""
-    ask = "" if edits else " with --question counterfactual --edits remove,add"
-    return (
-        f"{row['label']}: {row['default']} of {row['n']} predictions are of the model's default class: it gives them "
-        f"also when everything that can be removed is gone. Ask{ask or edits} what would have to change."
-    )
+    label, found = row.get("label", row["method"]), percent(row.get("found"))
+    return [label, found, *shares, f"{row['size']:.2f}", percent(row.get("f1")), *cost]
 
 
 def remarks(rows: Sequence[dict[str, Any]], max_units: int | None) -> None:
     """What a table does not show of its rows: stability, what was too large, and predictions of the default class."""
     for row in rows:
         if "stability" in row:
-            out.print(f"{row['label']}: mean Jaccard overlap over seeds {row['stability']:.3f}", highlight=False)
-        if "refused" in row:
-            tell(_refusal(row, max_units))
+            say(f"{row['label']}: mean Jaccard overlap over seeds {row['stability']:.3f}")
+        if large := row.get("refused"):
+            named = ", ".join(map(str, large[:6])) + (", …" if len(large) > 6 else "")
+            tell(
+                f"{row['label']}: {len(large)} of {row['n']} were not explained, having more units than "
+                f"--max-units {max_units}: {named}. Add --reduce gradient to explain them too."
+            )
         if row.get("default"):
-            out.print(_of_default(row), soft_wrap=True, highlight=False)
-
-
-# -- endings ---------------------------------------------------------------------------------------------
+            more = "with more --edits, --candidates or another --target"
+            ask = more if row["question"] == "counterfactual" else "with --question counterfactual --edits remove,add"
+            say(
+                f"{row['label']}: {row['default']} of {row['n']} predictions are of the model's default class: it "
+                f"gives them also when everything that can be removed is gone. Ask {ask} what would have to change."
+            )
 
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
@@ -244,11 +203,11 @@ def if_stopped(kept: str | Callable[[], str]) -> None:
 
 def kept_in(path: Path) -> str:
     """How much of the run in a directory there is, and how to go on."""
-    from cf2.runs.store import open_run
+    from cf2.runs.store import Store
 
     with suppress(CF2Error):
-        counts = open_run(path).finished()
-        done, asked = sum(one.finished for one in counts), sum(one.asked for one in counts)
+        counts = Store.open(path).finished()
+        done, asked = sum(row.finished for row in counts), sum(row.asked for row in counts)
         return f"{done:,} of {asked:,} are finished and kept in {path}. {go_on()}"
     return f"Nothing was finished yet. {go_on()}"
 

@@ -131,9 +131,6 @@ def groups_of(given: Any, data: Any) -> Any:
     return {str(number): ends[numbers == number].tolist() for number in np.unique(numbers[numbers >= 0]).tolist()}
 
 
-# -- edges as a sparse matrix -------------------------------------------------------------------------------
-
-
 def with_edge_index(data: Any, where: str = "the graph") -> Any:
     """The graph with the edges of `adj_t`, which ToSparseTensor makes, in `edge_index`; as it is without an `adj_t`."""
     adjacency = data.get("adj_t") if isinstance(data, Data) else None

@@ -1,11 +1,11 @@
-"""What people pass to name what is explained: ids, masks and pairs, as a checked list of keys."""
+"""What is explained: nodes, pairs of nodes or graphs, each by its key, and the keys as people name them."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -15,10 +15,8 @@ from torch_geometric.data import Data, HeteroData
 from cf2.errors import CF2Error, require
 from cf2.graphs.data import check_graph
 from cf2.graphs.graph import Direction, Graph, Instance
-from cf2.graphs.typed import Schema, Types, schema_of
+from cf2.graphs.typed import Schema, schema_of
 from cf2.options import EdgeType, Key, Reverse, Spec
-
-# -- keys ------------------------------------------------------------------------------------------------
 
 
 def check_ids(ids: Any, count: int, what: str = "id", cure: str = "") -> list[Key]:
@@ -32,41 +30,47 @@ def check_ids(ids: Any, count: int, what: str = "id", cure: str = "") -> list[Ke
     """
     listed: list[Any] = []
     try:
-        for one in _listed(ids, count):
-            listed.append(_plain(one))
+        for given in _listed(ids, count):
+            listed.append(_plain(given))
             _check_id(listed[-1], count, what, cure)  # at once, for what never ends
     except CF2Error:
         raise
     except Exception as error:
         got = f"{_shown(ids)} ({type(error).__name__}: {error})"
         raise CF2Error(f"Expected `nodes` to be whole numbers from 0 to {count - 1}", got=got) from error
-    if any(isinstance(one, bool) for one in listed):
+    if any(isinstance(given, bool) for given in listed):
         listed = _of_mask(listed, count)
-    require(len(listed) > 0, f"Expected at least one {'node' if what == 'id' else 'graph'} to explain", got=_empty(ids))
+    none = f"{ids!r}, which holds none" if isinstance(ids, slice | range) else "none"
+    none = "an empty list" if isinstance(ids, list | tuple) else none
+    require(len(listed) > 0, f"Expected at least one {'node' if what == 'id' else 'graph'} to explain", got=none)
     return sorted(listed) if isinstance(ids, set | frozenset) else listed
 
 
-def _empty(ids: Any) -> str:
-    """What is given where nothing is named, and why it is nothing."""
-    if isinstance(ids, slice | range):
-        return f"{ids!r}, which holds none"
-    return "an empty list" if isinstance(ids, list | tuple) else "none"
+def _check_id(given: Any, count: int, what: str, cure: str) -> None:
+    if isinstance(given, bool) or (type(given) is int and 0 <= given < count):
+        return
+    if isinstance(given, int):
+        cure = "Ids count from 0." if given < 0 else cure
+    elif isinstance(given, float | str):
+        cure = "Turn it into a whole number with int(…)."
+    elif isinstance(given, list | tuple | Tensor | np.ndarray | set | range):
+        cure = "Pass one flat list."
+    expected = f"Expected every {what} in `nodes` to be a whole number from 0 to {count - 1}"
+    raise CF2Error(expected, got=_shown(given), do=cure)
 
 
-def _check_id(one: Any, count: int, what: str, cure: str) -> None:
-    if not isinstance(one, bool) and (type(one) is not int or not 0 <= one < count):
-        expected = f"Expected every {what} in `nodes` to be a whole number from 0 to {count - 1}"
-        raise CF2Error(expected, got=_shown(one), do=_cure(one) or cure)
+def _array(given: Any) -> Any:
+    """A tensor, or a pandas Series or Index, as an array; anything else as it is."""
+    if isinstance(given, Tensor):
+        return given.detach().cpu().numpy()
+    return given.to_numpy() if hasattr(given, "to_numpy") else given
 
 
 def _listed(ids: Any, count: int) -> Iterable[Any]:
     """What `nodes` holds, one after the other."""
     if isinstance(ids, slice):
         return range(count)[ids]
-    if isinstance(ids, Tensor):
-        ids = ids.detach().cpu().numpy()
-    elif hasattr(ids, "to_numpy"):  # a pandas Series or Index
-        ids = ids.to_numpy()
+    ids = _array(ids)
     if isinstance(ids, np.ndarray):
         return _of_array(ids, count)
     alone = isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable)
@@ -99,7 +103,7 @@ def _of_mask(mask: list[Any], count: int) -> list[Any]:
         got=f"{len(mask)}" if len(mask) == bools else f"{bools} among {len(mask)} values",
     )
     require(any(mask), "Expected a mask in `nodes` to choose at least one", got="none that is True")
-    return [place for place, chosen in enumerate(mask) if chosen]
+    return [position for position, chosen in enumerate(mask) if chosen]
 
 
 def _plain(one: Any) -> Any:
@@ -114,14 +118,6 @@ def _shown(value: object) -> str:
     return textwrap.shorten(repr(value), 80, placeholder="…") if plain else f"an object of type {type(value).__name__}"
 
 
-def _cure(one: object) -> str:
-    if isinstance(one, int):
-        return "Ids count from 0." if one < 0 else ""
-    if isinstance(one, float | str):
-        return "Turn it into a whole number with int(…)."
-    return "Pass one flat list." if isinstance(one, list | tuple | Tensor | np.ndarray | set | range) else ""
-
-
 def check_pairs(pairs: Any, counts: tuple[int, int]) -> list[Key]:
     """Pairs (u, v) of ids below `counts`, as a list of tuples, in the order in which they are given.
 
@@ -133,9 +129,8 @@ def check_pairs(pairs: Any, counts: tuple[int, int]) -> list[Key]:
     """
     expected = "Expected `pairs` to hold two whole numbers each: [(u, v), …], or an array [n, 2] or [2, n]"
     try:
-        given = pairs.to_numpy() if hasattr(pairs, "to_numpy") else pairs
-        given = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
-        array = given if isinstance(given, np.ndarray) else np.array([_two(one) for one in _several(given)])
+        given = _array(pairs)
+        array = given if isinstance(given, np.ndarray) else np.array([_two(pair) for pair in _several(given)])
     except CF2Error:
         raise
     except Exception as error:
@@ -167,7 +162,7 @@ def _two(pair: Any) -> tuple[int, int]:
     return u, v
 
 
-# -- targets ---------------------------------------------------------------------------------------------
+SAMPLE = 500  # graphs by which it is known what values features take
 
 
 class Whole(NamedTuple):
@@ -185,118 +180,73 @@ class Asked(NamedTuple):
     edge_type: EdgeType | None = None
 
 
-SAMPLE = 500  # graphs by which it is known what values features take
-
-
-class Targets(Protocol):
+class Targets:
     """Outputs of a model that can be explained, by key.
 
-    `level` is what the model gives one row for: a node, a graph or a pair. `graph` is the one graph that all keys lie
-    in, None where each has its own.
+    Attributes
+    ----------
+    level : str
+        What the model gives one row for: a node, a graph or a pair.
+    graph : Graph or None
+        The one graph that all keys lie in; None where each has its own.
+    schema : Schema or None
+        What the types of the graphs are, where they have any.
+    asked : Asked
+        Which types are explained.
     """
 
-    @property
-    def level(self) -> str: ...
-
-    @property
-    def graph(self) -> Graph | None: ...
-
-    @property
-    def schema(self) -> Schema | None:
-        """What the types of the graphs are, where they have any."""
-
-    @property
-    def asked(self) -> Asked:
-        """Which types are explained."""
+    level: str
+    graph: Graph | None = None
+    schema: Schema | None = None
+    asked = Asked()
 
     def __len__(self) -> int:
         """How many keys there are."""
+        raise NotImplementedError
 
     def check(self, keys: Any) -> list[Key]:
         """The keys as they are given, in a list, each one checked."""
-
-    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
-        """The key's graph; where all keys share one, the part of it that is `hops` around the key."""
-
-    def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
-        """The key's graph with what is `hops` around further nodes of it as well."""
-
-    def features(self) -> Tensor:
-        """The features of the nodes [n, d], or of many of them, by which it is known what values they take."""
-
-    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
-        """The whole graphs on which the keys (None: all that there are) would be predicted; none without `graph`."""
-
-    def probes(self, direction: Direction, count: int) -> list[Key]:
-        """A few keys with edges, spread over the graph."""
-
-    def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
-        """The true classes of the keys, where the data has them as whole numbers."""
-
-    def truth(self, keys: Sequence[Key]) -> Tensor | None:
-        """What the data holds to be true, whatever it is: a row for each key, then for others that are at hand."""
-
-
-class NodeTargets:
-    """The nodes of one graph."""
-
-    level = "node"
-
-    def __init__(self, graph: Graph, y: Any = None, node_type: str | None = None) -> None:
-        self.graph, self.schema, self.asked = graph, graph.schema, Asked(node_type)
-        self._first, self._end = _block(graph, node_type)
-        _say_explained(graph, (node_type,))
-        self._truth = y if _has_values(y) and y.dim() and len(y) == len(self) else None
-        self.y = y if _are_classes(y) and y.shape == (len(self),) else None
-
-    def __len__(self) -> int:
-        return self._end - self._first
-
-    def check(self, keys: Any) -> list[Key]:
         return check_ids(keys, len(self))
 
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
-        assert isinstance(key, int)
-        return self.graph.cut((self._first + key,), hops, direction, key)
-
-    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
-        nodes = torch.arange(len(self)) if keys is None else torch.tensor(keys)
-        yield Whole(self.graph.whole(0), self._first + nodes[:, None], list(range(len(nodes))))
-
-    def probes(self, direction: Direction, count: int) -> list[Key]:
-        return list(_spread(self.graph, direction, count, (self._first, self._end)))
+        """The key's graph; where all keys share one, the part of it that is `hops` around the key."""
+        raise NotImplementedError
 
     def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
-        assert isinstance(key, int)
-        wide = self.graph.cut((self._first + key, *nodes.tolist()), hops, direction, key)
-        return replace(wide, targets=wide.targets[:1])
+        """The key's graph with what is `hops` around further nodes of it as well."""
+        return self.instance(key)
 
     def features(self) -> Tensor:
-        return self.graph.x
+        """The features of the nodes [n, d], or of many of them, by which it is known what values they take."""
+        raise NotImplementedError
+
+    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
+        """The whole graphs on which the keys (None: all that there are) would be predicted; none without `graph`."""
+        return iter(())
+
+    def probes(self, direction: Direction, count: int) -> list[Key]:
+        """A few keys with edges, spread over the graph."""
+        return []
 
     def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
-        return None if self.y is None else {key: int(self.y[key]) for key in keys}
+        """The true classes of the keys, where the data has them as whole numbers."""
+        return None
 
     def truth(self, keys: Sequence[Key]) -> Tensor | None:
-        if self._truth is None:
-            return None
-        every = self._truth.detach().cpu()
-        others = every if every.dim() == 1 else every[(every != 0).flatten(1).any(1)]  # an empty row may be no label
-        return torch.cat([every[list(keys)], others])
+        """What the data holds to be true, whatever it is: a row for each key, then for others that are at hand."""
+        return None
 
 
-class GraphTargets:
+class GraphTargets(Targets):
     """Whole graphs; the key of one is its position."""
 
     level = "graph"
-    graph = None
-    asked = Asked()
 
     def __init__(
         self, graphs: Sequence[Data | HeteroData], *, directed: bool | None = None, reverse: Reverse = "auto"
     ) -> None:
         self.graphs, self.directed, self.reverse = graphs, directed, reverse
-        first = self._graph(0)
+        first = self._read(0)
         self.schema = schema_of(first) if isinstance(first, HeteroData) else None
 
     def __len__(self) -> int:
@@ -307,17 +257,9 @@ class GraphTargets:
         return check_ids(range(len(self)) if keys is None else keys, len(self), "position of a graph", cure)
 
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
-        graph, options = self._graph(key), {"reverse": self.reverse, "schema": self.schema}
-        return Graph(graph, directed=self.directed, position=key, **options).whole(key)  # type: ignore[arg-type]
-
-    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
-        return iter(())
-
-    def probes(self, direction: Direction, count: int) -> list[Key]:
-        return []
-
-    def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
-        return self.instance(key)
+        assert isinstance(key, int)
+        options = {"directed": self.directed, "reverse": self.reverse, "schema": self.schema}
+        return Graph(self._graph(key), position=key, **options).whole(key)  # type: ignore[arg-type]
 
     def features(self) -> Tensor:
         some = range(0, len(self), max(1, len(self) // SAMPLE))
@@ -331,27 +273,98 @@ class GraphTargets:
 
     def truth(self, keys: Sequence[Key]) -> Tensor | None:
         values = [getattr(self._graph(key), "y", None) for key in keys]
-        known = [y.detach().cpu().reshape(1, -1) for y in values if _has_values(y)]
-        same = len(known) == len(values) and len({y.shape for y in known}) == 1
-        return torch.cat(known) if same else None
+        rows = [y.detach().cpu().reshape(1, -1) for y in values if _has_values(y)]
+        same = len(rows) == len(values) and len({row.shape for row in rows}) == 1
+        return torch.cat(rows) if same else None
 
     def _graph(self, key: Key) -> Data | HeteroData:
-        try:
-            graph = self.graphs[key]  # type: ignore[index]
-        except Exception as error:  # of a data set that reads files, or makes its graphs
-            got = f"{type(error).__name__}: {error}"
-            raise CF2Error(f"Expected `data` to give its graph {key}", got=got) from error
-        graph = check_graph(graph, key)
-        typed = isinstance(graph, HeteroData)
+        graph = self._read(key)
         require(
-            not hasattr(self, "schema") or typed == (self.schema is not None),
+            isinstance(graph, HeteroData) == (self.schema is not None),
             f"Expected graph {key} of `data` to be of the kind of the first",
             got=type(graph).__name__,
         )
         return graph
 
+    def _read(self, key: Key) -> Data | HeteroData:
+        try:
+            graph = self.graphs[key]  # type: ignore[index]
+        except Exception as error:  # of a data set that reads files, or makes its graphs
+            got = f"{type(error).__name__}: {error}"
+            raise CF2Error(f"Expected `data` to give its graph {key}", got=got) from error
+        return check_graph(graph, key)
 
-class PairTargets:
+
+class _InOneGraph(Targets):
+    """Nodes of one graph, one or two of them for each key."""
+
+    graph: Graph
+
+    def __init__(self, graph: Graph, asked: Asked, node_types: tuple[str | None, ...]) -> None:
+        self.graph, self.schema, self.asked = graph, graph.schema, asked
+        self._blocks = [_block(graph, name) for name in node_types]
+        if graph.types is not None:
+            graph.types = replace(graph.types, explained=tuple(map(str, node_types)))
+
+    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
+        return self.graph.cut(self._ends(key), hops, direction, key, self._left_out(key))
+
+    def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
+        ends = self._ends(key)
+        wide = self.graph.cut((*ends, *nodes.tolist()), hops, direction, key, self._left_out(key))
+        return replace(wide, targets=wide.targets[: len(ends)])
+
+    def features(self) -> Tensor:
+        return self.graph.x
+
+    def _ends(self, key: Key) -> tuple[int, ...]:
+        """The nodes of a key in the ids of the graph."""
+        numbers = key if isinstance(key, tuple) else (key,)
+        return tuple(start + number for (start, _), number in zip(self._blocks, numbers))
+
+    def _left_out(self, key: Key) -> np.ndarray:
+        """The ids of the edges that are not in the graph in which a key is predicted."""
+        return np.zeros(0, dtype=np.int64)
+
+    def _busy(self, direction: Direction, count: int, block: tuple[int, int]) -> list[int]:
+        """A few nodes of a block with edges, spread over the graph, counted from its first."""
+        busy = torch.from_numpy(self.graph.index(direction)[0]).diff()[slice(*block)].nonzero().flatten()
+        return sorted(set(busy[torch.linspace(0, len(busy) - 1, count).long()].tolist())) if len(busy) else []
+
+
+class NodeTargets(_InOneGraph):
+    """The nodes of one graph."""
+
+    level = "node"
+
+    def __init__(self, graph: Graph, y: Any = None, node_type: str | None = None) -> None:
+        super().__init__(graph, Asked(node_type), (node_type,))
+        self._truth = y if _has_values(y) and y.dim() and len(y) == len(self) else None
+        self.y = y if _are_classes(y) and y.shape == (len(self),) else None
+
+    def __len__(self) -> int:
+        ((start, end),) = self._blocks
+        return end - start
+
+    def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
+        nodes = torch.arange(len(self)) if keys is None else torch.tensor(keys)
+        yield Whole(self.graph.whole(0), self._blocks[0][0] + nodes[:, None], list(range(len(nodes))))
+
+    def probes(self, direction: Direction, count: int) -> list[Key]:
+        return list(self._busy(direction, count, self._blocks[0]))
+
+    def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
+        return None if self.y is None else {key: int(self.y[key]) for key in keys}
+
+    def truth(self, keys: Sequence[Key]) -> Tensor | None:
+        if self._truth is None:
+            return None
+        every = self._truth.detach().cpu()
+        others = every if every.dim() == 1 else every[(every != 0).flatten(1).any(1)]  # an empty row may be no label
+        return torch.cat([every[list(keys)], others])
+
+
+class PairTargets(_InOneGraph):
     """Pairs of nodes of one graph, edges of it or not.
 
     With `leave_out`, the edge between a pair (undirected: both directions) is not in the graph that the model sees.
@@ -362,48 +375,37 @@ class PairTargets:
     def __init__(
         self, graph: Graph, *, leave_out: bool = True, data: Any = None, edge_type: EdgeType | None = None
     ) -> None:
-        self.graph, self.schema, self.leave_out, self.asked = graph, graph.schema, leave_out, Asked(None, edge_type)
-        ends = (None, None)
+        ends: tuple[str | None, ...] = (None, None)
         if graph.schema is not None:
-            ends = tuple(graph.schema.nodes[place] for place in graph.schema.ends(edge_type))  # type: ignore[assignment]
-        self._blocks = tuple(_block(graph, name) for name in ends)
-        _say_explained(graph, ends)
-        self._known = _known_pairs(data)
+            ends = tuple(graph.schema.nodes[position] for position in graph.schema.ends(edge_type))
+        super().__init__(graph, Asked(None, edge_type), ends)
+        self.leave_out, self._known = leave_out, _known_pairs(data)
 
     def __len__(self) -> int:
-        first, second = (end - start for start, end in self._blocks)
+        first, second = self._counts()
         return first * second
 
-    def check(self, keys: Any) -> list[Key]:
-        first, second = (end - start for start, end in self._blocks)
-        return check_pairs(keys, (first, second))
+    def _counts(self) -> tuple[int, int]:
+        (first, first_end), (second, second_end) = self._blocks
+        return first_end - first, second_end - second
 
-    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
-        u, v = self._ends(key)
-        return self.graph.cut((u, v), hops, direction, key, self._own(u, v))
+    def check(self, keys: Any) -> list[Key]:
+        return check_pairs(keys, self._counts())
 
     def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
         """One graph for all pairs whose edge is in it or is none, and one for each pair whose edge is left out."""
         ends = [self._ends(key) for key in keys or ()]
-        own = [self._own(u, v) for u, v in ends]
-        alike = [place for place, columns in enumerate(own) if not len(columns)]
-        if alike:
-            yield Whole(self.graph.whole(0), torch.tensor([ends[place] for place in alike]), alike)
-        for place, columns in enumerate(own):
+        left_out = [self._left_out(key) for key in keys or ()]
+        shared = [position for position, columns in enumerate(left_out) if not len(columns)]
+        if shared:
+            yield Whole(self.graph.whole(0), torch.tensor([ends[position] for position in shared]), shared)
+        for position, columns in enumerate(left_out):
             if len(columns):
-                yield Whole(self.graph.whole(0, columns), torch.tensor([ends[place]]), [place])
+                yield Whole(self.graph.whole(0, columns), torch.tensor([ends[position]]), [position])
 
     def probes(self, direction: Direction, count: int) -> list[Key]:
-        tails, heads = (_spread(self.graph, direction, count, block) for block in self._blocks)
+        tails, heads = (self._busy(direction, count, block) for block in self._blocks)
         return list(zip(tails, heads[1:] + heads[:1])) if tails and heads else []
-
-    def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
-        u, v = self._ends(key)
-        wide = self.graph.cut((u, v, *nodes.tolist()), hops, direction, key, self._own(u, v))
-        return replace(wide, targets=wide.targets[:2])
-
-    def features(self) -> Tensor:
-        return self.graph.x
 
     def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
         known = {key: self._known[key] for key in keys if key in self._known}
@@ -414,41 +416,21 @@ class PairTargets:
         known = [self._known[key] for key in keys if key in self._known]
         return torch.tensor(known) if known else None
 
-    def _ends(self, key: Key) -> tuple[int, int]:
-        """The two nodes in the ids of the graph."""
-        assert isinstance(key, tuple)
-        return self._blocks[0][0] + key[0], self._blocks[1][0] + key[1]
-
-    def _own(self, u: int, v: int) -> np.ndarray:
-        """The columns of the pair's own edge, if these are left out and there are any."""
-        types, none = self.graph.types, np.zeros(0, dtype=np.int64)
-        if not self.leave_out or (types is not None and self.asked.edge_type not in types.edges):
-            return none
-        return self.graph.between(u, v, None if types is None else int(types.code(self._place(types), u, v)))
-
-    def _place(self, types: Types) -> int:
-        assert self.asked.edge_type is not None
-        return types.edges.index(self.asked.edge_type)
+    def _left_out(self, key: Key) -> np.ndarray:
+        types, kind = self.graph.types, self.asked.edge_type
+        if not self.leave_out or (types is not None and kind not in types.edges):
+            return super()._left_out(key)
+        u, v = self._ends(key)
+        tie = None if types is None else int(types.code(types.edges.index(kind), u, v))
+        return self.graph.between(u, v, tie)
 
 
 def _block(graph: Graph, node_type: str | None) -> tuple[int, int]:
     """The first flat id of the nodes of a type, and the one after the last; without types, of all nodes."""
     if graph.types is None or graph.schema is None:
         return 0, graph.num_nodes
-    place = graph.schema.node(node_type)
-    return graph.types.starts[place], graph.types.starts[place + 1]
-
-
-def _say_explained(graph: Graph, names: tuple[str | None, ...]) -> None:
-    """Have the types of a graph know which of them are explained."""
-    if graph.types is not None:
-        graph.types = replace(graph.types, explained=tuple(str(name) for name in names))
-
-
-def _spread(graph: Graph, direction: Direction, count: int, block: tuple[int, int]) -> list[int]:
-    """A few nodes of a block with edges, spread over the graph, counted from its first."""
-    busy = torch.from_numpy(graph.index(direction)[0]).diff()[slice(*block)].nonzero().flatten()
-    return sorted(set(busy[torch.linspace(0, len(busy) - 1, count).long()].tolist())) if len(busy) else []
+    position = graph.schema.node(node_type)
+    return graph.types.starts[position], graph.types.starts[position + 1]
 
 
 def _known_pairs(data: Any) -> dict[Key, float]:

@@ -6,7 +6,7 @@ Nodes of a type are a block of flat ids. Everything between this file and the ad
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,9 +19,6 @@ from cf2.graphs.data import edges_of
 from cf2.options import EdgeType, Reverse
 
 ATTRIBUTES = ("edge_attr", "edge_weight")  # what a model may be handed of the edges of a type
-
-
-FIELDS = ("nodes", "starts", "edges", "partners", "explained")
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class Types:
     def flat(self, key: int | tuple[int, ...]) -> tuple[int, ...]:
         """The flat ids of the nodes that are explained, from their key."""
         numbers = key if isinstance(key, tuple) else (key,)
-        return tuple(self.starts[self.nodes.index(name)] + one for name, one in zip(self.explained, numbers))
+        return tuple(self.starts[self.nodes.index(name)] + number for name, number in zip(self.explained, numbers))
 
     def of(self, ids: np.ndarray) -> np.ndarray:
         """The place of the type of flat node ids."""
@@ -65,11 +62,12 @@ class Types:
 
     def code(self, kind: Any, tail: Any, head: Any) -> Any:
         """A number for edges of type `kind` between flat ids, the same for those that are one unit."""
-        kind, tail, head = (np.asarray(one, dtype=np.int64) for one in (kind, tail, head))
+        kind, tail, head = (np.asarray(values, dtype=np.int64) for values in (kind, tail, head))
         partner = np.array([*self.partners, -1])[kind]
-        swap = ((partner >= 0) & (partner < kind)) | ((partner == kind) & (tail > head))
+        mirrored = (partner >= 0) & (partner < kind)
+        swap = mirrored | ((partner == kind) & (tail > head))
         first, last = np.where(swap, head, tail), np.where(swap, tail, head)
-        own = np.where((partner >= 0) & (partner < kind), partner, kind)
+        own = np.where(mirrored, partner, kind)
         return (own * self.starts[-1] + first) * self.starts[-1] + last
 
     def codes(self, known: Mapping[Any, Any]) -> np.ndarray:
@@ -81,29 +79,28 @@ class Types:
         for name, pairs in known.items():
             kind = tuple(name.split(",")) if isinstance(name, str) else tuple(name)
             if kind not in self.edges:
-                raise unknown_name("an edge type", str(kind), [str(one) for one in self.edges])
+                raise unknown_name("an edge type", str(kind), [str(edge_type) for edge_type in self.edges])
             tail, head = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
-            place = np.full(len(tail), self.edges.index(kind))
-            found.append(self.code(place, tail + starts[kind[0]], head + starts[kind[2]]))
+            found.append(self.code(self.edges.index(kind), tail + starts[kind[0]], head + starts[kind[2]]))
         return np.concatenate(found)
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, of which `from_json` makes the same."""
-        return {name: [list(one) if isinstance(one, tuple) else one for one in value] for name, value in self._parts()}
-
-    def _parts(self) -> list[tuple[str, tuple[Any, ...]]]:
-        return [(name, getattr(self, name)) for name in FIELDS]
+        return {
+            name: [list(item) if isinstance(item, tuple) else item for item in values]
+            for name, values in asdict(self).items()
+        }
 
     @staticmethod
     def from_json(stored: dict[str, Any]) -> Types:
         """The Types that `to_json` was called on, or an error."""
-        nodes, starts, edges, partners, explained = (stored[name] for name in FIELDS)
+        nodes, starts, edges, partners, explained = (stored[item.name] for item in fields(Types))
         made = Types(
-            tuple(str(name) for name in nodes),
-            tuple(int(start) for start in starts),
+            tuple(map(str, nodes)),
+            tuple(map(int, starts)),
             tuple((str(src), str(rel), str(dst)) for src, rel, dst in edges),
-            tuple(int(partner) for partner in partners),
-            tuple(str(name) for name in explained),
+            tuple(map(int, partners)),
+            tuple(map(str, explained)),
         )
         whole = len(made.starts) == len(made.nodes) + 1 and len(made.partners) == len(made.edges)
         inside = all(-1 <= partner < len(made.edges) for partner in made.partners)
@@ -173,49 +170,48 @@ def flatten(data: HeteroData, schema: Schema, where: str, *, directed: bool | No
     require(
         known, f"Expected {where} to have the types of the first graph", got=f"{data.node_types}, {data.edge_types}"
     )
-    counts = [int(data[name].num_nodes or 0) if name in data.node_types else 0 for name in schema.nodes]
-    starts = np.cumsum([0, *counts]).tolist()
-    ends = [_edges(data, kind, where) for kind in schema.edges]
-    for kind, pairs in zip(schema.edges, ends):
-        for side, name in ((0, kind[0]), (1, kind[2])):
-            count = counts[schema.nodes.index(name)] if name in schema.nodes else 0
-            low, high = (int(pairs[side].min()), int(pairs[side].max())) if pairs.numel() else (0, -1)
-            require(
-                low >= 0 and high < count,
-                f"Expected the edges {kind} of {where} to hold ids of {name!r} from 0 to {count - 1}",
-                got=f"ids from {low} to {high}",
-            )
+    counts = {name: int(data[name].num_nodes or 0) if name in data.node_types else 0 for name in schema.nodes}
+    starts = np.cumsum([0, *counts.values()]).tolist()
+    ends = [_edges(data, kind, counts, where) for kind in schema.edges]
+    sizes = [pairs.size(1) for pairs in ends]
     offset = dict(zip(schema.nodes, starts))
     shift = [torch.tensor([[offset[src]], [offset[dst]]]) for src, _, dst in schema.edges]
     edge_index = torch.cat([torch.zeros(2, 0, dtype=torch.long), *(e + s for e, s in zip(ends, shift))], 1)
-    edge_type = torch.repeat_interleave(torch.tensor([pairs.size(1) for pairs in ends], dtype=torch.long))
+    edge_type = torch.repeat_interleave(torch.tensor(sizes, dtype=torch.long))
     partners = _partners(schema.edges, ends, directed, reverse, where)
     types = Types(schema.nodes, tuple(starts), schema.edges, partners)
     flat = Data(x=_features(data, schema, counts, where), edge_index=edge_index)
-    flat.node_type = torch.repeat_interleave(torch.tensor(counts))
+    flat.node_type = torch.repeat_interleave(torch.tensor(list(counts.values())))
     flat.node_id = torch.arange(starts[-1]) - torch.tensor(starts)[flat.node_type]
     flat.edge_type = edge_type
     for name, shapes in schema.attributes.items():
-        flat[name] = _attributes(data, schema.edges, name, shapes, [pairs.size(1) for pairs in ends], where)
+        flat[name] = _attributes(data, schema.edges, name, shapes, sizes, where)
     ties = torch.from_numpy(types.code(edge_type.numpy(), *edge_index.numpy()))
     return Flat(flat, types, ties)
 
 
-def _edges(data: HeteroData, kind: EdgeType, where: str) -> Tensor:
+def _edges(data: HeteroData, kind: EdgeType, counts: Mapping[str, int], where: str) -> Tensor:
     """The edges of one type [2, e], in the ids of their ends' types."""
     if kind not in data.edge_types:
         return torch.zeros(2, 0, dtype=torch.long)
-    ends, matrix = (data[kind].get(name) for name in ("edge_index", "adj_t"))
-    if ends is None and matrix is not None:
-        return edges_of(matrix, f"the edges {kind} of {where}")
+    pairs, matrix = (data[kind].get(name) for name in ("edge_index", "adj_t"))
+    if pairs is None and matrix is not None:
+        pairs = edges_of(matrix, f"the edges {kind} of {where}")
     expected = f"Expected the edges {kind} of {where} to be an `edge_index` of shape [2, edges] and dtype torch.int64"
-    good = isinstance(ends, Tensor) and ends.dim() == 2 and ends.size(0) == 2 and ends.dtype == torch.int64
-    require(good, expected, got=_shape(ends))
-    found: Tensor = ends.detach().cpu().contiguous()
+    good = isinstance(pairs, Tensor) and pairs.dim() == 2 and pairs.size(0) == 2 and pairs.dtype == torch.int64
+    require(good, expected, got=_shape(pairs))
+    for ids, name in zip(pairs if pairs.numel() else (), kind[::2]):
+        low, high, count = int(ids.min()), int(ids.max()), counts.get(name, 0)
+        require(
+            low >= 0 and high < count,
+            f"Expected the edges {kind} of {where} to hold ids of {name!r} from 0 to {count - 1}",
+            got=f"ids from {low} to {high}",
+        )
+    found: Tensor = pairs.detach().cpu().contiguous()
     return found
 
 
-def _features(data: HeteroData, schema: Schema, counts: list[int], where: str) -> Tensor:
+def _features(data: HeteroData, schema: Schema, counts: Mapping[str, int], where: str) -> Tensor:
     """The features of all types [N, widest], with zeros where a type has fewer columns."""
     given = [data[name].get("x") if name in data.node_types else None for name in schema.nodes]
     kinds = {x.dtype for x in given if isinstance(x, Tensor)}
@@ -225,16 +221,11 @@ def _features(data: HeteroData, schema: Schema, counts: list[int], where: str) -
         got=" and ".join(sorted(map(str, kinds))),
         do="Turn them into one, for example with .float().",
     )
-    wide = max([width or 0 for width in schema.widths])
-    x = torch.zeros(sum(counts), wide, dtype=next(iter(kinds), torch.float32))
-    start = 0
-    for name, value, width, count in zip(schema.nodes, given, schema.widths, counts):
-        if value is not None:
-            same = _width(value, name) == width and value.size(0) == count
-            require(same, f"Expected `x` of {name!r} in {where} to have shape [{count}, {width}]", got=_shape(value))
-            x[start : start + count, : value.size(1)] = value.detach().cpu()
-        start += count
-    return x
+    for (name, count), x, width in zip(counts.items(), given, schema.widths):
+        same = x is None or (_width(x, name) == width and x.size(0) == count)
+        require(same, f"Expected `x` of {name!r} in {where} to have shape [{count}, {width}]", got=_shape(x))
+    widest = max(width or 0 for width in schema.widths)
+    return _padded(given, list(counts.values()), widest, next(iter(kinds), torch.float32))
 
 
 def _attributes(
@@ -243,17 +234,21 @@ def _attributes(
     """An attribute of the edges of all types, with zeros where a type has fewer columns or none."""
     given = [data[kind].get(name) if kind in data.edge_types else None for kind in kinds]
     dtype = next((value.dtype for value in given if isinstance(value, Tensor)), torch.float32)
-    flat = all(shape in (None, ()) for shape in shapes)
-    wide = max([shape[0] if shape else 1 for shape in shapes])
-    made = torch.zeros(sum(counts), wide, dtype=dtype)
-    start = 0
     for kind, value, shape, count in zip(kinds, given, shapes, counts):
-        if value is not None:
-            good = tuple(value.shape) == (count, *shape) and value.dtype == dtype and len(shape) <= 1
-            require(good, f"Expected `{name}` of {kind} in {where} to be {dtype}, a row per edge", got=_shape(value))
-            made[start : start + count, : shape[0] if shape else 1] = value.detach().cpu().reshape(count, -1)
-        start += count
-    return made[:, 0] if flat else made
+        good = value is None or (tuple(value.shape) == (count, *shape) and value.dtype == dtype and len(shape) <= 1)
+        require(good, f"Expected `{name}` of {kind} in {where} to be {dtype}, a row per edge", got=_shape(value))
+    rows = _padded(given, counts, max(shape[0] if shape else 1 for shape in shapes), dtype)
+    return rows[:, 0] if all(shape in (None, ()) for shape in shapes) else rows
+
+
+def _padded(parts: list[Tensor | None], counts: list[int], width: int, dtype: torch.dtype) -> Tensor:
+    """The rows of all types in one tensor [Σ counts, width], with zeros where a type has fewer columns or none."""
+    rows = torch.zeros(sum(counts), width, dtype=dtype)
+    for part, block in zip(parts, torch.split(rows, counts)):
+        if part is not None:
+            flat = part.detach().cpu().reshape(len(part), -1) if part.dim() == 1 else part.detach().cpu()
+            block[:, : flat.size(1)] = flat
+    return rows
 
 
 def _partners(
@@ -263,36 +258,33 @@ def _partners(
     partners = [-1] * len(kinds)
     codes = [_codes(*pairs.numpy()) for pairs in ends]
     back = [_codes(*pairs.flip(0).numpy()) for pairs in ends]
-    for place, (src, _, dst) in enumerate(kinds):
-        itself = src == dst and (np.array_equal(codes[place], back[place]) if directed is None else not directed)
-        partners[place] = place if itself and len(codes[place]) else -1
+    for position, (src, _, dst) in enumerate(kinds):
+        itself = src == dst and (np.array_equal(codes[position], back[position]) if directed is None else not directed)
+        partners[position] = position if itself and len(codes[position]) else -1
     if not isinstance(reverse, str):
         for pair in dict(reverse).items():
-            one, other = (_place(kinds, kind) for kind in pair)
+            for kind in pair:
+                if kind not in kinds:
+                    raise unknown_name("an edge type in `reverse`", str(kind), [str(known) for known in kinds])
+            one, other = map(kinds.index, pair)
             _check_mirror(pair, codes[one], back[other], where)
             partners[one], partners[other] = other, one
         return tuple(partners)
-    for place, (src, rel, dst) in enumerate(kinds if reverse == "auto" else ()):
-        if partners[place] >= 0 or not len(codes[place]):
+    for position, (src, rel, dst) in enumerate(kinds if reverse == "auto" else ()):
+        if partners[position] >= 0 or not len(codes[position]):
             continue
-        others = [
+        mirrors = [
             other
-            for other in range(place + 1, len(kinds))
+            for other in range(position + 1, len(kinds))
             if partners[other] < 0
             and (kinds[other][0], kinds[other][2]) == (dst, src)
-            and np.array_equal(codes[place], back[other])
+            and np.array_equal(codes[position], back[other])
         ]
-        named = [other for other in others if kinds[other][1] in (f"rev_{rel}", rel.removeprefix("rev_"))]
-        if others:
-            other = (named or others)[0]
-            partners[place], partners[other] = other, place
+        named = [other for other in mirrors if kinds[other][1] in (f"rev_{rel}", rel.removeprefix("rev_"))]
+        if mirrors:
+            other = (named or mirrors)[0]
+            partners[position], partners[other] = other, position
     return tuple(partners)
-
-
-def _place(kinds: tuple[EdgeType, ...], kind: EdgeType) -> int:
-    if kind not in kinds:
-        raise unknown_name("an edge type in `reverse`", str(kind), [str(one) for one in kinds])
-    return kinds.index(kind)
 
 
 def _check_mirror(pair: tuple[EdgeType, EdgeType], codes: np.ndarray, back: np.ndarray, where: str) -> None:
@@ -311,8 +303,7 @@ def _check_mirror(pair: tuple[EdgeType, EdgeType], codes: np.ndarray, back: np.n
 
 
 def _codes(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
-    high = 1 << 32
-    return np.sort(tail * high + head)
+    return np.sort((tail << 32) + head)
 
 
 def _shape(value: object) -> str:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cf2.errors import require_number
-from cf2.methods.contract import Method, Problem, Ranking
-from cf2.methods.relaxation import Step, cf_gnnexplainer_loss, descend, size, start
+from cf2.methods.contract import CheckedSettings, Method, Problem, Ranking, integer, learning_rate, number
+from cf2.methods.relaxation import Step, descend, size, start
+from cf2.models.oracle import outputs_after
 from cf2.sets.search import Choice
 from cf2.sets.tests import WITHOUT
 
@@ -24,17 +24,12 @@ NONE = "No counterfactual was found in {epochs} epochs."
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(CheckedSettings):
     """`beta` weighs the number of removed units against the prediction."""
 
-    epochs: int = 300
-    lr: float = 0.1
-    beta: float = 0.1
-
-    def __post_init__(self) -> None:
-        require_number("epochs", self.epochs, 1, integer=True)
-        require_number("lr", self.lr, 1e-6, 10)
-        require_number("beta", self.beta, 0)
+    epochs: int = integer(300)
+    lr: float = learning_rate(0.1)
+    beta: float = number(0.1)
 
 
 class Flips:
@@ -59,15 +54,15 @@ class Flips:
         if not len(rows):
             return self.flipped
         self.current = removal
-        outputs = WITHOUT.outputs(problem.predictor, problem.pack.take(rows), removal[changed[self.owner]])
+        removed = removal[changed[self.owner]]
+        outputs = outputs_after(WITHOUT, problem.predictor, problem.pack.take(rows), removed)
         self.flipped[rows] = ~problem.criterion.take(rows).holds(outputs)
         self.passes[rows] += 1
         count = size(removal.float(), self.owner, problem.num_instances)
         better = changed & self.flipped & (count < self.best_size)
         self.best_size = torch.where(better, count, self.best_size)
-        mine = better[self.owner]
-        self.best = torch.where(mine, removal, self.best)
-        self.scores = torch.where(mine, mask, self.scores)
+        self.best = torch.where(better[self.owner], removal, self.best)
+        self.scores = torch.where(better[self.owner], mask, self.scores)
         return self.flipped
 
 
@@ -77,22 +72,14 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
 
     def objective(step: Step) -> Tensor:
         flipped = flips.update(step.mask.detach())
-        count = size(step.mask, step.owner, step.num_instances)
-        return cf_gnnexplainer_loss(step.criterion.odds(step.outputs[0]), count, flipped, settings.beta)
+        return torch.where(flipped, 0.0, step.criterion.odds(step.outputs[0])) + settings.beta * step.size
 
-    soft = descend(
-        problem,
-        objective,
-        -start(problem.pack, problem.seed),
-        epochs=settings.epochs,
-        lr=settings.lr,
-        interventions=(WITHOUT,),
-    )
+    first = -start(problem.pack, problem.seed)
+    soft = descend(problem, objective, first, epochs=settings.epochs, lr=settings.lr, interventions=(WITHOUT,))
     flips.update(soft.mask)
     found = flips.best_size.isfinite()
     scores = torch.where(found[flips.owner], flips.scores, soft.mask)
-    note = NONE.format(epochs=settings.epochs)
-    notes = ["" if one else note for one in found.tolist()]
+    notes = ["" if flip else NONE.format(epochs=settings.epochs) for flip in found.tolist()]
     return Ranking(scores, Choice(flips.best, 3 * soft.epochs + flips.passes, notes=notes))
 
 

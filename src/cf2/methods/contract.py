@@ -1,9 +1,10 @@
-"""What every method gets, what it gives back, and all that it says about itself."""
+"""What every method gets, what it gives back, and what it says about itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -11,11 +12,13 @@ from torch import Tensor
 
 from cf2.errors import CF2Error, require, require_number, unknown_name
 from cf2.graphs.graph import Instance
+from cf2.graphs.targets import stream
+from cf2.models.oracle import GraphOracle
 from cf2.models.predictor import Predictor
 from cf2.options import Key
 from cf2.sets.search import WHY, Choice, Search, search
-from cf2.sets.tests import QUESTIONS, Criterion, Test
-from cf2.sets.trials import Rules, in_order
+from cf2.sets.tests import QUESTIONS, Criterion, Test, Verdict, judge
+from cf2.sets.trials import Constraints, Trials, in_order
 from cf2.units.kinds import InstanceUnits, UnitKind
 from cf2.units.packs import Pack
 
@@ -31,32 +34,45 @@ class Problem:
     outputs: Tensor  # [B, classes], probabilities on the graphs as they are
     criterion: Criterion
     tests: tuple[Test, ...] = QUESTIONS["why"]
-    rules: Rules | None = None  # what a set must keep to beside its tests
+    constraints: Constraints | None = None  # what a set must keep to beside its tests
     seed: int | None = None
     trained: Any = None  # what the method needs beside the model: see `Method.needs`
 
     def sizes(self, given: int | Sequence[tuple[Key, int]]) -> Tensor:
-        """How many units of its instance may be chosen, for every unit [units]; of keys without a size, none."""
-        known = dict.fromkeys((one.key for one in self.instances), given) if isinstance(given, int) else dict(given)
-        most = torch.tensor([known.get(one.key, 0) for one in self.instances], device=self.outputs.device)
-        return most[self.pack.units.owner]
+        """How many units of its instance may be chosen, for every unit [units]; 0 for keys without a size."""
+        by_key = {} if isinstance(given, int) else dict(given)
+        default = given if isinstance(given, int) else 0
+        sizes = [by_key.get(instance.key, default) for instance in self.instances]
+        return torch.tensor(sizes, device=self.outputs.device)[self.pack.units.owner]
 
     @property
     def num_instances(self) -> int:
         """B, the number of instances."""
         return self.pack.num_instances
 
+    @cached_property
+    def oracle(self) -> GraphOracle:
+        """What the model says of the instances when units of them are there or not."""
+        return GraphOracle(self.predictor, self.pack)
+
+    def trials(self, constraints: Constraints | None = None) -> Trials:
+        """Trials of candidate sets, none of them run yet."""
+        return Trials(self.oracle, self.criterion, self.tests, constraints=constraints)
+
+    def judge(self, selected: Tensor) -> Verdict:
+        """The final check of one set per instance [units, bool]."""
+        return judge(self.oracle, self.criterion, self.oracle.dense(selected, False), self.outputs)
+
     def take(self, rows: Tensor) -> Problem:
         """Some of the instances, which may repeat."""
-        places = rows.tolist()
         return replace(
             self,
-            instances=[self.instances[place] for place in places],
-            tables=[self.tables[place] for place in places],
+            instances=[self.instances[row] for row in rows.tolist()],
+            tables=[self.tables[row] for row in rows.tolist()],
             pack=self.pack.take(rows),
             outputs=self.outputs[rows],
             criterion=self.criterion.take(rows),
-            rules=None if self.rules is None else self.rules.take(rows),
+            constraints=None if self.constraints is None else self.constraints.take(rows),
         )
 
 
@@ -162,6 +178,44 @@ def settings_dict(settings: Any) -> dict[str, Any]:
     return asdict(settings)
 
 
+def number(default: float | None, low: float = 0, high: float = float("inf")) -> Any:
+    """A setting that is a number from `low` to `high`, both included, or None if that is the default."""
+    return field(default=default, metadata={"low": low, "high": high})
+
+
+def integer(default: int | None, low: int = 1, high: float = float("inf")) -> Any:
+    """A setting that is a whole number."""
+    return field(default=default, metadata={"low": low, "high": high, "integer": True})
+
+
+def learning_rate(default: float) -> Any:
+    """The setting of how far each step of Adam goes."""
+    return number(default, 1e-6, 10)
+
+
+@dataclass(frozen=True)
+class CheckedSettings:
+    """Settings whose numbers are checked by the limits that their fields were made with."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.metadata and not (value is None and item.default is None):
+                require_number(item.name, value, **item.metadata)
+
+
+@dataclass(frozen=True)
+class RankSettings(CheckedSettings):
+    """`k` units, or those above `threshold` (0.5 if neither is given)."""
+
+    k: int | None = None
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice(self.k, self.threshold)
+        super().__post_init__()
+
+
 def check_choice(k: int | None, threshold: float | None) -> None:
     """At most one of a fixed size and a threshold; with neither, `choose` takes the threshold 0.5."""
     require(
@@ -186,20 +240,54 @@ def choose(scores: Tensor, pack: Pack, *, k: int | Tensor | None = None, thresho
     return pack.units.admissible(best)
 
 
+def choose_once(problem: Problem, scores: Tensor, *, k: int | Tensor | None, threshold: float | None) -> Tensor:
+    """What `choose` takes of scores [units], with at most one change of each feature."""
+    separate = best_changes(problem, scores)
+    chosen = choose(separate, problem.pack, k=k, threshold=threshold)
+    return chosen if separate is scores else chosen & (separate == scores)
+
+
+def best_changes(problem: Problem, scores: Tensor) -> Tensor:
+    """Scores [units] in which all but the best of several changes of one feature (ties: the first) come last."""
+    if all(table.changes is None for table in problem.tables):
+        return scores
+    parts = []
+    for table, part in zip(problem.tables, problem.pack.split(scores.clone())):
+        if table.changes is not None:
+            changes = torch.unique(table.changes.unit).to(part.device)
+            choice = table.changes.choice.to(part.device)
+            best = torch.full((int(choice.max()) + 1 if len(choice) else 0,), float("-inf"), device=part.device)
+            best = best.scatter_reduce(0, choice, part[changes], "amax")
+            position = torch.arange(len(changes), device=part.device)
+            equal = part[changes] >= best[choice]
+            first = torch.full_like(best, len(changes), dtype=torch.long)
+            first = first.scatter_reduce(0, choice[equal], position[equal], "amin")
+            part[changes[position != first[choice]]] -= 1e6
+        parts.append(part)
+    return torch.cat(parts)
+
+
 def ranked(problem: Problem, scores: Tensor, settings: Any, evaluations: int | Tensor = 1) -> Ranking:
     """Scores with what the `k` or `threshold` of the settings chooses, at a cost per instance."""
-    selected = choose(scores, problem.pack, k=settings.k, threshold=settings.threshold)
+    selected = choose_once(problem, scores, k=settings.k, threshold=settings.threshold)
     cost = torch.as_tensor(evaluations, device=scores.device).expand(problem.num_instances)
     return Ranking(scores, Choice(selected, cost.long()))
 
 
 def rank_within(scores: Tensor, pack: Pack) -> Tensor:
-    """The place of every unit in the ranking of its own instance, 0 for the best."""
+    """The position of every unit in the ranking of its own instance, 0 for the best."""
     counts = pack.units.counts
     valid = torch.arange(int(counts.max()) if len(counts) else 0, device=scores.device)[None] < counts[:, None]
     table = torch.full(valid.shape, float("-inf"), dtype=scores.dtype, device=scores.device)
     table[valid] = scores
     return in_order(table)[valid]
+
+
+def draws(pack: Pack, seed: int, draw: Callable[..., Tensor] = torch.rand) -> Tensor:
+    """Random numbers [units] by `draw`, from a stream of each instance's own, whatever it is packed with."""
+    counts = pack.units.counts.tolist()
+    parts = [draw(count, generator=stream(seed, pack.key(row))) for row, count in enumerate(counts)]
+    return torch.cat(parts).to(pack.units.ptr.device)
 
 
 def search_from(
@@ -209,21 +297,19 @@ def search_from(
 
     `rank` scores the units of other problems; None: the scores do not depend on the question.
     """
-    pack, tests = problem.pack, problem.tests
 
     def why(rows: Tensor) -> tuple[Tensor, Tensor]:
         assert rank is not None
-        made = rank(replace(problem.take(rows), tests=WHY))
-        return made.scores, made.choice.evaluations
+        other = rank(replace(problem.take(rows), tests=WHY))
+        return other.scores, other.choice.evaluations
 
     found = search(
-        problem.predictor,
-        pack,
+        problem.oracle,
         problem.criterion,
-        tests,
+        problem.tests,
         ranking.scores,
         settings,
-        problem.rules,
+        problem.constraints,
         None if rank is None else why,
     )
     return Ranking(ranking.scores, replace(found, evaluations=ranking.choice.evaluations + found.evaluations))

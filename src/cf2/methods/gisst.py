@@ -23,58 +23,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from cf2.errors import require, require_number
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, ranked, settings_dict
-from cf2.methods.relaxation import entropy, mean_within
-from cf2.methods.trained import Batch, Trained, batches, drawn, moments, trained_for, unit_mean
+from cf2.errors import require
+from cf2.methods.contract import Method, Problem, Ranking, RankSettings, integer, learning_rate, number, ranked
+from cf2.methods.relaxation import penalised
+from cf2.methods.trained import Network, Trained, batches, drawn, train, trained_for, trained_scores, unit_mean
 from cf2.sets.tests import ONLY
 from cf2.units.kinds import unit_kinds
 from cf2.units.packs import Pack, pack
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(RankSettings):
     """`k` units or those above `threshold`; the rest is of the training.
 
     `edge_size` weighs what the mean edge mask exceeds `budget` by, `feature_size` the mean of the columns'.
     """
 
-    k: int | None = None
-    threshold: float | None = None
-    epochs: int = 60
-    lr: float = 0.003
-    batch: int = 16
-    edge_size: float = 1.0
-    budget: float = 0.2
-    edge_entropy: float = 0.01
-    feature_size: float = 0.1
-    feature_entropy: float = 0.01
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_choice(self.k, self.threshold)
-        for name in ("epochs", "batch"):
-            require_number(name, getattr(self, name), 1, integer=True)
-        require_number("lr", self.lr, 1e-6, 10)
-        for name in ("edge_size", "edge_entropy", "feature_size", "feature_entropy"):
-            require_number(name, getattr(self, name), 0)
-        require_number("budget", self.budget, 0, 1)
-        require_number("temperature", self.temperature, 0.01)
+    epochs: int = integer(60)
+    lr: float = learning_rate(0.003)
+    batch: int = integer(16)
+    edge_size: float = number(1.0)
+    budget: float = number(0.2, 0, 1)
+    edge_entropy: float = number(0.01)
+    feature_size: float = number(0.1)
+    feature_entropy: float = number(0.01)
+    temperature: float = number(1.0, 0.01)
 
 
-class Attention(nn.Module):
+class Attention(Network):
     """A probability per column, and per edge from the masked features and the states of its ends."""
 
     def __init__(self, width: int, features: int) -> None:
-        super().__init__()
-        self.mean: Tensor
-        self.spread: Tensor
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("spread", torch.ones(width))
+        super().__init__(width)
         self.columns = nn.Parameter(torch.full((features,), 3.0))
         self.tail = nn.Linear(features + width, 1)
         self.head = nn.Linear(features + width, 1, bias=False)
@@ -82,7 +67,7 @@ class Attention(nn.Module):
     def forward(self, nodes: Tensor, pack: Pack) -> Tensor:
         """The logit of the probability of every unit of the pack [units]."""
         p = self.columns.sigmoid()
-        z = torch.cat([pack.dense().to(p.dtype) * p, (nodes - self.mean) / self.spread], 1)
+        z = torch.cat([pack.dense().to(p.dtype) * p, self.scaled(nodes)], 1)
         tail, head = pack.edge_index
         edges = unit_mean((self.tail(z)[tail] + self.head(z)[head]).squeeze(1), pack).clamp(-10, 10)
         is_feature, column = feature_units(pack)
@@ -111,54 +96,33 @@ def with_columns(problem: Problem) -> Problem:
 def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
     """Train the probabilities on the instances of the problems."""
     made = batches([with_columns(problem) for problem in problems], settings.batch)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = Attention(made[0].nodes.size(1), made[0].pack.x.size(1)).to(made[0].nodes.device)
-        network.mean, network.spread = moments(made)
-        adam = torch.optim.Adam(network.parameters(), lr=settings.lr)
-        for _ in range(settings.epochs):
-            for number in torch.randperm(len(made)).tolist():
-                adam.zero_grad()
-                cost = loss(network, made[number], settings)
-                torch.autograd.backward(cost, inputs=list(network.parameters()))  # and not those of the model
-                nn.utils.clip_grad_norm_(network.parameters(), 1.0)  # a degree near 0 makes gradients explode
-                adam.step()
-    count = sum(batch.pack.num_instances for batch in made)
-    facts = {"instances": count, "evaluations": count * (1 + 3 * settings.epochs), "seed": seed}
-    return Trained("gisst", settings_dict(settings), dict(network.state_dict()), facts)
 
+    def loss(attention: Attention, position: int, epoch: int) -> Tensor:
+        """The mean over the batch of what one instance costs."""
+        batch = made[position]
+        logits, owner = attention(batch.nodes, batch.pack), batch.pack.units.owner
+        column, _ = feature_units(batch.pack)
+        mask = torch.where(column, logits.sigmoid(), drawn(logits, settings.temperature))
+        with batch.predictor.soft(batch.pack) as run:
+            losses = batch.criterion.loss(run(ONLY.states(mask)))
+        of_edges = {"size": settings.edge_size, "entropy": settings.edge_entropy, "budget": settings.budget}
+        of_columns = {"size": settings.feature_size, "entropy": settings.feature_entropy}
+        losses = penalised(losses, mask[~column], owner[~column], **of_edges)
+        return penalised(losses, mask[column], owner[column], **of_columns).mean()
 
-def loss(network: Attention, batch: Batch, settings: Settings) -> Tensor:
-    """The mean over the batch of what one instance costs."""
-    logits = network(batch.nodes, batch.pack)
-    rows, owner = batch.pack.num_instances, batch.pack.units.owner
-    is_feature, _ = feature_units(batch.pack)
-    mask = torch.where(is_feature, logits.sigmoid(), drawn(logits, settings.temperature))
-    with batch.predictor.soft(batch.pack) as run:
-        each = batch.criterion.loss(run(ONLY.states(mask)))
-    edges, of_edge = mask[~is_feature], owner[~is_feature]
-    each = each + settings.edge_size * (mean_within(edges, of_edge, rows) - settings.budget).relu()
-    each = each + settings.edge_entropy * mean_within(entropy(edges), of_edge, rows)
-    columns, of_column = mask[is_feature], owner[is_feature]
-    each = each + settings.feature_size * mean_within(columns, of_column, rows)
-    each = each + settings.feature_entropy * mean_within(entropy(columns), of_column, rows)
-    return each.mean()
+    network = partial(Attention, features=made[0].pack.x.size(1))
+    return train("gisst", made, settings, seed, network, loss, passes=1 + 3 * settings.epochs)
 
 
 def rank(problem: Problem, settings: Settings) -> Ranking:
     """The probabilities of the units of unseen instances, in one pass."""
-    tensors = problem.trained.tensors
-    features, width = len(tensors["columns"]), len(tensors["mean"])
-    nodes = trained_for(problem, width)
+    nodes, features = trained_for(problem), len(problem.trained.tensors["columns"])
     require(
         problem.pack.x.size(1) == features,
         f"Expected data as the explainer was trained on, with {features} features",
         got=problem.pack.x.size(1),
     )
-    network = problem.trained.restore(Attention(width, features)).to(nodes.device)
-    with torch.no_grad():
-        scores = network(nodes, problem.pack).sigmoid()
-    return ranked(problem, scores, settings)
+    return ranked(problem, trained_scores(problem, Attention(nodes.size(1), features), nodes), settings)
 
 
 METHOD = Method(

@@ -14,38 +14,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cf2.errors import require_number
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, ranked
-from cf2.methods.relaxation import Step, descend, entropy, mean_within, size, start
+from cf2.methods.contract import Method, Problem, Ranking, RankSettings, integer, learning_rate, number, ranked
+from cf2.methods.relaxation import Step, descend, penalised, size, start
 from cf2.sets.tests import ONLY
 
 MEAN_SIZE = 0.5
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(RankSettings):
     """`k` units, or those above `threshold` (0.5 if neither is given), and the coefficients of the loss.
 
     `edge_size` weighs the sum of the edge masks; None weighs their mean by 0.5, for graphs of every size.
     """
 
-    k: int | None = None
-    threshold: float | None = None
-    epochs: int = 200
-    lr: float = 0.05
-    edge_size: float | None = None
-    edge_entropy: float = 0.1
-    feature_size: float = 1.0
-    feature_entropy: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_choice(self.k, self.threshold)
-        require_number("epochs", self.epochs, 1, integer=True)
-        require_number("lr", self.lr, 1e-6, 10)
-        if self.edge_size is not None:
-            require_number("edge_size", self.edge_size, 0)
-        for name in ("edge_entropy", "feature_size", "feature_entropy"):
-            require_number(name, getattr(self, name), 0)
+    epochs: int = integer(200)
+    lr: float = learning_rate(0.05)
+    edge_size: float | None = number(None)
+    edge_entropy: float = number(0.1)
+    feature_size: float = number(1.0)
+    feature_entropy: float = number(0.1)
 
 
 def first_logits(problem: Problem) -> Tensor:
@@ -70,15 +58,11 @@ def optimise_masks(problem: Problem, settings: Settings, logits: Tensor) -> Tens
             return loss
         edges, features = (step.mask[units] for units in reached)
         of_edge, of_feature = (step.owner[units] for units in reached)
-        if settings.edge_size is None:
-            loss = loss + MEAN_SIZE * mean_within(edges, of_edge, step.num_instances)
-        else:
-            loss = loss + settings.edge_size * size(edges, of_edge, step.num_instances)
-        loss = loss + settings.edge_entropy * mean_within(entropy(edges), of_edge, step.num_instances)
-        if len(features):
-            loss = loss + settings.feature_size * mean_within(features, of_feature, step.num_instances)
-            loss = loss + settings.feature_entropy * mean_within(entropy(features), of_feature, step.num_instances)
-        return loss
+        if settings.edge_size is not None:
+            loss = loss + settings.edge_size * size(edges, of_edge, len(loss))
+        mean_size = MEAN_SIZE if settings.edge_size is None else 0.0
+        loss = penalised(loss, edges, of_edge, size=mean_size, entropy=settings.edge_entropy)
+        return penalised(loss, features, of_feature, size=settings.feature_size, entropy=settings.feature_entropy)
 
     soft = descend(problem, objective, logits, epochs=settings.epochs, lr=settings.lr, interventions=(ONLY,))
     kept = torch.zeros_like(is_feature)
@@ -89,8 +73,7 @@ def optimise_masks(problem: Problem, settings: Settings, logits: Tensor) -> Tens
 def rank(problem: Problem, settings: Settings) -> Ranking:
     """Optimise, then keep the k largest masks or those above the threshold."""
     scores = optimise_masks(problem, settings, first_logits(problem))
-    cost = torch.full((problem.num_instances,), 3 * settings.epochs + 2)  # one more backward finds what is reached
-    return ranked(problem, scores, settings, cost)
+    return ranked(problem, scores, settings, 3 * settings.epochs + 2)  # one more backward finds what is reached
 
 
 METHOD = Method(

@@ -24,8 +24,7 @@ import numpy as np
 import torch
 from scipy.optimize import nnls
 
-from cf2.errors import require_number
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, ranked
+from cf2.methods.contract import Method, Problem, Ranking, RankSettings, integer, number, ranked
 from cf2.methods.gem import distances
 from cf2.methods.gradient import largest
 
@@ -33,23 +32,15 @@ RIDGE = 1e-8  # turns the linear term of the lasso into a square; far below what
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(RankSettings):
     """`k` units, or those above `threshold` (0.5 if neither is given) when the largest weight is 1.
 
     `hops` and `nodes` say how large the neighbourhood is, `rho` how sparse the weights are.
     """
 
-    k: int | None = None
-    threshold: float | None = None
-    hops: int = 2
-    nodes: int = 100
-    rho: float = 0.001
-
-    def __post_init__(self) -> None:
-        check_choice(self.k, self.threshold)
-        require_number("hops", self.hops, 1, 6, integer=True)
-        require_number("nodes", self.nodes, 2, integer=True)
-        require_number("rho", self.rho, 0, 1)
+    hops: int = integer(2, 1, 6)
+    nodes: int = integer(100, 2)
+    rho: float = number(0.001, 0, 1)
 
 
 def gram(values: np.ndarray) -> np.ndarray:

@@ -11,25 +11,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cf2.errors import require_number
-from cf2.methods.contract import Method, Problem, Ranking
+from cf2.methods.contract import CheckedSettings, Method, Problem, Ranking, integer
 from cf2.sets.search import Choice
 from cf2.sets.trials import Trials, best_of
 
-CELLS = 40_000_000  # bools of the candidate sets that are held at once
+MAX_CELLS = 40_000_000  # bools of the candidate sets that are held at once
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(CheckedSettings):
     """At most `most` units a set, and at most `budget` evaluations an instance (None: as many as the steps take)."""
 
-    most: int = 6
-    budget: int | None = None
-
-    def __post_init__(self) -> None:
-        require_number("most", self.most, 1, integer=True)
-        if self.budget is not None:
-            require_number("budget", self.budget, 1, integer=True)
+    most: int = integer(6)
+    budget: int | None = integer(None)
 
 
 def rank(problem: Problem, settings: Settings) -> Ranking:
@@ -38,7 +32,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     Where the budget pays for a part of a step, units spread evenly over the instance are tried. Units that are chosen
     score by when; the others by how near to passing they came alone.
     """
-    trials = Trials(problem.predictor, problem.pack, problem.criterion, problem.tests, rules=problem.rules)
+    trials = problem.trials(problem.constraints)
     rows = torch.arange(problem.num_instances, device=problem.pack.node_ptr.device)
     sets = trials.admissible(rows, torch.zeros_like(trials.valid))
     scores = torch.zeros(sets.shape, device=rows.device)
@@ -61,10 +55,10 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
 
 
 def _candidates(trials: Trials, live: Tensor, sets: Tensor, budget: int | None) -> tuple[Tensor, Tensor]:
-    """The units that a step tries [n], and the places in `live` that they belong to [n]."""
+    """The units that a step tries [n], and the positions in `live` that they belong to [n]."""
     may = trials.selectable[live] & ~sets
-    if trials.rules is not None:
-        may &= trials.rules.movable(live, sets)
+    if trials.constraints is not None:
+        may &= trials.constraints.movable(live, sets)
     if budget is not None:
         count = may.sum(1, keepdim=True).clamp(min=1)
         left = ((budget - trials.evaluations[live]) // len(trials.tests)).clamp(min=0)[:, None]
@@ -79,7 +73,7 @@ def _tried(trials: Trials, live: Tensor, sets: Tensor, owner: Tensor, unit: Tens
     """How near each set with one unit more is to passing [n], and whether it passes [n]; -inf where a rule forbids."""
     value = torch.full((len(owner),), float("-inf"), device=owner.device)
     passes = torch.zeros_like(owner, dtype=torch.bool)
-    step = max(CELLS // max(trials.width, 1), 1)
+    step = max(MAX_CELLS // max(trials.width, 1), 1)
     for start in range(0, len(owner), step):
         part = torch.arange(start, min(start + step, len(owner)), device=owner.device)
         rows = live[owner[part]]

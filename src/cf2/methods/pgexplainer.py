@@ -12,28 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from cf2.errors import require_number
-from cf2.methods.contract import Method, Problem, Ranking, ranked, settings_dict
-from cf2.methods.trained import Batch, MaskSettings, Trained, batches, drawn, moments, trained_for, unit_mean
+from cf2.methods.contract import Method, Problem, Ranking, number, ranked
+from cf2.methods.trained import EdgeScorer, MaskSettings, Trained, batches, drawn, train, trained_for, trained_scores
 from cf2.sets.tests import ONLY
-from cf2.units.packs import Pack
 
 
 @dataclass(frozen=True)
 class Settings(MaskSettings):
     """Those of every trained mask, and between which temperatures masks are drawn."""
 
-    first_temperature: float = 5.0
-    last_temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("first_temperature", "last_temperature"):
-            require_number(name, getattr(self, name), 0.01)
+    first_temperature: float = number(5.0, 0.01)
+    last_temperature: float = number(1.0, 0.01)
 
     def temperature(self, epoch: int) -> float:
         """From the first to the last temperature in equal ratios."""
@@ -41,67 +34,27 @@ class Settings(MaskSettings):
         return float(self.first_temperature * (self.last_temperature / self.first_temperature) ** share)
 
 
-class Scorer(nn.Module):
-    """A logit for every edge unit: w · ReLU(U h_tail + V h_head + T h_target), averaged over directions."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.mean: Tensor
-        self.spread: Tensor
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("spread", torch.ones(width))
-        # One matrix for each role and node, not one for each edge: there are far more edges than nodes.
-        self.tail = nn.Linear(width, hidden)
-        self.head = nn.Linear(width, hidden, bias=False)
-        self.target = nn.Linear(width, hidden, bias=False)
-        self.score = nn.Linear(hidden, 1)
-
-    def forward(self, nodes: Tensor, pack: Pack) -> Tensor:
-        h = (nodes - self.mean) / self.spread
-        tail, head = pack.edge_index
-        hidden = self.tail(h)[tail] + self.head(h)[head]
-        if pack.targets.size(1):
-            hidden = hidden + self.target(h[pack.targets]).sum(1)[pack.batch[tail]]
-        return unit_mean(self.score(hidden.relu()).squeeze(1), pack)
-
-
 def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
     """Train the scorer on the instances of the problems."""
     made = batches(problems, settings.batch)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        scorer = Scorer(made[0].nodes.size(1), settings.hidden).to(made[0].nodes.device)
-        scorer.mean, scorer.spread = moments(made)
-        adam = torch.optim.Adam(scorer.parameters(), lr=settings.lr)
-        for epoch in range(settings.epochs):
-            for number in torch.randperm(len(made)).tolist():
-                adam.zero_grad()
-                cost = loss(scorer, made[number], settings, settings.temperature(epoch))
-                torch.autograd.backward(cost, inputs=list(scorer.parameters()))  # and not those of the model
-                nn.utils.clip_grad_norm_(scorer.parameters(), 1.0)  # a degree near 0 makes gradients explode
-                adam.step()
-    count = sum(batch.pack.num_instances for batch in made)
-    facts = {"instances": count, "evaluations": count * (1 + 3 * settings.epochs), "seed": seed}
-    return Trained("pgexplainer", settings_dict(settings), dict(scorer.state_dict()), facts)
 
+    def loss(scorer: EdgeScorer, position: int, epoch: int) -> Tensor:
+        """The mean over the batch of what one instance costs under one random draw of its mask."""
+        batch = made[position]
+        mask = drawn(scorer(batch.nodes, batch.pack), settings.temperature(epoch))
+        with batch.predictor.soft(batch.pack) as run:
+            losses = batch.criterion.loss(run(ONLY.states(mask)))
+        return settings.mean_loss(losses, mask, batch.pack)
 
-def loss(scorer: Scorer, batch: Batch, settings: Settings, temperature: float) -> Tensor:
-    """The mean over the batch of what one instance costs under one random draw of its mask."""
-    mask = drawn(scorer(batch.nodes, batch.pack), temperature)
-    with batch.predictor.soft(batch.pack) as run:
-        each = batch.criterion.loss(run(ONLY.states(mask)))
-    return settings.penalised(each, mask, batch.pack).mean()
+    network = partial(EdgeScorer, hidden=settings.hidden)
+    return train("pgexplainer", made, settings, seed, network, loss, passes=1 + 3 * settings.epochs)
 
 
 def rank(problem: Problem, settings: Settings) -> Ranking:
     """Score the edges of unseen instances in one pass."""
-    tensors = problem.trained.tensors
-    hidden, width = tensors["tail.weight"].shape
-    nodes = trained_for(problem, width)
-    scorer = problem.trained.restore(Scorer(width, hidden)).to(nodes.device)
-    with torch.no_grad():
-        scores = scorer(nodes, problem.pack).sigmoid()
-    return ranked(problem, scores, settings)
+    nodes = trained_for(problem)
+    hidden, width = problem.trained.tensors["tail.weight"].shape
+    return ranked(problem, trained_scores(problem, EdgeScorer(width, hidden), nodes), settings)
 
 
 METHOD = Method(

@@ -22,32 +22,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from cf2.errors import require, require_number
-from cf2.methods.contract import Method, Problem, Ranking, ranked, settings_dict
-from cf2.methods.pgexplainer import Scorer
-from cf2.methods.trained import Batch, MaskSettings, Trained, batches, drawn, moments, read_head, trained_for
+from cf2.errors import require
+from cf2.methods import pgexplainer
+from cf2.methods.contract import Method, Problem, number
+from cf2.methods.trained import Batch, EdgeScorer, MaskSettings, Trained, batches, drawn, read_head, train
 from cf2.sets.tests import ONLY, WITHOUT
 
-REGIONS = 8  # of one answer; instances in none of them keep their own boundary
+MAX_REGIONS = 8  # of one answer; instances in none of them keep their own boundary
 
 
 @dataclass(frozen=True)
 class Settings(MaskSettings):
     """Those of every trained mask; `factual` is λ, `sharpness` how steep the sigmoids are."""
 
-    factual: float = 0.5
-    sharpness: float = 3.0
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_number("factual", self.factual, 0, 1)
-        for name in ("sharpness", "temperature"):
-            require_number(name, getattr(self, name), 0.01)
+    factual: float = number(0.5, 0, 1)
+    sharpness: float = number(3.0, 0.01)
+    temperature: float = number(1.0, 0.01)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +60,7 @@ def local_boundaries(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     states = torch.ones(batch.pack.units.count, device=batch.nodes.device, requires_grad=True)
     with read_head(batch.predictor, batch.pack) as head, batch.predictor.soft(batch.pack) as run:
         slack = batch.criterion.slack(run(ONLY.states(states)))
-        (slope,) = torch.autograd.grad(slack.sum(), head.raw, allow_unused=True)
-        weight = head.rows(torch.zeros_like(head.raw) if slope is None else slope)
-        embedded = head.states.detach()
+        weight, embedded = head.slopes(slack), head.states.detach()
     return embedded, weight, slack.detach().float() - (weight * embedded).sum(1)
 
 
@@ -81,7 +74,7 @@ def regions(inside: Tensor, answers: Tensor) -> Tensor:
         own = answers == answer
         mine = own.nonzero().flatten()
         left = own.clone()
-        for _ in range(REGIONS):
+        for _ in range(MAX_REGIONS):
             if not bool(left.any()):
                 break
             held, leaking, picked = left.clone(), ~own, torch.zeros_like(inside[0])
@@ -130,49 +123,30 @@ def boundaries(made: Sequence[Batch]) -> Boundaries:
 def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
     """Find the boundaries of the training instances, then train the scorer against them."""
     made = batches(problems, settings.batch)
-    known = boundaries(made)
-    rows = torch.split(torch.arange(len(known.values)), [batch.pack.num_instances for batch in made])
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        scorer = Scorer(made[0].nodes.size(1), settings.hidden).to(made[0].nodes.device)
-        scorer.mean, scorer.spread = moments(made)
-        adam = torch.optim.Adam(scorer.parameters(), lr=settings.lr)
-        for _ in range(settings.epochs):
-            for number in torch.randperm(len(made)).tolist():
-                adam.zero_grad()
-                cost = loss(scorer, made[number], known, rows[number], settings)
-                torch.autograd.backward(cost, inputs=list(scorer.parameters()))  # and not those of the model
-                nn.utils.clip_grad_norm_(scorer.parameters(), 1.0)
-                adam.step()
-    count = sum(batch.pack.num_instances for batch in made)
-    facts = {"instances": count, "evaluations": count * (4 + 6 * settings.epochs), "seed": seed}
-    facts["boundaries"] = int(known.region.any(0).sum())
-    return Trained("rcexplainer", settings_dict(settings), dict(scorer.state_dict()), facts)
+    bounds = boundaries(made)
+    rows = torch.split(torch.arange(len(bounds.values)), [batch.pack.num_instances for batch in made])
+
+    def loss(scorer: EdgeScorer, position: int, epoch: int) -> Tensor:
+        batch = made[position]
+        mask = drawn(scorer(batch.nodes, batch.pack), settings.temperature)
+        losses = crossings(batch, mask, bounds, rows[position], settings)
+        return settings.mean_loss(losses, mask, batch.pack)
+
+    network, kept = partial(EdgeScorer, hidden=settings.hidden), int(bounds.region.any(0).sum())
+    return train("rcexplainer", made, settings, seed, network, loss, passes=4 + 6 * settings.epochs, boundaries=kept)
 
 
-def loss(scorer: nn.Module, batch: Batch, known: Boundaries, rows: Tensor, settings: Settings) -> Tensor:
-    """The mean over the batch of what one instance costs under one random draw of its mask."""
-    mask = drawn(scorer(batch.nodes, batch.pack), settings.temperature)
+def crossings(batch: Batch, mask: Tensor, bounds: Boundaries, rows: Tensor, settings: Settings) -> Tensor:
+    """What each instance of a batch costs [B]: both masked passes against the boundaries of its region."""
     count = batch.pack.num_instances
     twice = batch.pack.take(torch.arange(count, device=mask.device).repeat(2))
     with read_head(batch.predictor, twice) as head, batch.predictor.soft(twice) as run:
         run(torch.cat([ONLY.states(mask), WITHOUT.states(mask)]))
-        only, without = torch.split(head.states @ known.weight.t() + known.bias, count)
-    region, sides = known.region[rows], settings.sharpness * known.values[rows]
+        only, without = torch.split(head.states @ bounds.weight.t() + bounds.bias, count)
+    region, sides = bounds.region[rows], settings.sharpness * bounds.values[rows]
     same = ((-sides * only).sigmoid() * region).sum(1) / region.sum(1)
     crossed = torch.where(region, (sides * without).sigmoid(), torch.inf).amin(1)
-    each = settings.factual * same + (1 - settings.factual) * crossed
-    return settings.penalised(each, mask, batch.pack).mean()
-
-
-def rank(problem: Problem, settings: Settings) -> Ranking:
-    """Score the edges of unseen instances in one pass."""
-    hidden, width = problem.trained.tensors["tail.weight"].shape
-    nodes = trained_for(problem, width)
-    scorer = problem.trained.restore(Scorer(width, hidden)).to(nodes.device)
-    with torch.no_grad():
-        scores = scorer(nodes, problem.pack).sigmoid()
-    return ranked(problem, scores, settings)
+    return settings.factual * same + (1 - settings.factual) * crossed
 
 
 METHOD = Method(
@@ -180,7 +154,7 @@ METHOD = Method(
     title="RCExplainer",
     summary="factual and counterfactual, trained once: edges that hold the embedding inside its decision boundaries",
     settings=Settings,
-    rank=rank,
+    rank=pgexplainer.rank,
     units=("edges",),
     needs="training",
     fit=fit,

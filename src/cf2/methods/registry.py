@@ -55,6 +55,12 @@ def get(name: str) -> Method:
     return _METHODS[name]
 
 
+def draw_seed(name: str, seed: int | None) -> int | None:
+    """The seed of a method's own draws: the given one, or 0, for methods that draw or train, none for the others."""
+    about = get(name)
+    return (seed or 0) if about.draws or about.needs == "training" else None
+
+
 def register(method: Method) -> Method:
     """Have every part of the package know a method of your own by its name.
 

@@ -1,7 +1,7 @@
-"""One short function per equation. Everything is per instance: [B] in, [B] out.
+"""Soft masks by gradient descent: one short function per equation, and one loop for all methods that relax.
 
-A margin is what the criterion gives for a masked pass: P(ŷ) - P(ŷ_s) for classes. M are the soft masks of all units,
-`owner` is the instance of each unit.
+Every loss is per instance, [B]. A margin is what the criterion gives for a masked pass: P(ŷ) - P(ŷ_s) for classes.
+M are the soft masks of all units; `owner` is the instance of each unit.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from cf2.errors import CF2Error
-from cf2.graphs.targets import stream
-from cf2.methods.contract import Problem
+from cf2.methods.contract import Problem, draws
+from cf2.models.soundness import golden_sequence
 from cf2.sets.tests import ONLY, WITHOUT, Criterion, Intervention, soft_outputs
 from cf2.units.packs import Pack
 
-# -- objectives ------------------------------------------------------------------------------------------
+MOVED = 0.01  # mean change of an instance's masks below which it has converged
 
 
 def size(mask: Tensor, owner: Tensor, instances: int) -> Tensor:
@@ -37,11 +38,6 @@ def counterfactual_loss(without: Tensor, gamma: float) -> Tensor:
     return torch.relu(gamma + without)
 
 
-def hinge(margin: Tensor, gamma: float, *, same: bool) -> Tensor:
-    """L_f for a test that the answer stays the same, L_c for one that it changes."""
-    return factual_loss(margin, gamma) if same else counterfactual_loss(margin, gamma)
-
-
 def cf2_loss(size: Tensor, strength: Tensor, *, lam: Tensor | float) -> Tensor:
     """‖M‖₁ + ‖F‖₁ + λ(α L_f + (1 - α) L_c), equation (12), from the explanation strength in brackets."""
     return size + lam * strength
@@ -50,22 +46,21 @@ def cf2_loss(size: Tensor, strength: Tensor, *, lam: Tensor | float) -> Tensor:
 def mean_within(values: Tensor, owner: Tensor, instances: int) -> Tensor:
     """The mean of the values of each instance, 0 for one that has none."""
     total = values.new_zeros(instances).index_add(0, owner, values)
-    count = torch.bincount(owner, minlength=instances).clamp(min=1)
-    return total / count
+    return total / torch.bincount(owner, minlength=instances).clamp(min=1)
 
 
-def cf_gnnexplainer_loss(odds: Tensor, size: Tensor, flipped: Tensor, beta: float) -> Tensor:
-    """1[not flipped] · L_pred + β · size: L_pred is the odds of ŷ, the flip is of the binarised set."""
-    return torch.where(flipped, 0.0, odds) + beta * size
-
-
-def entropy(mask: Tensor) -> Tensor:
-    """The binary entropy of every mask value, which pushes masks towards 0 and 1."""
+def binary_entropy(mask: Tensor) -> Tensor:
+    """The entropy of every mask value, which pushes masks towards 0 and 1."""
     inside = mask.clamp(1e-15, 1 - 1e-7)
     return -inside * inside.log() - (1 - inside) * (1 - inside).log()
 
 
-# -- optimise --------------------------------------------------------------------------------------------
+def penalised(
+    losses: Tensor, mask: Tensor, owner: Tensor, *, size: float, entropy: float, budget: float = 0.0
+) -> Tensor:
+    """The losses of instances [B] + size · ReLU(mean M - budget) + entropy · mean H(M), for some of the masks."""
+    losses = losses + size * (mean_within(mask, owner, len(losses)) - budget).relu()
+    return losses + entropy * mean_within(binary_entropy(mask), owner, len(losses))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,15 +74,12 @@ class Step:
     rows: Tensor  # [B], positions in the problem that was given
 
     @property
-    def num_instances(self) -> int:
-        return len(self.rows)
+    def size(self) -> Tensor:
+        """The sum of the masks of each instance [B]."""
+        return size(self.mask, self.owner, len(self.rows))
 
 
-Objective = Callable[[Step], Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class Descent:
+class Descent(NamedTuple):
     """Soft masks [units], and how many epochs each instance took [B]."""
 
     mask: Tensor
@@ -95,24 +87,17 @@ class Descent:
 
 
 def start(pack: Pack, seed: int | None, scale: float = 0.1) -> Tensor:
-    """First logits: near 1, as the reference starts. Without a seed they are one fixed sequence.
+    """First logits [units]: near 1, as the reference starts. Without a seed they are one fixed sequence.
 
-    The sequence spreads evenly, which is enough to tell symmetric edges apart; a seed draws normal noise from
-    a stream of the instance's own, so what it is packed with does not matter.
+    The sequence spreads evenly, which is enough to tell symmetric edges apart; a seed draws normal noise.
     """
-    units = pack.units
-    if seed is None:
-        place = torch.arange(units.count, device=units.ptr.device) - units.ptr[:-1][units.owner]
-        return 1.0 + scale * (((place + 1) * 0.6180339887498949) % 1.0 - 0.5)
-    parts = [
-        torch.randn(count, generator=stream(seed, pack.key(row))) for row, count in enumerate(units.counts.tolist())
-    ]
-    return (1.0 + scale * torch.cat(parts)).to(units.ptr.device)
+    noise = golden_sequence(pack.units) - 0.5 if seed is None else draws(pack, seed, torch.randn)
+    return 1.0 + scale * noise
 
 
 def descend(
     problem: Problem,
-    objective: Objective,
+    objective: Callable[[Step], Tensor],
     logits: Tensor,
     *,
     epochs: int,
@@ -124,79 +109,57 @@ def descend(
 ) -> Descent:
     """Adam on the logits of all units.
 
-    The objective gives a loss per instance from what the model says under each of the `interventions`. With
-    `patience`, an instance leaves the pack when neither its thresholded set nor its masks change over that many
-    epochs.
+    The objective gives a loss per instance from what the model says under each of the `interventions`, which run as
+    one graph of several times the size. With `patience`, an instance leaves the pack when neither its thresholded set
+    nor its masks change over that many epochs.
     """
-    pack, units = problem.pack, problem.pack.units
-    result = units.admissible_mask(logits.sigmoid())
-    done = torch.zeros(problem.num_instances, dtype=torch.long, device=logits.device)
+    pack, adam = problem.pack, _Adam(logits, lr)
+    result = pack.units.admissible_mask(logits.sigmoid())
+    took = torch.zeros(problem.num_instances, dtype=torch.long, device=logits.device)
     active = torch.arange(problem.num_instances, device=logits.device)
-    unit_ids = torch.arange(units.count, device=logits.device)
-    adam = _Adam(logits, lr)
-    reference, epoch = result.clone(), 0
-    while epoch < epochs and len(active):
-        stretch = epochs - epoch if patience is None else min(patience, epochs - epoch)
-        step = _Stretch(problem, pack, active, objective, interventions, messages)
-        step.run(adam, epoch, stretch)
-        epoch += stretch
+    unit_ids = torch.arange(pack.units.count, device=logits.device)
+    before = result.clone()
+    stretch = patience or epochs
+    for first in range(0, epochs, stretch):
+        last = min(first + stretch, epochs)
+        criterion = problem.criterion.take(active)
+        rows = torch.arange(pack.num_instances, device=active.device).repeat(len(interventions))
+        with problem.predictor.soft(pack.take(rows), messages=messages) as run:
+            for epoch in range(first, last):
+                mask = pack.units.admissible_mask(adam.logits.requires_grad_().sigmoid())
+                outputs = soft_outputs(run, interventions, [mask] * len(interventions))
+                losses = objective(Step(mask, pack.units.owner, outputs, criterion, active))
+                _check_finite(losses, pack, epoch)
+                adam.step(*torch.autograd.grad(losses.sum(), adam.logits))
         mask = pack.units.admissible_mask(adam.logits.sigmoid())
-        result[unit_ids] = mask
-        done[active] = epoch
-        if patience is None or epoch >= epochs:
-            continue
-        stays = _moving(mask, reference, pack, threshold)
-        keep_units = stays[pack.units.owner]
-        pack = pack.take(stays.nonzero().flatten())
-        adam.keep(keep_units)
-        active, unit_ids, reference = active[stays], unit_ids[keep_units], mask[keep_units].clone()
-    return Descent(result, done)
+        result[unit_ids], took[active] = mask, last
+        if last == epochs:
+            break
+        moving = _moving(mask, before, pack, threshold)
+        units = moving[pack.units.owner]
+        pack = pack.take(moving.nonzero().flatten())
+        adam.keep(units)
+        active, unit_ids, before = active[moving], unit_ids[units], mask[units].clone()
+        if not len(active):
+            break
+    return Descent(result, took)
 
 
-def _moving(mask: Tensor, reference: Tensor, pack: Pack, threshold: float) -> Tensor:
-    """Which instances still change: another thresholded set, or masks that moved by 0.01 on average."""
-    owner, count = pack.units.owner, pack.units.counts.clamp(min=1)
-    none = torch.zeros(pack.num_instances, device=mask.device)
-    flips = none.index_add(0, owner, ((mask > threshold) != (reference > threshold)).float())
-    moved = none.index_add(0, owner, (mask - reference).abs()) / count
-    return (flips > 0) | (moved > 0.01)
+def _moving(mask: Tensor, before: Tensor, pack: Pack, threshold: float) -> Tensor:
+    """Which instances still change: another thresholded set, or masks that moved [B]."""
+    owner, instances = pack.units.owner, pack.num_instances
+    flips = size(((mask > threshold) != (before > threshold)).float(), owner, instances)
+    return (flips > 0) | (mean_within((mask - before).abs(), owner, instances) > MOVED)
 
 
-@dataclass(frozen=True, eq=False)
-class _Stretch:
-    """Some epochs on the instances that have not converged; all passes run as one graph of several times the size."""
-
-    problem: Problem
-    pack: Pack
-    rows: Tensor
-    objective: Objective
-    interventions: tuple[Intervention, ...]
-    messages: bool
-
-    def run(self, adam: _Adam, first: int, epochs: int) -> None:
-        pack, units = self.pack, self.pack.units
-        owner, criterion = units.owner, self.problem.criterion.take(self.rows)
-        everything = torch.arange(pack.num_instances, device=self.rows.device)
-        repeated = pack.take(everything.repeat(len(self.interventions)))
-        with self.problem.predictor.soft(repeated, messages=self.messages) as run:
-            for epoch in range(first, first + epochs):
-                logits = adam.logits.requires_grad_()
-                mask = units.admissible_mask(logits.sigmoid())
-                outputs = soft_outputs(run, self.interventions, [mask] * len(self.interventions))
-                loss = self.objective(Step(mask, owner, outputs, criterion, self.rows))
-                if not math.isfinite(float(loss.detach().sum())):
-                    raise CF2Error(
-                        "Expected a finite loss",
-                        got=f"{_first_bad(loss, pack)} in epoch {epoch}",
-                        do="Lower `lr`, or check the model's output on this instance.",
-                    )
-                (gradient,) = torch.autograd.grad(loss.sum(), logits)
-                adam.step(gradient)
-
-
-def _first_bad(loss: Tensor, pack: Pack) -> str:
-    row = int((~torch.isfinite(loss)).nonzero()[0])
-    return f"{float(loss[row].detach())} for instance {pack.key(row)}"
+def _check_finite(losses: Tensor, pack: Pack, epoch: int) -> None:
+    if not math.isfinite(float(losses.detach().sum())):
+        row = int((~torch.isfinite(losses)).nonzero()[0])
+        raise CF2Error(
+            "Expected a finite loss",
+            got=f"{float(losses[row].detach())} for instance {pack.key(row)} in epoch {epoch}",
+            do="Lower `lr`, or check the model's output on this instance.",
+        )
 
 
 class _Adam:

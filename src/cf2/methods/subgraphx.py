@@ -28,9 +28,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cf2.errors import require_number
 from cf2.graphs.targets import stream
-from cf2.methods.contract import Method, Problem, Ranking, check_choice, ranked
+from cf2.methods.contract import Method, Problem, Ranking, RankSettings, integer, number, ranked
 from cf2.sets.tests import SUFFICIENT
 from cf2.sets.trials import EQUAL, Trials
 
@@ -38,29 +37,19 @@ GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(RankSettings):
     """`k` units, or those above `threshold` (if neither is given, the best subgraph of at most `size` units).
 
     `budget` is in evaluations per instance; a subgraph takes two for each of the `samples`. `size` is `k` if None, and
     6 without a `k`. `exploration` is λ.
     """
 
-    k: int | None = None
-    threshold: float | None = None
-    size: int | None = None
-    budget: int = 3000
-    rollouts: int = 20
-    samples: int = 5
-    children: int = 6
-    exploration: float = 5.0
-
-    def __post_init__(self) -> None:
-        check_choice(self.k, self.threshold)
-        for name in ("budget", "rollouts", "samples", "children"):
-            require_number(name, getattr(self, name), 1, integer=True)
-        if self.size is not None:
-            require_number("size", self.size, 1, integer=True)
-        require_number("exploration", self.exploration, 0)
+    size: int | None = integer(None)
+    budget: int = integer(3000)
+    rollouts: int = integer(20)
+    samples: int = integer(5)
+    children: int = integer(6)
+    exploration: float = number(5.0)
 
     @property
     def leaf(self) -> int:
@@ -73,7 +62,7 @@ class Subgraphs:
 
     def __init__(self, problem: Problem, settings: Settings) -> None:
         pack, self.settings = problem.pack, settings
-        self.trials = Trials(problem.predictor, pack, problem.criterion, (SUFFICIENT,))
+        self.trials = Trials(problem.oracle, problem.criterion, (SUFFICIENT,))
         self.hops = max(len(problem.predictor.layers), 1)
         device = pack.x.device
         self.nodes = int(pack.node_ptr.diff().max())
@@ -81,7 +70,7 @@ class Subgraphs:
         unit = pack.units.edges.first[governed]
         ends = torch.zeros(2, pack.units.count, dtype=torch.long, device=device)
         ends[:, unit] = (pack.edge_index - pack.node_ptr[pack.batch[pack.edge_index[0]]])[:, governed]
-        self.ends = [self.trials.dense(end, 0) for end in ends]  # [B, U] each, in local ids
+        self.ends = [problem.oracle.dense(end, 0) for end in ends]  # [B, U] each, in local ids
         self.sources = torch.zeros(pack.num_instances, self.nodes, dtype=torch.bool, device=device)
         self.sources.scatter_(1, pack.targets - pack.node_ptr[:-1, None], True)
         self.anchored = pack.targets.size(1) > 0
@@ -236,7 +225,7 @@ class Tree:
 def grow(subgraphs: Subgraphs, settings: Settings) -> list[Tree]:
     """The trees of all instances, one level of all of them at a time."""
     trials = subgraphs.trials
-    every = torch.arange(trials.pack.num_instances, device=trials.valid.device)
+    every = torch.arange(len(trials.counts), device=trials.valid.device)
     roots = subgraphs.connected(every, trials.valid)
     trees = [Tree([made]) for made in roots.cpu().numpy()]
     left = [settings.budget // (2 * settings.samples)] * len(trees)

@@ -23,59 +23,46 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from cf2.errors import require, require_number
-from cf2.methods.contract import Method, Problem, Ranking, ranked, settings_dict
-from cf2.methods.trained import Batch, MaskSettings, Trained, batches, drawn, moments, read_head, trained_for, unit_mean
+from cf2.errors import require
+from cf2.methods.contract import Method, Problem, Ranking, integer, number, ranked
+from cf2.methods.trained import (
+    Batch,
+    EdgeScorer,
+    MaskSettings,
+    Trained,
+    batches,
+    drawn,
+    moments,
+    read_head,
+    train,
+    trained_for,
+    trained_scores,
+)
 from cf2.sets.tests import ONLY
-from cf2.units.packs import Pack
 
 
 @dataclass(frozen=True)
 class Settings(MaskSettings):
     """Those of every trained mask; `contrast` is τ, `temperature` that of the draws."""
 
-    batch: int = 32
-    contrast: float = 0.5
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_number("batch", self.batch, 2, integer=True)
-        for name in ("contrast", "temperature"):
-            require_number(name, getattr(self, name), 0.01)
+    batch: int = integer(32, 2)
+    contrast: float = number(0.5, 0.01)
+    temperature: float = number(1.0, 0.01)
 
 
-class Conditioned(nn.Module):
-    """A logit per edge unit: w · (ReLU(U h_tail + V h_head + T h_target) ⊗ 2σ(C p)), averaged over directions."""
+class Conditioned(EdgeScorer):
+    """An edge scorer with a condition, and the mean and spread of the embeddings that it was trained on."""
+
+    center: Tensor
+    scale: Tensor
 
     def __init__(self, width: int, embedding: int, hidden: int) -> None:
-        super().__init__()
-        self.mean: Tensor
-        self.spread: Tensor
-        self.center: Tensor
-        self.scale: Tensor
-        for name, size in (("mean", width), ("center", embedding)):
-            self.register_buffer(name, torch.zeros(size))
-        for name, size in (("spread", width), ("scale", embedding)):
-            self.register_buffer(name, torch.ones(size))
-        self.tail = nn.Linear(width, hidden)
-        self.head = nn.Linear(width, hidden, bias=False)
-        self.target = nn.Linear(width, hidden, bias=False)
-        self.condition = nn.Linear(embedding, hidden)
-        self.score = nn.Linear(hidden, 1)
-
-    def forward(self, nodes: Tensor, pack: Pack, p: Tensor) -> Tensor:
-        h = (nodes - self.mean) / self.spread
-        tail, head = pack.edge_index
-        hidden = self.tail(h)[tail] + self.head(h)[head]
-        of_edge = pack.batch[tail]
-        if pack.targets.size(1):
-            hidden = hidden + self.target(h[pack.targets]).sum(1)[of_edge]
-        gate = 2 * self.condition(p).sigmoid()
-        return unit_mean(self.score(hidden.relu() * gate[of_edge]).squeeze(1), pack)
+        super().__init__(width, hidden, embedding)
+        self.register_buffer("center", torch.zeros(embedding))
+        self.register_buffer("scale", torch.ones(embedding))
 
     def standard(self, z: Tensor) -> Tensor:
         """Embeddings [B, embedding] in units of their spread."""
@@ -93,9 +80,7 @@ def conditions(problem: Problem) -> Tensor:
     """|∂ odds / ∂ z| of the instances as they are, [B, embedding]: one backward pass."""
     states = torch.ones(problem.pack.units.count, device=problem.outputs.device, requires_grad=True)
     with read_head(problem.predictor, problem.pack) as head, problem.predictor.soft(problem.pack) as run:
-        odds = problem.criterion.odds(run(ONLY.states(states)))
-        slope = torch.autograd.grad(odds.sum(), head.raw, allow_unused=True)[0] if odds.requires_grad else None
-        return head.rows(torch.zeros_like(head.raw) if slope is None else slope).detach().abs()
+        return head.slopes(problem.criterion.odds(run(ONLY.states(states)))).detach().abs()
 
 
 def scaled(p: Tensor) -> Tensor:
@@ -112,57 +97,46 @@ def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
         "Expected at least two instances to train on, to be told apart",
         got="one",
     )
-    plain = [embeddings(batch) for batch in made]
-    every = torch.cat(plain)
-    spread = every.std(0, unbiased=False)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = Conditioned(made[0].nodes.size(1), every.size(1), settings.hidden).to(every.device)
-        network.mean, network.spread = moments(made)
-        network.center, network.scale = every.mean(0), torch.where(spread > 1e-6, spread, 1.0)
-        adam = torch.optim.Adam(network.parameters(), lr=settings.lr)
-        for _ in range(settings.epochs):
-            for number in torch.randperm(len(made)).tolist():
-                adam.zero_grad()
-                cost = loss(network, made[number], plain[number], settings)
-                torch.autograd.backward(cost, inputs=list(network.parameters()))  # and not those of the model
-                nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-                adam.step()
-    count = len(every)
-    facts = {"instances": count, "evaluations": count * (2 + 3 * settings.epochs), "seed": seed}
-    return Trained("tage", settings_dict(settings), dict(network.state_dict()), facts)
+    whole = [embeddings(batch) for batch in made]
+    center, scale = moments(torch.cat(whole))
+
+    def network(width: int) -> Conditioned:
+        net = Conditioned(width, len(center), settings.hidden)
+        net.center, net.scale = center, scale
+        return net
+
+    def loss(net: Conditioned, position: int, epoch: int) -> Tensor:
+        return contrast(net, made[position], whole[position], settings)
+
+    return train("tage", made, settings, seed, network, loss, passes=2 + 3 * settings.epochs)
 
 
-def loss(network: Conditioned, batch: Batch, plain: Tensor, settings: Settings) -> Tensor:
-    """The mean over the batch of what one instance costs under one random condition."""
-    uniform = torch.rand(plain.shape).clamp(1e-6).to(plain.device)
+def contrast(net: Conditioned, batch: Batch, z: Tensor, settings: Settings) -> Tensor:
+    """The mean over the batch of what one instance costs under one random condition; z are the embeddings [B, ·]."""
+    uniform = torch.rand(z.shape).clamp(1e-6).to(z.device)
     p = scaled(-(2 * uniform).clamp(max=1).log())  # the positive part of a Laplace draw: half of them are 0
-    mask = drawn(network(batch.nodes, batch.pack, p), settings.temperature)
-    count = batch.pack.num_instances
+    mask = drawn(net(batch.nodes, batch.pack, p), settings.temperature)
     with read_head(batch.predictor, batch.pack) as head, batch.predictor.soft(batch.pack) as run:
         run(ONLY.states(mask))
-        masked = network.standard(head.states)
-    whole = normalize(p[:, None] * network.standard(plain)[None], dim=2)  # [B, B, embedding]: p of the row
-    alike = torch.einsum("id,ijd->ij", normalize(p * masked, dim=1), whole)
-    each = cross_entropy(alike / settings.contrast, torch.arange(count, device=p.device), reduction="none")
-    return settings.penalised(each, mask, batch.pack).mean()
+        masked = net.standard(head.states)
+    whole = normalize(p[:, None] * net.standard(z)[None], dim=2)  # [B, B, embedding]: p of the row
+    similarity = torch.einsum("id,ijd->ij", normalize(p * masked, dim=1), whole)
+    own = torch.arange(len(z), device=p.device)
+    losses = cross_entropy(similarity / settings.contrast, own, reduction="none")
+    return settings.mean_loss(losses, mask, batch.pack)
 
 
 def rank(problem: Problem, settings: Settings) -> Ranking:
     """A backward pass for the condition of each prediction, and a pass for the states of the nodes."""
-    tensors = problem.trained.tensors
+    nodes, slopes, tensors = trained_for(problem), conditions(problem), problem.trained.tensors
     (hidden, width), embedding = tensors["tail.weight"].shape, len(tensors["center"])
-    nodes = trained_for(problem, width)
-    network = problem.trained.restore(Conditioned(width, embedding, hidden)).to(nodes.device)
-    slopes = conditions(problem)
     require(
         slopes.size(1) == embedding,
         f"Expected the model that the explainer was trained for, with embeddings of width {embedding}",
         got=slopes.size(1),
     )
-    with torch.no_grad():
-        scores = network(nodes, problem.pack, scaled(slopes * network.scale)).sigmoid()
-    return ranked(problem, scores, settings, 4)
+    p = scaled(slopes * tensors["scale"].to(slopes.device))
+    return ranked(problem, trained_scores(problem, Conditioned(width, embedding, hidden), nodes, p), settings, 4)
 
 
 METHOD = Method(

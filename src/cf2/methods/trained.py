@@ -1,67 +1,56 @@
-"""A fitted explainer: weights, the settings they were fitted with, and one file for both.
+"""Methods that are trained first: their network, the one training loop, and the file that keeps what was trained.
 
-The file is a safetensors file whose header holds the rest as JSON; reading it runs no code.
+A method says what its network is, what a batch costs, and how scores come out of the network. The file is a
+safetensors file whose header holds the settings as JSON; reading it runs no code.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import Linear
 
-from cf2.errors import CF2Error, require, require_file, require_number
-from cf2.methods.contract import Method, Problem, check_choice
-from cf2.methods.relaxation import entropy, mean_within
+from cf2.errors import CF2Error, require, require_file
+from cf2.methods.contract import Method, Problem, RankSettings, integer, learning_rate, number
+from cf2.methods.relaxation import penalised
 from cf2.models.predictor import Predictor
 from cf2.sets.tests import Criterion
 from cf2.storage import write_bytes
 from cf2.units.packs import Pack
 
 FORMAT = 1
-MOST_BYTES = 4 << 30  # of a file of weights
+MAX_FILE_BYTES = 4 << 30
 
 
 @dataclass(frozen=True)
-class MaskSettings:
+class MaskSettings(RankSettings):
     """What every network that is trained to mask edges is told.
 
     `k` units or those above `threshold` are chosen. `size` weighs what the mean mask exceeds `budget` by in training.
     """
 
-    k: int | None = None
-    threshold: float | None = None
-    epochs: int = 60
-    lr: float = 0.003
-    batch: int = 16
-    hidden: int = 64
-    size: float = 1.0
-    budget: float = 0.2
-    entropy: float = 0.0
+    epochs: int = integer(60)
+    lr: float = learning_rate(0.003)
+    batch: int = integer(16)
+    hidden: int = integer(64)
+    size: float = number(1.0)
+    budget: float = number(0.2, 0, 1)
+    entropy: float = number(0.0)
 
-    def __post_init__(self) -> None:
-        check_choice(self.k, self.threshold)
-        for name in ("epochs", "batch", "hidden"):
-            require_number(name, getattr(self, name), 1, integer=True)
-        require_number("lr", self.lr, 1e-6, 10)
-        for name in ("size", "entropy"):
-            require_number(name, getattr(self, name), 0)
-        require_number("budget", self.budget, 0, 1)
-
-    def penalised(self, each: Tensor, mask: Tensor, pack: Pack) -> Tensor:
-        """The losses of instances [B] with what the size and the entropy of their masks [units] add."""
-        owner, count = pack.units.owner, pack.num_instances
-        each = each + self.size * (mean_within(mask, owner, count) - self.budget).relu()
-        return each + self.entropy * mean_within(entropy(mask), owner, count)
+    def mean_loss(self, losses: Tensor, mask: Tensor, pack: Pack) -> Tensor:
+        """The mean of the losses of instances [B], with what the size and the entropy of their masks [units] add."""
+        limits = {"size": self.size, "entropy": self.entropy, "budget": self.budget}
+        return penalised(losses, mask, pack.units.owner, **limits).mean()
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,18 +84,13 @@ class Trained:
         dropped = choice if choice & set(given) else set()  # one of them replaces the other
         return {name: value for name, value in self.settings.items() if name not in dropped} | dict(given)
 
-    def restore(self, network: nn.Module) -> nn.Module:
-        """The network with the trained weights in it."""
-        network.load_state_dict(self.tensors)
-        return network.eval()
-
 
 def load_trained(path: str | Path) -> Trained:
     """Read what `Trained.save` wrote; this runs no code, and what is not as it was written is refused."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
-    require_file(path, "a file of a trained explainer", most=MOST_BYTES)
+    require_file(path, "a file of a trained explainer", most=MAX_FILE_BYTES)
     try:
         with safe_open(path, framework="pt") as stored:
             about = stored.metadata() or {}
@@ -150,20 +134,120 @@ def batches(problems: Sequence[Problem], size: int) -> list[Batch]:
     for problem in problems:
         for rows in torch.split(torch.arange(problem.num_instances, device=problem.outputs.device), size):
             pack = problem.pack.take(rows)
-            made.append(Batch(problem.predictor, pack, problem.criterion.take(rows), node_states(problem, pack)))
+            nodes = problem.predictor.embed(pack).float()  # whatever the model computes with
+            made.append(Batch(problem.predictor, pack, problem.criterion.take(rows), nodes))
     return made
 
 
-def node_states(problem: Problem, pack: Pack) -> Tensor:
-    """The states of each node [N, width] in single precision, whatever the model computes with."""
-    return problem.predictor.embed(pack).float()
+class Network(nn.Module):
+    """What is trained: it reads node states in units of their spread over the training instances."""
+
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("spread", torch.ones(width))
+
+    def scaled(self, nodes: Tensor) -> Tensor:
+        """Node states [N, width] with mean 0 and spread 1."""
+        return (nodes - self.mean) / self.spread
 
 
-def moments(made: Sequence[Batch]) -> tuple[Tensor, Tensor]:
-    """Mean and spread of every node input over all batches; a constant input has spread 1."""
-    nodes = torch.cat([batch.nodes for batch in made])
-    spread = nodes.std(0, unbiased=False)
-    return nodes.mean(0), torch.where(spread > 1e-6, spread, 1.0)
+class EdgeScorer(Network):
+    """A logit per edge unit: w · ReLU(U h_tail + V h_head + T h_target), the mean over the directions of an edge.
+
+    With an `embedding` width, the hidden layer is multiplied by 2σ(C p), for a condition p [B, embedding].
+    """
+
+    def __init__(self, width: int, hidden: int, embedding: int | None = None) -> None:
+        super().__init__(width)
+        # One matrix for each role and node, not one for each edge: there are far more edges than nodes.
+        self.tail = nn.Linear(width, hidden)
+        self.head = nn.Linear(width, hidden, bias=False)
+        self.target = nn.Linear(width, hidden, bias=False)
+        if embedding is not None:
+            self.condition = nn.Linear(embedding, hidden)
+        self.score = nn.Linear(hidden, 1)
+
+    def forward(self, nodes: Tensor, pack: Pack, p: Tensor | None = None) -> Tensor:
+        h = self.scaled(nodes)
+        tail, head = pack.edge_index
+        hidden, of_edge = self.tail(h)[tail] + self.head(h)[head], pack.batch[tail]
+        if pack.targets.size(1):
+            hidden = hidden + self.target(h[pack.targets]).sum(1)[of_edge]
+        hidden = hidden.relu()
+        if p is not None:
+            hidden = hidden * (2 * self.condition(p).sigmoid())[of_edge]
+        return unit_mean(self.score(hidden).squeeze(1), pack)
+
+
+def moments(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and spread of every column; a constant column has spread 1."""
+    spread = rows.std(0, unbiased=False)
+    return rows.mean(0), torch.where(spread > 1e-6, spread, 1.0)
+
+
+NetworkT = TypeVar("NetworkT", bound=Network)
+
+
+def train(
+    method: str,
+    made: Sequence[Batch],
+    settings: Any,
+    seed: int,
+    network: Callable[[int], NetworkT],
+    loss: Callable[[NetworkT, int, int], Tensor],
+    *,
+    passes: int,
+    clip: float | None = 1.0,
+    **facts: int,
+) -> Trained:
+    """The training loop of every method: Adam on the parameters of the network, over batches in random order.
+
+    `network` makes the network from the width of the node states; `loss` says what a batch costs, from the network,
+    the position of the batch and the epoch. Each instance takes so many `passes` of the model in all. `clip` is the
+    largest norm of a gradient: a degree near 0 makes gradients explode. `removals` count as evaluations too; other
+    `facts` are only kept.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        nodes = torch.cat([batch.nodes for batch in made])
+        net = network(nodes.size(1)).to(nodes.device)
+        net.mean, net.spread = moments(nodes)
+        parameters = list(net.parameters())
+        adam = torch.optim.Adam(parameters, lr=settings.lr)
+        for epoch in range(settings.epochs):
+            for position in torch.randperm(len(made)).tolist():
+                adam.zero_grad()
+                torch.autograd.backward(loss(net, position, epoch), inputs=parameters)  # and not those of the model
+                if clip is not None:
+                    nn.utils.clip_grad_norm_(parameters, clip)
+                adam.step()
+    instances = sum(batch.pack.num_instances for batch in made)
+    evaluations = instances * passes + facts.pop("removals", 0)
+    known = {"instances": instances, "evaluations": evaluations, "seed": seed, **facts}
+    return Trained(method, asdict(settings), dict(net.state_dict()), known)
+
+
+def trained_scores(problem: Problem, network: Network, nodes: Tensor, *given: Tensor) -> Tensor:
+    """What the network with the trained weights says of all units [units], from 0 to 1."""
+    network.load_state_dict(problem.trained.tensors)
+    with torch.no_grad():
+        scores: Tensor = network.eval().to(nodes.device)(nodes, problem.pack, *given).sigmoid()
+    return scores
+
+
+def trained_for(problem: Problem) -> Tensor:
+    """The node states of instances to be explained, if they are as wide as those of the training."""
+    nodes, width = problem.predictor.embed(problem.pack).float(), len(problem.trained.tensors["mean"])
+    require(
+        nodes.size(1) == width,
+        f"Expected the model that the explainer was trained for, with node states of width {width}",
+        got=f"states of width {nodes.size(1)}",
+    )
+    return nodes
 
 
 def unit_mean(columns: Tensor, pack: Pack) -> Tensor:
@@ -179,17 +263,6 @@ def drawn(logits: Tensor, temperature: float) -> Tensor:
     logits = logits.clamp(-10, 10)
     noise = torch.rand(logits.shape).clamp(1e-6, 1 - 1e-6).to(logits.device)
     return ((logits + noise.log() - (-noise).log1p()) / temperature).sigmoid()
-
-
-def trained_for(problem: Problem, width: int) -> Tensor:
-    """The node inputs of instances to be explained, if they are as wide as those of the training."""
-    nodes = node_states(problem, problem.pack)
-    require(
-        nodes.size(1) == width,
-        f"Expected the model that the explainer was trained for, with node states of width {width}",
-        got=f"states of width {nodes.size(1)}",
-    )
-    return nodes
 
 
 class Head:
@@ -224,6 +297,11 @@ class Head:
     def states(self) -> Tensor:
         """The embedding of every target, [B, width]."""
         return self.rows(self.raw)
+
+    def slopes(self, values: Tensor) -> Tensor:
+        """The gradient of the sum of `values` with respect to the embedding of every target, [B, width]."""
+        slope = torch.autograd.grad(values.sum(), self.raw, allow_unused=True)[0] if values.requires_grad else None
+        return self.rows(torch.zeros_like(self.raw) if slope is None else slope)
 
     def forget(self, *_: Any) -> None:
         self._read.clear()
@@ -262,14 +340,12 @@ def check_needs(method: Method, given: Any) -> Any:
         return given
     cure = "Pass trained={key: pairs of node ids}."
     require(isinstance(given, Mapping), "Expected `trained` to hold the true edges by key", got=got, do=cure)
-    return {key: _true(pairs, key) for key, pairs in given.items()}
-
-
-def _true(given: Any, key: object) -> Any:
-    """Pairs, or pairs by the type of the edges."""
-    if isinstance(given, Mapping):
-        return {kind: _pairs(pairs, key) for kind, pairs in given.items()}
-    return _pairs(given, key)
+    return {
+        key: {kind: _pairs(pairs, key) for kind, pairs in edges.items()}  # by the type of the edges
+        if isinstance(edges, Mapping)
+        else _pairs(edges, key)
+        for key, edges in given.items()
+    }
 
 
 def _pairs(given: Any, key: object) -> np.ndarray:

@@ -1,74 +1,231 @@
-"""Many trials of whole instances as one pack in which what is gone is not there: what `Pack.take` and a removal give.
+"""The oracle of graphs: what the model says of packed instances in which exactly these units are there.
 
-That is most of what a search asks for, so only what the model is handed is made.
+Most of what a search asks for are removals of edges, so those are packed directly, with only what the model is handed.
+Where nodes are read, a trial is run on its own receptive field: what the target can still see once the edges are gone.
+Trials that see the same are one, and a proof lists only connected sets. Where a graph is read as a whole, sets of the
+same shape are one (`shapes.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
-from cf2.sets.cache import Sums
-from cf2.units.kinds import Governors, Units
-from cf2.units.packs import Pack, owners, pointer, spans
+from cf2.models.predictor import Predictor
+from cf2.models.shapes import MIN_SETS_FOR_SHAPES, Shapes, every_shape
+from cf2.sets.oracle import Listing, Looks, Oracle
+from cf2.sets.proof import Exhaustion
+from cf2.sets.tests import Intervention, slack, soft_outputs
+from cf2.sets.trials import Sums, Trials, keys_of
+from cf2.units.kinds import FLAGS, Governors, Units
+from cf2.units.packs import Pack, chunks, owners, pointer, spans
 
-if TYPE_CHECKING:
-    from cf2.sets.trials import Trials
-
-# -- carried out -----------------------------------------------------------------------------------------
-
-
-def only_edges(pack: Pack) -> bool:
-    """Whether what comes and goes are edges alone, each with one unit, of which none is absent at first."""
-    units = pack.units
-    plain = not units.edges.further.numel() and not len(pack.entry_row)
-    return bool(plain and units.absent is None and units.changes is None and units.edges.some)
+MAX_INSTANCES_TOGETHER = 4  # with so few, a call of the model costs more than what is computed in it
+MAX_FLOATS_PER_CALL = 16_000_000  # kept by one packed pass of trials
 
 
-class CarriedOut:
-    """Packs of trials, for packs of which `only_edges` come and go."""
+class GraphOracle(Oracle):
+    """What a model says of the instances of a pack; `own_fields=False` and `together=False` switch short cuts off."""
 
-    def __init__(self, pack: Pack) -> None:
-        first = pack.units.edges.first
-        self.pack = pack
-        self.unit = torch.where(first < 0, first, first - pack.units.ptr[:-1][owners(pack.edge_ptr)])  # of its instance
+    def __init__(self, predictor: Predictor, pack: Pack, *, own_fields: bool = True, together: bool = True) -> None:
+        units = pack.units
+        super().__init__(units.counts)
+        self.predictor, self.pack = predictor, pack
+        every = torch.ones(units.count, dtype=torch.bool, device=self.counts.device)
+        self.selectable = self.dense(units.admissible(every), False)
+        self.required, self.absent, self.price, self.fixed = (
+            None if flag is None else self.dense(flag, 0)
+            for flag in (units.required, units.absent, units.price, units.fixed)
+        )
+        lacking = torch.zeros_like(self.counts, dtype=torch.bool) if units.narrowed is None else units.narrowed
+        if units.left_out is not None:
+            lacking = lacking | self.dense(units.left_out, False).any(1)
+        self.narrowed = lacking.tolist()
+        self._footprint = predictor.cost(pack.node_ptr.diff(), pack.edge_ptr.diff()).cpu()
+        # Only edges come and go, each with one unit, and none of them is added.
+        plain = not units.edges.further.numel() and not len(pack.entry_row) and units.edges.some
+        removals = plain and units.absent is None and units.changes is None
+        self.removals = Removals(pack, self.fixed) if removals else None
+        # A model that mixes all nodes sees also what is not joined to a target.
+        self.local = bool(
+            own_fields and plain and units.absent is None and pack.targets.size(1) and not predictor.alone
+        )
+        self.fields = Fields(pack, *predictor.sight, self.fixed) if self.local else None
+        few = together and len(self.counts) <= MAX_INSTANCES_TOGETHER
+        self.few = few and not self.local and units.absent is None
+
+    def take(self, rows: Tensor) -> GraphOracle:
+        """The same for some of the instances, which may repeat."""
+        return GraphOracle(self.predictor, self.pack.take(rows))
+
+    def name(self, row: int) -> object:
+        """The key of an instance."""
+        return self.pack.key(row)
+
+    def outputs(self, rows: Tensor, states: Tensor) -> Tensor:
+        """What the model says of instances `rows` [R] in these states [R, U, bool]: [R, C]."""
+        parts = chunks(self._footprint[rows.cpu()].tolist(), MAX_FLOATS_PER_CALL)
+        return torch.cat([self._outputs(rows[part], states[part]) for part in parts])
+
+    def _outputs(self, rows: Tensor, states: Tensor) -> Tensor:
+        if self.removals is None:
+            return self.predictor.hard(self.pack.take(rows), states[self.valid[rows]])
+        return self.predictor.hard(self.removals.packed(rows, states), self.valid.new_zeros(0))
+
+    def checked(self, states: Tensor) -> Tensor:
+        """What the model says of every instance in a state each [B, U]: by `Predictor.hard`, without short cuts."""
+        return self.predictor.hard(self.pack, states[self.valid])
+
+    def looks(self, rows: Tensor, states: Tensor) -> Iterator[tuple[slice, Looks]]:
+        """The receptive fields that are left of states, in parts that fit into memory."""
+        assert self.fields is not None
+        for part in chunks([self.fields.width] * len(rows), MAX_FLOATS_PER_CALL):
+            yield part, FieldLooks(self, self.fields, self.fields.find(rows[part], states[part]))
+
+    def slopes(self, trials: Trials, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        """The slack of sets in every test [R, tests], and its gradient by soft masks of units [R, U, tests]."""
+        factor = 2 * len(trials.tests)
+        parts = chunks((self._footprint[rows.cpu()] * factor).tolist(), MAX_FLOATS_PER_CALL)
+        found = [self._slopes(trials, rows[part], sets[part]) for part in parts]
+        trials.evaluations.index_add_(0, rows, torch.full_like(rows, 3 * len(trials.tests)))
+        room, slope = (torch.cat(column) for column in zip(*found))
+        return room, slope
+
+    def _slopes(self, trials: Trials, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        valid, count = self.valid[rows], len(trials.tests)
+        criterion = trials.criterion.take(rows)
+        masks = sets[valid].float().expand(count, -1).clone().requires_grad_()  # one per test: a gradient of its own
+        with self.predictor.soft(self.pack.take(rows.repeat(count)), messages=True) as run:
+            outputs = soft_outputs(run, [test.intervention for test in trials.tests], list(masks))
+            room = [slack(criterion, said, test.same) for test, said in zip(trials.tests, outputs)]
+            (gradient,) = torch.autograd.grad(torch.stack(room).sum(), masks, allow_unused=True)
+        slope = torch.zeros(*valid.shape, count, device=rows.device)
+        if gradient is not None:
+            slope[valid] = torch.nan_to_num(gradient).t()
+        return torch.stack(room, 1).detach(), slope
+
+    def twins(self, row: int) -> Tensor:
+        """Edges to leaves with the same neighbour and features: the second is taken only where the first is."""
+        pack, none = self.pack, super().twins(row)
+        entries = int(pack.entry_ptr[row + 1] - pack.entry_ptr[row])
+        flags = (getattr(pack.units, name) for name in FLAGS)
+        if any(flag is not None for flag in flags) or self.predictor.ordered:
+            return none  # interchangeable to the model is not interchangeable to what is asked
+        if entries or pack.extras or pack.sparse is not None or pack.units.edges.further.numel():
+            return none  # only plain edges between nodes whose features are at hand are compared
+        edges = slice(int(pack.edge_ptr[row]), int(pack.edge_ptr[row + 1]))
+        nodes = range(int(pack.node_ptr[row]), int(pack.node_ptr[row + 1]))
+        targets = pack.targets[row].tolist()
+        columns: dict[int, list[tuple[int, int, int]]] = {node: [] for node in nodes}
+        units = pack.units.edges.first[edges].tolist()
+        governed = Counter(units)  # a unit that governs more than the edge to a leaf has no twin
+        for tail, head, unit in zip(*pack.edge_index[:, edges].tolist(), units):
+            columns[tail].append((head, unit, 0))
+            columns[head].append((tail, unit, 1))
+        leaves: dict[object, int] = {}
+        pairs = []
+        for node, seen in columns.items():
+            ends, own = {end for end, _, _ in seen}, {unit for _, unit, _ in seen}
+            if node in targets or len(own) != 1 or -1 in own or len(ends) != 1 or governed[min(own)] != len(seen):
+                continue
+            unit = own.pop() - int(pack.units.ptr[row])
+            features = pack.x[node].cpu().contiguous().view(torch.uint8).numpy().tobytes()
+            look = (ends.pop(), tuple(sorted(way for _, _, way in seen)), features)
+            if look in leaves:
+                pairs.append((leaves[look], unit))
+            leaves[look] = unit
+        return torch.tensor(pairs, device=none.device) if pairs else none
+
+    def listing(self, proof: Exhaustion) -> Listing | None:
+        """Connected sets where nodes are read, one set of each shape where a graph is read as a whole."""
+        trials, row = proof.trials, proof.row
+        alone = next((column for column, test in enumerate(trials.tests) if test.intervention.keeps), None)
+        if alone is None or self.required is not None or self.price is not None:
+            return None
+        if self.fields is not None:
+            return connected_sets(proof, alone, self.fields)
+        if proof.budget <= MIN_SETS_FOR_SHAPES or not (proof.likely or proof.partly) or not self._shaped():
+            return None
+        shapes = Shapes.of(self, row)
+        return None if shapes is None else every_shape(proof, alone, shapes)
+
+    def _shaped(self) -> bool:
+        """Whether sets of one shape are the same to the model: plain graphs, and it is handed nothing else."""
+        pack = self.pack
+        plain = self.removals is not None and self.fixed is None and pack.units.edges.every and pack.sparse is None
+        whole = not pack.targets.size(1) and all(kind == "graph" for kind, _ in pack.extras.values())
+        return plain and whole and not self.predictor.ordered
+
+
+def outputs_after(intervention: Intervention, predictor: Predictor, pack: Pack, chosen: Tensor) -> Tensor:
+    """What the model says after an intervention on chosen units [units], really carried out: [B, classes]."""
+    return predictor.hard(pack, intervention.states(chosen, pack.units.absent))
+
+
+# -- removed edges, and the receptive fields that are left --------------------------------------------------------
+
+
+class Removals:
+    """Packs of trials in which removed edges are not there, for packs of which only edges come and go."""
+
+    def __init__(self, pack: Pack, fixed: Tensor | None) -> None:
+        self.pack, self.fixed, self.unit = pack, fixed, _own_units(pack)
 
     def packed(self, rows: Tensor, states: Tensor) -> Pack:
         """Instances `rows` [R] in which the units with a state [R, U, bool] are there, without units of their own."""
-        pack, count = self.pack, len(rows)
+        pack = self.pack
+        states = states if self.fixed is None else states | self.fixed[rows]
         nodes, node_ptr, shift = spans(pack.node_ptr, rows)
         columns, ptr, _ = spans(pack.edge_ptr, rows)
         owner, unit = owners(ptr), self.unit[columns]
         there = states[owner, unit]
         stay = (there if pack.units.edges.every else there | (unit < 0)).nonzero().flatten()
         columns, owner = columns[stay], owner[stay]
-        none, zero = rows.new_zeros((2, 0)), rows.new_zeros(count + 1)
-        of = {"node": nodes, "edge": columns, "graph": rows}
-        return replace(
-            pack,
-            x=pack.x[nodes] if pack.sparse is None else pack.x[:1].expand(len(nodes), -1),
-            sparse=None if pack.sparse is None else pack.sparse.take(nodes),
-            edge_index=pack.edge_index[:, columns] + shift[owner],
-            units=Units(
-                zero,
-                Governors(torch.full_like(columns, -1), none, zero, some=False, every=False),
-                Governors(none[0], none, zero, some=False, every=False),
-            ),
-            targets=pack.targets[rows] + shift[:, None],
-            node_ptr=node_ptr,
-            edge_ptr=pointer(torch.bincount(owner, minlength=count)),
-            entry_ptr=zero,
-            keys=pack.keys[rows],
-            extras={name: (kind, value[of[kind]]) for name, (kind, value) in pack.extras.items()},
-        )
+        edge_index, targets = pack.edge_index[:, columns] + shift[owner], pack.targets[rows] + shift[:, None]
+        return _without_units(pack, rows, nodes, columns, owner, edge_index, targets, node_ptr)
 
 
-# -- field -----------------------------------------------------------------------------------------------
+def _own_units(pack: Pack) -> Tensor:
+    """The unit of every edge column, counted within its instance; -1 where it has none."""
+    first = pack.units.edges.first
+    return torch.where(first < 0, first, first - pack.units.ptr[:-1][owners(pack.edge_ptr)])
+
+
+def _without_units(
+    pack: Pack,
+    rows: Tensor,
+    nodes: Tensor,
+    columns: Tensor,
+    owner: Tensor,
+    edge_index: Tensor,
+    targets: Tensor,
+    node_ptr: Tensor,
+) -> Pack:
+    """Some nodes and edge columns of instances `rows` as a pack in which nothing can come or go any more."""
+    none, zero = rows.new_zeros((2, 0)), rows.new_zeros(len(rows) + 1)
+    of = {"node": nodes, "edge": columns, "graph": rows}
+    return replace(
+        pack,
+        x=pack.x[nodes] if pack.sparse is None else pack.x[:1].expand(len(nodes), -1),
+        sparse=None if pack.sparse is None else pack.sparse.take(nodes),
+        edge_index=edge_index,
+        units=Units(
+            zero,
+            Governors(torch.full_like(columns, -1), none, zero, some=False, every=False),
+            Governors(none[0], none, zero, some=False, every=False),
+        ),
+        targets=targets,
+        node_ptr=node_ptr,
+        edge_ptr=pointer(torch.bincount(owner, minlength=len(rows))),
+        entry_ptr=zero,
+        keys=pack.keys[rows],
+        extras={name: (kind, value[of[kind]]) for name, (kind, value) in pack.extras.items()},
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,21 +252,13 @@ class Field:
         )
 
 
-def applies(pack: Pack) -> bool:
-    """Whether trials of a pack have fields of their own: nodes are read, and what comes and goes are edges alone.
-
-    Each edge goes with one unit, no feature entry does, and there is nothing that could be added.
-    """
-    units = pack.units
-    plain = not units.edges.further.numel() and not len(pack.entry_row) and units.absent is None
-    return bool(plain and pack.targets.size(1) and units.edges.some)
-
-
 class Fields:
     """Finds the fields of trials of one pack, in time proportional to what they contain."""
 
-    def __init__(self, pack: Pack, hops: int | None = None, direction: str = "both") -> None:
-        self.pack, self.hops = pack, hops
+    def __init__(
+        self, pack: Pack, hops: int | None = None, direction: str = "both", fixed: Tensor | None = None
+    ) -> None:
+        self.pack, self.hops, self.fixed = pack, hops, fixed
         self.direction = "both" if hops is None else direction
         tail, head = pack.edge_index
         anchor, other = {"in": (head, tail), "out": (tail, head)}.get(
@@ -119,15 +268,14 @@ class Fields:
         self.ptr = pointer(torch.bincount(anchor, minlength=pack.x.size(0)))
         self.column = order % max(pack.edge_index.size(1), 1)
         self.other = other[order]
-        shift = pack.units.ptr[:-1][owners(pack.edge_ptr)]
-        first = pack.units.edges.first
-        self.unit = torch.where(first < 0, first, first - shift)  # in its own instance
+        self.unit = _own_units(pack)
         self.width = int(pack.node_ptr.diff().max())
-        self.seen = Sums(pack.edge_index.size(1), 1, first.device)
+        self.seen = Sums(pack.edge_index.size(1), 1, self.unit.device)
 
     def find(self, rows: Tensor, states: Tensor) -> Field:
         """The fields of trials [R] of instances `rows`, in which the units with a state [R, U, bool] are there."""
         pack, width = self.pack, self.width
+        states = states if self.fixed is None else states | self.fixed[rows]
         base = pack.node_ptr[rows]
         inside = torch.zeros(len(rows) * width, dtype=torch.bool, device=rows.device)
         trial = torch.arange(len(rows), device=rows.device).repeat_interleave(pack.targets.size(1))
@@ -168,68 +316,50 @@ class Fields:
         start = torch.arange(count, device=field.rows.device) * self.width - pack.node_ptr[field.rows]
         local = field.rows.new_zeros(count * self.width)
         local[field.nodes + start[field.of_node]] = torch.arange(len(field.nodes), device=local.device)
-        none, zero = field.rows.new_zeros((2, 0)), field.rows.new_zeros(count + 1)
-        rows = {"node": field.nodes, "edge": field.columns, "graph": field.rows}
-        return replace(
-            pack,
-            x=pack.x[field.nodes] if pack.sparse is None else pack.x[:1].expand(len(field.nodes), -1),
-            sparse=None if pack.sparse is None else pack.sparse.take(field.nodes),
-            edge_index=local[pack.edge_index[:, field.columns] + start[field.of_column]],
-            units=Units(
-                zero,
-                Governors(torch.full_like(field.columns, -1), none, zero, some=False, every=False),
-                Governors(none[0], none, zero, some=False, every=False),
-            ),
-            targets=local[pack.targets[field.rows] + start[:, None]],
-            node_ptr=pointer(torch.bincount(field.of_node, minlength=count)),
-            edge_ptr=pointer(torch.bincount(field.of_column, minlength=count)),
-            entry_ptr=zero,
-            keys=pack.keys[field.rows],
-            extras={name: (kind, value[rows[kind]]) for name, (kind, value) in pack.extras.items()},
+        edge_index = local[pack.edge_index[:, field.columns] + start[field.of_column]]
+        targets = local[pack.targets[field.rows] + start[:, None]]
+        node_ptr = pointer(torch.bincount(field.of_node, minlength=count))
+        return _without_units(
+            pack, field.rows, field.nodes, field.columns, field.of_column, edge_index, targets, node_ptr
         )
 
 
-# -- connected -------------------------------------------------------------------------------------------
+class FieldLooks:
+    """What trials see, by the edges in their fields."""
+
+    def __init__(self, oracle: GraphOracle, fields: Fields, field: Field) -> None:
+        self.oracle, self.fields, self.field = oracle, fields, field
+
+    @property
+    def keys(self) -> Tensor:
+        return keys_of(self.fields.sums(self.field), self.field.rows)
+
+    def outputs(self, index: Tensor) -> Tensor:
+        """What the model says of some of the fields [r, C]."""
+        predictor, field = self.oracle.predictor, self.field.take(index)
+        of = (field.of_node, field.of_column)
+        cost = predictor.cost(*(torch.bincount(owner, minlength=len(field.rows)) for owner in of))
+        every = torch.arange(len(field.rows), device=index.device)
+        parts = (self.fields.packed(field.take(every[part])) for part in chunks(cost.tolist(), MAX_FLOATS_PER_CALL))
+        return torch.cat([predictor.hard(part, self.oracle.valid.new_zeros(0)) for part in parts])
 
 
-class Search(Protocol):
-    """What is tried of one instance; see `proof.Exhaustion`."""
-
-    trials: Trials
-    row: int
-    top: int
-    exhausted: int
-    budget: int
-    partly: bool
-    certain: bool
-    complete: bool
-    free: list[int]
-
-    def spend(self, sets: int) -> bool: ...
-    def combined(self, base: Tensor, units: list[int], number: int) -> Iterator[Tensor]: ...
-    def found(self, good: Tensor) -> bool: ...
-    def done(self, number: int) -> None: ...
+# -- connected sets ---------------------------------------------------------------------------------------------
 
 
-def applies_connected(trials: Trials) -> bool:
-    """Whether trials have fields of their own, and some test looks at S alone."""
-    plain = trials.fields is not None and trials.required is None and trials.price is None
-    return plain and _alone(trials) is not None
+def connected_sets(search: Exhaustion, column: int, fields: Fields) -> Listing:
+    """All sets that could pass, by size: those T that pass alone, each with every choice of further units.
 
-
-def _alone(trials: Trials) -> int | None:
-    return next((column for column, test in enumerate(trials.tests) if test.intervention.keeps), None)
-
-
-def connected(search: Search) -> Generator[tuple[Tensor, int | None], Tensor, None]:
-    """All sets that could pass, by size: those T that pass alone, each with every choice of further units."""
-    trials, column = search.trials, _alone(search.trials)
+    Alone, a set does what its part T does that is joined to the target: the model sees no more. So only connected sets
+    are put to the test that looks at S alone, the one in `column`, and only what holds a passing one is completed.
+    """
+    trials = search.trials
     level = torch.zeros_like(trials.valid[search.row : search.row + 1])
     counts: list[int] = []
     alone: list[Tensor] = []  # by size, what passes alone
     for number in range(search.top + 1):
         if number:
-            level = _grown(search, level)
+            level = _grown(search, fields, level)
         counts.append(len(level))
         if not search.partly and not search.certain and not _in_sight(search, counts, alone):
             return
@@ -254,13 +384,13 @@ def connected(search: Search) -> Generator[tuple[Tensor, int | None], Tensor, No
         search.done(number)
 
 
-def _completions(search: Search, alone: list[Tensor], number: int) -> int:
+def _completions(search: Exhaustion, alone: list[Tensor], number: int) -> int:
     """How many sets of so many units have a part that passes alone."""
     count = len(search.free)
     return sum(len(sets) * math.comb(count - size, number - size) for size, sets in enumerate(alone) if size <= number)
 
 
-def _in_sight(search: Search, counts: list[int], alone: list[Tensor]) -> bool:
+def _in_sight(search: Exhaustion, counts: list[int], alone: list[Tensor]) -> bool:
     """Whether the budget will hold to the end, if there are ever more parts as there have been so far."""
     growth = counts[-1] / counts[-2] if len(counts) > 2 else 2.0
     sets, level = 0.0, float(counts[-1])
@@ -272,19 +402,17 @@ def _in_sight(search: Search, counts: list[int], alone: list[Tensor]) -> bool:
     return True
 
 
-def _grown(search: Search, level: Tensor) -> Tensor:
+def _grown(search: Exhaustion, fields: Fields, level: Tensor) -> Tensor:
     """Every set of the level with one unit more, at an edge of what its target can see; each once."""
-    trials, fields = search.trials, search.trials.fields
-    assert isinstance(fields, Fields)
     parts = [level[:0]]
     for some in torch.split(level, 1024):
         rows = torch.full((len(some),), search.row, device=some.device)
-        field = fields.find(rows, some if trials.fixed is None else some | trials.fixed[rows])
+        field = fields.find(rows, some)
         at, ptr, _ = spans(fields.ptr, field.nodes)
         trial, unit = field.of_node[owners(ptr)], fields.unit[fields.column[at]]
         new = (unit >= 0).nonzero().flatten()
         trial, unit = trial[new], unit[new]
-        keep = trials.selectable[search.row, unit] & ~some[trial, unit]
+        keep = search.trials.selectable[search.row, unit] & ~some[trial, unit]
         grown = some[trial[keep]].clone()
         grown[torch.arange(len(grown), device=grown.device), unit[keep]] = True
         parts.append(torch.unique(grown, dim=0))

@@ -1,12 +1,13 @@
-"""What the model's numbers are, the values that they stand for, and when two of them are one.
+"""What the model's numbers are, the values that they stand for, and when two of them are the same answer.
 
-The values are what a criterion judges: probabilities of classes or of labels, or the numbers of a regression. What an
-output is made into is one row of `SORTS`.
+An output kind says what the answer is: a class, a label of many, or a number. A form says how the model writes it down:
+logits, probabilities, … Each is one row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -14,9 +15,138 @@ import torch
 from torch import Tensor
 
 from cf2.errors import CF2Error, require
-from cf2.options import Output
+from cf2.options import Key, Output
+from cf2.sets.tests import Criterion, Label, NotYet, PredictedClass, Within
 
 SMALLEST = 1.2e-38  # below the smallest normal float, a probability says nothing
+TOLERANCE_SHARE = 0.1  # of the range of the predictions, the tolerance where none is given
+
+Kind = Literal["classes", "multilabel", "regression"]
+Target = int | tuple[tuple[Key, int], ...] | None
+
+
+@dataclass(frozen=True)
+class OutputKind:
+    """Everything about one kind of output. A new kind is a row of `OUTPUT_KINDS`, its forms in `FORMS`, and a test."""
+
+    name: Kind
+    noun: str  # what `target` names
+    plural: str
+    said: str  # how an answer is written, of `name` of its column, `probability`, `value`, and `no` where that is small
+    axis: str  # what a chart measures
+    criterion: Callable[[Tensor, Tensor, float | None], Criterion]  # from columns [B], their values [B] and a tolerance
+    answer: Callable[[int, float], int | float]  # of a column and its value, what a table holds
+    exclusive: bool = False  # whether the columns exclude each other, and the answer is the largest one
+    probability: bool = True  # whether values are from 0 to 1
+    takes_tolerance: bool = False
+
+    def column_name(self, column: int, names: Sequence[str] | None = None) -> str:
+        """The name of a column, or its number."""
+        known = names is not None and 0 <= column < len(names)
+        return str(names[column]) if names is not None and known else f"{self.noun} {column}"
+
+
+def _within(columns: Tensor, values: Tensor, tolerance: float | None) -> Criterion:
+    assert tolerance is not None
+    return Within(columns, values, tolerance)
+
+
+CLASSES = OutputKind(
+    name="classes",
+    noun="class",
+    plural="classes",
+    said="{name} ({probability})",
+    axis="probability",
+    criterion=lambda columns, values, tolerance: PredictedClass(columns),
+    answer=lambda column, value: column,
+    exclusive=True,
+)
+MULTILABEL = OutputKind(
+    name="multilabel",
+    noun="label",
+    plural="labels",
+    said="{no}{name} ({probability})",
+    axis="probability",
+    criterion=lambda columns, values, tolerance: Label(columns, values > 0.5),
+    answer=lambda column, value: int(value > 0.5),
+)
+REGRESSION = OutputKind(
+    name="regression",
+    noun="column",
+    plural="columns",
+    said="{value:.4g}",
+    axis="output",
+    criterion=_within,
+    answer=lambda column, value: value,
+    probability=False,
+    takes_tolerance=True,
+)
+OUTPUT_KINDS: Mapping[str, OutputKind] = MappingProxyType(
+    {kind.name: kind for kind in (CLASSES, MULTILABEL, REGRESSION)}
+)
+
+
+def output_kind(name: str) -> OutputKind:
+    """The kind of that name in an explanation; of an unknown one, classes."""
+    return OUTPUT_KINDS.get(name, CLASSES)
+
+
+def criterion_for(
+    outputs: Tensor,
+    keys: Sequence[Key],
+    target: Target,
+    kind: OutputKind = CLASSES,
+    *,
+    wanted: bool = False,
+    tolerance: float | None = None,
+) -> Criterion:
+    """The criterion of instances, from what the model says of them [B, width] and the columns that are asked for.
+
+    Of classes, the answer in question is the class itself, or, where the class is `wanted`, that the model does not
+    give it yet. Of labels and numbers it is what the model says, and `target` is the column.
+    """
+    columns = target_columns(outputs, keys, target, kind)
+    values = outputs.detach().gather(1, columns[:, None]).squeeze(1)
+    found = kind.criterion(columns, values, tolerance)
+    return NotYet(found) if wanted and isinstance(found, PredictedClass) and target is not None else found
+
+
+def target_columns(outputs: Tensor, keys: Sequence[Key], target: Target, kind: OutputKind) -> Tensor:
+    """Which column of the outputs [B, width] is explained, [B]: by default the largest one of classes."""
+    if target is None and kind.exclusive:
+        return outputs.argmax(1)
+    if target is None:
+        require(
+            outputs.size(1) == 1,
+            f"Expected `target`, the {kind.noun} to explain",
+            got=f"None, and a model with {outputs.size(1)} outputs",
+            do="Pass target=0 for the first.",
+        )
+        target = 0
+    by_key = dict.fromkeys(keys, target) if isinstance(target, int) else dict(target)
+    missing = [key for key in keys if key not in by_key]
+    require(not missing, "Expected a class in `target` for each key", got=f"none for {missing[:1]}")
+    columns = torch.tensor([by_key[key] for key in keys], device=outputs.device)
+    require(
+        int(columns.min()) >= 0 and int(columns.max()) < outputs.size(1),
+        f"Expected `target` to hold {kind.plural} from 0 to {outputs.size(1) - 1}",
+        got=columns.tolist(),
+    )
+    return columns
+
+
+def default_tolerance(outputs: Tensor, columns: Tensor) -> float:
+    """A tenth of the range of the predictions in outputs [B, width], of which each instance has one column [B]."""
+    values = outputs.gather(1, columns[:, None]).squeeze(1)
+    span = float(values.max() - values.min())
+    one_column = bool((columns == columns[0]).all())
+    require(
+        one_column and span > 0,
+        "Expected predictions of one column that differ, to measure a tolerance by",
+        got=f"{len(values)} that are all {float(values[0]):.4g}" if one_column else "several columns",
+        do="Pass tolerance=…: the same answer is one within ± that.",
+    )
+    return TOLERANCE_SHARE * span
 
 
 def settle(rows: Tensor, given: Output) -> Output:
@@ -51,7 +181,7 @@ def _sums_to_one(rows: Tensor, tolerance: float = 1e-4) -> bool:
     return torch.allclose(rows.sum(1), torch.ones(len(rows), device=rows.device), atol=tolerance)
 
 
-def _labels(rows: Tensor) -> Output:
+def _label_logits(rows: Tensor) -> Output:
     """Logits of labels, or their probabilities? Taken for the wrong ones, they would be on the wrong side of 0.5."""
     require(
         bool(((rows < 0) | (rows > 1)).any()),
@@ -92,7 +222,7 @@ _CHECKS: dict[Output, Callable[[Tensor], Output]] = {
     "auto": lambda rows: _looks_like(rows),
     "probabilities": lambda rows: _check_probabilities(rows, "probabilities"),
     "log_probabilities": lambda rows: _check_probabilities(rows.exp(), "log_probabilities"),
-    "multilabel": _labels,
+    "multilabel": _label_logits,
     "multilabel_probabilities": _label_probabilities,
 }
 
@@ -119,37 +249,39 @@ def _finite(rows: Tensor) -> Tensor:
     return rows.clamp(min=-1e30)
 
 
-Kind = Literal["classes", "multilabel", "regression"]
+class OutputForm(NamedTuple):
+    """How a model writes down a kind of output: the values that rows stand for, and a scale that does not saturate."""
 
-
-class Sort(NamedTuple):
-    """What one sort of output stands for: which kind of answer, its values, and a scale that does not saturate."""
-
-    kind: Kind
+    kind: OutputKind
     values: Callable[[Tensor], Tensor]
     unsaturated: Callable[[Tensor], Tensor]
 
 
-SORTS: Mapping[Output, Sort] = MappingProxyType(
+FORMS: Mapping[Output, OutputForm] = MappingProxyType(
     {
-        "logits": Sort("classes", _of_logits, _finite),
-        "log_probabilities": Sort("classes", lambda rows: _both(rows.exp()), _finite),
-        "probabilities": Sort("classes", _both, _logarithm),
-        "multilabel_logits": Sort("multilabel", lambda rows: rows.double().sigmoid(), _finite),
-        "multilabel_probabilities": Sort("multilabel", lambda rows: rows, _logarithm),
-        "regression": Sort("regression", lambda rows: rows, _finite),
+        "logits": OutputForm(CLASSES, _of_logits, _finite),
+        "log_probabilities": OutputForm(CLASSES, lambda rows: _both(rows.exp()), _finite),
+        "probabilities": OutputForm(CLASSES, _both, _logarithm),
+        "multilabel_logits": OutputForm(MULTILABEL, lambda rows: rows.double().sigmoid(), _finite),
+        "multilabel_probabilities": OutputForm(MULTILABEL, lambda rows: rows, _logarithm),
+        "regression": OutputForm(REGRESSION, lambda rows: rows, _finite),
     }
 )
 
 
+def takes_tolerance(output: Output) -> bool:
+    """Whether answers of the model are the same within a tolerance."""
+    return output in FORMS and FORMS[output].kind.takes_tolerance
+
+
 def probabilities(rows: Tensor, output: Output) -> Tensor:
     """The values [B, width] of the model's rows, in single precision or better; one column of classes becomes two."""
-    return SORTS[output].values(rows if rows.dtype == torch.float64 else rows.float())
+    return FORMS[output].values(rows if rows.dtype == torch.float64 else rows.float())
 
 
 def unsaturated(rows: Tensor, output: Output) -> Tensor:
     """The model's rows on a scale on which a sure model can still be told from a surer one."""
-    return SORTS[output].unsaturated(rows.double())
+    return FORMS[output].unsaturated(rows.double())
 
 
 def differ(one: Tensor, other: Tensor, precision: float) -> Tensor:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,31 +20,17 @@ from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_mean_pool
 
 from cf2.models.adapters import TensorAdapter
+from cf2.sets.oracle import Listing
+from cf2.sets.proof import MAX_SETS_PER_CALL, Exhaustion, every_set, in_twin_order, twins
 from cf2.sets.tests import PredictedClass
 from cf2.sets.trials import Trials
 
-# -- alike -----------------------------------------------------------------------------------------------
-
+if TYPE_CHECKING:
+    from cf2.models.oracle import GraphOracle
 
 MIXERS = (-7046029254386353131, -4417276706812531889, 6364136223846793005, 2862933555777941757)
 
 Table = NDArray[np.bool_]
-
-
-def applies(trials: Trials) -> int | None:
-    """The test that looks at S alone, where shapes are known: plain graphs, whose model is handed nothing else."""
-    pack = trials.pack
-    if pack.targets.size(1) or trials.carried_out is None or trials.fixed is not None or trials.predictor.ordered:
-        return None
-    if (
-        pack.sparse is not None
-        or any(kind != "graph" for kind, _ in pack.extras.values())
-        or not pack.units.edges.every
-        or trials.required is not None
-        or trials.price is not None
-    ):
-        return None
-    return next((column for column, test in enumerate(trials.tests) if test.intervention.keeps), None)
 
 
 class Shapes:
@@ -55,14 +42,14 @@ class Shapes:
         self.pairs: list[tuple[int, int]] = [(one, other) for one, other in ends.t().tolist()]
 
     @classmethod
-    def of(cls, trials: Trials, row: int) -> Shapes | None:
+    def of(cls, oracle: GraphOracle, row: int) -> Shapes | None:
         """Those of an instance; None where a unit is not one undirected edge."""
-        pack, assembled = trials.pack, trials.carried_out
-        assert assembled is not None
+        pack, removals = oracle.pack, oracle.removals
+        assert removals is not None
         first, last = pack.edge_ptr[row : row + 2].tolist()
         low, high = pack.node_ptr[row : row + 2].tolist()
-        edges, unit = (pack.edge_index[:, first:last] - low).cpu(), assembled.unit[first:last].cpu()
-        count = int(trials.counts[row])
+        edges, unit = (pack.edge_index[:, first:last] - low).cpu(), removals.unit[first:last].cpu()
+        count = int(oracle.counts[row])
         order = unit.argsort(stable=True)
         if edges.size(1) != 2 * count or not torch.equal(unit[order], torch.arange(count).repeat_interleave(2)):
             return None
@@ -145,13 +132,13 @@ def _mixed(value: Tensor, mixer: int) -> Tensor:
     return value ^ (value >> 32)
 
 
-# -- parts -----------------------------------------------------------------------------------------------
+# -- connected parts, and the shapes that are made of them ------------------------------------------------------
 
 
 Numbers = NDArray[np.int64]
-ENTRIES = 1 << 22  # of a table that is made at once
-ROOM = 1 << 25  # entries of a table that is kept
-STEPS = 200_000  # of backtracking for the shapes of one size: where these are not enough, nothing is said of it
+MAX_ENTRIES_PER_CALL = 1 << 22  # of a table that is made at once
+MAX_ENTRIES_KEPT = 1 << 25  # entries of a table that is kept
+MAX_STEPS = 200_000  # of backtracking for the shapes of one size: where these are not enough, nothing is said of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +211,7 @@ class Census:
     def level(self, size: int, most: int) -> Level | None:
         """One set of each shape of so many edges; None where that is more than `most`, or hard to tell."""
         self.cost = 0
-        most = min(most, ROOM // max(len(self.near), 1))
+        most = min(most, MAX_ENTRIES_KEPT // max(len(self.near), 1))
         while len(self.levels) <= size:
             if not self.grown(len(self.levels), most):
                 return None
@@ -238,7 +225,7 @@ class Census:
     def grown(self, size: int, most: int) -> bool:
         """List the connected sets up to a size, if those of a smaller size are no more than `most`."""
         while len(self.parts) < size:
-            if self.parts and len(self.parts[-1].sets) > min(most, ROOM // max(len(self.near), 1)):
+            if self.parts and len(self.parts[-1].sets) > min(most, MAX_ENTRIES_KEPT // max(len(self.near), 1)):
                 return False
             self._grow()
         return True
@@ -266,14 +253,14 @@ class Census:
 
     def _next(self, most: int) -> Level | None:
         """Every shape of the next size: one of a smaller size and a part that is no larger than its smallest."""
-        size, steps, found = len(self.levels), STEPS, 0
+        size, steps, found = len(self.levels), MAX_STEPS, 0
         made: list[Level] = []
         for number, parts in enumerate(self.parts[:size], 1):
             level = self.levels[size - number]
             if not len(parts.starts) or not len(level.sets):
                 continue
             kinds = parts.first + np.arange(len(parts.starts))
-            stride = max(1, ENTRIES // max(len(parts.sets), level.sets.shape[1]))
+            stride = max(1, MAX_ENTRIES_PER_CALL // max(len(parts.sets), level.sets.shape[1]))
             for low in range(0, len(level.sets), stride):
                 some = slice(low, low + stride)
                 used = (level.sets[some].astype(np.float32) @ self.touches > 0).astype(np.float32)
@@ -418,14 +405,14 @@ def _once(sets: Table) -> Table:
     return sets[first]
 
 
-# -- bounds ----------------------------------------------------------------------------------------------
+# -- shapes that a head cannot let pass -------------------------------------------------------------------------
 
 
-CHUNK = 1 << 11  # shapes that are bounded at once
-CHEAP = 8  # so many bounds of a head for one run of the model
-CLOSE = 1e-3  # relative: bounds nearer to 0 refute nothing, as the model itself computes in single precision
-CLASSES = ("logits", "log_probabilities", "probabilities")  # the largest is the answer
-CHECKS = 8  # sets on which it is seen that parts add up
+MAX_SHAPES_PER_CALL = 1 << 11  # shapes that are bounded at once
+BOUNDS_PER_RUN = 8  # so many bounds of a head for one run of the model
+RELATIVE_MARGIN = 1e-3  # relative: bounds nearer to 0 refute nothing, as the model itself computes in single precision
+CLASS_OUTPUTS = ("logits", "log_probabilities", "probabilities")  # the largest is the answer
+SETS_CHECKED = 8  # sets on which it is seen that parts add up
 
 Branch = tuple[Tensor, Tensor, Tensor, Tensor]  # of shapes: z [R, d], classes [R, parts], edges left [R], looks [R, l]
 
@@ -484,15 +471,16 @@ def _through(rows: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 def head_of(trials: Trials) -> nn.Sequential | None:
     """The head of a model that says of itself, by `splits_at_pool`, that it is `head(pool(embed(x, edge_index)))`."""
-    model: Any = trials.predictor.model
-    findings = trials.predictor.findings
-    if not getattr(model, "splits_at_pool", False) or not isinstance(trials.predictor.adapter, TensorAdapter):
+    oracle: GraphOracle = trials.oracle  # type: ignore[assignment]
+    model: Any = oracle.predictor.model
+    findings = oracle.predictor.findings
+    if not getattr(model, "splits_at_pool", False) or not isinstance(oracle.predictor.adapter, TensorAdapter):
         return None
-    if trials.predictor.alone or findings is None or findings.output not in CLASSES or findings.columns < 2:
+    if oracle.predictor.alone or findings is None or findings.output not in CLASS_OUTPUTS or findings.columns < 2:
         return None
     if not all(test.same for test in trials.tests if test.intervention.keeps):
         return None
-    if not isinstance(trials.criterion, PredictedClass) or trials.pack.extras or trials.pack.sparse is not None:
+    if not isinstance(trials.criterion, PredictedClass) or oracle.pack.extras or oracle.pack.sparse is not None:
         return None
     pool, head = getattr(model, "pool", None), getattr(model, "head", None)
     if pool not in (global_add_pool, global_mean_pool) or not isinstance(head, nn.Sequential):
@@ -507,9 +495,10 @@ class Bounded:
 
     def __init__(self, trials: Trials, row: int, census: Census, head: nn.Sequential) -> None:
         self.trials, self.row, self.census = trials, row, census
+        self.oracle: GraphOracle = trials.oracle  # type: ignore[assignment]
         self.head = Head(head, int(trials.criterion.answers[row]))
-        self.nodes = int(trials.pack.node_ptr[row + 1] - trials.pack.node_ptr[row])
-        model: Any = trials.predictor.model
+        self.nodes = int(self.oracle.pack.node_ptr[row : row + 2].diff())
+        model: Any = self.oracle.predictor.model
         self.share = 1 / max(self.nodes, 1) if model.pool is global_mean_pool else 1.0
         self.nothing = self._sums(np.zeros((1, len(census.near)), dtype=bool))
         weight, bias = self.head.first
@@ -533,7 +522,7 @@ class Bounded:
         """Whether parts add up, and the head on their sum says what the model says, on a few sets."""
         count = len(self.census.near)
         draw = np.random.default_rng(0)
-        sets = draw.random((CHECKS, count)) < np.linspace(0.1, 0.9, CHECKS)[:, None]
+        sets = draw.random((SETS_CHECKED, count)) < np.linspace(0.1, 0.9, SETS_CHECKED)[:, None]
         whole = self._sums(sets)
         for place, chosen in enumerate(sets):
             parts = self.census.components(chosen)
@@ -545,20 +534,20 @@ class Bounded:
         for further, shift in self.head.further:
             said = said.relu() @ further + shift
         packed = self._packed(sets)
-        rows = self.trials.predictor.hard(packed, self.trials.valid.new_zeros(0))
-        return torch.allclose(self.trials.predictor.probabilities(said.to(rows.dtype)), rows, atol=1e-4)
+        rows = self.oracle.predictor.hard(packed, self.trials.valid.new_zeros(0))
+        return torch.allclose(self.oracle.predictor.probabilities(said.to(rows.dtype)), rows, atol=1e-4)
 
     def _packed(self, sets: np.ndarray[Any, np.dtype[np.bool_]]) -> Any:
-        assert self.trials.carried_out is not None
+        assert self.oracle.removals is not None
         table = torch.zeros((len(sets), self.trials.width), dtype=torch.bool)
         table[:, : sets.shape[1]] = torch.from_numpy(sets)
         rows = torch.full((len(sets),), self.row)
         device = self.trials.valid.device
-        return self.trials.carried_out.packed(rows.to(device), table.to(device))
+        return self.oracle.removals.packed(rows.to(device), table.to(device))
 
     def _sums(self, sets: np.ndarray[Any, np.dtype[np.bool_]]) -> Tensor:
         """The sums of the states of all nodes [R, width], with only these sets [R, U]."""
-        model: Any = self.trials.predictor.model
+        model: Any = self.oracle.predictor.model
         found = []
         for low in range(0, len(sets), 1024):
             packed = self._packed(sets[low : low + 1024])
@@ -595,12 +584,12 @@ class Bounded:
         whole = self.start.new_full((1,), size, dtype=torch.long)
         stack: list[Branch] = [(self.start, whole.new_zeros((1, 0)), whole, takes.new_zeros((1, len(stock))))]
         found: list[list[int]] = [[]] if not size and bool(self._close(self.start)) else []
-        left = CHEAP * (most - self.cost)
+        left = BOUNDS_PER_RUN * (most - self.cost)
         while stack and size:
             z, kinds, rest, looks = stack.pop()
             least = kinds[:, -1] + 1 if kinds.size(1) else ends[-1:]
             children = torch.minimum(least, ends[rest])
-            some = max(1, int((children.cumsum(0) <= CHUNK).sum()))
+            some = max(1, int((children.cumsum(0) <= MAX_SHAPES_PER_CALL).sum()))
             if some < len(z):
                 stack.append((z[some:], kinds[some:], rest[some:], looks[some:]))
             row = torch.arange(some, device=z.device).repeat_interleave(children[:some])
@@ -618,12 +607,16 @@ class Bounded:
             more = more[~self._refuted(z[more], self.size[kind[more]], rest[more])]
             if len(more):
                 stack.append((z[more], kinds[more], rest[more], looks[more]))
-        self.cost += (CHEAP * (most - self.cost) - left) // CHEAP + len(found)
+        self.cost += (BOUNDS_PER_RUN * (most - self.cost) - left) // BOUNDS_PER_RUN + len(found)
         return self._placed(found, size)
 
     def _close(self, z: Tensor) -> Tensor:
         """Which shapes may pass alone, all of whose edges are known."""
-        return self.head.exact(z) > -CLOSE * (1 + z.abs().amax(1)) if len(z) else z.new_zeros(0, dtype=torch.bool)
+        return (
+            self.head.exact(z) > -RELATIVE_MARGIN * (1 + z.abs().amax(1))
+            if len(z)
+            else z.new_zeros(0, dtype=torch.bool)
+        )
 
     def _refuted(self, z: Tensor, largest: Tensor, rest: Tensor) -> Tensor:
         """Of which shapes [R] nothing that adds `rest` edges passes alone, in parts of at most the `largest` size."""
@@ -631,21 +624,23 @@ class Bounded:
         low, high = z + rest[:, None] * self.low[largest], z + rest[:, None] * self.high[largest]
         rows, constant = self.head.linear(low, high)
         constant = (
-            constant + (rows * z[:, None]).sum(2) + CLOSE * (1 + torch.maximum(low.abs(), high.abs()).amax(1))[:, None]
+            constant
+            + (rows * z[:, None]).sum(2)
+            + RELATIVE_MARGIN * (1 + torch.maximum(low.abs(), high.abs()).amax(1))[:, None]
         )
         by_box = torch.maximum(rows * self.low[largest][:, None], rows * self.high[largest][:, None]).sum(2)
         refuted = (constant + rest[:, None] * by_box < 0).any(1)
         for size in torch.unique(largest[~refuted]).tolist():
             some = (~refuted & (largest == size)).nonzero().flatten()
             rate = (self.gain / self.size[:, None])[: self.ends[size]]
-            for part in some.split(max(1, (CHUNK << 9) // len(rate))):
+            for part in some.split(max(1, (MAX_SHAPES_PER_CALL << 9) // len(rate))):
                 most = (rows[part] @ rate.t()).amax(2).clamp(min=0)
                 refuted[part] = (constant[part] + rest[part][:, None] * most < 0).any(1)
         return refuted
 
     def _placed(self, found: list[list[int]], size: int) -> Level | None:
         """Those shapes for which the graph has room, each with a set."""
-        sets, kinds, steps = [np.zeros((0, len(self.census.near)), dtype=bool)], [], STEPS
+        sets, kinds, steps = [np.zeros((0, len(self.census.near)), dtype=bool)], [], MAX_STEPS
         for one in found:
             placed, used = self.census.place(one, steps)
             steps -= used
@@ -656,3 +651,39 @@ class Bounded:
                 kinds.append(one + [-1] * (size - len(one)))
         table = np.array(kinds, dtype=np.int64).reshape(len(kinds), size)
         return Level(np.concatenate(sets), table, np.zeros(len(kinds), dtype=np.uint64))
+
+
+# -- the sets that a proof tries --------------------------------------------------------------------------------
+
+MIN_SETS_FOR_SHAPES = 5_000  # a smaller proof is cheaper without
+RUNS_PER_GRAPH = 2  # a run of a whole graph counts for so many sets of a node
+
+
+def every_shape(search: Exhaustion, alone: int, shapes: Shapes) -> Listing:
+    """All sets of the shapes of which one set passes the test that looks at S alone, the one in column `alone`."""
+    trials, census = search.trials, Census(shapes, search.free)
+    source = Bounded.of(trials, search.row, census) or census
+    pairs = twins(trials, search.row)
+    for number in range(search.exhausted, search.top + 1):
+        level = source.level(number, search.left // RUNS_PER_GRAPH)
+        if level is None or not search.spend(RUNS_PER_GRAPH * source.cost):
+            yield from every_set(search)
+            return
+        good = [np.zeros(0, dtype=bool)]
+        for low in range(0, len(level.sets), MAX_SETS_PER_CALL):
+            passed = yield search.table(level.sets[low : low + MAX_SETS_PER_CALL]), alone
+            good.append(passed.cpu().numpy())
+        placed = chain.from_iterable(census.placements(kinds) for kinds in level.kinds[np.concatenate(good)])
+        while some := list(islice(placed, MAX_SETS_PER_CALL)):
+            if not search.spend(RUNS_PER_GRAPH * len(some)):
+                return
+            sets = search.allowed(in_twin_order(search.table(np.stack(some)), pairs))
+            for column in range(len(trials.tests)):
+                if column != alone and len(sets):  # that one is passed by the whole shape
+                    sets = sets[(yield sets, column)]
+            if len(sets):
+                fits = yield sets, None
+                if search.found(sets[fits]):
+                    search.complete = True
+                    return
+        search.done(number)

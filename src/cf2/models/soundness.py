@@ -14,16 +14,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cf2.errors import CF2Error
+from cf2.errors import CF2Error, require
 from cf2.graphs.graph import Extras
 from cf2.models import outputs
+from cf2.units.kinds import Units
 from cf2.units.packs import Pack
 
 log = logging.getLogger("cf2")
 
 Run = Callable[[Pack, Tensor], Tensor]  # the model's rows on graphs in which only some units are there
 Call = Callable[[Pack, Tensor, Tensor, None, Tensor], Tensor]  # on features and edges, and which columns those are
-MOST = 3  # instances that are compared, alone and together
+MAX_COMPARED = 3  # instances that are compared, alone and together
+GOLDEN_RATIO = 0.6180339887498949
 ALONE = (
     "The model's output for a graph depends on what else is in the batch, so each graph is run by itself, nodes and "
     "pairs on the whole graph. That is slow. If it should not depend on it: give BatchNorm its running statistics, "
@@ -33,13 +35,10 @@ ALONE = (
 
 def check_repeats(rows: Tensor, again: Tensor, precision: float) -> None:
     """Refuse a model whose rows for the same graphs are others the second time."""
-    off = outputs.differ(rows.double(), again.double(), precision).nonzero().flatten()
-    if not len(off):
-        return
-    gap = float((rows - again).abs().max())
-    raise CF2Error(
+    require(
+        not outputs.differ(rows.double(), again.double(), precision).any(),
         "Expected a model that gives the same output for the same graph",
-        got=f"two runs in evaluation mode that differ by {gap:.2g}",
+        got=f"two runs in evaluation mode that differ by {float((rows - again).abs().max()):.2g}",
         do="Is dropout left on (F.dropout without training=self.training), noise added, or something kept between "
         "calls? Switch it off in evaluation mode.",
     )
@@ -50,13 +49,13 @@ def depends_on_others(pack: Pack, run: Run, precision: float) -> bool:
 
     Some instances, as they are, with half of their units and with none, run side by side and one at a time.
     """
-    some = torch.linspace(0, pack.num_instances - 1, min(MOST, pack.num_instances)).long().to(pack.node_ptr.device)
-    many = some.repeat(3)
-    packed = pack.take(many)
+    count = min(MAX_COMPARED, pack.num_instances)
+    some = torch.linspace(0, pack.num_instances - 1, count).long().to(pack.node_ptr.device)
+    packed = pack.take(some.repeat(3))
     states = _states(packed)
     together = run(packed, states)
-    alone = [run(one, own) for one, own in zip(packed.singles(), packed.split(states))]
-    found = bool(outputs.differ(together.double(), torch.cat(alone).double(), precision).any())
+    alone = torch.cat([run(single, own) for single, own in zip(packed.singles(), packed.split(states))])
+    found = bool(outputs.differ(together.double(), alone.double(), precision).any())
     if found:
         log.warning("%s", ALONE)
     return found
@@ -64,11 +63,15 @@ def depends_on_others(pack: Pack, run: Run, precision: float) -> bool:
 
 def _states(packed: Pack) -> Tensor:
     """Every unit in the first third of the instances, every other one in the second, none in the last."""
-    units = packed.units
-    third = packed.num_instances // 3
-    place = torch.arange(units.count, device=units.ptr.device) - units.ptr[:-1][units.owner]
-    half = ((place + 1) * 0.6180339887498949) % 1.0 < 0.5
-    return torch.where(units.owner < third, True, torch.where(units.owner < 2 * third, half, False))
+    third, owner = packed.num_instances // 3, packed.units.owner
+    half = golden_sequence(packed.units) < 0.5
+    return torch.where(owner < third, True, torch.where(owner < 2 * third, half, False))
+
+
+def golden_sequence(units: Units, stride: int | Tensor = 1) -> Tensor:
+    """A number from 0 to 1 per unit, spread evenly over the units of each instance, the same for every pack."""
+    position = torch.arange(units.count, device=units.ptr.device) - units.ptr[:-1][units.owner]
+    return ((position + 1) * stride * GOLDEN_RATIO) % 1.0
 
 
 def depends_on_order(pack: Pack, call: Call, precision: float) -> bool:
@@ -91,10 +94,9 @@ def depends_on_order(pack: Pack, call: Call, precision: float) -> bool:
 def _edges_of_halves(pack: Pack) -> Tensor:
     """The columns of the edges that are there when each instance has another half of its units."""
     units = pack.units
-    place = torch.arange(units.count, device=units.ptr.device) - units.ptr[:-1][units.owner]
-    half = ((place + 1) * (units.owner + 1) * 0.6180339887498949) % 1.0 < 0.5
-    there = units.edges.present(units.there(half))
-    return torch.arange(pack.edge_index.size(1), device=place.device) if there is None else there.nonzero().flatten()
+    there = units.edges.present(units.there(golden_sequence(units, units.owner + 1) < 0.5))
+    every = torch.arange(pack.edge_index.size(1), device=pack.edge_index.device)
+    return every if there is None else every[there]
 
 
 def _in_opposite_order(pack: Pack, columns: Tensor) -> tuple[Pack, Tensor]:

@@ -1,1 +1,1 @@
-"""patterns"""
+"""What the explanations of a whole class share: patterns, edit rules and prototypes."""

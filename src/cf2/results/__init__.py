@@ -1,1 +1,1 @@
-"""Results: frozen explanations, their files, what they score, and how sure a number is."""
+"""Explanations as frozen values, with their files and metrics."""

@@ -17,6 +17,7 @@ from cf2.graphs.graph import commonest
 from cf2.graphs.typed import Types
 from cf2.options import Key
 from cf2.results.names import node_name, typed_id
+from cf2.units.edits import ADD, CHANGE, EDGE_KINDS
 from cf2.units.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 # The verdicts that a set must have to be called found, by question.
 VERDICTS = {"why": ("sufficient", "necessary"), "factual": ("sufficient",), "counterfactual": ("necessary",)}
-EDGE_KINDS = ("edges", "added_edges")
 UNTYPED = ("", "", "")  # the edge type of graphs without types, where these are treated as typed ones
 MAX_NODES = 1 << 31  # of a graph without types: two ids fit into one number
 
@@ -269,7 +269,7 @@ class Explanation:
     @property
     def nodes(self) -> Any:
         """The nodes [n] that the chosen units touch, ascending; of a typed graph by node type."""
-        parts = [self._edge_pairs().reshape(-1), self.chosen("added_edges").reshape(-1)]
+        parts = [self._edge_pairs().reshape(-1), *(self.chosen(name).reshape(-1) for name in EDGE_KINDS)]
         parts += [self.chosen(name)[:, 0] for name in self.units.names if name not in (*EDGE_KINDS, "groups")]
         touched = np.unique(np.concatenate(parts))
         by_type = self._by_node_type(touched[touched >= 0][:, None])
@@ -291,8 +291,8 @@ class Explanation:
         for node in self.chosen("nodes")[:, 0].tolist():
             number, *kind = self._node(node)
             edits.append(("remove", (number,), *kind))
-        edits += self._edge_edits("add", "added_edges")
-        for name in ("features", "changes"):
+        edits += self._edge_edits(ADD.name, ADD.unit_kind)
+        for name in ("features", CHANGE.unit_kind):
             rows = self.units.where(name)
             for row in rows[self.selected[rows]]:
                 (node, column), (source, old, new) = self.units.ids[row].tolist(), self.units.values[row].tolist()

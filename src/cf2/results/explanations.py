@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from cf2.errors import CF2Error, require, unknown_name
+from cf2.models.outputs import output_kind
 from cf2.options import Key
 from cf2.results import metrics
 from cf2.results.explanation import Explanation, UnitTable, stored_fields
@@ -246,19 +247,15 @@ class Explanations(Sequence[Explanation]):
         -------
         Patterns
         """
-        from cf2.patterns.summary import Options, count_patterns
+        from cf2.patterns.summary import SummaryOptions, find_patterns
 
-        options = Options(count, held_out, seed, most, least, labels, tuple(given))
+        options = SummaryOptions(count, held_out, seed, most, least, labels, tuple(given))
         require(
             (model is None) == (data is None),
             "Expected a model with its data, or neither",
             got="a model alone" if data is None else "data alone",
         )
-        if model is None:
-            return count_patterns(self, options)
-        from cf2.patterns.summary import verified_patterns
-
-        return verified_patterns(self, model, data, options)
+        return find_patterns(self, model, data, options)
 
     def rules(
         self,
@@ -266,7 +263,6 @@ class Explanations(Sequence[Explanation]):
         data: Any,
         *,
         count: int = 10,
-        theta: float = 0.1,
         held_out: float = 0.5,
         seed: int = 0,
         most: int = 2000,
@@ -283,18 +279,15 @@ class Explanations(Sequence[Explanation]):
             As in `patterns`.
         count : int
             The most rules per class.
-        theta : float
-            The cost that GCFExplainer's coverage is counted at: edits per node and edge of both graphs.
 
         Returns
         -------
         EditRules
         """
-        from cf2.patterns.edit_rules import verified_rules
-        from cf2.patterns.summary import Options
+        from cf2.patterns.edit_rules import find_edit_rules
+        from cf2.patterns.summary import SummaryOptions
 
-        options = Options(count, held_out, seed, most, labels=labels)
-        return verified_rules(self, model, data, options, theta)
+        return find_edit_rules(self, model, data, SummaryOptions(count, held_out, seed, most, labels=labels))
 
     def _repr_html_(self) -> str:
         from cf2.report.html import explanations_html
@@ -338,7 +331,7 @@ def _lists(found: Any) -> Any:
 
 def _answer(e: Explanation) -> int | float:
     """The class that the model gives, whether it gives the label, or its number."""
-    return {"classes": e.prediction, "multilabel": int(e.value > 0.5)}.get(e.output, e.value)
+    return output_kind(e.output).answer(e.prediction, e.value)
 
 
 def _path(given: Any) -> Path:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cf2.errors import require, require_number
+from cf2.models.outputs import output_kind
 from cf2.options import Key
 from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.names import entry
@@ -78,7 +79,7 @@ def fidelity(found: Sequence[Explanation]) -> Fidelity:
         np.array([getattr(e, name)[e.explained] for e in _best(found)], dtype=float)
         for name in ("probabilities", "probabilities_only", "probabilities_without")
     )
-    if any(e.output == "regression" for e in found):  # a number may rise or fall
+    if not all(output_kind(e.output).probability for e in found):  # a number may rise or fall
         return Fidelity(float(np.abs(whole - without).mean()), float(np.abs(whole - only).mean()))
     return Fidelity(float((whole - without).mean()), float((whole - only).mean()))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
 
 import numpy as np
 import torch
@@ -277,3 +278,46 @@ def _per_graph(option: str, given: Any, count: int | None) -> Any:
     require(listed, expected, got=repr(given)[:80])
     require(len(given) == count, expected, got=f"{len(given)} in a list")
     return list(given)
+
+
+Row = TypeVar("Row", covariant=True)
+
+
+class NoSuchIndex(CF2Error, IndexError):
+    """Also an IndexError, as loops and other code expect it of a sequence."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Sequence[Row]):
+    """A frozen sequence of results. A slice is of the same class and keeps everything else that is known of them."""
+
+    items: tuple[Row, ...]
+    index_help: ClassVar[str] = ""  # what to do instead of indexing by something else
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Row | Self:
+        if not isinstance(index, slice):
+            return self.items[self.position(index)]
+        try:
+            return replace(self, items=self.items[index])
+        except (TypeError, ValueError) as error:
+            raise CF2Error("Expected a slice of whole numbers", got=repr(index)) from error
+
+    def position(self, index: Any) -> int:
+        """An index as a number that is in range; refused in words if it is none."""
+        try:
+            number = operator.index(index)
+        except (TypeError, RuntimeError) as error:
+            raise CF2Error("Expected an index or a slice", got=repr(index)[:80], do=self.index_help) from error
+        if not -len(self) <= number < len(self):
+            raise NoSuchIndex(f"Expected an index below {len(self)}", got=number)
+        return number

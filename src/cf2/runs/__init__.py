@@ -1,1 +1,1 @@
-"""Runs: one request carried out (`session`), a run directory (`directory`), and where the work runs (`engines`)."""
+"""One request carried out: a session, a run directory, and the engines that do the work."""

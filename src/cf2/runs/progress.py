@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from functools import partial
+from typing import Any
 
 from cf2.errors import require
 
@@ -27,54 +28,58 @@ def told(given: Any, total: int) -> Iterator[Tell | None]:
     """
     good = given is None or isinstance(given, bool) or callable(given)
     require(good, "Expected `progress` to be a function, True or False", got=repr(given)[:80])
-    if given is False or (given is None and not interactive()):
+    later = 0.0 if given else LATER
+    if given is False or (given is None and not (hasattr(sys, "ps1") or in_notebook())):
         yield None
     elif callable(given):
         yield given
-    else:
-        with (_line if in_notebook() else _bar)(total, 0.0 if given else LATER) as tell:
+    elif in_notebook():
+        with _line(total, later) as tell:
             yield tell
-
-
-def interactive() -> bool:
-    """Whether somebody sits at a prompt or a notebook, and not a script or a test."""
-    return hasattr(sys, "ps1") or in_notebook()
+    else:
+        with bar("explained", total, later=later) as update:
+            yield lambda done: update(advance=done)
 
 
 def in_notebook() -> bool:
     """Whether this is the kernel of a notebook, which draws no bars of a terminal."""
-    known = sys.modules.get("IPython")
-    shell = known.get_ipython() if known is not None else None
-    return shell is not None and hasattr(shell, "kernel")
+    ipython = sys.modules.get("IPython")
+    return hasattr(ipython.get_ipython() if ipython is not None else None, "kernel")
 
 
 @contextmanager
-def _bar(total: int, later: float) -> Iterator[Tell]:
-    """A bar on stderr, which appears after some seconds."""
+def bar(
+    label: str, total: int | None, *, later: float = 0.0, console: Any = None, transient: bool = False
+) -> Iterator[Callable[..., None]]:
+    """A bar on stderr that appears after some seconds; it gives `rich.progress.Progress.update` of its only task."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("explained"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True))
-    task = bar.add_task("explained", total=total)
-    waiting = threading.Timer(later, bar.start)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    console = console or Console(stderr=True)
+    shown = Progress(TextColumn("{task.description}"), *columns, console=console, transient=transient)
+    task = shown.add_task(label, total=total)
+    waiting = threading.Timer(later, shown.start)
     waiting.daemon = True
-    if later:
-        waiting.start()
-    else:
-        bar.start()
+    (waiting if later else shown).start()
     try:
-        yield lambda done: bar.advance(task, done)
+        yield partial(shown.update, task)
     finally:
         waiting.cancel()
-        bar.stop()
+        shown.stop()
 
 
 @contextmanager
-def _line(total: int, later: float, out: TextIO | None = None) -> Iterator[Tell]:
+def _line(total: int, later: float) -> Iterator[Tell]:
     """A line of text that writes over itself, as a notebook shows it without any extension."""
     started, done, shown = time.perf_counter(), 0, False
-    stream = out or sys.stderr
 
     def tell(more: int) -> None:
         nonlocal done, shown
@@ -82,12 +87,12 @@ def _line(total: int, later: float, out: TextIO | None = None) -> Iterator[Tell]
         seconds = time.perf_counter() - started
         if seconds >= later:
             left = seconds / max(done, 1) * (total - done)
-            print(f"\rexplained {done:,} of {total:,}, about {left:.0f} s left ", end="", file=stream, flush=True)
+            print(f"\rexplained {done:,} of {total:,}, about {left:.0f} s left ", end="", file=sys.stderr, flush=True)
             shown = True
 
     yield tell
     if shown:
-        print(f"\rexplained {done:,} in {time.perf_counter() - started:.1f} s{' ' * 24}", file=stream, flush=True)
+        print(f"\rexplained {done:,} in {time.perf_counter() - started:.1f} s{' ' * 24}", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -10,9 +10,9 @@ import io
 import math
 import pickle
 import pickletools
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,6 @@ from cf2.samples import storage
 from cf2.samples.datasets import EXPLAINED, Dataset
 from cf2.samples.storage import read_raw, require_size
 
-# -- pickled ---------------------------------------------------------------------------------------------
-
-
 # Those that numbers, strings, tuples, lists, dictionaries, arrays and matrices take, up to protocol 4.
 OPCODES = {
     "PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1",
@@ -41,8 +38,8 @@ OPCODES = {
 NUMBERS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "f4", "f8"}
 
 
-class _Record:
-    """What a pickle says of an array, a matrix or a type, and nothing else."""
+class _Array:
+    """What a pickle says of an array, and nothing else."""
 
     state: Any = None
 
@@ -53,24 +50,12 @@ class _Record:
         self.state = state
 
 
-class _Array(_Record):
-    pass
+class _Sparse(_Array):
+    """The same of a sparse matrix."""
 
 
-class _Sparse(_Record):
-    pass
-
-
-class _Type(_Record):
-    pass
-
-
-def _dictionary(*_: Any) -> dict[Any, Any]:
-    return {}
-
-
-def _bytes(text: str, *_: Any) -> bytes:
-    return text.encode("latin1")  # how Python 3 writes bytes for Python 2
+class _Type(_Array):
+    """The same of a type of numbers."""
 
 
 _STAND_INS: dict[tuple[str, str], Any] = {
@@ -78,10 +63,10 @@ _STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy", "_reconstruct"): _Array,
     ("numpy", "dtype"): _Type,
     ("scipy", "csr_matrix"): _Sparse,
-    ("collections", "defaultdict"): _dictionary,
+    ("collections", "defaultdict"): lambda *_: {},
     ("__builtin__", "list"): list,
     ("builtins", "list"): list,
-    ("_codecs", "encode"): _bytes,
+    ("_codecs", "encode"): lambda text, *_: text.encode("latin1"),  # how Python 3 writes bytes for Python 2
 }
 
 
@@ -93,30 +78,45 @@ class _Records(pickle.Unpickler):
         return found
 
 
-def read_matrix(path: Path) -> np.ndarray:
-    """A dense or sparse matrix of finite numbers as float32 [rows, columns]."""
-    found: np.ndarray = _reading(path, lambda content: _matrix(_load(content)))
-    return found
-
-
-def read_neighbours(path: Path) -> dict[int, list[int]]:
-    """A dictionary from the number of a node to those of its neighbours."""
-    found: dict[int, list[int]] = _reading(path, _neighbours)
-    return found
-
-
-def _reading(path: Path, make: Callable[[bytes], Any]) -> Any:
-    content = read_raw(path)
+@contextmanager
+def _intact(path: Path) -> Iterator[None]:
+    """Whatever damage does to a pickle is one error that names the file."""
     try:
-        return make(content)
+        yield
     except CF2Error:
         raise
-    except Exception as error:  # whatever damage does to it
+    except Exception as error:
         raise CF2Error(
             f"Expected {path} to be an intact file of Planetoid that holds only arrays",
             got=error if isinstance(error, _Fault | pickle.UnpicklingError) else f"one that is damaged ({error})",
             do="Delete it and get it again.",
         ) from error
+
+
+def read_matrix(path: Path) -> np.ndarray:
+    """A dense or sparse matrix of finite numbers as float32 [rows, columns]."""
+    content = read_raw(path)
+    with _intact(path):
+        record = _load(content)
+        dense = _dense(record.state) if isinstance(record, _Sparse) else _array(record)
+        _check(dense.ndim == 2, f"an array of {dense.ndim} dimensions")
+        _check(np.isfinite(dense).all(), "a number that is not finite")
+        return dense.astype(np.float32)
+
+
+def read_neighbours(path: Path) -> dict[int, list[int]]:
+    """A dictionary from the number of a node to those of its neighbours."""
+    content = read_raw(path)
+    with _intact(path):
+        neighbours = _load(content)
+        _check(isinstance(neighbours, dict), "no dictionary of neighbours")
+        entries = 0
+        for key, value in neighbours.items():
+            _check(type(key) is int and type(value) is list, "an entry that is no list of neighbours")
+            entries += len(value)
+            _check(entries <= len(content), "lists that stand for more than the file holds")
+            _check(all(type(node) is int for node in value), "a neighbour that is no number")
+        return dict(neighbours)
 
 
 class _Fault(Exception):
@@ -137,26 +137,7 @@ def _load(content: bytes) -> Any:
     return _Records(io.BytesIO(content), encoding="latin1").load()
 
 
-def _neighbours(content: bytes) -> dict[int, list[int]]:
-    found = _load(content)
-    _check(isinstance(found, dict), "no dictionary of neighbours")
-    entries = 0
-    for key, value in found.items():
-        _check(type(key) is int and type(value) is list, "an entry that is no list of neighbours")
-        entries += len(value)
-        _check(entries <= len(content), "lists that stand for more than the file holds")
-        _check(all(type(node) is int for node in value), "a neighbour that is no number")
-    return dict(found)
-
-
-def _matrix(found: Any) -> np.ndarray:
-    dense = _from_sparse(found.state) if isinstance(found, _Sparse) else _array(found)
-    _check(dense.ndim == 2, f"an array of {dense.ndim} dimensions")
-    _check(np.isfinite(dense).all(), "a number that is not finite")
-    return dense.astype(np.float32)
-
-
-def _from_sparse(state: Any) -> np.ndarray:
+def _dense(state: Any) -> np.ndarray:
     """A matrix in compressed rows, checked: scipy itself follows an index that is out of range out of its memory."""
     _check(isinstance(state, dict), "an empty matrix")
     rows, columns = _shape(state.get("_shape", state.get("shape")), 2)
@@ -172,9 +153,9 @@ def _from_sparse(state: Any) -> np.ndarray:
     return dense
 
 
-def _array(found: Any) -> np.ndarray:
-    _check(isinstance(found, _Array) and found.state, "something else than an array")
-    _, shape, kind, by_columns, content = found.state
+def _array(record: Any) -> np.ndarray:
+    _check(type(record) is _Array and record.state, "something else than an array")
+    _, shape, kind, by_columns, content = record.state
     _check(isinstance(kind, _Type) and kind.given[0] in NUMBERS, "an array of something else than numbers")
     order = kind.state[1] if kind.state else "="
     dtype = np.dtype(f"{'>' if order == '>' else '<'}{kind.given[0]}")
@@ -191,35 +172,9 @@ def _shape(given: Any, dimensions: int) -> tuple[int, ...]:
     return tuple(given)
 
 
-# -- citations -------------------------------------------------------------------------------------------
-
+# -- the sets -------------------------------------------------------------------------------------------------
 
 CITESEER_CLASSES = ("AI", "ML", "IR", "DB", "Agents", "HCI")  # told by the classes' sizes
-
-DIGESTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "CiteSeer": {
-            "ind.citeseer.x": "d20de19150741e555de0ed037195630fc194114ebc7fd72ced62810148aa22f6",
-            "ind.citeseer.tx": "539a8906a2da97628d212f2fdd668c109a8b3f0d36574b59e5d3fd5b5303da21",
-            "ind.citeseer.allx": "2ac30345d95c9ec933a817ee0bdd6a5f077f8c184a20e696910192d534414668",
-            "ind.citeseer.y": "8ba87e515d8e3ee3cf52f6d2c5b86aa73f11ecad825a808455209ec26cd54924",
-            "ind.citeseer.ty": "55e5bd1ba1e733a04598753ad1a8d57957f4b8f89e74519f41f4f4938767e4ce",
-            "ind.citeseer.ally": "f704b2d986dde6c2669934de1f3ae5696a6cf9455c0f6b2646a2d135ea0a1c95",
-            "ind.citeseer.graph": "d79a4ef9d3e7169aee8946145f6b7306e35bc79bffad26346cfb94e10e9912a7",
-            "ind.citeseer.test.index": "2af990671580b6b2df5d158d1038f8292e30c9cd821b5453f399659b25b723d4",
-        },
-        "Cora": {
-            "ind.cora.x": "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
-            "ind.cora.tx": "b9afbaa4a400df991f6f02ef677e1e44da55ffc04801fd02f9e673987829226a",
-            "ind.cora.allx": "9419ba2f26f5c35243db64aba110e0f35a04851609e0dc5433450676ca6b8543",
-            "ind.cora.y": "94465c14eb53e04ca262198dcbb2521ee8af60fb3f3d546cd6ca24a511b0e7d1",
-            "ind.cora.ty": "41f5ac76596a1699cc33f53084a2419e92961c42bb75f36fc38e616d348532ad",
-            "ind.cora.ally": "2b998f5cc7fedc86e7f97ca2498f47a1ffc1462c29e2d578b23bf3f62b6e7d71",
-            "ind.cora.graph": "58f13302f39dde8852dad6fe6d15b89b077b6d7f837626bce671ef80344b383d",
-            "ind.cora.test.index": "297ce89af2b51a6a194181c7dbe1796c6a1cf9cd9349a88383b1b1e227867875",
-        },
-    }
-)
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 
@@ -243,9 +198,8 @@ def planetoid(name: str, root: str | Path | None = None) -> Dataset:
 
 def _read(name: str, root: str | Path | None) -> Data:
     files = [f"ind.{name.lower()}.{part}" for part in _PARTS]
-    directory = storage.raw_directory(root, "Planetoid", name, files, DIGESTS.get(name, {}), lambda: _urls(files))
-    tensors = storage.processed(f"planetoid-{name}", directory, files, lambda: _parse(name, directory))
-    return storage.unpack(tensors)[0]
+    directory = storage.raw_directory(root, "Planetoid", name, files, lambda: _urls(files))
+    return storage.processed(f"planetoid-{name}", directory, files, lambda: _parse(name, directory))[0]
 
 
 def _parse(name: str, directory: Path) -> dict[str, Tensor]:
@@ -287,8 +241,8 @@ def _edges(neighbours: Mapping[int, list[int]], count: int, path: Path) -> Tenso
     if ends and not 0 <= min(ends) <= max(ends) < count:
         raise storage.damaged(path, f"citations among the papers 0 to {count - 1}", f"{min(ends)} to {max(ends)}")
     edge_index, _ = remove_self_loops(torch.tensor([tails, heads], dtype=torch.long))
-    found: Tensor = coalesce(edge_index, num_nodes=count, sort_by_row=False)
-    return found
+    coalesced: Tensor = coalesce(edge_index, num_nodes=count, sort_by_row=False)
+    return coalesced
 
 
 def _same(one: int, other: int, what: str, path: Path) -> None:

@@ -19,9 +19,6 @@ from cf2.options import Key
 from cf2.samples import citations, storage
 from cf2.samples.datasets import EXPLAINED, Dataset, Edges, EdgeType, shuffled
 
-# -- links -----------------------------------------------------------------------------------------------
-
-
 MESSAGES, TEST_SHARE = 0.7, 0.1  # shares of the edges; the rest is what a model learns to predict
 CLASSES = ("no link", "link")
 
@@ -35,19 +32,7 @@ def cora_links(root: str | Path | None = None, seed: int = 0) -> Dataset:
 def link_dataset(name: str, data: Data, seed: int = 0) -> Dataset:
     """The links of an undirected graph: 70 % of the edges carry messages, 20 % are learned, 10 % are for testing.
 
-    Parameters
-    ----------
-    name : str
-        The name of the data set.
-    data : Data
-        An undirected graph with `x` and `edge_index`.
-    seed : int
-        The seed of the draw of edges and of pairs that are none.
-
-    Returns
-    -------
-    Dataset
-        Its pairs are in turn an edge and no edge, those for testing last.
+    The pairs are in turn an edge and no edge, those for testing last; the seed decides which edges and which others.
     """
     tail, head = data.edge_index
     edges = data.edge_index[:, tail < head].t()
@@ -60,29 +45,23 @@ def link_dataset(name: str, data: Data, seed: int = 0) -> Dataset:
     spare = nodes * (nodes - 1) // 2 - len(edges)
     require(spare >= len(predicted), f"Expected {len(predicted)} pairs of nodes that are no edges", got=spare)
     others = torch.tensor([(a, b) for _, (a, b) in zip(range(len(predicted)), _others(nodes, known, seed))])
-    pairs, labels = in_turn(predicted, others)
     kept = edges[order[:messages].sort().values].t()
     graph = Data(x=data.x, edge_index=torch.cat([kept, kept.flip(0)], 1))
-    return Dataset(
-        name,
-        "pair",
-        [graph.coalesce()],
-        2,
-        int(data.x.shape[1]),
-        CLASSES,
-        (0, 1),
-        seed=seed,
-        output="logit",
-        pairs=pairs,
-        pair_labels=labels,
-        test_ids=torch.arange(len(pairs) - 2 * tests, len(pairs)),
-        first=EXPLAINED,
-    )
+    return _pair_dataset(name, graph.coalesce(), CLASSES, predicted, others, tests, seed)
 
 
-def in_turn(links: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-    """Links and as many other pairs, one after the other [2 n, 2], and which of them are links, int64 [2 n]."""
-    return torch.stack([links, others], 1).view(-1, 2), torch.tensor([1, 0]).repeat(len(links))
+def _pair_dataset(
+    name: str, graph: Any, classes: tuple[str, str], links: Tensor, others: Tensor, tests: int, seed: int, **more: Any
+) -> Dataset:
+    """Links and as many other pairs in turn, of which the last so many of both are for testing."""
+    pairs = torch.stack([links, others], 1).view(-1, 2)
+    width = int(graph.node_stores[0].x.shape[1])
+    more |= {
+        "pairs": pairs,
+        "pair_labels": torch.tensor([1, 0]).repeat(len(links)),
+        "test_ids": torch.arange(len(pairs) - 2 * tests, len(pairs)),
+    }
+    return Dataset(name, "pair", [graph], 2, width, classes, (0, 1), seed=seed, output="logit", first=EXPLAINED, **more)
 
 
 def _others(nodes: int, known: set[int], seed: int) -> Iterator[tuple[int, int]]:
@@ -131,25 +110,9 @@ def page_link(root: str | Path | None = None, seed: int = 0) -> Dataset:
     if len(free) < len(links):
         raise storage.damaged(path, "as many pairs without a link as with one", f"{len(free)} and {len(links)}")
     others = torch.tensor([free[i] for i in shuffled(range(len(free)), seed + 1)[: len(links)]])
-    pairs, labels = in_turn(links[order], others)
-    tests = 2 * int(TEST_PAIRS * len(links))
-    return Dataset(
-        "page-link",
-        "pair",
-        [graph],
-        2,
-        WIDTH,
-        ("does not like", "likes"),
-        (0, 1),
-        seed=seed,
-        output="logit",
-        edge_type=LIKES,
-        pairs=pairs,
-        pair_labels=labels,
-        test_ids=torch.arange(len(pairs) - tests, len(pairs)),
-        first=EXPLAINED,
-        explanations=_Paths(graph, content["truth"]),
-    )
+    tests = int(TEST_PAIRS * len(links))
+    truth = {"edge_type": LIKES, "explanations": _Paths(graph, content["truth"])}
+    return _pair_dataset("page-link", graph, ("does not like", "likes"), links[order], others, tests, seed, **truth)
 
 
 class _Paths:

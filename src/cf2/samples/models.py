@@ -1,7 +1,8 @@
-"""The paper's base models: graph convolutions with ReLU and a linear head, or other layers in that shape.
+"""The base models: layers with ReLU, and a linear head on nodes, pooled graphs or pairs of nodes.
 
 Only the GCN takes an `edge_weight`, as the paper's A ⊙ M needs; the others are plain torch_geometric models. Where
-edges have features, every layer reads them (`edge_attr`); where links are predicted, the head reads two nodes.
+edges have features, every layer reads them (`edge_attr`). The forward methods differ in what they take, because that
+is how `cf2.explain` learns what a model needs.
 """
 
 from __future__ import annotations
@@ -27,26 +28,32 @@ from torch_geometric.nn import (
 
 from cf2.errors import require, require_number, unknown_name
 
-# -- models ----------------------------------------------------------------------------------------------
-
-
 ARCHITECTURES = ("gcn", "gin", "gat", "sage")
+TYPED_ARCHITECTURES = ("rgcn", "hgt")
 AGGREGATIONS = ("sum", "symmetric", "symmetric-self-loops")
 READOUTS = ("last", "all")
 POOLS = {"mean": global_mean_pool, "sum": global_add_pool}
+HEADS = 2  # of a transformer layer
+
+EdgeType = tuple[str, str, str]
+Nodes = dict[str, Tensor]
+EdgeIndices = dict[EdgeType, Tensor]
+
+
+# -- models of graphs without types ---------------------------------------------------------------------------
 
 
 class _Layers(nn.Module):
-    """What the models share: graph layers with ReLU, and a head on what they give."""
+    """Graph layers with ReLU, and a head on what they give."""
 
     def __init__(self, convs: Sequence[nn.Module], head: nn.Module, readout: str, pool: str = "mean") -> None:
         super().__init__()
         self.convs, self.head, self.readout, self.pool = nn.ModuleList(convs), head, readout, POOLS[pool]
 
     def embed(self, x: Tensor, edge_index: Tensor, edge: Tensor | None = None) -> Tensor:
-        """The hidden state after the last layer, or those after all layers side by side, [nodes, width].
+        """The last hidden states, or those of all layers side by side, [nodes, width].
 
-        `edge` is the weight [edges] or the features [edges, width] of the edges, for layers that take them.
+        `edge` holds weights [edges] or features [edges, width], for layers that take them.
         """
         states = []
         for conv in self.convs:
@@ -55,16 +62,13 @@ class _Layers(nn.Module):
         return torch.cat(states, dim=-1) if self.readout == "all" else x
 
     def logits(self, h: Tensor) -> Tensor:
-        """What the head gives for each row, [rows, classes]."""
+        """The output of the head for each row, [rows, classes]."""
         out: Tensor = self.head(h)
         return out
 
 
 class NodeGCN(_Layers):
-    """Node logits from graph convolutions: h ← ReLU(Â·h·W + b), then one linear layer.
-
-    Â is the adjacency itself (`aggregation="sum"`) or its symmetric normalisation; both take edge weights.
-    """
+    """Node logits from graph convolutions: h ← ReLU(Â·h·W + b), then a linear head."""
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Logits [nodes, classes] from `x` [nodes, features] and `edge_index` [2, edges]."""
@@ -72,14 +76,14 @@ class NodeGCN(_Layers):
 
 
 class GraphGCN(_Layers):
-    """Graph logits from graph convolutions, the mean over nodes, and dense layers."""
+    """Graph logits from graph convolutions, pooled nodes, and dense layers."""
 
     splits_at_pool = True  # it is head(pool(embed(x, edge_index), batch)): proofs make use of that
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, batch: Tensor | None = None
     ) -> Tensor:
-        """Logits [graphs, classes]; `batch` [nodes] tells the graph of each node."""
+        """Logits [graphs, classes]; `batch` [nodes] is the graph of each node."""
         return self.logits(self.pool(self.embed(x, edge_index, edge_weight), batch))
 
 
@@ -94,38 +98,27 @@ class NodeGNN(_Layers):
 class GraphGNN(_Layers):
     """`GraphGCN` with layers that take no edge weight (GIN, GAT, GraphSAGE)."""
 
-    splits_at_pool = True  # it is head(pool(embed(x, edge_index), batch)): proofs make use of that
+    splits_at_pool = True  # as above
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
         """Logits [graphs, classes]."""
         return self.logits(self.pool(self.embed(x, edge_index), batch))
 
 
-class NodeEdgeGNN(_Layers):
-    """Node logits from layers that read the features of edges."""
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
-        """Logits [nodes, classes]; `edge_attr` is [edges, features of an edge]."""
-        return self.logits(self.embed(x, edge_index, edge_attr))
-
-
 class GraphEdgeGNN(_Layers):
-    """Graph logits, or a number per graph, from layers that read the features of edges."""
+    """Graph logits, or a number per graph, from layers that read edge features."""
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor | None = None) -> Tensor:
-        """Logits [graphs, classes]; `edge_attr` is [edges, features of an edge]."""
+        """Logits [graphs, classes]; `edge_attr` is [edges, edge features]."""
         return self.logits(self.pool(self.embed(x, edge_index, edge_attr), batch))
 
 
 class PairGNN(_Layers):
-    """One logit per pair of nodes: the head on the product of their two states, entry by entry.
-
-    The last layer has no ReLU. A head of one layer starts as the plain sum, so as the dot product of the states.
-    """
+    """One logit per pair of nodes: the head on the product of their states. The last layer has no ReLU."""
 
     def __init__(self, convs: Sequence[nn.Module], head: nn.Module, readout: str, pool: str = "mean") -> None:
         super().__init__(convs, head, readout, pool)
-        start_as_sum(head)
+        _start_as_sum(head)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
         """Logits [pairs] of the pairs `edge_label_index` [2, pairs], edges or not."""
@@ -136,19 +129,33 @@ class PairGNN(_Layers):
         return self.logits(h[edge_label_index[0]] * h[edge_label_index[1]]).view(-1)
 
 
-def start_as_sum(head: nn.Module) -> None:
-    """Let a head of one layer give the sum of what it gets, before it is trained."""
+def _start_as_sum(head: nn.Module) -> None:
+    """Initialise a head of one layer to the sum of its input, so that a pair starts with a dot product."""
     if isinstance(head, nn.Sequential) and len(head) == 1 and isinstance(head[0], nn.Linear):
         nn.init.ones_(head[0].weight)
         nn.init.zeros_(head[0].bias)
 
 
+#: The model by task and by what its layers take beside the graph: a weight per edge, features per edge, nothing.
+MODELS: dict[tuple[str, str], type[_Layers]] = {
+    ("node", "weight"): NodeGCN,
+    ("graph", "weight"): GraphGCN,
+    ("pair", "weight"): PairGNN,
+    ("node", "nothing"): NodeGNN,
+    ("graph", "nothing"): GraphGNN,
+    ("pair", "nothing"): PairGNN,
+    ("graph", "features"): GraphEdgeGNN,
+}
+
+
+# -- layers ---------------------------------------------------------------------------------------------------
+
+
 class ScaledSum(MessagePassing):  # type: ignore[misc]
     """The paper's layer: c·Σ w·h·W + b over the neighbours, with a constant c and without self-loops.
 
-    A constant could be a part of W. It is not, so that a step of Adam on W moves the sums by c times as much: sums over
-    hubs, one upon the other in three layers, do not train otherwise. It is no `GCNConv`, because torch_geometric's
-    explainers cannot mask a subclass of that.
+    The constant is no part of W, so that a step of Adam on W moves the sums by c times as much: sums over hubs do not
+    train otherwise. It is no subclass of `GCNConv`, because torch_geometric's explainers cannot mask one.
     """
 
     normalize = False  # as layers of torch_geometric say that they read no degrees
@@ -166,7 +173,7 @@ class ScaledSum(MessagePassing):  # type: ignore[misc]
         return out + self.bias
 
     def message(self, x_j: Tensor, edge_weight: Tensor | None) -> Tensor:
-        """What goes along each edge, [edges, outputs]."""
+        """The message of each edge, [edges, outputs]."""
         return x_j if edge_weight is None else edge_weight.view(-1, 1) * x_j
 
 
@@ -185,7 +192,7 @@ class WeighedGCN(nn.Module):
 
 
 class EdgeSAGE(MessagePassing):  # type: ignore[misc]
-    """GraphSAGE with the features of the edge in the message: W·h + mean over neighbours of V·[h, e]."""
+    """GraphSAGE with the edge's features in the message: W·h + mean over neighbours of V·[h, e]."""
 
     def __init__(self, inputs: int, outputs: int, edges: int) -> None:
         super().__init__(aggr="mean")
@@ -197,131 +204,9 @@ class EdgeSAGE(MessagePassing):  # type: ignore[misc]
         return out
 
     def message(self, x_j: Tensor, edge_attr: Tensor) -> Tensor:
-        """What goes along each edge, [edges, outputs]."""
+        """The message of each edge, [edges, outputs]."""
         out: Tensor = self.other(torch.cat([x_j, edge_attr], dim=-1))
         return out
-
-
-#: The model by task and by what its layers take beside the graph: a weight per edge, features per edge, nothing.
-MODELS: dict[tuple[str, str], type[_Layers]] = {
-    ("node", "weight"): NodeGCN,
-    ("graph", "weight"): GraphGCN,
-    ("pair", "weight"): PairGNN,
-    ("node", "nothing"): NodeGNN,
-    ("graph", "nothing"): GraphGNN,
-    ("pair", "nothing"): PairGNN,
-    ("node", "features"): NodeEdgeGNN,
-    ("graph", "features"): GraphEdgeGNN,
-}
-
-
-def build(
-    arch: str,
-    *,
-    task: str,
-    num_features: int,
-    num_classes: int,
-    hidden: int,
-    layers: int = 3,
-    aggregation: str = "symmetric",
-    readout: str = "last",
-    dense: int = 1,
-    pool: str = "mean",
-    num_edge_features: int = 0,
-    scale: float = 1.0,
-) -> nn.Module:
-    """Make an untrained model; its weights come from torch's global generator.
-
-    Parameters
-    ----------
-    arch : {"gcn", "gin", "gat", "sage"}
-        The kind of the graph layers.
-    task : {"node", "graph", "pair"}
-        What is classified.
-    num_features, num_classes : int
-        The columns of `x` and of the logits.
-    hidden : int
-        The width of every hidden layer.
-    layers : int
-        How many graph layers there are.
-    aggregation : {"symmetric", "symmetric-self-loops", "sum"}
-        How a GCN scales its messages.
-    readout : {"last", "all"}
-        Whether the head gets the last hidden state or all of them side by side; of pairs, always the last.
-    dense : int
-        How many linear layers the head has, the last of which gives the logits.
-    pool : {"mean", "sum"}
-        How the nodes of a graph become one.
-    num_edge_features : int
-        The columns of `edge_attr`; 0: edges have no features.
-    scale : float
-        By what a GCN with `aggregation="sum"` multiplies its sums; the others do not.
-
-    Returns
-    -------
-    torch.nn.Module
-        One of the classes above.
-    """
-    known: tuple[tuple[str, str, Collection[str]], ...] = (
-        ("arch", arch, ARCHITECTURES),
-        ("aggregation", aggregation, AGGREGATIONS),
-        ("readout", readout, READOUTS),
-        ("pool", pool, POOLS),
-    )
-    for name, value, names in known:
-        if value not in names:
-            raise unknown_name(f"`{name}`", value, names)
-    takes = "features" if num_edge_features else "weight" if arch == "gcn" else "nothing"
-    tasks = [one for one, what in MODELS if what == takes]
-    require(task in tasks, f"Expected `task` to be one of {', '.join(map(repr, tasks))}", got=repr(task))
-    for name, number in (("num_features", num_features), ("num_classes", num_classes), ("hidden", hidden)):
-        require_number(name, number, 1, integer=True)
-    require_number("layers", layers, 1, integer=True)
-    require_number("dense", dense, 1, integer=True)
-    require_number("scale", scale, 1e-9)
-    widths = [num_features] + [hidden] * layers
-    convs = [_layer(arch, a, b, aggregation, num_edge_features, scale) for a, b in pairwise(widths)]
-    wide = readout == "all" and task != "pair"
-    head = make_head(hidden * layers if wide else hidden, hidden, num_classes, dense)
-    return MODELS[task, takes](convs, head, readout, pool)
-
-
-def _layer(arch: str, inputs: int, outputs: int, aggregation: str, edges: int = 0, scale: float = 1.0) -> nn.Module:
-    mlp = nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU(), nn.Linear(outputs, outputs)) if arch == "gin" else None
-    if arch == "gcn" and edges:
-        layer: nn.Module = WeighedGCN(inputs, outputs, edges, aggregation)
-    elif arch == "gcn" and aggregation == "sum" and scale != 1:
-        layer = ScaledSum(inputs, outputs, scale)
-    elif arch == "gcn":
-        loops = aggregation == "symmetric-self-loops"
-        layer = GCNConv(inputs, outputs, normalize=aggregation != "sum", add_self_loops=loops)
-    elif mlp is not None:
-        layer = GINEConv(mlp, edge_dim=edges) if edges else GINConv(mlp)
-    elif arch == "gat":
-        layer = GATConv(inputs, outputs, edge_dim=edges or None)
-    else:
-        layer = EdgeSAGE(inputs, outputs, edges) if edges else SAGEConv(inputs, outputs)
-    return layer
-
-
-def make_head(inputs: int, hidden: int, num_classes: int, dense: int) -> nn.Module:
-    """`dense` linear layers with ReLU between them, from `inputs` to `num_classes` columns."""
-    widths = [inputs] + [hidden] * (dense - 1) + [num_classes]
-    parts: list[nn.Module] = []
-    for a, b in pairwise(widths):
-        parts += [nn.Linear(a, b), nn.ReLU()]
-    return nn.Sequential(*parts[:-1])
-
-
-# -- typed models ----------------------------------------------------------------------------------------
-
-
-TYPED_ARCHITECTURES = ("rgcn", "hgt")
-HEADS = 2  # of a transformer layer
-
-EdgeType = tuple[str, str, str]
-Nodes = dict[str, Tensor]
-EdgeIndices = dict[EdgeType, Tensor]
 
 
 class RelationalConv(MessagePassing):  # type: ignore[misc]
@@ -345,8 +230,28 @@ class RelationalConv(MessagePassing):  # type: ignore[misc]
         return x_j.view(-1, self.relations, self.width)[torch.arange(len(edge_type), device=x_j.device), edge_type]
 
 
+# -- models of typed graphs -----------------------------------------------------------------------------------
+
+
+class Types:
+    """The `types` of a data set: features per node type, edge types, what is predicted."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.nodes: dict[str, int] = {str(name): int(width) for name, width in given["nodes"].items()}
+        self.edges: list[EdgeType] = [(str(a), str(b), str(c)) for a, b, c in given["edges"]]
+        self.source: str | None = given.get("source")
+        self.target: str = given["target"]
+
+    def complete(self, x_dict: Nodes, edge_index_dict: EdgeIndices) -> tuple[Nodes, EdgeIndices]:
+        """The dictionaries with an empty tensor for every type that they do not have."""
+        some = next(iter(x_dict.values()))
+        empty = torch.zeros(2, 0, dtype=torch.long, device=some.device)
+        nodes = {name: x_dict.get(name, some.new_zeros(0, width)) for name, width in self.nodes.items()}
+        return nodes, {kind: edge_index_dict.get(kind, empty) for kind in self.edges}
+
+
 class _RelationalLayers(nn.Module):
-    """Layers of `RelationalConv` on the flat graph: the types one after the other."""
+    """Layers of `RelationalConv` on the flat graph, in which the node types follow one another."""
 
     def __init__(self, types: Types, hidden: int, layers: int, aggregation: str) -> None:
         super().__init__()
@@ -357,14 +262,14 @@ class _RelationalLayers(nn.Module):
         names = list(states)
         sizes = [len(states[name]) for name in names]
         first = dict(zip(names, torch.tensor([0, *sizes]).cumsum(0).tolist()))
-        shifted, kinds = [], []
-        for number, kind in enumerate(self.types.edges):
-            ends = edge_index_dict[kind]
-            shifted.append(torch.stack([ends[0] + first[kind[0]], ends[1] + first[kind[2]]]))
-            kinds.append(torch.full_like(ends[0], number))
-        h, edge_index, edge_type = torch.cat([states[name] for name in names]), torch.cat(shifted, 1), torch.cat(kinds)
+        shifted, relations = [], []
+        for number, (source, relation, target) in enumerate(self.types.edges):
+            ends = edge_index_dict[source, relation, target]
+            shifted.append(torch.stack([ends[0] + first[source], ends[1] + first[target]]))
+            relations.append(torch.full_like(ends[0], number))
+        h, edge_index = torch.cat([states[name] for name in names]), torch.cat(shifted, 1)
         for conv in self.convs:
-            h = conv(h.relu(), edge_index, edge_type)
+            h = conv(h.relu(), edge_index, torch.cat(relations))
         return dict(zip(names, torch.split(h, sizes)))
 
 
@@ -383,26 +288,6 @@ class _TransformerLayers(nn.Module):
         return states
 
 
-LAYERS = dict(zip(TYPED_ARCHITECTURES, (_RelationalLayers, _TransformerLayers)))
-
-
-class Types:
-    """The types of a graph, from the `types` of a data set: features per node type, edge types, what is predicted."""
-
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self.nodes: dict[str, int] = {str(name): int(width) for name, width in given["nodes"].items()}
-        self.edges: list[EdgeType] = [(str(a), str(b), str(c)) for a, b, c in given["edges"]]
-        self.source: str | None = given.get("source")
-        self.target: str = given["target"]
-
-    def complete(self, x_dict: Nodes, edge_index_dict: EdgeIndices) -> tuple[Nodes, EdgeIndices]:
-        """The dictionaries with an empty tensor for every type that they do not have."""
-        some = next(iter(x_dict.values()))
-        empty = torch.zeros(2, 0, dtype=torch.long, device=some.device)
-        nodes = {name: x_dict.get(name, some.new_zeros(0, width)) for name, width in self.nodes.items()}
-        return nodes, {kind: edge_index_dict.get(kind, empty) for kind in self.edges}
-
-
 class _Typed(nn.Module):
     """A linear map per node type to a common width, layers between the types, and a head."""
 
@@ -412,11 +297,10 @@ class _Typed(nn.Module):
         self.inputs = nn.ModuleDict({name: nn.Linear(width, hidden) for name, width in types.nodes.items()})
 
     def embed(self, x_dict: Nodes, edge_index_dict: EdgeIndices) -> Nodes:
-        """The last hidden state of every node, by type, [nodes of the type, hidden]."""
+        """The last hidden states by node type, [nodes of the type, hidden]."""
         nodes, edges = self.types.complete(x_dict, edge_index_dict)
-        states = {name: self.inputs[name](x) for name, x in nodes.items()}
-        found: Nodes = self.layers(states, edges)
-        return found
+        out: Nodes = self.layers({name: self.inputs[name](x) for name, x in nodes.items()}, edges)
+        return out
 
 
 class TypedNodes(_Typed):
@@ -429,11 +313,11 @@ class TypedNodes(_Typed):
 
 
 class TypedPairs(_Typed):
-    """One logit per pair of nodes of two types: the head on the product of their hidden states, at first their sum."""
+    """One logit per pair of nodes of two types: the head on the product of their hidden states."""
 
     def __init__(self, types: Types, layers: nn.Module, head: nn.Module, hidden: int) -> None:
         super().__init__(types, layers, head, hidden)
-        start_as_sum(head)
+        _start_as_sum(head)
 
     def forward(self, x_dict: Nodes, edge_index_dict: EdgeIndices, edge_label_index: Tensor) -> Tensor:
         """Logits [pairs]; `edge_label_index` [2, pairs] holds numbers within the first and the last type."""
@@ -444,51 +328,86 @@ class TypedPairs(_Typed):
         return out
 
 
-TASKS = {"node": TypedNodes, "pair": TypedPairs}
+TYPED_LAYERS = {"rgcn": _RelationalLayers, "hgt": _TransformerLayers}
+TYPED_MODELS = {"node": TypedNodes, "pair": TypedPairs}
 
 
-def build_typed(
+# -- building -------------------------------------------------------------------------------------------------
+
+
+def build(
     arch: str,
     *,
     task: str,
-    types: Mapping[str, Any],
+    num_features: int,
     num_classes: int,
     hidden: int,
-    layers: int = 2,
-    aggregation: str = "sum",
+    layers: int = 3,
+    aggregation: str = "symmetric",
+    readout: str = "last",
     dense: int = 1,
+    pool: str = "mean",
+    num_edge_features: int = 0,
+    scale: float = 1.0,
+    types: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Make an untrained model of a typed graph; its weights come from torch's global generator.
+    """Make an untrained model; its weights come from torch's global generator.
 
-    Parameters
-    ----------
-    arch : {"rgcn", "hgt"}
-        The kind of the graph layers.
-    task : {"node", "pair"}
-        What is classified.
-    types : mapping
-        The `types` of a `Dataset`.
-    num_classes : int
-        The columns of the logits.
-    hidden, layers, dense : int
-        The width, how many graph layers, and how many linear layers the head has.
-    aggregation : {"sum", "symmetric", "symmetric-self-loops"}
-        Whether relational messages are summed; else their mean is taken.
-
-    Returns
-    -------
-    torch.nn.Module
-        `TypedNodes` or `TypedPairs`.
+    `Recipe` describes the shape; `num_features`, `num_classes` and `num_edge_features` are the columns of `x`, of the
+    logits and of `edge_attr` (0: none), and `types` are those of a typed `Dataset`.
     """
-    known: tuple[tuple[str, str, Sequence[str]], ...] = (
-        ("arch", arch, TYPED_ARCHITECTURES),
+    choices: list[tuple[str, str, Collection[str]]] = [
+        ("arch", arch, ARCHITECTURES if types is None else TYPED_ARCHITECTURES),
         ("aggregation", aggregation, AGGREGATIONS),
-    )
-    for name, value, names in known:
+        ("readout", readout, READOUTS),
+        ("pool", pool, POOLS),
+    ]
+    typed_only = types is None and arch in TYPED_ARCHITECTURES
+    require(not typed_only, f"Expected a typed graph for `arch` {arch!r}", got="a graph without types")
+    for name, value, names in choices:
         if value not in names:
             raise unknown_name(f"`{name}`", value, names)
-    require(task in TASKS, "Expected `task` to be 'node' or 'pair' on a typed graph", got=repr(task))
-    found = Types(types)
-    return TASKS[task](
-        found, LAYERS[arch](found, hidden, layers, aggregation), make_head(hidden, hidden, num_classes, dense), hidden
-    )
+    takes = "features" if num_edge_features else "weight" if arch == "gcn" else "nothing"
+    tasks = list(TYPED_MODELS) if types is not None else [name for name, what in MODELS if what == takes]
+    require(task in tasks, f"Expected `task` to be one of {', '.join(map(repr, tasks))}", got=repr(task))
+    sizes = {"num_features": num_features, "num_classes": num_classes, "hidden": hidden}
+    for name, number in (sizes | {"layers": layers, "dense": dense}).items():
+        require_number(name, number, 1, integer=True)
+    require_number("scale", scale, 1e-9)
+    if types is not None:
+        known = Types(types)
+        between = TYPED_LAYERS[arch](known, hidden, layers, aggregation)
+        return TYPED_MODELS[task](known, between, _head(hidden, hidden, num_classes, dense), hidden)
+    widths = [num_features] + [hidden] * layers
+    convs = [_layer(arch, a, b, aggregation, num_edge_features, scale) for a, b in pairwise(widths)]
+    wide = readout == "all" and task != "pair"
+    head = _head(hidden * layers if wide else hidden, hidden, num_classes, dense)
+    return MODELS[task, takes](convs, head, readout, pool)
+
+
+def _layer(arch: str, inputs: int, outputs: int, aggregation: str, edges: int = 0, scale: float = 1.0) -> nn.Module:
+    if arch == "gcn" and edges:
+        return WeighedGCN(inputs, outputs, edges, aggregation)
+    if arch == "gcn" and aggregation == "sum" and scale != 1:
+        return ScaledSum(inputs, outputs, scale)
+    layer: nn.Module
+    if arch == "gcn":
+        loops = aggregation == "symmetric-self-loops"
+        layer = GCNConv(inputs, outputs, normalize=aggregation != "sum", add_self_loops=loops)
+    elif arch == "gin":
+        mlp = nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU(), nn.Linear(outputs, outputs))
+        layer = GINEConv(mlp, edge_dim=edges) if edges else GINConv(mlp)
+    elif arch == "gat":
+        layer = GATConv(inputs, outputs, edge_dim=edges or None)
+    else:
+        layer = EdgeSAGE(inputs, outputs, edges) if edges else SAGEConv(inputs, outputs)
+    return layer
+
+
+def _head(inputs: int, hidden: int, num_classes: int, dense: int) -> nn.Module:
+    """`dense` linear layers with ReLU between them."""
+    widths = [inputs] + [hidden] * (dense - 1) + [num_classes]
+    parts: list[nn.Module] = []
+    for a, b in pairwise(widths):
+        parts += [nn.Linear(a, b), nn.ReLU()]
+    return nn.Sequential(*parts[:-1])

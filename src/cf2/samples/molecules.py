@@ -1,10 +1,13 @@
-"""The raw files of TUDataset: lists of numbers, one line per node, edge or graph, checked against each other."""
+"""Molecules: the collection TUDataset with the paper's Mutag, GraphAttribution's tasks, and Crippen's logP.
+
+Files of TUDataset are lists of numbers, one line per node, edge or graph, checked against each other. They are read
+here, because torch_geometric's reader checks nothing and drops a last line without a line end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,68 +16,118 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, one_hot, remove_self_loops
 
-from cf2.errors import CF2Error
+from cf2.errors import CF2Error, extra, require
+from cf2.options import Key
 from cf2.samples import storage
-from cf2.samples.datasets import Dataset
-from cf2.samples.storage import damaged, read_numbers, require_size
+from cf2.samples.datasets import EXPLAINED, Dataset, Edges
+from cf2.samples.storage import damaged, require_size
 
-# -- tu files --------------------------------------------------------------------------------------------
+Root = str | Path | None
 
+# -- TUDataset ------------------------------------------------------------------------------------------------
 
-def read_graphs(name: str, directory: Path) -> list[Data]:
-    """The graphs of a set: `x` where nodes have labels or attributes, `edge_attr` where edges have, and `y`."""
-    files = _Files(name, directory)
-    owner = files.read("graph_indicator", np.int64, columns=1)[:, 0]
-    step = np.diff(owner, prepend=0)
-    files.check("graph_indicator", np.isin(step, (0, 1)), "the number of the graph before, or the next one")
-    files.check("graph_indicator", owner[:1] == 1, "the number of a graph, from 1 on,")
-    graphs, nodes = int(owner[-1]), len(owner)
-    ends = files.read("A", np.int64, columns=2)
-    files.check("A", ((ends >= 1) & (ends <= nodes)).all(1), f"two of the nodes 1 to {nodes}")
-    files.check("A", owner[ends[:, 0] - 1] == owner[ends[:, 1] - 1], "two nodes of the same graph")
-    x, edge_attr = files.features("node", nodes), files.features("edge", len(ends))
-    edge_index, edge_attr = remove_self_loops(torch.from_numpy(ends.T.copy() - 1), edge_attr)
-    edge_index, edge_attr = coalesce(edge_index, edge_attr, nodes)
-    labels = torch.from_numpy(files.labels(graphs))
-
-    in_graph = torch.from_numpy(owner - 1)
-    sizes, columns = in_graph.bincount(), in_graph[edge_index[0]].bincount(minlength=graphs)
-    first, begin = (counts.cumsum(0) - counts for counts in (sizes, columns))
-    made = []
-    for number, (start, size, at, count) in enumerate(torch.stack([first, sizes, begin, columns], 1).tolist()):
-        graph = Data(edge_index=edge_index[:, at : at + count] - start, y=labels[number : number + 1])
-        graph.x = torch.ones(size, 1) if x is None else x[start : start + size]
-        if edge_attr is not None:
-            graph.edge_attr = edge_attr[at : at + count]
-        made.append(graph)
-    return made
+MUTAGEN = 0  # in these files label 0 is the mutagen
+MUTAG_CLASSES = ("mutagen", "non-mutagen")
+MUTAG_ATOMS = ("C", "O", "Cl", "H", "N", "F", "Br", "S", "P", "I", "Na", "K", "Li", "Ca")
+CARBON, OXYGEN, NITROGEN = 0, 1, 4
 
 
-class _Files:
+def mutag0(root: Root = None) -> Dataset:
+    """Mutag₀: the 448 mutagens with a benzene-NO₂, whose edges are the truth, and the 1,853 non-mutagens without."""
+    files = list(storage.known_digests("TUDataset", "Mutagenicity"))
+    graphs = storage.processed("mutag0", _raw("Mutagenicity", root), files, lambda: _kept(root))
+    return Dataset("mutag0", "graph", graphs, 2, len(MUTAG_ATOMS), MUTAG_CLASSES, (MUTAGEN,), atoms=MUTAG_ATOMS)
+
+
+def _kept(root: Root) -> dict[str, Tensor]:
+    kept = []
+    for graph in _read("Mutagenicity", root):
+        graph.truth = benzene_nitro_edges(graph)
+        if bool(graph.truth.any()) == (int(graph.y) == MUTAGEN):
+            kept.append(graph)
+    return storage.pack(kept)
+
+
+def tu(member: str, root: Root = None, name: str = "", classes: tuple[str, ...] = (), **more: Any) -> Dataset:
+    """A classification set of TUDataset; a graph without node features gets a constant one.
+
+    A set with a name of its own has names for its classes; else their numbers are shown, and all are explained.
+    """
+    graphs = _read(member, root)
+    numbers = tuple(range(int(torch.cat([graph.y for graph in graphs]).max()) + 1))
+    classes, width = classes or tuple(map(str, numbers)), int(graphs[0].x.shape[1])
+    more = {"positive": numbers} | more
+    return Dataset(name or f"tu:{member}", "graph", graphs, len(numbers), width, classes, **more)
+
+
+def _raw(name: str, root: Root) -> Path:
+    def urls() -> list[str]:
+        from torch_geometric.datasets import TUDataset  # slow to import, and only downloads need it
+
+        return [f"{TUDataset.url}/{name}.zip"]
+
+    needed = [f"{name}_{part}.txt" for part in ("A", "graph_indicator", "graph_labels")]
+    files = list(storage.known_digests("TUDataset", name)) or needed
+    return storage.raw_directory(root, "TUDataset", name, files, urls)
+
+
+def _read(name: str, root: Root) -> list[Data]:
+    directory = _raw(name, root)
+    files = sorted(path.name for path in directory.glob(f"{name}_*.txt") if "readme" not in path.name.lower())
+    return storage.processed(f"tu-{name}", directory, files, _TUFiles(name, directory).packed)
+
+
+class _TUFiles:
     """The files of one set, by the part that each holds."""
 
     def __init__(self, name: str, directory: Path) -> None:
         self.name, self.directory = name, directory
+
+    def packed(self) -> dict[str, Tensor]:
+        """The graphs end to end: `x` from labels and attributes of nodes, `y`, and the bonds of Mutagenicity."""
+        owner = self.read("graph_indicator", np.int64, columns=1)[:, 0]
+        step = np.diff(owner, prepend=0)
+        self.check("graph_indicator", np.isin(step, (0, 1)), "the number of the graph before, or the next one")
+        self.check("graph_indicator", owner[:1] == 1, "the number of a graph, from 1 on,")
+        graphs, nodes = int(owner[-1]), len(owner)
+        ends = self.read("A", np.int64, columns=2)
+        self.check("A", ((ends >= 1) & (ends <= nodes)).all(1), f"two of the nodes 1 to {nodes}")
+        self.check("A", owner[ends[:, 0] - 1] == owner[ends[:, 1] - 1], "two nodes of the same graph")
+        x, edge_attr = self.features("node", nodes), self.features("edge", len(ends))
+        edge_index, edge_attr = remove_self_loops(torch.from_numpy(ends.T.copy() - 1), edge_attr)
+        edge_index, edge_attr = coalesce(edge_index, edge_attr, nodes)
+        in_graph = torch.from_numpy(owner - 1)
+        sizes, of_edge = in_graph.bincount(), in_graph[edge_index[0]]
+        named = {}
+        if self.name == "Mutagenicity" and edge_attr is not None:  # its edge labels 0, 1, 2 are valences 1, 2, 3
+            named["bond"] = edge_attr.argmax(1) + 1
+        return storage.packed(
+            torch.ones(nodes, 1) if x is None else x,
+            edge_index - (sizes.cumsum(0) - sizes)[of_edge],
+            torch.from_numpy(self.labels(graphs)),
+            sizes,
+            of_edge.bincount(minlength=graphs),
+            named,
+        )
 
     def path(self, part: str) -> Path:
         return self.directory / f"{self.name}_{part}.txt"
 
     def read(self, part: str, kind: type, *, columns: int | None = None, rows: int | None = None) -> np.ndarray:
         """The numbers of a file [rows, columns], finite and as many as there must be."""
-        found = read_numbers(self.path(part), kind, ",")
-        if columns not in (None, found.shape[1]) or rows not in (None, len(found)):
+        values = storage.read_numbers(self.path(part), kind, ",")
+        if columns not in (None, values.shape[1]) or rows not in (None, len(values)):
             lines = "lines" if rows is None else f"{rows} lines"
             width = "" if columns is None else f" of {columns} number{'s' if columns > 1 else ''} each"
-            raise damaged(self.path(part), lines + width, f"{len(found)} lines of {found.shape[1]}")
-        self.check(part, np.isfinite(found).all(1), "finite numbers")
-        return found
+            raise damaged(self.path(part), lines + width, f"{len(values)} lines of {values.shape[1]}")
+        self.check(part, np.isfinite(values).all(1), "finite numbers")
+        return values
 
     def check(self, part: str, good: Any, expected: str) -> None:
         """Refuse a file with the first line that is not as expected."""
         wrong = np.flatnonzero(np.logical_not(good))
         if len(wrong):
-            place = f"something else on line {wrong[0] + 1}"
-            raise damaged(self.path(part), f"{expected} on each line", place)
+            raise damaged(self.path(part), f"{expected} on each line", f"something else on line {wrong[0] + 1}")
 
     def features(self, what: str, rows: int) -> Tensor | None:
         """Attributes as they are, then each label as a column of 0 and 1 per value; None where there are none."""
@@ -90,71 +143,10 @@ class _Files:
 
     def labels(self, graphs: int) -> np.ndarray:
         """The class of each graph, numbered from 0 in the order of the labels."""
-        if self.path("graph_attributes").exists():
-            raise CF2Error(f"Expected tu:{self.name} to have classes, and it is a regression set")
+        regression = self.path("graph_attributes").exists()
+        require(not regression, f"Expected tu:{self.name} to have classes, and it is a regression set")
         values = self.read("graph_labels", np.int64, columns=1, rows=graphs)[:, 0]
-        found: Any = np.unique(values, return_inverse=True)[1]
-        return np.asarray(found, dtype=np.int64)
-
-
-# -- molecules -------------------------------------------------------------------------------------------
-
-
-MUTAGEN = 0  # in these files label 0 is the mutagen
-ATOMS = ("C", "O", "Cl", "H", "N", "F", "Br", "S", "P", "I", "Na", "K", "Li", "Ca")
-CARBON, OXYGEN, NITROGEN = 0, 1, 4
-
-DIGESTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        name: {f"{name}_{part}.txt": digest for part, digest in parts.items()}
-        for name, parts in {
-            "Mutagenicity": {
-                "A": "ae85e22b4b898ebd819d2ed3adc8f06a7bf1cda746b333086472d19b36711145",
-                "graph_indicator": "88b2d83ff10fad75b3280654061e965976f74e75620058c371ed23567236b4bc",
-                "graph_labels": "b604c7dcbfdf89193901e32abdcbf9b5b92137414ce22231f00ed65d48ec48f9",
-                "node_labels": "b429ec418c831d02dc3088b2fe08d11214627850d2bbdacfa9797c0510e70ae7",
-            },
-            "NCI1": {
-                "A": "2c028eda59a5fe96e2265a63d9ac236901bd9a7dc658498be13cd704a703076d",
-                "graph_indicator": "ffe5acfa754b057d5ce0dc725c5aadb631628161886cc040d38c719635257dc5",
-                "graph_labels": "fae44681e70113f496256ae87eaac33b7836e3a97fe8e023933b84fde6a5c8a2",
-                "node_labels": "dc0a22b6cbff0c939de00373e823977ba32b358f560e4288d7602f7b51407ee2",
-            },
-        }.items()
-    }
-)
-
-
-def mutag(root: str | Path | None = None) -> Dataset:
-    """Mutagenicity: 4,337 molecules; label 0 is the mutagen."""
-    graphs = _read("Mutagenicity", root)
-    return Dataset("mutag", "graph", graphs, 2, len(ATOMS), ("mutagen", "non-mutagen"), (MUTAGEN,), atoms=ATOMS)
-
-
-def mutag0(root: str | Path | None = None) -> Dataset:
-    """Mutag₀: the 448 mutagens with a benzene-NO₂ and the 1,853 non-mutagens without; its edges are true.
-
-    The labels are those of Mutag, so the class to explain is 0, the mutagen.
-    """
-    directory = _raw("Mutagenicity", root)
-    tensors = storage.processed("mutag0", directory, list(DIGESTS["Mutagenicity"]), lambda: _make_mutag0(root))
-    graphs = storage.unpack(tensors)
-    return Dataset("mutag0", "graph", graphs, 2, len(ATOMS), ("mutagen", "non-mutagen"), (MUTAGEN,), atoms=ATOMS)
-
-
-def nci1(root: str | Path | None = None) -> Dataset:
-    """NCI1: 4,110 compounds, active (1) or not against lung cancer; the 37 atom types are not named."""
-    graphs = _read("NCI1", root)
-    return Dataset("nci1", "graph", graphs, 2, 37, ("inactive", "active"), (1,))
-
-
-def tu(name: str, root: str | Path | None = None) -> Dataset:
-    """Any classification set of TUDataset; a graph without node features gets a constant one."""
-    graphs = _read(name, root)
-    classes = int(torch.cat([graph.y for graph in graphs]).max()) + 1
-    width = int(graphs[0].x.shape[1])
-    numbers = tuple(range(classes))
-    return Dataset(f"tu:{name}", "graph", graphs, classes, width, tuple(str(i) for i in numbers), numbers)
+        return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
 
 
 def benzene_nitro_table(dataset: Dataset) -> dict[str, int]:
@@ -177,18 +169,16 @@ def benzene_nitro_edges(graph: Data) -> Tensor:
     around: list[list[int]] = [[] for _ in atoms]
     for a, b in columns:
         around[a].append(b)
-    found: set[frozenset[int]] = set()
-    for nitrogen, element in enumerate(atoms):
-        if element != NITROGEN:
-            continue
+    chosen: set[frozenset[int]] = set()
+    for nitrogen in (node for node, element in enumerate(atoms) if element == NITROGEN):
         oxygens = [o for o in around[nitrogen] if atoms[o] == OXYGEN and len(around[o]) == 1]
         if len(oxygens) != 2:
             continue
         for carbon in around[nitrogen]:
             ring = _carbon_rings(carbon, atoms, around) if atoms[carbon] == CARBON else set()
             if ring:
-                found |= ring | {frozenset((nitrogen, other)) for other in (carbon, *oxygens)}
-    return torch.tensor([frozenset(column) in found for column in columns], dtype=torch.bool)
+                chosen |= ring | {frozenset((nitrogen, other)) for other in (carbon, *oxygens)}
+    return torch.tensor([frozenset(column) in chosen for column in columns], dtype=torch.bool)
 
 
 def _carbon_rings(start: int, atoms: list[int], around: list[list[int]]) -> set[frozenset[int]]:
@@ -203,37 +193,165 @@ def _carbon_rings(start: int, atoms: list[int], around: list[list[int]]) -> set[
     return edges
 
 
-def _make_mutag0(root: str | Path | None) -> dict[str, Tensor]:
-    kept = []
-    for graph in _read("Mutagenicity", root):
-        graph.truth = benzene_nitro_edges(graph)
-        if bool(graph.truth.any()) == (int(graph.y) == MUTAGEN):
-            kept.append(graph)
-    return storage.pack(kept)
+# -- GraphAttribution and logP --------------------------------------------------------------------------------
+# Atoms are numbered as RDKit's `MolFromSmiles` does; hydrogens are implicit. The bonds decide the class of a molecule
+# as much as its atoms, so `x` says the element (for logP also its charge) and `edge_attr` the kind of the bond.
+
+ATOMS = ("C", "N", "O", "F", "S", "Cl", "Br", "I", "P")
+CHARGES = (0, 1, -1)  # the logP of an atom depends on its charge: `crippen` has the columns of ATOMS for each
+BONDS = {"SINGLE": 1.0, "DOUBLE": 2.0, "TRIPLE": 3.0, "AROMATIC": 1.5}  # the columns of `edge_attr`
+THIRD = 3  # of the molecules are enough to learn logP from, and its atoms take RDKit a while
+MAX_ATOMS = 1000  # of a molecule
+ATTRIBUTION_SOURCE = (
+    'a JSON object per line with "id", "smiles", "y", "truth" and "test", made of google-research/graph-attribution '
+    "(docs/datasets.md has the form)."
+)
+Row = dict[str, Any]
 
 
-def _raw(name: str, root: str | Path | None) -> Path:
-    digests = DIGESTS.get(name, {})
-    files = list(digests) or [f"{name}_{part}.txt" for part in ("A", "graph_indicator", "graph_labels")]
-    return storage.raw_directory(root, "TUDataset", name, files, digests, lambda: _urls(name))
+def with_truth(name: str, classes: tuple[str, str], root: Root = None) -> Dataset:
+    """Molecules with the sets of atoms that explain each: every benzene ring, or every choice of both groups."""
+    path = storage.raw_file(root, "GraphAttribution", f"{name}.jsonl", ATTRIBUTION_SOURCE)
+    rows = _rows(path)
+    graphs = storage.processed(name, path.parent, [path.name], lambda: storage.pack(_classified(path, rows)))
+
+    def explanations(key: Key) -> list[Edges]:
+        assert isinstance(key, int)
+        return [truth_edges(graphs[key].edge_index, atoms) for atoms in rows[key]["truth"]]
+
+    common = _with_bonds(graphs, rows) | {"explanations": explanations}
+    return Dataset(name, "graph", graphs, 2, len(ATOMS), classes, (1,), atoms=ATOMS, **common)
 
 
-def _read(name: str, root: str | Path | None) -> list[Data]:
-    directory = _raw(name, root)
-    files = sorted(path.name for path in directory.glob(f"{name}_*.txt") if "readme" not in path.name.lower())
-    return storage.unpack(storage.processed(f"tu-{name}", directory, files, lambda: _parse(name, directory)))
+def crippen(root: Root = None) -> Dataset:
+    """Every third molecule of `benzene` with Crippen's logP, and what each atom contributes to it.
+
+    `contribution` [atoms] is the atom's own share and that of the hydrogens on it; their sum is `y` [1].
+    """
+    path = storage.raw_file(root, "GraphAttribution", "benzene.jsonl", ATTRIBUTION_SOURCE)
+    rows = _rows(path)[::THIRD]
+    name = f"crippen-{THIRD}"
+    graphs = storage.processed(name, path.parent, [path.name], lambda: storage.pack(_logp(path, rows)))
+    common = _with_bonds(graphs, rows) | {"output": "regression", "first": EXPLAINED}
+    atoms = ATOMS * len(CHARGES)
+    return Dataset("crippen", "graph", graphs, 1, len(atoms), (), (), atoms=atoms, **common)
 
 
-def _parse(name: str, directory: Path) -> dict[str, Tensor]:
-    graphs = read_graphs(name, directory)
-    if name == "Mutagenicity":  # its edge labels 0, 1, 2 are valences 1, 2, 3
-        for graph in graphs:
-            if graph.edge_attr is not None:
-                graph.bond = graph.edge_attr.argmax(1) + 1
-    return storage.pack(graphs)
+def truth_edges(edge_index: Tensor, atoms: Sequence[int]) -> Tensor:
+    """The bonds that a set of atoms stands for, bool [edges].
+
+    Those between two of the atoms, and all those of an atom that has no bond to another one of the set, such as a
+    fluoride.
+    """
+    inside = torch.zeros(int(edge_index.max()) + 1 if edge_index.numel() else 1, dtype=torch.bool)
+    inside[[atom for atom in atoms if atom < len(inside)]] = True
+    tail, head = edge_index
+    between = inside[tail] & inside[head]
+    alone = inside.clone()
+    alone[tail[between]] = False
+    return between | alone[tail] | alone[head]
 
 
-def _urls(name: str) -> list[str]:
-    from torch_geometric.datasets import TUDataset  # slow to import, and only downloads need it
+def _with_bonds(graphs: list[Data], rows: list[Row]) -> dict[str, Any]:
+    """Add to the graphs what is not kept in a file, bonds as columns and SMILES; the fields that these sets share."""
+    bonds = torch.tensor(list(BONDS.values()))
+    for graph, row in zip(graphs, rows):
+        graph.edge_attr = (graph.bond[:, None] == bonds).float()
+        graph.smiles = row["smiles"]
+    tests = torch.tensor([number for number, row in enumerate(rows) if row["test"]], dtype=torch.long)
+    return {"num_edge_features": len(BONDS), "test_ids": tests}
 
-    return [f"{TUDataset.url}/{name}.zip"]
+
+def _rows(path: Path) -> list[Row]:
+    """The lines of a file, each with what it must have."""
+    rows = []
+    for number, line in enumerate(storage.read_raw(path).splitlines(), 1):
+        row = storage.read_json(path, line, number)
+        good = isinstance(row, dict) and isinstance(row.get("smiles"), str) and isinstance(row.get("test"), bool)
+        good = good and row.get("y") in (0, 1) and _are_sets(row.get("truth")) and bool(row["truth"]) == bool(row["y"])
+        if not good:
+            expected = '"smiles", "y" (0 or 1), "truth" (sets of atoms exactly where y is 1) and "test" on each line'
+            raise damaged(path, expected, f"something else on line {number}")
+        rows.append(row)
+    if not any(row["test"] for row in rows) or all(row["test"] for row in rows):
+        raise damaged(path, "molecules for training and for testing", f"{len(rows)} lines of one kind")
+    return rows
+
+
+def _are_sets(truth: Any) -> bool:
+    if not isinstance(truth, list):
+        return False
+    return all(isinstance(s, list) and s and all(type(a) is int and 0 <= a < MAX_ATOMS for a in s) for s in truth)
+
+
+def _classified(path: Path, rows: list[Row]) -> list[Data]:
+    graphs = []
+    for number, row in enumerate(rows, 1):
+        graph = _graph(path, _molecule(path, row["smiles"], number), number)
+        last = max((atom for atoms in row["truth"] for atom in atoms), default=0)
+        if last >= graph.num_nodes:
+            raise damaged(path, f"atoms 0 to {graph.num_nodes - 1} on line {number}", f"atom {last}")
+        graph.y = torch.tensor([row["y"]])
+        graphs.append(graph)
+    return graphs
+
+
+def _logp(path: Path, rows: list[Row]) -> list[Data]:
+    """The molecules with their logP and each atom's share of it."""
+    graphs = []
+    for number, row in enumerate(rows):
+        line = THIRD * number + 1
+        molecule = _molecule(path, row["smiles"], line)
+        graph = _graph(path, molecule, line)
+        charges = [atom.GetFormalCharge() for atom in molecule.GetAtoms()]
+        if not set(charges) <= set(CHARGES):
+            raise damaged(path, f"charges among {CHARGES} on line {line}", f"{sorted(set(charges))}")
+        charged = torch.eye(len(CHARGES))[[CHARGES.index(charge) for charge in charges]]
+        graph.x = (charged[:, :, None] * graph.x[:, None, :]).flatten(1)
+        contribution = _contribution(molecule)
+        graph.contribution, graph.y = contribution.float(), contribution.sum().float().view(1)
+        graphs.append(graph)
+    return graphs
+
+
+def _contribution(molecule: Any) -> Tensor:
+    """Each atom's share of the logP, and that of the hydrogens on it, float64 [atoms]."""
+    from rdkit import Chem
+    from rdkit.Chem import rdMolDescriptors
+
+    whole, atoms = Chem.AddHs(molecule), molecule.GetNumAtoms()  # hydrogens come after all other atoms
+    shares = [share for share, _ in rdMolDescriptors._CalcCrippenContribs(whole)]
+    contribution = torch.tensor(shares[:atoms], dtype=torch.float64)
+    for hydrogen, share in enumerate(shares[atoms:], atoms):
+        contribution[whole.GetAtomWithIdx(hydrogen).GetNeighbors()[0].GetIdx()] += share
+    return contribution
+
+
+def _molecule(path: Path, smiles: str, line: int) -> Any:
+    """RDKit's molecule of a SMILES, with as many atoms as there may be."""
+    try:
+        from rdkit import Chem
+        from rdkit.rdBase import BlockLogs
+    except ImportError as error:
+        raise CF2Error(
+            "Expected rdkit, which reads the SMILES of these molecules", got="none installed", do=extra("molecules")
+        ) from error
+    with BlockLogs():  # what it cannot read is one error of ours
+        molecule = Chem.MolFromSmiles(smiles)
+    if molecule is None or not 0 < molecule.GetNumAtoms() <= MAX_ATOMS:
+        raise damaged(path, f"a molecule on line {line}", repr(smiles[:60]))
+    return molecule
+
+
+def _graph(path: Path, molecule: Any, line: int) -> Data:
+    atoms = [atom.GetSymbol() for atom in molecule.GetAtoms()]
+    strange = sorted(set(atoms) - set(ATOMS))
+    if strange:
+        raise damaged(path, f"atoms among {', '.join(ATOMS)} on line {line}", ", ".join(strange))
+    bonds = [(b.GetBeginAtomIdx(), b.GetEndAtomIdx(), str(b.GetBondType())) for b in molecule.GetBonds()]
+    if not {kind for _, _, kind in bonds} <= set(BONDS):
+        raise damaged(path, f"single, double, triple and aromatic bonds on line {line}", "others")
+    both = sorted((a, b, BONDS[kind]) for tail, head, kind in bonds for a, b in ((tail, head), (head, tail)))
+    ends = torch.tensor([(a, b) for a, b, _ in both], dtype=torch.long).view(-1, 2)
+    x = torch.eye(len(ATOMS))[[ATOMS.index(atom) for atom in atoms]]
+    return Data(x=x, edge_index=ends.t().contiguous(), bond=torch.tensor([order for _, _, order in both]))

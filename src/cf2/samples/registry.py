@@ -1,56 +1,55 @@
-"""Every data set by its name: one line each, and the open families `tu:NAME` and `planetoid:NAME`."""
+"""Every data set by its name: a row each, and the open families `tu:NAME` and `planetoid:NAME`.
+
+A new sample is a row of `SAMPLES`: how it is made, from the root of the raw files or from the seed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from cf2.errors import CF2Error, require_number, unknown_name
-from cf2.samples import attribution, citations, links, molecules, synthetic
-from cf2.samples import links as page_link
-from cf2.samples import synthetic as typed
-from cf2.samples.datasets import PAPER, Dataset, PaperConstants, instances_to_explain, split
+from cf2.samples import citations, links, molecules, synthetic
+from cf2.samples.datasets import PAPER, Dataset, instances_to_explain, split
 
-# -- registry --------------------------------------------------------------------------------------------
-
+__all__ = ["PAPER", "Dataset", "instances_to_explain", "load", "names", "overview", "split", "statistics"]
 
 Root = str | Path | None
 
-_STORED: Mapping[str, Callable[[Root], Dataset]] = MappingProxyType(
-    {
-        "mutag": molecules.mutag,
-        "mutag0": molecules.mutag0,
-        "nci1": molecules.nci1,
-        "citeseer": citations.citeseer,
-        "benzene": attribution.benzene,
-        "fluoride-carbonyl": attribution.fluoride_carbonyl,
-        "crippen": attribution.crippen,
-    }
-)
-_GENERATED: Mapping[str, Callable[[int], Dataset]] = MappingProxyType(
-    {**synthetic.BUILDERS, "typed-motifs": typed.typed_motifs}
-)
-_DIVIDED: Mapping[str, Callable[[Root, int], Dataset]] = MappingProxyType(
-    {"cora-links": links.cora_links, "page-link": page_link.page_link}
-)
-_FAMILIES: Mapping[str, Callable[[str, Root], Dataset]] = MappingProxyType(
-    {"tu": molecules.tu, "planetoid": citations.planetoid}
-)
-_PAPER = ("ba-shapes", "tree-cycles", "mutag", "mutag0", "nci1", "citeseer")
-_ORDER = tuple(dict.fromkeys((*_PAPER, *_GENERATED, *_STORED, *_DIVIDED)))
+SAMPLES: dict[str, Callable[[Root, int], Dataset]] = {
+    "ba-shapes": lambda root, seed: synthetic.ba_shapes(seed),
+    "tree-cycles": lambda root, seed: synthetic.tree("tree-cycles", synthetic.SIX_CYCLE, 60, 0.05, "cycle", seed),
+    "mutag": lambda root, seed: molecules.tu(
+        "Mutagenicity",
+        root,
+        "mutag",
+        molecules.MUTAG_CLASSES,
+        positive=(molecules.MUTAGEN,),
+        atoms=molecules.MUTAG_ATOMS,
+    ),
+    "mutag0": lambda root, seed: molecules.mutag0(root),
+    # The atom types of NCI1 are not named; class 1 is active against lung cancer.
+    "nci1": lambda root, seed: molecules.tu("NCI1", root, "nci1", ("inactive", "active"), positive=(1,)),
+    "citeseer": lambda root, seed: citations.citeseer(root),
+    "ba-community": lambda root, seed: synthetic.ba_community(seed),
+    "tree-grid": lambda root, seed: synthetic.tree("tree-grid", synthetic.GRID, 80, 0.1, "grid", seed),
+    "ba-2motifs": lambda root, seed: synthetic.ba_2motifs(seed),
+    "typed-motifs": lambda root, seed: synthetic.typed_motifs(seed),
+    "benzene": lambda root, seed: molecules.with_truth("benzene", ("no benzene", "benzene"), root),
+    "fluoride-carbonyl": lambda root, seed: molecules.with_truth(
+        "fluoride-carbonyl", ("not both", "fluoride and carbonyl"), root
+    ),
+    "crippen": lambda root, seed: molecules.crippen(root),
+    "cora-links": lambda root, seed: links.cora_links(root, seed),
+    "page-link": lambda root, seed: links.page_link(root, seed),
+}
+FAMILIES: dict[str, Callable[[str, Root], Dataset]] = {"tu": molecules.tu, "planetoid": citations.planetoid}
 
 
 def names() -> list[str]:
-    """The names that `load` knows, besides `tu:NAME` and `planetoid:NAME`.
-
-    Returns
-    -------
-    list of str
-        The paper's data sets first.
-    """
-    return list(_ORDER)
+    """The names that `load` knows, besides `tu:NAME` and `planetoid:NAME`; the paper's data sets first."""
+    return list(SAMPLES)
 
 
 def load(name: str, *, root: Root = None, seed: int = 0) -> Dataset:
@@ -73,15 +72,11 @@ def load(name: str, *, root: Root = None, seed: int = 0) -> Dataset:
     """
     require_number("seed", seed, 0, integer=True)
     family, colon, member = str(name).partition(":")
-    if name in _GENERATED:
-        return _GENERATED[name](seed)
-    if name in _DIVIDED:
-        return _DIVIDED[name](root, seed)
-    if name in _STORED:
-        return _STORED[name](root)
-    if colon and member and family in _FAMILIES:
-        return _FAMILIES[family](member, root)
-    raise unknown_name("the data set", name, [*_ORDER, "tu:NAME", "planetoid:NAME"])
+    if name in SAMPLES:
+        return SAMPLES[name](root, seed)
+    if colon and member and family in FAMILIES:
+        return FAMILIES[family](member, root)
+    raise unknown_name("the data set", name, [*SAMPLES, "tu:NAME", "planetoid:NAME"])
 
 
 def statistics(name: str, *, root: Root = None, seed: int = 0) -> dict[str, Any]:
@@ -101,13 +96,12 @@ def statistics(name: str, *, root: Root = None, seed: int = 0) -> dict[str, Any]
     """
     dataset = load(name, root=root, seed=seed)
     graphs = len(dataset.graphs)
-    columns = sum(int(graph.num_edges) for graph in dataset.graphs)
     counts: dict[str, Any] = {
         "name": dataset.name,
         "task": dataset.task,
         "graphs": graphs,
         "nodes": sum(int(graph.num_nodes or 0) for graph in dataset.graphs) / graphs,
-        "edges": columns / 2 / graphs,
+        "edges": sum(int(graph.num_edges) for graph in dataset.graphs) / 2 / graphs,
         "classes": dataset.num_classes,
         "features": dataset.num_features,
         "truth": dataset.has_truth,
@@ -119,18 +113,7 @@ def statistics(name: str, *, root: Root = None, seed: int = 0) -> dict[str, Any]
 
 
 def overview(*, root: Root = None, seed: int = 0) -> list[dict[str, Any]]:
-    """The statistics of every named set.
-
-    Parameters
-    ----------
-    root, seed
-        As for `load`.
-
-    Returns
-    -------
-    list of dict
-        One per name, as `statistics` gives it; `name` and `problem` for a set whose raw files are not there.
-    """
+    """The `statistics` of every named set; `name` and `problem` for one whose raw files are not there."""
     rows = []
     for name in names():
         try:
@@ -138,19 +121,3 @@ def overview(*, root: Root = None, seed: int = 0) -> list[dict[str, Any]]:
         except CF2Error as error:
             rows.append({"name": name, "problem": str(error)})
     return rows
-
-
-# -- datasets --------------------------------------------------------------------------------------------
-
-
-__all__ = [
-    "PAPER",
-    "Dataset",
-    "PaperConstants",
-    "instances_to_explain",
-    "load",
-    "names",
-    "overview",
-    "split",
-    "statistics",
-]

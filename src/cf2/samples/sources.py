@@ -47,25 +47,25 @@ RETURNS = (
 
 def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str | Path | None = None) -> ModelAndData:
     """A data set of ours with the model that ships for it, or with the one saved at the path `checkpoint`."""
-    if checkpoint is not None and str(checkpoint) not in training.shipped_names():
-        weights = (
-            Path(checkpoint).expanduser().with_name(f"{Path(checkpoint).name.removesuffix('.safetensors')}.safetensors")
-        )
+    named = checkpoint is not None and str(checkpoint) in training.shipped_names()
+    if checkpoint is not None and not named:
+        weights = training.weights_path(checkpoint)
         cure = f"Train it: cf2 train {name} --out {checkpoint}. Without --checkpoint, the shipped model is used."
         require(weights.is_file(), "Expected a trained model", got=f"{str(weights)!r}, which is not there", do=cure)
     model, about = training.shipped(name) if checkpoint is None else training.load(checkpoint)
     dataset = datasets.load(name, root=root, seed=about.dataset_seed)
     differences = about.mismatches(dataset)
-    if differences:
-        raise CF2Error(
-            f"Expected a model that was trained on this {name!r}",
-            got="; ".join(differences),
-            do=f"Train one with: cf2 train {name}",
-        )
+    require(
+        not differences,
+        f"Expected a model that was trained on this {name!r}",
+        got="; ".join(differences),
+        do=f"Train one with: cf2 train {name}",
+    )
+    place = SHIPPED if checkpoint is None else str(checkpoint)
     description = {
         "kind": "dataset",
         "dataset": name,
-        "checkpoint": SHIPPED if checkpoint is None else _found_again(checkpoint),
+        "checkpoint": place if checkpoint is None or named else os.path.realpath(Path(place).expanduser()),
         "root": None if root is None else os.path.realpath(data_root(root)),
         "data": about.fingerprint,
         "weights": fingerprint(model.state_dict().values()),
@@ -94,19 +94,8 @@ def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str |
         node_type=dataset.node_type,
         edge_type=dataset.edge_type,
         truths=dataset.truths,
-        labels={} if dataset.pairs is None else _labels(dataset),
+        labels={} if dataset.pairs is None else dict(zip(dataset.keys(range(len(dataset))), dataset.labels.tolist())),
     )
-
-
-def _labels(dataset: datasets.Dataset) -> dict[Key, int]:
-    """The true class of every pair."""
-    return dict(zip(dataset.keys(range(len(dataset))), dataset.labels.tolist()))
-
-
-def _found_again(checkpoint: str | Path) -> str:
-    """A checkpoint as a description names it: the name of a shipped one, or the whole path."""
-    shipped = str(checkpoint) in training.shipped_names()
-    return str(checkpoint) if shipped else os.path.realpath(Path(checkpoint).expanduser())
 
 
 def from_function(spec: str) -> ModelAndData:
@@ -161,21 +150,8 @@ def from_function(spec: str) -> ModelAndData:
 def restore(description: Mapping[str, Any], *, root: str | Path | None = None, trust: bool = False) -> ModelAndData:
     """The model and data that a description was made of, or an error that says what has changed since.
 
-    A description may come from a stranger. Of a data set of ours, weights, JSON and raw files are read, and none of
-    that runs code. A function is only run if it is trusted.
-
-    Parameters
-    ----------
-    description : mapping
-        The `description` of a `ModelAndData`, as a manifest keeps it.
-    root : str or Path, optional
-        Where raw data is looked for; else where it was when the description was made.
-    trust : bool
-        Whether a function that the description names may be run.
-
-    Returns
-    -------
-    ModelAndData
+    A description may come from a stranger. For a data set of ours, weights, JSON and raw files are read, and none of
+    that runs code. A function is only run with `trust`. `root` replaces the place of the raw data in the description.
     """
     kind, name = _kind_and_name(description)
     if kind == "function":

@@ -15,6 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ from cf2.methods.trained import digest
 from cf2.storage import write_bytes
 
 FORMAT = 3  # part of the name of each processed file; raise it when their contents change meaning
-MOST_BYTES = 2 << 30  # of a raw file, and of what an archive holds
-MOST_ENTRIES = 10**9  # of the dense features of a data set
+MAX_FILE_BYTES = 2 << 30  # of a raw file, and of what an archive holds
+MAX_ENTRIES = 10**9  # of the dense features of a data set
 DIGEST = "sha256"  # its name in the header of a processed file
 PER_EDGE = ("truth", "bond")  # what a graph may hold for each of its edges
 PER_NODE = ("contribution",)  # and for each of its nodes
@@ -54,42 +55,35 @@ def data_root(root: str | Path | None) -> Path:
         raise CF2Error("Expected a directory for the raw files", got=f"{str(root)!r} ({error})") from error
 
 
+@cache
+def known_digests(family: str, name: str) -> dict[str, str]:
+    """The SHA-256 of each raw file of a set for which it is known, by its name."""
+    rows = (line.split() for line in (Path(__file__).parent / "digests.txt").read_text().splitlines())
+    return {path.rpartition("/")[2]: digest for path, digest in rows if path.startswith(f"{family}/{name}/")}
+
+
 def raw_directory(
-    root: str | Path | None,
-    family: str,
-    name: str,
-    files: Sequence[str],
-    digests: Mapping[str, str],
-    urls: Callable[[], Sequence[str]],
+    root: str | Path | None, family: str, name: str, files: Sequence[str], urls: Callable[[], Sequence[str]]
 ) -> Path:
-    """Find the directory that holds all the raw files, intact; download them to the cache if none is anywhere.
+    """The directory that holds the raw files of a set, all and intact; they are downloaded if none is anywhere.
 
-    Parameters
-    ----------
-    root : str, Path or None
-        Where to look first; see `data_root`.
-    family, name : str
-        The collection of torch_geometric (`TUDataset`, `Planetoid`) and the set in it.
-    files : sequence of str
-        The names of the raw files.
-    digests : mapping of str to str
-        The SHA-256 of each file for which it is known.
-    urls : callable
-        Gives the addresses to download from: of each file, or of one archive `name.zip` that holds them in `name/`.
-
-    Returns
-    -------
-    Path
-        The directory of the raw files.
+    `family` is the collection of torch_geometric (`TUDataset`, `Planetoid`), and `urls` gives the addresses: of each
+    file, or of one archive `name.zip` that holds them in `name/`.
     """
     plain = name.translate(str.maketrans("", "", "._-"))
     require(plain.isalnum(), f"Expected the name of a set of {family}", got=repr(name))
+    digests = known_digests(family, name)
     places = [data_root(root) / family / name / "raw", data_root(root) / name / "raw"]
     cached = cache_directory() / family / name / "raw"
     for place in [*places, cached]:
         missing = [file for file in files if not _there(place / file)]
         if not missing:
-            _verify(place, digests)
+            for file in _damaged(place, digests):
+                raise CF2Error(
+                    f"Expected {place / file} to have SHA-256 {digests[file][:16]}…",
+                    got=f"{_digest(place / file)[:16]}… ({(place / file).stat().st_size} bytes)",
+                    do="The file is corrupted or truncated: delete it and get it again.",
+                )
             return place
         if len(missing) < len(files):
             raise CF2Error(
@@ -109,22 +103,7 @@ def raw_directory(
 
 
 def raw_file(root: str | Path | None, family: str, file: str, source: str) -> Path:
-    """Find one raw file that is nowhere to be downloaded in this form.
-
-    Parameters
-    ----------
-    root : str, Path or None
-        Where to look first; see `data_root`.
-    family, file : str
-        The directory below the data root, and the name of the file in it.
-    source : str
-        Where the data comes from and what form the file has, for the error.
-
-    Returns
-    -------
-    Path
-        The file.
-    """
+    """One raw file that cannot be downloaded in this form; `source` says in the error where the data comes from."""
     places = [data_root(root) / family / file, cache_directory() / family / file]
     for place in places:
         if _there(place):
@@ -172,7 +151,7 @@ def _unzip(path: str, action: str, pool: object) -> None:
     """Unpack an archive beside itself, unless it holds far more than a data set does."""
     with zipfile.ZipFile(path) as archive:
         size = sum(member.file_size for member in archive.infolist())
-        if size > MOST_BYTES:
+        if size > MAX_FILE_BYTES:
             raise ValueError(f"{Path(path).name} would take {size:,} bytes")
         archive.extractall(Path(path).parent)
 
@@ -187,7 +166,7 @@ def _there(path: Path) -> bool:
 
 def read_raw(path: Path) -> bytes:
     """The bytes of a raw file, refused before it is opened if it is no regular file or beyond all sizes."""
-    require_file(path, f"{path} to be a raw file", most=MOST_BYTES, do="Delete it and get it again.")
+    require_file(path, f"{path} to be a raw file", most=MAX_FILE_BYTES, do="Delete it and get it again.")
     try:
         return path.read_bytes()
     except OSError as error:
@@ -214,40 +193,26 @@ def damaged(path: Path, expected: str, got: str) -> CF2Error:
 def require_size(rows: int, columns: int) -> None:
     """Refuse features that would not fit into the memory."""
     require(
-        rows * columns <= MOST_ENTRIES,
-        f"Expected a data set of at most {MOST_ENTRIES:,} features in all nodes",
+        rows * columns <= MAX_ENTRIES,
+        f"Expected a data set of at most {MAX_ENTRIES:,} features in all nodes",
         got=f"{rows:,} nodes with {columns:,} features each",
     )
-
-
-def _verify(directory: Path, digests: Mapping[str, str]) -> None:
-    """Compare each file with its known SHA-256, and name the first that differs."""
-    for file in _damaged(directory, digests):
-        path = directory / file
-        raise CF2Error(
-            f"Expected {path} to have SHA-256 {digests[file][:16]}…",
-            got=f"{_digest(path)[:16]}… ({path.stat().st_size} bytes)",
-            do="The file is corrupted or truncated: delete it and get it again.",
-        )
 
 
 def _damaged(directory: Path, digests: Mapping[str, str]) -> list[str]:
     return [file for file, expected in digests.items() if _digest(directory / file) != expected]
 
 
-def processed(
-    name: str, directory: Path, files: Sequence[str], make: Callable[[], dict[str, Tensor]]
-) -> dict[str, Tensor]:
-    """The tensors that `make` gives, kept in the cache from the first time on."""
+def processed(name: str, directory: Path, files: Sequence[str], make: Callable[[], dict[str, Tensor]]) -> list[Data]:
+    """The graphs whose packed tensors `make` gives, kept in the cache from the first time on."""
     key = hashlib.sha256("".join(_digest(directory / file) for file in files).encode()).hexdigest()[:16]
     path = cache_directory() / "processed" / f"{name}-{FORMAT}-{key}.safetensors"
-    stored = _stored(path)
-    if stored is not None:
-        return stored
-    tensors = make()
-    with suppress(CF2Error):  # no place to keep them: the next load is slow, but this one is right
-        write_bytes(path, save(tensors, {DIGEST: digest(tensors)}))
-    return tensors
+    tensors = _stored(path)
+    if tensors is None:
+        tensors = make()
+        with suppress(CF2Error):  # no place to keep them: the next load is slow, but this one is right
+            write_bytes(path, save(tensors, {DIGEST: digest(tensors)}))
+    return unpack(tensors)
 
 
 def _stored(path: Path) -> dict[str, Tensor] | None:
@@ -263,22 +228,24 @@ def _stored(path: Path) -> dict[str, Tensor] | None:
 
 
 def pack(graphs: Sequence[Data]) -> dict[str, Tensor]:
-    """Lay graphs end to end; features are kept as coordinates because they are mostly zeros."""
-    x = torch.cat([graph.x for graph in graphs])
+    """Graphs end to end, with the features of their edges and nodes that `PER_EDGE` and `PER_NODE` name."""
+    return packed(
+        torch.cat([graph.x for graph in graphs]),
+        torch.cat([graph.edge_index for graph in graphs], dim=1),
+        torch.cat([graph.y.view(-1) for graph in graphs]),
+        torch.tensor([graph.num_nodes for graph in graphs]),
+        torch.tensor([graph.edge_index.shape[1] for graph in graphs]),
+        {name: torch.cat([g[name] for g in graphs]) for name in PER_EDGE + PER_NODE if name in graphs[0]},
+    )
+
+
+def packed(
+    x: Tensor, edge_index: Tensor, y: Tensor, nodes: Tensor, edges: Tensor, named: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Graphs of so many nodes and edges each; features are kept as coordinates because they are mostly zeros."""
     filled = x.nonzero().t().contiguous()
-    tensors = {
-        "shape": torch.tensor(x.shape),
-        "filled": filled,
-        "values": x[filled[0], filled[1]],
-        "edge_index": torch.cat([graph.edge_index for graph in graphs], dim=1),
-        "y": torch.cat([graph.y.view(-1) for graph in graphs]),
-        "nodes": torch.tensor([graph.num_nodes for graph in graphs]),
-        "edges": torch.tensor([graph.edge_index.shape[1] for graph in graphs]),
-    }
-    for name in PER_EDGE + PER_NODE:
-        if name in graphs[0]:
-            tensors[name] = torch.cat([graph[name] for graph in graphs])
-    return tensors
+    sizes = {"shape": torch.tensor(x.shape), "nodes": nodes, "edges": edges}
+    return {**sizes, "filled": filled, "values": x[filled[0], filled[1]], "edge_index": edge_index, "y": y, **named}
 
 
 def unpack(tensors: Mapping[str, Tensor]) -> list[Data]:

@@ -7,9 +7,7 @@ version, so that a name and a seed mean the same graph everywhere.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -19,10 +17,8 @@ from cf2.errors import require
 from cf2.options import Key
 from cf2.samples.datasets import Dataset, Edges, EdgeType
 
-# -- synthetic -------------------------------------------------------------------------------------------
-
-
 WIDTH = 10  # features of each node
+ROLES = ("base", "shoulder", "floor", "roof")  # of the nodes of BA-Shapes
 
 Edge = tuple[int, int]
 
@@ -136,26 +132,16 @@ def _ba_shapes(rng: random.Random) -> _Sketch:
 
 def ba_shapes(seed: int = 0) -> Dataset:
     """80 houses on a Barabási-Albert graph of 300 nodes; the four roles are the classes."""
-    data = _ba_shapes(random.Random(seed)).finish()
-    return _node_dataset("ba-shapes", data, ("base", "shoulder", "floor", "roof"), (1, 2, 3), seed)
+    return _node_dataset("ba-shapes", _ba_shapes(random.Random(seed)).finish(), ROLES, (1, 2, 3), seed)
 
 
-def tree_cycles(seed: int = 0) -> Dataset:
-    """60 six-cycles on a balanced binary tree of depth 8; classes: tree, cycle."""
-    return _tree("tree-cycles", SIX_CYCLE, 60, 0.05, ("tree", "cycle"), seed)
-
-
-def tree_grid(seed: int = 0) -> Dataset:
-    """80 grids of 3 × 3 nodes on a balanced binary tree of depth 8; classes: tree, grid."""
-    return _tree("tree-grid", GRID, 80, 0.1, ("tree", "grid"), seed)
-
-
-def _tree(name: str, motif: Motif, count: int, noise: float, classes: tuple[str, ...], seed: int) -> Dataset:
+def tree(name: str, motif: Motif, count: int, noise: float, role: str, seed: int = 0) -> Dataset:
+    """So many motifs on a balanced binary tree of depth 8; the classes are the tree and the motif."""
     rng = random.Random(seed)
     sketch = _binary_tree(8)
     _plant_evenly(sketch, motif, count)
     sketch.disturb(noise, rng)
-    return _node_dataset(name, sketch.finish(), classes, (1,), seed)
+    return _node_dataset(name, sketch.finish(), ("tree", role), (1,), seed)
 
 
 def ba_community(seed: int = 0) -> Dataset:
@@ -174,7 +160,7 @@ def ba_community(seed: int = 0) -> Dataset:
         missing -= whole.add_edge(_below(half, rng), half + _below(half, rng))
     centres = [-1.0 if node < half else 1.0 for node in range(2 * half)]
     x = torch.tensor([[rng.gauss(centre, 1.0) for _ in range(WIDTH)] for centre in centres])
-    names = tuple(f"{role} {side}" for side in "ab" for role in ("base", "shoulder", "floor", "roof"))
+    names = tuple(f"{role} {side}" for side in "ab" for role in ROLES)
     return _node_dataset("ba-community", whole.finish(x), names, (1, 2, 3, 5, 6, 7), seed)
 
 
@@ -195,19 +181,7 @@ def _node_dataset(name: str, data: Data, classes: tuple[str, ...], positive: tup
     return Dataset(name, "node", [data], len(classes), WIDTH, classes, positive, seed=seed)
 
 
-BUILDERS: Mapping[str, Callable[[int], Dataset]] = MappingProxyType(
-    {
-        "ba-shapes": ba_shapes,
-        "tree-cycles": tree_cycles,
-        "ba-community": ba_community,
-        "tree-grid": tree_grid,
-        "ba-2motifs": ba_2motifs,
-    }
-)
-
-
-# -- typed -----------------------------------------------------------------------------------------------
-
+# -- a typed graph --------------------------------------------------------------------------------------------
 
 AUTHORS, VENUES, CLASSICS = 400, 40, 40
 REVIEWED = 12  # papers, at most, that an author reviews; half of them review none
@@ -263,7 +237,7 @@ class _Library:
 
 
 def typed_motifs(seed: int = 0) -> Dataset:
-    """400 authors, half of them laureates: the paper that made each one is planted; see the head of this file."""
+    """400 authors, half of them laureates: the paper that made each one is planted."""
     library = _Library(random.Random(seed))
     laureates = [author % 2 for author in range(AUTHORS)]
     for author, laureate in enumerate(laureates):
@@ -274,18 +248,8 @@ def typed_motifs(seed: int = 0) -> Dataset:
             if (author, paper) not in library.edges[WRITES]:
                 library.link(REVIEWS, author, paper)
     graph = _finish(library, laureates)
-    return Dataset(
-        "typed-motifs",
-        "node",
-        [graph],
-        2,
-        1,
-        ("author", "laureate"),
-        (1,),
-        seed=seed,
-        node_type="author",
-        explanations=lambda key: _planted(graph, key),
-    )
+    typed = {"node_type": "author", "explanations": lambda key: _planted(graph, key)}
+    return Dataset("typed-motifs", "node", [graph], 2, 1, ("author", "laureate"), (1,), seed=seed, **typed)  # type: ignore[arg-type]
 
 
 def _finish(library: _Library, laureates: list[int]) -> HeteroData:
@@ -293,22 +257,18 @@ def _finish(library: _Library, laureates: list[int]) -> HeteroData:
     graph = HeteroData()
     graph["author"].x = torch.ones(AUTHORS, 1)
     graph["author"].y = torch.tensor(laureates)
-    graph["paper"].x = _two([int(classic) for classic in library.classic])
-    graph["venue"].x = _two([int(venue < VENUES // 2) for venue in range(VENUES)])
-    for (first, relation, last), found in library.edges.items():
-        table = torch.tensor([(a, b, owner) for (a, b), owner in sorted(found.items())])
+    graph["paper"].x = torch.eye(2)[[int(classic) for classic in library.classic]]
+    graph["venue"].x = torch.eye(2)[[int(venue < VENUES // 2) for venue in range(VENUES)]]
+    for (first, relation, last), planted in library.edges.items():
+        table = torch.tensor([(a, b, owner) for (a, b), owner in sorted(planted.items())])
         ends, owner = table[:, :2].t().contiguous(), table[:, 2].contiguous()
         for kind, columns in (((first, relation, last), ends), ((last, f"rev_{relation}", first), ends.flip(0))):
             graph[kind].edge_index, graph[kind].edge_motif = columns.contiguous(), owner.clone()
     return graph
 
 
-def _two(values: list[int]) -> Tensor:
-    return torch.eye(2)[torch.tensor(values)]
-
-
 def _planted(graph: HeteroData, key: Key) -> list[Edges]:
     """The one planted explanation of a laureate; none of anybody else."""
     require(isinstance(key, int), "Expected an author", got=key)
-    found = {kind: graph[kind].edge_motif == key for kind in graph.edge_types}
-    return [found] if any(bool(mask.any()) for mask in found.values()) else []
+    edges: Edges = {kind: graph[kind].edge_motif == key for kind in graph.edge_types}
+    return [edges] if any(bool(mask.any()) for mask in edges.values()) else []

@@ -1,4 +1,4 @@
-"""Train a base model to the seed.
+"""Base models on disk, `NAME.safetensors` with `NAME.json` beside it, and what they predict. Some are shipped.
 
 >>> from cf2 import training
 >>> model, description = training.shipped("ba-shapes")
@@ -9,47 +9,284 @@
 from __future__ import annotations
 
 import copy
-import platform
-import time
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
-import torch_geometric
+from safetensors import SafetensorError
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from cf2.models.soft_masks import single_thread
+from cf2.errors import CF2Error, require, unknown_name
+from cf2.samples import from_clone
 from cf2.samples import registry as datasets
-from cf2.samples.checkpoints import Description, digest, load, save, shipped, shipped_names
-from cf2.samples.recipes import RECIPES, Recipe, recipe_for
+from cf2.samples.models import build
 from cf2.samples.registry import Dataset
+from cf2.storage import write_together
 
-__all__ = [
-    "RECIPES",
-    "Description",
-    "Recipe",
-    "default_class_share",
-    "load",
-    "predict",
-    "recipe_for",
-    "save",
-    "shipped",
-    "shipped_names",
-    "train",
-]
+__all__ = ["Description", "Recipe", "load", "predict", "save", "shipped", "shipped_names", "train"]
 
-FACTS = ("train_accuracy", "validation_accuracy", "test_accuracy", "metric", "seconds")  # that `cf2 train` tells
-PREDICT_NODES = 20_000  # nodes per forward pass when a whole data set is predicted
+DIRECTORY = Path(__file__).parent / "weights"
+WEIGHTS = "weights_sha256"  # beside the fields of a description
+MAX_NODES_PER_CALL = 20_000  # in a forward pass, when a whole data set is predicted
+TRAIN_AGAIN = "Train it again with `cf2 train`."
 
 Progress = Callable[[int, int, float, float], None]
-_Batches = list[tuple[Any, Tensor, Tensor]]  # graph, rows, labels
+Batches = list[tuple[Any, Tensor, Tensor]]  # graph, rows, labels
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model's shape and its training.
+
+    Parameters
+    ----------
+    arch : {"gcn", "gin", "gat", "sage", "rgcn", "hgt"}
+        The kind of the graph layers; the last two are for typed graphs.
+    hidden, layers, dense : int
+        The width of the hidden layers, and the numbers of graph layers and of linear layers in the head.
+    aggregation, scale : {"symmetric", "symmetric-self-loops", "sum"}, float
+        How a GCN scales its messages, and the factor of its sums. Typed graphs: sum, else mean.
+    readout, pool : {"last", "all"}, {"mean", "sum"}
+        Whether the head gets the last hidden state or all of them (of pairs: the last); how nodes become one graph.
+    epochs, lr, weight_decay, schedule : int, float, float, {"constant", "cosine"}
+        How often each training instance is seen, the rates of Adam, and how the learning rate changes.
+    dropout : float
+        The share of the input features that is dropped in each training step.
+    batch_size, instances : int, optional
+        Graphs per training step, and how many instances are trained on at most; None: all.
+    validation : float
+        The share of the training instances that is held out; the epoch with the smallest loss on them is kept. 0: the
+        last epoch is kept.
+    redraw : bool
+        Whether pairs without a link are drawn anew in each epoch; those that are held out stay.
+    """
+
+    arch: str = "gcn"
+    hidden: int = 16
+    layers: int = 3
+    aggregation: str = "symmetric"
+    readout: str = "last"
+    dense: int = 1
+    epochs: int = 1000
+    lr: float = 0.001
+    weight_decay: float = 0.0
+    dropout: float = 0.0
+    batch_size: int | None = None
+    schedule: str = "constant"
+    pool: str = "mean"
+    instances: int | None = None
+    validation: float = 0.0
+    redraw: bool = False
+    scale: float = 1.0
+
+    def build(self, data: Dataset | Description) -> nn.Module:
+        """The untrained model of this shape for a data set, or for the one that is described."""
+        shape = ("hidden", "layers", "aggregation", "readout", "dense", "pool", "scale")
+        return build(
+            self.arch,
+            task=data.task,
+            num_features=data.num_features,
+            num_classes=data.num_outputs,
+            num_edge_features=data.num_edge_features,
+            types=data.types,
+            **{name: getattr(self, name) for name in shape},
+        )
+
+
+@dataclass(frozen=True)
+class Description:
+    """Everything needed to rebuild a model, and to know what it was trained on and how well it does.
+
+    Parameters
+    ----------
+    dataset, dataset_seed, fingerprint, task, num_features, num_classes, num_edge_features, types, output
+        The data set: its name, seed, SHA-256 and shape, as a `Dataset` has them.
+    recipe : Recipe
+        The model's shape and its training.
+    seed : int
+        The seed of the split, of the first weights and of the order of training.
+    split : mapping
+        `seed`, the sizes `train` and `test`, and `test_sha256`, a digest of the test ids.
+    train_accuracy, test_accuracy, validation_accuracy : float
+        Shares of right predictions, in [0, 1]; where a number is predicted, R², at most 1. The last is of the instances
+        that were held out of the training, where the recipe holds some out.
+    seconds, versions : float, mapping of str to str
+        How long the training took, and the versions of Python, torch and torch_geometric.
+    """
+
+    dataset: str
+    dataset_seed: int
+    fingerprint: str
+    task: str
+    num_features: int
+    num_classes: int
+    recipe: Recipe
+    seed: int
+    split: Mapping[str, Any]
+    train_accuracy: float
+    test_accuracy: float
+    seconds: float
+    versions: Mapping[str, str]
+    validation_accuracy: float | None = None
+    output: str = "classes"
+    num_edge_features: int = 0
+    types: Mapping[str, Any] | None = None
+
+    @property
+    def metric(self) -> str:
+        """What the accuracies are: "accuracy" or "R²"."""
+        return "R²" if self.output == "regression" else "accuracy"
+
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers the model gives for an instance."""
+        return self.num_classes if self.output == "classes" else 1
+
+    def mismatches(self, dataset: Dataset) -> list[str]:
+        """The differences between a data set and the one that the model was trained on, a phrase each."""
+        compared = [
+            ("data set", self.dataset, dataset.name),
+            ("task", self.task, dataset.task),
+            ("features", self.num_features, dataset.num_features),
+            ("classes", self.num_classes, dataset.num_classes),
+            ("output", self.output, dataset.output),
+            ("features of an edge", self.num_edge_features, dataset.num_edge_features),
+            ("types", self.types, dataset.types),
+            ("seed of the data", self.dataset_seed, dataset.seed),
+            ("instances", self.split["train"] + self.split["test"], len(dataset)),
+        ]
+        different = [
+            f"{what}: {ours!r} in the model, {given!r} here" for what, ours, given in compared if ours != given
+        ]
+        if different:
+            return different
+        if self.fingerprint != dataset.fingerprint():
+            return ["the edges, labels or features are not the same"]
+        if self.split["test_sha256"] != digest(datasets.split(dataset, self.split["seed"])[1]):
+            return ["the split into training and test instances is not the same"]
+        return []
+
+
+def digest(ids: Tensor) -> str:
+    """A SHA-256 of a list of ids in its order."""
+    return hashlib.sha256(json.dumps(ids.tolist()).encode()).hexdigest()
+
+
+# -- files ----------------------------------------------------------------------------------------------------
+
+
+def save(path: str | Path, model: nn.Module, description: Description) -> Path:
+    """Write the weights of a model and, beside them, its description, which holds a digest of the weights.
+
+    Parameters
+    ----------
+    path : str or Path
+        Where to; the suffixes .safetensors and .json are added.
+    model : torch.nn.Module
+        A model of the shape that the description gives.
+    description : Description
+        What `train` returned with it.
+
+    Returns
+    -------
+    Path
+        The file of the weights.
+    """
+    path = weights_path(path)
+    weights = to_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()})
+    about = json.dumps({**asdict(description), WEIGHTS: hashlib.sha256(weights).hexdigest()}, indent=2) + "\n"
+    described = path.with_suffix(".json")
+    write_together({path: lambda p: p.write_bytes(weights), described: lambda p: p.write_text(about, encoding="utf-8")})
+    return path
+
+
+def load(path_or_name: str | Path, dataset: Dataset | None = None) -> tuple[nn.Module, Description]:
+    """Read a trained model.
+
+    Parameters
+    ----------
+    path_or_name : str or Path
+        A path that `save` was given or returned, or the name of a data set with a shipped model.
+    dataset : Dataset, optional
+        Data that must be what the model was trained on.
+
+    Returns
+    -------
+    model : torch.nn.Module
+        In evaluation mode.
+    description : Description
+        What it was trained on, and how.
+    """
+    if str(path_or_name) in shipped_names():
+        path_or_name = DIRECTORY / str(path_or_name)
+    path = weights_path(path_or_name)
+    for file in (path, path.with_suffix(".json")):
+        require(
+            file.is_file(),
+            f"Expected the file {file} of a trained model, and it is missing",
+            do=f"`cf2 train` writes it; the shipped models are {', '.join(shipped_names())}.",
+        )
+    description, expected = _read_description(path.with_suffix(".json"))
+    weights = path.read_bytes()
+    matching = f"Expected {path} to hold the weights that {path.with_suffix('.json').name} describes"
+    intact = expected == hashlib.sha256(weights).hexdigest()
+    require(intact, matching, got="others, or damaged ones", do=TRAIN_AGAIN)
+    with torch.random.fork_rng(devices=[]):  # the start values that are about to be overwritten
+        model = description.recipe.build(description)
+    try:
+        model.load_state_dict(from_bytes(weights))
+    except (SafetensorError, RuntimeError) as error:
+        raise CF2Error(matching, got=error, do=TRAIN_AGAIN) from error
+    differences = "; ".join(description.mismatches(dataset)) if dataset is not None else ""
+    expected_data = f"Expected the data that {path.name} was trained on"
+    require(not differences, expected_data, got=differences, do="Train it again.")
+    return model.eval(), description
+
+
+def shipped(name: str) -> tuple[nn.Module, Description]:
+    """The trained model that comes with the package for a data set of `shipped_names()`, as `load` gives it."""
+    if name not in shipped_names():
+        raise unknown_name("a data set with a shipped model", name, shipped_names())
+    return load(DIRECTORY / name)
+
+
+def shipped_names() -> list[str]:
+    """The data sets that have a shipped model."""
+    return sorted(path.stem for path in DIRECTORY.glob("*.safetensors"))
+
+
+def weights_path(path: str | Path) -> Path:
+    """The file of the weights, given with its suffix or without."""
+    path = Path(path).expanduser()
+    return path if path.suffix == ".safetensors" else path.with_name(path.name + ".safetensors")
+
+
+def _read_description(path: Path) -> tuple[Description, str]:
+    """The description, and the digest of the weights that belong to it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        expected = content.pop(WEIGHTS)
+        return Description(**{**content, "recipe": Recipe(**content["recipe"])}), expected
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CF2Error(
+            f"Expected {path} to be the description of a trained model", got=error, do=TRAIN_AGAIN
+        ) from error
+
+
+# -- training and predicting ----------------------------------------------------------------------------------
 
 
 def train(
     dataset: Dataset, *, arch: str | None = None, seed: int = 0, progress: Progress | None = None, **changes: Any
 ) -> tuple[nn.Module, Description]:
-    """Train a model on 80 % of the data; on one machine the same seed gives the same weights, bit for bit.
+    """Train a model on 80 % of the data, in a clone of the repository; the same seed gives the same weights.
 
     The last epoch's weights are kept or, where the recipe holds out a part of the training instances, those of the
     epoch that is best on that part: nothing is selected by looking at the test set.
@@ -74,46 +311,9 @@ def train(
     description : Description
         What it was trained on, how, and how well it does.
     """
-    recipe = recipe_for(dataset, arch, **changes)
-    train_ids, test_ids = datasets.split(dataset, seed)
-    start = time.perf_counter()
-    learned = train_ids[: recipe.instances]
-    held = len(learned) - int(len(learned) * (1 - recipe.validation))
-    learned, held_out = learned[: len(learned) - held], learned[len(learned) - held :]
-    with single_thread(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = recipe.build(
-            dataset.task, dataset.num_features, dataset.num_outputs, dataset.num_edge_features, dataset.types
-        )
-        size = recipe.batch_size or len(learned)
-        parts = [_batches(dataset, ids, size) for ids in (learned, held_out)]
-        _fit(model, dataset, parts[0], parts[1], recipe, progress)
-        rows = _predicted(model.eval(), dataset)
-    scores = [_score(dataset, rows[ids], dataset.labels[ids]) for ids in (learned, test_ids, held_out)]
-    description = Description(
-        dataset=dataset.name,
-        dataset_seed=dataset.seed,
-        fingerprint=dataset.fingerprint(),
-        task=dataset.task,
-        num_features=dataset.num_features,
-        num_classes=dataset.num_classes,
-        recipe=recipe,
-        seed=seed,
-        split={"seed": seed, "train": len(train_ids), "test": len(test_ids), "test_sha256": digest(test_ids)},
-        train_accuracy=scores[0],
-        test_accuracy=scores[1],
-        seconds=round(time.perf_counter() - start, 2),
-        versions={
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "torch_geometric": torch_geometric.__version__,
-        },
-        validation_accuracy=scores[2] if len(held_out) else None,
-        output=dataset.output,
-        num_edge_features=dataset.num_edge_features,
-        types=dataset.types,
-    )
-    return model, description
+    trainer = from_clone(".", "reproduction.training").train
+    trained: tuple[nn.Module, Description] = trainer(dataset, arch=arch, seed=seed, progress=progress, **changes)
+    return trained
 
 
 def predict(model: nn.Module, dataset: Dataset, *, without_edges: bool = False) -> Tensor:
@@ -134,144 +334,44 @@ def predict(model: nn.Module, dataset: Dataset, *, without_edges: bool = False) 
     Tensor
         int64 [len(dataset)], or float32 where numbers are predicted.
     """
-    return _answers(dataset, _predicted(model, dataset, without_edges=without_edges))
+    return answers(dataset, outputs(model, dataset, without_edges=without_edges))
 
 
-def _predicted(model: nn.Module, dataset: Dataset, *, without_edges: bool = False) -> Tensor:
+def outputs(model: nn.Module, dataset: Dataset, *, without_edges: bool = False) -> Tensor:
     """What the model gives for each instance, [len(dataset), outputs] or [len(dataset)]."""
     nodes = sum(int(graph.num_nodes or 0) for graph in dataset.graphs) / len(dataset.graphs)
-    outputs = []
+    rows = []
     with torch.no_grad():
-        for graph, ids, _ in _batches(dataset, torch.arange(len(dataset)), max(1, int(PREDICT_NODES / nodes))):
-            outputs.append(_forward(model, dataset, _without_edges(graph) if without_edges else graph, ids))
-    return torch.cat(outputs)
+        for graph, ids, _ in batches(dataset, torch.arange(len(dataset)), max(1, int(MAX_NODES_PER_CALL / nodes))):
+            rows.append(forward(model, dataset, _without_edges(graph) if without_edges else graph, ids))
+    return torch.cat(rows)
 
 
-def _answers(dataset: Dataset, rows: Tensor) -> Tensor:
+def answers(dataset: Dataset, rows: Tensor) -> Tensor:
+    """The predicted classes, or numbers, of rows that the model gave."""
     if dataset.output == "classes":
         return rows.argmax(dim=-1)
     return (rows.view(-1) > 0).long() if dataset.output == "logit" else rows.view(-1)
 
 
-def _score(dataset: Dataset, rows: Tensor, labels: Tensor) -> float:
-    """The share of right answers, or R² where numbers are predicted; 0 of nothing."""
-    if not len(labels):
-        return 0.0
-    found = _answers(dataset, rows)
-    if dataset.output != "regression":
-        return float((found == labels).float().mean())
-    return float(1 - (found - labels).square().sum() / (labels - labels.mean()).square().sum())
-
-
-def _loss(dataset: Dataset, rows: Tensor, labels: Tensor) -> Tensor:
-    if dataset.output == "classes":
-        return nn.functional.cross_entropy(rows, labels)
-    if dataset.output == "logit":
-        return nn.functional.binary_cross_entropy_with_logits(rows.view(-1), labels.float())
-    return nn.functional.mse_loss(rows.view(-1), labels)
-
-
-def default_class_share(model: nn.Module, dataset: Dataset, test_ids: Tensor) -> float:
-    """The share of the explained instances whose prediction stays the same with all edges gone.
-
-    For those, the empty set is sufficient, and not even all edges together are necessary.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        As for `predict`.
-    dataset : Dataset
-        The data set.
-    test_ids : Tensor
-        int64 [tests], the second part of `cf2.datasets.split`.
-
-    Returns
-    -------
-    float
-        In [0, 1]; 0 if there is nothing to explain.
-    """
-    full = predict(model, dataset)
-    chosen = datasets.instances_to_explain(dataset, test_ids, full)
-    same = predict(model, dataset, without_edges=True)[chosen] == full[chosen]
-    return float(same.float().mean()) if len(chosen) else 0.0
-
-
-def _fit(
-    model: nn.Module, dataset: Dataset, batches: _Batches, held_out: _Batches, recipe: Recipe, progress: Progress | None
-) -> None:
-    optimiser = torch.optim.Adam(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
-    steps = max(1, recipe.epochs * len(batches))
-    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps) if recipe.schedule == "cosine" else None
-    model.train()
-    best, kept = float("inf"), None
-    for epoch in range(1, recipe.epochs + 1):
-        loss_sum, found, known = 0.0, [], []
-        for i in torch.randperm(len(batches)).tolist():
-            graph, ids, labels = batches[i]
-            asked = _redrawn(dataset, ids, labels) if recipe.redraw and dataset.pairs is not None else ids
-            rows = _forward(model, dataset, graph, asked, recipe.dropout)
-            loss = _loss(dataset, rows, labels)
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            if decay is not None:
-                decay.step()
-            loss_sum += float(loss.detach()) * len(labels)
-            found.append(rows.detach())
-            known.append(labels)
-        if held_out:
-            lost = _held_out_loss(model, dataset, held_out)
-            if lost < best:
-                best, kept = lost, {name: value.clone() for name, value in model.state_dict().items()}
-        if progress is not None:
-            labels = torch.cat(known)
-            score = _score(dataset, torch.cat(found), labels)
-            progress(epoch, recipe.epochs, loss_sum / len(labels), score)
-    if kept is not None:
-        model.load_state_dict(kept)
-
-
-def _held_out_loss(model: nn.Module, dataset: Dataset, batches: _Batches) -> float:
-    model.eval()
-    with torch.no_grad():
-        parts = [_loss(dataset, _forward(model, dataset, g, ids), labels) * len(labels) for g, ids, labels in batches]
-    model.train()
-    return float(torch.stack(parts).sum())
-
-
-def _batches(dataset: Dataset, ids: Tensor, size: int) -> _Batches:
-    """Graphs, the rows of each to learn from, and their labels; collated once, as that costs as much as a step."""
+def batches(dataset: Dataset, ids: Tensor, size: int) -> Batches:
+    """Graphs, the rows of each to ask for, and their labels; collated once, as that costs as much as a step."""
     if not len(ids):
         return []
     labels = dataset.labels
     if dataset.task != "graph":
-        asked = ids if dataset.pairs is None else dataset.pairs[ids]
-        return [(dataset.graphs[0], asked, labels[ids])]
-    out = []
+        return [(dataset.graphs[0], ids if dataset.pairs is None else dataset.pairs[ids], labels[ids])]
+    collated = []
     for part in torch.split(ids, size):
         batch = Batch.from_data_list([dataset.graphs[i] for i in part.tolist()], exclude_keys=["truth", "smiles"])
-        out.append((batch, torch.arange(len(part)), labels[part]))
-    return out
+        collated.append((batch, torch.arange(len(part)), labels[part]))
+    return collated
 
 
-def _redrawn(dataset: Dataset, pairs: Tensor, labels: Tensor) -> Tensor:
-    """Pairs [n, 2], of which those without a link are replaced by others that are drawn and are none of the links."""
-    types = dataset.edge_type
-    ends = [dataset.data[types[0]], dataset.data[types[2]]] if types else [dataset.data] * 2
-    high = torch.tensor([int(end.num_nodes) for end in ends])
-    missing = labels == 0
-    drawn = (torch.rand(4 * int(missing.sum()) + 16, 2) * high).long()
-    links = pairs[~missing]
-    known = links[:, 0] * high[1] + links[:, 1]
-    fresh = drawn[~torch.isin(drawn[:, 0] * high[1] + drawn[:, 1], known)]
-    out = pairs.clone()
-    count = min(int(missing.sum()), len(fresh))
-    out[missing.nonzero().view(-1)[:count]] = fresh[:count]
-    return out
-
-
-def _forward(model: nn.Module, dataset: Dataset, graph: Any, ids: Tensor, dropout: float = 0.0) -> Tensor:
-    """The model's rows of some nodes, of all graphs of a batch, or of pairs [n, 2], called as the data has it."""
+def forward(
+    model: nn.Module, dataset: Dataset, graph: Any, ids: Tensor, thin: Callable[[Tensor], Tensor] = lambda x: x
+) -> Tensor:
+    """The model's rows of some nodes, of all graphs of a batch, or of pairs [n, 2]; `thin` changes features first."""
     named: dict[str, Tensor] = {}
     if dataset.num_edge_features:
         named["edge_attr"] = graph.edge_attr
@@ -280,10 +380,10 @@ def _forward(model: nn.Module, dataset: Dataset, graph: Any, ids: Tensor, dropou
     if dataset.pairs is not None:
         named["edge_label_index"] = ids.t()
     if dataset.typed:
-        x = {kind: _thin(x, dropout) if dropout else x for kind, x in graph.x_dict.items()}
+        x = {kind: thin(features) for kind, features in graph.x_dict.items()}
         rows: Tensor = model(x, graph.edge_index_dict, **named)
     else:
-        rows = model(_thin(graph.x, dropout) if dropout else graph.x, graph.edge_index, **named)
+        rows = model(thin(graph.x), graph.edge_index, **named)
     return rows[ids] if dataset.task == "node" else rows
 
 
@@ -294,11 +394,3 @@ def _without_edges(graph: Any) -> Any:
             if name in store:
                 store[name] = store[name][:, :0] if name == "edge_index" else store[name][:0]
     return bare
-
-
-def _thin(x: Tensor, share: float) -> Tensor:
-    """Dropout that draws only for entries that are not zero: CiteSeer's features are 99 % zeros."""
-    row, column = x.nonzero(as_tuple=True)
-    thinned = torch.zeros_like(x)
-    thinned[row, column] = nn.functional.dropout(x[row, column], share)
-    return thinned

@@ -12,7 +12,7 @@ from itertools import combinations, islice
 import torch
 from torch import Tensor
 
-from cf2.sets.proof import BATCH
+from cf2.sets.proof import MAX_SETS_PER_CALL
 from cf2.sets.trials import Trials
 
 
@@ -28,13 +28,13 @@ def list_answers(trials: Trials, row: int, most: int, budget: int) -> Listed | N
     """The first `most` minimal answers of an instance by size; None where there are more sets than `budget`."""
     may = trials.selectable[row] if trials.required is None else trials.selectable[row] & ~trials.required[row]
     free = may.nonzero().flatten().tolist()
-    if trials.some_left_out[row] or len(free) > 62 or 2 ** len(free) > budget:
+    if trials.oracle.narrowed[row] or len(free) > 62 or 2 ** len(free) > budget:
         return None
     must = torch.zeros_like(trials.valid[row]) if trials.required is None else trials.required[row]
     known = must.new_zeros((0, len(must)))
     for count in range(len(free) + 1):
         every = combinations(free, count)
-        while block := list(islice(every, BATCH)):
+        while block := list(islice(every, MAX_SETS_PER_CALL)):
             sets = must.expand(len(block), -1).clone()
             if count:
                 sets.scatter_(1, torch.tensor(block, device=sets.device), True)

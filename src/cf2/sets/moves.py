@@ -1,4 +1,7 @@
-"""Dropping what is not needed: runs of the least important units, halving their length, and single ones."""
+"""The moves of a search: prune, repair, grow, exchange, and widen the margin; each over many instances at once.
+
+A move proposes sets by ranking or slope, and only what `Trials` says of them decides.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,9 @@ from torch import Tensor
 
 from cf2.sets.trials import ALIKE, EQUAL, Outcome, Trials, best_of, race, score, top
 
-# -- pruning ---------------------------------------------------------------------------------------------
+# -- pruning --------------------------------------------------------------------------------------------------
 
-
-AHEAD = 4  # steps of a pruning that are run at once where there is a single instance
+MAX_STEPS_AHEAD = 4  # steps of a pruning that are run at once where there is a single instance
 
 
 def prune(
@@ -20,10 +22,12 @@ def prune(
 ) -> Tensor:
     """Drop runs of the least important units, halving their length, then single ones, while the tests pass.
 
-    A set that has not `passed` is pruned to what keeps passing the tests that it does pass. With sizes
-    `below` which to get, a set is left as it is once as many runs have proved needed.
+    This is delta debugging (Zeller and Hildebrandt, 2002) guided by a ranking: about log U trials where few units are
+    needed, where single drops would take U. A set that has not `passed` keeps the tests that it passes now. With sizes
+    `below` which to get, a set is left as it is once as many runs have proved needed: it cannot get smaller any more.
     """
-    order = ranking.argsort(dim=1, stable=True)  # once: what is dropped leaves a gap
+    # The columns are sorted once and stay: what is dropped leaves a gap, and `skip` counts over the gaps.
+    order = ranking.argsort(dim=1, stable=True)
     state = _Pruning(
         rows=rows,
         back=order.argsort(1),
@@ -94,7 +98,9 @@ class _Pruning:
 
 def _look_ahead(trials: Trials, state: _Pruning) -> int:
     """Run what the next steps may ask for, whatever each of them gives, in one call; how many steps that are."""
-    depth = AHEAD if len(state.rows) == 1 else AHEAD - 1
+    # A binary tree of outcomes: with one instance a call costs so much more than a row that 2^depth rows are cheaper
+    # than depth calls. The results go to the table of trials, where the real steps find them.
+    depth = MAX_STEPS_AHEAD if len(state.rows) == 1 else MAX_STEPS_AHEAD - 1
     rows, sets = [], []
     for _ in range(depth):
         todo = state.todo()
@@ -128,7 +134,8 @@ def _needs(trials: Trials, rows: Tensor, sets: Tensor, passed: Tensor) -> Tensor
 def prune_single(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor) -> Tensor:
     """Drop units until every one left is needed by itself: the proof of `minimal`.
 
-    Each round tries every single drop. Where several work, as many as still work together go at once.
+    Each round tries every single drop. Where several work, as many as still work together go at once. Passing is not
+    monotone in S (a smaller set can pass where a larger one fails), so single drops have to be tried again after each.
     """
     sets = sets.clone()
     todo = torch.arange(len(rows), device=rows.device)
@@ -161,10 +168,9 @@ def _drop_together(trials: Trials, rows: Tensor, sets: Tensor, loose: Tensor, ra
     return sets
 
 
-# -- moves -----------------------------------------------------------------------------------------------
+# -- moves ----------------------------------------------------------------------------------------------------
 
-
-TRIED = 2  # units beyond the first after which it is judged whether growing leads anywhere
+STEPS_BEFORE_GIVING_UP = 2  # units beyond the first after which it is judged whether growing leads anywhere
 
 
 @dataclass(frozen=True)
@@ -190,7 +196,8 @@ class Budget:
 def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor]:
     """The shortest tried prefix of any ranking that passes, else the tried prefix nearest to passing.
 
-    With what the tests gave, and which ranking it was [B].
+    With what the tests gave, and which ranking it was [B]. Lengths grow by half as much again: all of them would cost U
+    trials, and pruning takes off what is too much for log U.
     """
     rows, sets, ways = [], [], []
     for way, ranking in enumerate(rankings):
@@ -207,7 +214,7 @@ def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor
         return torch.where(outcome.passes, 1e6 - size, outcome.score.clamp(min=-1e5))
 
     outcome = race(trials, row, row, candidates, torch.full_like(row, len(trials.tests) - 1), value)
-    winner = best_of(row, value(outcome), trials.pack.num_instances)  # everything is a candidate of each
+    winner = best_of(row, value(outcome), len(trials.counts))  # everything is a candidate of each
     return candidates[winner], outcome.take(winner), way_of[winner]
 
 
@@ -223,6 +230,7 @@ def _lengths(width: int) -> list[int]:
 def repair(trials: Trials, sets: Tensor, start: Outcome, budget: Budget) -> tuple[Tensor, Tensor]:
     """Add or drop the most promising unit of sets that fail, until they pass or the budget is spent.
 
+    A tabu search (Glover, 1989): a unit that was moved is held for five moves, or the walk would take it back at once.
     `start` is what the tests gave for `sets`: where nothing nearer to passing is found, a set stays as it is.
     """
     passed = start.passes.clone()
@@ -246,7 +254,8 @@ def repair(trials: Trials, sets: Tensor, start: Outcome, budget: Budget) -> tupl
 def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor, Tensor]:
     """From nothing, add the most promising unit again and again: a small passing set where the ranking misled.
 
-    Given up early where a test, going on as it did so far, would not be passed in time.
+    Rankings come from soft masks, under which most units look needed; from nothing, the few that carry the answer stand
+    out. Given up early where a test, going on at its pace so far, would not be passed in time.
     """
     nothing = torch.zeros_like(trials.valid[rows])
     sets = trials.admissible(rows, nothing)
@@ -262,7 +271,7 @@ def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor,
         stuck = (picked == sets[live]).all(1)  # nothing is left to add
         if step == 0:
             first[live] = outcome.slack
-        elif step >= TRIED:
+        elif step >= STEPS_BEFORE_GIVING_UP:
             pace = (outcome.slack - first[live]).clamp(min=0) / step
             stuck |= (outcome.slack + pace * (most[live] - picked.sum(1))[:, None] < 0).any(1)
         sets[live], passed[live], most[live[stuck]] = picked, outcome.passes, 0
@@ -275,12 +284,13 @@ def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor,
 def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget, floor: Tensor | None = None) -> Tensor:
     """Look for a smaller passing set: drop a unit, add another, and again, until the tests pass with fewer.
 
-    The walk never comes to the same set twice. An instance is left alone after some moves without a smaller set (more
-    of them where trials are cheap), where nothing new is in reach, or where no set smaller than `floor` [R] passes and
-    the best one has that size.
+    The walk goes through sets of one unit less than the best, so whatever passes is smaller. It never comes to the
+    same set twice (`been`), which keeps it from circling without a list of held units. An instance is left alone after
+    some moves without a smaller set (more of them where trials are cheap), where nothing new is in reach, or where no
+    set smaller than `floor` [R] passes and the best one has that size.
     """
     best, current = sets.clone(), sets.clone()
-    patience = budget.exchanges * (1 if trials.fields is None else 2)
+    patience = budget.exchanges * (2 if trials.oracle.local else 1)
     left = torch.full_like(rows, patience)
     been = _name(trials, sets)[:, None]
     free = torch.zeros_like(sets)
@@ -333,6 +343,8 @@ def _move(
 ) -> tuple[Tensor, Outcome, Tensor, Tensor]:
     """The best of the most promising single drops and adds, chosen by slopes and decided by trials.
 
+    A slope is a first-order guess of what a unit adds, so it only selects candidates: those few are really run.
+
     With the outcome, the unit that was moved, and whether that is a set where the walk has not `been` [R, moves]. A
     set that no unit can be dropped from or added to stays as it is and counts as failing, with unit 0.
     """
@@ -345,8 +357,8 @@ def _move(
     allowed = trials.selectable[rows] & torch.where(sets, drops > 0, adds > 0)
     if trials.required is not None:
         allowed &= ~trials.required[rows]
-    if trials.rules is not None:
-        allowed &= trials.rules.movable(rows, sets)
+    if trials.constraints is not None:
+        allowed &= trials.constraints.movable(rows, sets)
     guess = guess.masked_fill(~allowed, float("-inf"))
     guess = torch.where(held & allowed, guess - 1e6, guess)  # a held unit is the last resort
     chosen = []
@@ -358,8 +370,8 @@ def _move(
     unit = unit[owner, place]
     candidates = sets[owner].clone()
     candidates[torch.arange(len(owner), device=owner.device), unit] ^= True
-    if trials.rules is not None:
-        candidates = trials.rules.mended(rows[owner], candidates)
+    if trials.constraints is not None:
+        candidates = trials.constraints.mended(rows[owner], candidates)
     known = torch.zeros_like(owner, dtype=torch.bool)
     if been is not None:
         known = (been[owner] == _name(trials, candidates)[:, None]).any(1)
@@ -386,32 +398,34 @@ def _move(
     return moved, failing.take(winner), torch.cat([unit, unit.new_zeros(1)])[winner], ~known[winner]
 
 
-# -- edit moves ------------------------------------------------------------------------------------------
+# -- edit moves -----------------------------------------------------------------------------------------------
 
-
-MOST = 24  # edits of a set that is grown from nothing
-WIDER = 8  # where a set was grown in vain, or is large, so many times the candidates are tried in each step
-LARGE = 3  # edits of a set that is grown again, with more candidates
+MAX_GROWN_EDITS = 24  # edits of a set that is grown from nothing
+WIDER_STEP = 8  # where a set was grown in vain, or is large, so many times the candidates are tried in each step
+MANY_EDITS = 3  # edits of a set that is grown again, with more candidates
 
 
 def start_edits(trials: Trials, ranking: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
     """A first set of edits per instance [B, U], and whether it passes [B]; where none does, nothing is edited."""
-    rows = torch.arange(trials.pack.num_instances, device=ranking.device)
+    # Among removals nearly everything is needed to keep an answer, so searches start from much and prune. Edits are
+    # the other way round: there are thousands of candidates and one to three of them do, so sets are grown.
+    rows = torch.arange(len(trials.counts), device=ranking.device)
     first = ranking
-    if trials.rules is not None:  # what the rules refuse by itself spoils every prefix
-        alone = trials.rules.movable(rows, torch.zeros_like(trials.valid), alone=True)
+    if trials.constraints is not None:  # what the rules refuse by itself spoils every prefix
+        alone = trials.constraints.movable(rows, torch.zeros_like(trials.valid), alone=True)
         first = ranking.masked_fill(~alone, float("-inf"))
     sets, outcome, _ = prefixes(trials, first)
     passed = outcome.passes.clone()
     sets = torch.where(passed[:, None], sets, trials.admissible(rows, torch.zeros_like(sets)))
     hit = passed.nonzero().flatten()
     sets[hit] = prune(trials, hit, sets[hit], ranking[hit], passed[hit])
-    for adds in (2 * budget.adds, WIDER * budget.adds):
+    for adds in (2 * budget.adds, WIDER_STEP * budget.adds):
         size = sets.sum(1)
-        large = trials.size(rows, sets) > (2 if adds == 2 * budget.adds else LARGE) * _cheapest(trials)
+        large = trials.size(rows, sets) > (2 if adds == 2 * budget.adds else MANY_EDITS) * _cheapest(trials)
         todo = rows[~passed | large]
         known = size[todo] - 1 if trials.price is None else size[todo] + 2  # more edits may be the cheaper ones
-        most = torch.where(passed[todo], known.clamp(max=MOST), MOST if adds == 2 * budget.adds else 2 * MOST)
+        limit = MAX_GROWN_EDITS if adds == 2 * budget.adds else 2 * MAX_GROWN_EDITS
+        most = torch.where(passed[todo], known.clamp(max=MAX_GROWN_EDITS), limit)
         grown, good = grow(trials, todo, most, adds)
         better = good & (~passed[todo] | (trials.size(todo, grown) < trials.size(todo, sets[todo])))
         sets[todo[better]] = grown[better]
@@ -426,18 +440,17 @@ def _cheapest(trials: Trials) -> Tensor | float:
     return trials.price.masked_fill(~trials.selectable, float("inf")).amin(1)
 
 
-# -- margins ---------------------------------------------------------------------------------------------
+# -- margins --------------------------------------------------------------------------------------------------
 
-
-ENOUGH = 10.0  # more slack than this is no better: of two classes, the other one has less than 5 in 100,000
-WIDER_MARGINS = 1e-3  # margins closer than this are equal: they may be the same number, summed in another order
-BATCH = 4  # swaps of an instance that are tried at once
-PARTNERS = 12  # units to drop, and units to add, that a swap is made of
+MAX_USEFUL_SLACK = 10.0  # more slack than this is no better: of two classes, the other one has less than 5 in 100,000
+EQUAL_MARGINS = 1e-3  # margins closer than this are equal: they may be the same number, summed in another order
+SWAPS_PER_CALL = 4  # swaps of an instance that are tried at once
+MAX_SWAP_PARTNERS = 12  # units to drop, and units to add, that a swap is made of
 
 
 def margin(slack: Tensor) -> Tensor:
     """By how much all tests hold, from the slack in each [..., tests]: as the one does that holds least."""
-    return slack.clamp(max=ENOUGH).amin(-1)
+    return slack.clamp(max=MAX_USEFUL_SLACK).amin(-1)
 
 
 def margins(trials: Trials, rows: Tensor, sets: Tensor) -> Tensor:
@@ -446,21 +459,22 @@ def margins(trials: Trials, rows: Tensor, sets: Tensor) -> Tensor:
     With neighbours, a set holds by no more than on the one where it holds by least.
     """
     slack = [trials.test(test, rows, sets)[1] for test in trials.tests]
-    if trials.rules is not None:
-        slack.append(trials.rules.slack(rows, sets))
+    if trials.constraints is not None:
+        slack.append(trials.constraints.slack(rows, sets))
     return margin(torch.stack(slack, 1))
 
 
 def widest(rows: Tensor, margins: Tensor, instances: int) -> Tensor:
     """The position of the candidate with the widest margin of every instance, the first of equals; -1 where none."""
-    return best_of(rows, margins * (EQUAL / WIDER_MARGINS), instances)
+    return best_of(rows, margins * (EQUAL / EQUAL_MARGINS), instances)
 
 
 def widen(trials: Trials, rows: Tensor, sets: Tensor, swaps: int) -> Tensor:
     """Swap units of passing sets [R, U] while the tests pass by a wider margin; no set gets larger.
 
-    The swaps are tried in the order of what slopes promise. A set is left alone after `swaps` of them without a wider
-    margin, or when there are no more.
+    Many sets of the smallest size pass; the one that is furthest from failing says more, and survives small changes
+    of the input. Swaps are tried in the order of what slopes promise. A set is left alone after `swaps` of them without
+    a wider margin, or when there are no more.
     """
     sets = sets.clone()
     best = margins(trials, rows, sets)
@@ -478,12 +492,12 @@ def widen(trials: Trials, rows: Tensor, sets: Tensor, swaps: int) -> Tensor:
         made[torch.arange(len(owner), device=rows.device), add] = True
         value = _margins(trials, rows[owner], made, sets[owner])
         place = widest(owner, value, len(rows))
-        wider = (place >= 0) & (torch.cat([value, best[:1]])[place] > best + WIDER_MARGINS)
+        wider = (place >= 0) & (torch.cat([value, best[:1]])[place] > best + EQUAL_MARGINS)
         count = torch.bincount(owner, minlength=len(rows))
         tried += count
         fresh = wider.nonzero().flatten()
         sets[fresh], best[fresh], tried[fresh] = made[place[fresh]], value[place[fresh]], 0
-        live = live[wider[live] | ((count[live] == BATCH) & (tried[live] < swaps))]
+        live = live[wider[live] | ((count[live] == SWAPS_PER_CALL) & (tried[live] < swaps))]
     return sets
 
 
@@ -499,18 +513,22 @@ def _margins(trials: Trials, rows: Tensor, made: Tensor, before: Tensor) -> Tens
 def _swaps(
     trials: Trials, rows: Tensor, sets: Tensor, slack: Tensor, slope: Tensor, skip: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The next most promising swaps of every set: its place, the unit that goes and the one that comes."""
+    """The next most promising swaps of every set: its place, the unit that goes and the one that comes.
+
+    A swap is guessed to give margin(slack - slope of what goes + slope of what comes). All pairs of the best partners
+    are ranked at once and those before `skip`, which were tried in earlier rounds, are passed over.
+    """
     free = sets if trials.required is None else sets & ~trials.required[rows]
     other = trials.selectable[rows] & ~sets
     equal = ALIKE * slope.abs().sum(2).amax(1)
     now, never = slack[:, None].double(), float("-inf")
-    left, drop = top(margin(now - slope).masked_fill(~free, never), PARTNERS, equal)
-    came, add = top(margin(now + slope).masked_fill(~other, never), PARTNERS, equal)
+    left, drop = top(margin(now - slope).masked_fill(~free, never), MAX_SWAP_PARTNERS, equal)
+    came, add = top(margin(now + slope).masked_fill(~other, never), MAX_SWAP_PARTNERS, equal)
     loss, gain = (slope.gather(1, unit[..., None].expand(-1, -1, slope.size(2))) for unit in (drop, add))
     guess = margin(now[:, None] - loss[:, :, None] + gain[:, None])
     guess = guess.masked_fill(~(left.isfinite()[:, :, None] & came.isfinite()[:, None]), never).flatten(1)
-    value, pair = top(guess, int(skip.max()) + BATCH, 2 * equal)
+    value, pair = top(guess, int(skip.max()) + SWAPS_PER_CALL, 2 * equal)
     place = torch.arange(value.size(1), device=rows.device)[None] - skip[:, None]
-    owner, at = (value.isfinite() & (place >= 0) & (place < BATCH)).nonzero(as_tuple=True)
+    owner, at = (value.isfinite() & (place >= 0) & (place < SWAPS_PER_CALL)).nonzero(as_tuple=True)
     pair = pair[owner, at]
     return owner, drop[owner, pair // add.size(1)], add[owner, pair % add.size(1)]

@@ -24,20 +24,19 @@ import torch
 from torch import Tensor
 
 from cf2.errors import require_number, unknown_name
-from cf2.models.predictor import Predictor
 from cf2.sets.moves import Budget, exchange, grow, prefixes, prune, prune_single, repair, start_edits, widen
+from cf2.sets.oracle import Oracle
 from cf2.sets.proof import Proof, prove
 from cf2.sets.tests import QUESTIONS, Criterion, Test
-from cf2.sets.trials import Rules, Trials, in_order
-from cf2.units.packs import Pack
+from cf2.sets.trials import Constraints, Trials, in_order
 
 Effort = Literal["quick", "standard", "thorough", "exact"]
 WHY = QUESTIONS["why"]
-LARGE = 14  # a set of more units is worth a second way to start
-CROWDED = 64  # and so is a choice among more units than this
-FIRST = 1_000  # sets that a proof may take before anything else is tried
-LOST = 200  # sets that are tried by size where nothing else has led to one that passes
-SMALL = 8  # a restart looks for a set of fewer units: larger ones are hardly found by chance
+LARGE_SET = 14  # a set of more units is worth a second way to start
+MANY_UNITS = 64  # and so is a choice among more units than this
+FIRST_PROOF = 1_000  # sets that a proof may take before anything else is tried
+LAST_PROOF = 200  # sets that are tried by size where nothing else has led to one that passes
+MAX_RESTART_SIZE = 8  # a restart looks for a set of fewer units: larger ones are hardly found by chance
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,16 @@ _BUDGETS = {
     "quick": Budget(repairs=10, restarts=0, grown=1, exchanges=3, drops=6, adds=4, proof=0),
     "standard": Budget(repairs=30, restarts=3, grown=3, exchanges=7, drops=6, adds=4, proof=1_000, swaps=8),
     "thorough": Budget(
-        repairs=120, restarts=20, slack=2, grown=LARGE, exchanges=40, drops=6, adds=8, proof=20_000, rounds=3, swaps=48
+        repairs=120,
+        restarts=20,
+        slack=2,
+        grown=LARGE_SET,
+        exchanges=40,
+        drops=6,
+        adds=8,
+        proof=20_000,
+        rounds=3,
+        swaps=48,
     ),
     "exact": Budget(
         repairs=30, restarts=6, grown=3, exchanges=10, drops=6, adds=4, proof=300_000, partly=True, swaps=48
@@ -90,27 +98,26 @@ def proof_budget(settings: Search) -> int:
 
 
 def search(
-    predictor: Predictor,
-    pack: Pack,
+    oracle: Oracle,
     criterion: Criterion,
     tests: tuple[Test, ...],
     scores: Tensor,
     settings: Search,
-    rules: Rules | None = None,
+    constraints: Constraints | None = None,
     why: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
 ) -> Choice:
-    """The smallest set per instance that passes the tests, keeps to the rules, and that the effort finds.
+    """The smallest set per instance that passes the tests, keeps to the constraints, and that the effort finds.
 
     Where one test of `why` is asked and nothing is proved, the answer to `why` is looked for as well, so that no answer
     is larger. `why` gives the scores for that [units] of some instances, and what they cost [B]; None: `scores`.
     """
     budget = _BUDGETS[settings.effort]
-    trials = Trials(predictor, pack, criterion, tests, settings.confidence, rules)
-    sets, passed, ranking = _start(trials, trials.dense(scores, float("-inf")), budget)
+    trials = Trials(oracle, criterion, tests, settings.confidence, constraints)
+    sets, passed, ranking = _start(trials, oracle.dense(scores, float("-inf")), budget)
     most = proof_budget(settings)
-    first = min(most, FIRST)
+    first = min(most, FIRST_PROOF)
     proof = prove(trials, sets, passed, first)  # where that is affordable now, there is nothing to improve
-    proof = _lost(trials, proof, min(most, LOST))
+    proof = _lost(trials, proof, min(most, LAST_PROOF))
     alive = (proof.passed & ~proof.optimal).nonzero().flatten()
     if len(alive):
         sets = proof.sets.clone()
@@ -118,9 +125,10 @@ def search(
         proof = prove(trials, sets, proof.passed, first, proof)
     rows = _beside_why(trials, proof)
     if len(rows):
-        mine, cost = (scores[torch.isin(pack.units.owner, rows)], 0) if why is None else why(rows)
-        part = None if rules is None else rules.take(rows)
-        both = search(predictor, pack.take(rows), criterion.take(rows), WHY, mine, settings, part)
+        own = oracle.dense(scores, 0)[rows][trials.valid[rows]]
+        own, cost = (own, 0) if why is None else why(rows)
+        part = None if constraints is None else constraints.take(rows)
+        both = search(oracle.take(rows), criterion.take(rows), WHY, own, settings, part)
         trials.evaluations[rows] += both.evaluations + cost
         sets, passed = _no_larger(trials, rows, proof, both, ranking)
         proof = prove(trials, sets, passed, first, proof)
@@ -131,6 +139,7 @@ def search(
 
 def _lost(trials: Trials, proof: Proof, budget: int) -> Proof:
     """Try the smallest sets where none is known to pass: rankings mislead where nothing at all keeps the answer."""
+    # The empty set and single units often pass where the model has a default answer; no prefix of a ranking is that.
     if proof.passed.all() or not budget:
         return proof
     known = replace(proof, optimal=proof.optimal | proof.passed)  # those that pass are left as they are
@@ -140,7 +149,7 @@ def _lost(trials: Trials, proof: Proof, budget: int) -> Proof:
 
 def _beside_why(trials: Trials, proof: Proof) -> Tensor:
     """The instances of which one test of `why` is asked, and for which an answer to `why` may be the smaller one."""
-    part = trials.pack.units.absent is None and len(trials.tests) == 1
+    part = trials.oracle.absent is None and len(trials.tests) == 1
     todo = ~proof.optimal & ~proof.impossible & (~proof.passed | (proof.sets.sum(1) > 1))
     return (todo & part & (trials.counts > 0)).nonzero().flatten()
 
@@ -186,9 +195,9 @@ def _steepest(trials: Trials, rows: Tensor) -> Tensor:
 
 def _start(trials: Trials, scores: Tensor, budget: Budget) -> tuple[Tensor, Tensor, Tensor]:
     """A first set per instance [B, U], whether it passes [B], and the ranking that it came from [B, U]."""
-    every = torch.arange(trials.pack.num_instances, device=trials.valid.device)
+    every = torch.arange(len(trials.counts), device=trials.valid.device)
     given = _in_order(trials, scores)
-    if trials.pack.units.absent is not None:
+    if trials.oracle.absent is not None:
         return *start_edits(trials, given, budget), given
     rankings = torch.stack([given, _steepest(trials, every)])
     sets, outcome, way = prefixes(trials, *rankings)
@@ -201,9 +210,9 @@ def _start(trials: Trials, scores: Tensor, budget: Budget) -> tuple[Tensor, Tens
 def _regrow(trials: Trials, sets: Tensor, passed: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
     """Try a set that is grown from nothing: a few units, or many where the ranking led to a large set or to none."""
     size = sets.sum(1)
-    crowded = trials.counts > CROWDED
+    crowded = trials.counts > MANY_UNITS
     few = torch.minimum(size - 1, torch.where(crowded, budget.grown, 0))
-    most = torch.where(~passed | (crowded & (size > LARGE)), LARGE, few)
+    most = torch.where(~passed | (crowded & (size > LARGE_SET)), LARGE_SET, few)
     rows = (most > 0).nonzero().flatten()
     grown, good = grow(trials, rows, most[rows], 2 * budget.adds)
     better = rows[good & (~passed[rows] | (trials.size(rows, grown) < trials.size(rows, sets[rows])))]
@@ -226,9 +235,9 @@ def _improve(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, budget
         other = prune_single(trials, rows, exchange(trials, rows, other, budget), order)
         best = torch.where((trials.size(rows, other) < trials.size(rows, best))[:, None], other, best)
     if budget.restarts:
-        most = LARGE if trials.fields is None else trials.width  # larger sets are worth it where trials are cheap
+        most = trials.width if trials.oracle.local else LARGE_SET  # larger sets are worth it where trials are cheap
         worth = (best.sum(1) > 1) & (best.sum(1) <= most)
-        todo = (passes & (trials.counts[rows] > CROWDED) & worth).nonzero().flatten()
+        todo = (passes & (trials.counts[rows] > MANY_UNITS) & worth).nonzero().flatten()
         best[todo] = _restart(trials, rows[todo], best[todo], budget)
     return best
 
@@ -238,7 +247,7 @@ def _restart(trials: Trials, rows: Tensor, best: Tensor, budget: Budget) -> Tens
     best, count, times = best.clone(), len(rows), budget.restarts
     many = rows.repeat(times)
     order = torch.cat([_shuffled(trials, rows, budget.rounds + number) for number in range(times)])
-    below = budget.slack * best.sum(1).clamp(max=SMALL).repeat(times)
+    below = budget.slack * best.sum(1).clamp(max=MAX_RESTART_SIZE).repeat(times)
     other = prune(trials, many, trials.selectable[many], order, torch.ones_like(many, dtype=torch.bool), below)
     first = trials.size(many, other).view(times, count).argmin(0) * count + torch.arange(count, device=rows.device)
     other, order = other[first], order[first]
@@ -249,6 +258,7 @@ def _restart(trials: Trials, rows: Tensor, best: Tensor, budget: Budget) -> Tens
 
 def _shuffled(trials: Trials, rows: Tensor, number: int) -> Tensor:
     """The units in another order, the same whatever an instance is packed with."""
+    # The stream depends on the number of the restart alone, so a unit gets the same noise in every pack.
     noise = torch.from_numpy(np.random.default_rng(number).random(trials.width, dtype=np.float32))
     return torch.where(trials.selectable[rows], noise.to(rows.device), float("-inf"))
 

@@ -16,13 +16,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from cf2.errors import CF2Error, require
-from cf2.models.outputs import Kind
-from cf2.models.predictor import Predictor
-from cf2.options import Key
-from cf2.units.packs import Pack
-
-# -- intervention ----------------------------------------------------------------------------------------
+from cf2.errors import CF2Error
+from cf2.sets.oracle import Oracle
 
 
 @dataclass(frozen=True)
@@ -32,22 +27,15 @@ class Intervention:
     name: str
     keeps: bool  # whether the units of S are what stays, or what goes
 
-    def states(self, chosen: Tensor) -> Tensor:
-        """Which units are as they were [units], as S is given: bool, or soft and differentiable.
+    def states(self, chosen: Tensor, absent: Tensor | None = None) -> Tensor:
+        """Which units are as they were at first, in the shape in which S is given: bool, or soft and differentiable.
 
-        What can be removed is there while it is as it was; what can be added or changed is not yet.
+        What can be removed is there while it is as it was; what can be added or changed is not there yet. Keeping S
+        alone adds and changes nothing: `absent` units stay as they were.
         """
         if self.keeps:
-            return chosen
+            return chosen if absent is None else chosen | absent
         return ~chosen if chosen.dtype == torch.bool else 1 - chosen
-
-    def outputs(self, predictor: Predictor, pack: Pack, chosen: Tensor) -> Tensor:
-        """What the model says after the intervention, really carried out: [B, classes].
-
-        Keeping S alone adds and changes nothing.
-        """
-        states = self.states(chosen)
-        return predictor.hard(pack, pack.units.kept(states) if self.keeps else states)
 
 
 ONLY = Intervention("only", keeps=True)
@@ -60,13 +48,13 @@ def soft_outputs(
 ) -> list[Tensor]:
     """What the model says under soft sets [units], one per intervention: [B, classes] each, in one packed pass.
 
-    `run` is `Predictor.soft` of the pack repeated once per intervention.
+    `run` gives the outputs of soft states, of all instances once per intervention.
     """
     stacked = run(torch.cat([intervention.states(mask) for intervention, mask in zip(interventions, masks)]))
     return list(torch.split(stacked, len(stacked) // len(interventions)))
 
 
-# -- question --------------------------------------------------------------------------------------------
+# -- question -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -89,8 +77,7 @@ QUESTIONS: Mapping[str, tuple[Test, ...]] = MappingProxyType(
 )
 
 
-# -- criterion -------------------------------------------------------------------------------------------
-
+# -- criterion ------------------------------------------------------------------------------------------------
 
 TINY = 1e-12
 SMALLEST = 1.2e-38  # the smallest normal float: below it, -log P has no gradient
@@ -141,80 +128,6 @@ def slack(criterion: Criterion, outputs: Tensor, same: bool) -> Tensor:
     """By how much outputs give the same answer, or another one, without saturation, in single precision."""
     found = criterion.slack(outputs).float()
     return found if same else -found
-
-
-Target = int | tuple[tuple[Key, int], ...] | None
-
-
-def criterion_for(
-    outputs: Tensor,
-    keys: Sequence[Key],
-    target: Target,
-    *,
-    wanted: bool = False,
-    kind: Kind = "classes",
-    tolerance: float | None = None,
-) -> Criterion:
-    """The criterion of instances, from what the model says of them [B, width] and the columns that are asked for.
-
-    Of classes, the answer in question is the class itself, or, where the class is `wanted`, that the model does not
-    give it yet. Of labels and numbers it is what the model says, and `target` is the column.
-    """
-    if kind != "classes":
-        column = target_columns(outputs, keys, target, kind)
-        own = outputs.detach().gather(1, column[:, None]).squeeze(1)
-        if kind == "multilabel":
-            return Label(column, own > 0.5)
-        assert tolerance is not None
-        return Within(column, own, tolerance)
-    if target is None:
-        return PredictedClass(outputs.argmax(1))
-    y = _asked(outputs, keys, target, "classes")
-    return NotYet(PredictedClass(y)) if wanted else PredictedClass(y)
-
-
-def target_columns(outputs: Tensor, keys: Sequence[Key], target: Target, kind: Kind) -> Tensor:
-    """Which column of the outputs [B, width] of labels or of a regression is explained, [B]."""
-    if target is None:
-        what = {"multilabel": "the label", "regression": "the column"}.get(kind)
-        require(
-            outputs.size(1) == 1,
-            f"Expected `target`, {what} to explain",
-            got=f"None, and a model with {outputs.size(1)} outputs",
-            do="Pass target=0 for the first.",
-        )
-        target = 0
-    return _asked(outputs, keys, target, {"multilabel": "labels"}.get(kind, "columns"))
-
-
-SHARE = 0.1  # of the range of the predictions, the tolerance where none is given
-
-
-def default_tolerance(outputs: Tensor, columns: Tensor) -> float:
-    """A tenth of the range of the predictions in outputs [B, width], of which each instance has one column [B]."""
-    own = _column(outputs, columns)
-    span = float(own.max() - own.min())
-    one = bool((columns == columns[0]).all())
-    require(
-        one and span > 0,
-        "Expected predictions of one column that differ, to measure a tolerance by",
-        got=f"{len(own)} that are all {float(own[0]):.4g}" if one else "several columns",
-        do="Pass tolerance=…: the same answer is one within ± that.",
-    )
-    return SHARE * span
-
-
-def _asked(outputs: Tensor, keys: Sequence[Key], target: int | tuple[tuple[Key, int], ...], what: str) -> Tensor:
-    by_key = dict.fromkeys(keys, target) if isinstance(target, int) else dict(target)
-    missing = [key for key in keys if key not in by_key]
-    require(not missing, "Expected a class in `target` for each key", got=f"none for {missing[:1]}")
-    y = torch.tensor([by_key[key] for key in keys], device=outputs.device)
-    require(
-        int(y.min()) >= 0 and int(y.max()) < outputs.size(1),
-        f"Expected `target` to hold {what} from 0 to {outputs.size(1) - 1}",
-        got=y.tolist(),
-    )
-    return y
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,8 +312,7 @@ def _column(outputs: Tensor, column: Tensor) -> Tensor:
 
 # -- verdict ---------------------------------------------------------------------------------------------
 
-
-RUNS = 2  # evaluations that a verdict costs
+VERDICT_RUNS = 2  # evaluations that a verdict costs
 
 
 @dataclass(frozen=True, eq=False)
@@ -418,32 +330,21 @@ class Verdict:
         return torch.stack([by_same[test.same] for test in tests]).all(0)
 
 
-def judge(predictor: Predictor, pack: Pack, criterion: Criterion, chosen: Tensor, outputs: Tensor) -> Verdict:
-    """Run the model on the chosen units [units, bool] alone and on all but them.
+def judge(oracle: Oracle, criterion: Criterion, sets: Tensor, outputs: Tensor) -> Verdict:
+    """Run the model on the sets [B, U, bool] alone and on all but them. Every verdict comes from here.
 
-    `outputs` are what the model says of the graphs as they are. Where that is not the answer in question, nothing can
+    `outputs` are what the model says of the inputs as they are. Where that is not the answer in question, nothing can
     be the reason for it: neither test is passed.
     """
-    only = SUFFICIENT.intervention.outputs(predictor, pack, chosen)
-    without = NECESSARY.intervention.outputs(predictor, pack, chosen)
+    only, without = (oracle.checked(test.intervention.states(sets, oracle.absent)) for test in QUESTIONS["why"])
     given = criterion.holds(outputs)
-    verdict = Verdict(
-        only,
-        without,
-        given & passes(criterion, only, SUFFICIENT.same),
-        given & passes(criterion, without, NECESSARY.same),
-    )
-    _refuse_nothing(pack, verdict, chosen)
-    return verdict
-
-
-def _refuse_nothing(pack: Pack, verdict: Verdict, chosen: Tensor) -> None:
-    """Nothing was removed, and the answer changed: that is no function of the graph."""
-    size = torch.zeros(pack.num_instances, device=chosen.device).index_add(0, pack.units.owner, chosen.float())
-    wrong = (verdict.necessary & (size == 0)).nonzero().flatten()
+    sufficient = given & passes(criterion, only, SUFFICIENT.same)
+    necessary = given & passes(criterion, without, NECESSARY.same)
+    wrong = (necessary & ~sets.any(1)).nonzero().flatten()
     if len(wrong):
         raise CF2Error(
-            f"Expected the model to say the same of {pack.key(int(wrong[0]))} as before when nothing is removed",
+            f"Expected the model to say the same of {oracle.name(int(wrong[0]))} as before when nothing is removed",
             got="another answer",
             do="It is not a function of the graph: look for dropout, noise, or something that it keeps between calls.",
         )
+    return Verdict(only, without, sufficient, necessary)

@@ -1,29 +1,123 @@
-"""No evaluation twice: what trials have given so far, found again by what was tried.
+"""Candidate sets tried on the model, none of them twice.
 
-A key is two 64-bit numbers, made of random sums over what is there. Different things have the same key with a
-probability below 2^-100; and the final check, from which every verdict comes, does not look here.
+What trials have given is found again by what was tried. A key is two 64-bit numbers, made of random sums over what is
+there: different things have the same key with a probability below 2^-100, and the final check, from which every verdict
+comes, does not look here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from cf2.models.oracle import CarriedOut, Field, Fields, applies, only_edges
-from cf2.models.predictor import Predictor
-from cf2.sets.cache import Sums, Table, keys_of
-from cf2.sets.tests import Criterion, Test, passes, slack, soft_outputs
-from cf2.units.packs import Pack, chunks
+from cf2.sets.oracle import Looks, Oracle
+from cf2.sets.tests import Criterion, Test, passes, slack
 
-# -- trials ----------------------------------------------------------------------------------------------
+# -- what was tried ---------------------------------------------------------------------------------------------
+
+FIRST_SLOTS = 1 << 12  # slots of a new table
+SLOTS_PER_KEY = 4  # at least so many slots per key, so that a free one is found in a few steps
+MAX_SLOTS = 1 << 22  # and of the largest one; a table that would outgrow it forgets what it knows
+MIXERS = (-7046029254386353131, -4417276706812531889)  # odd, with bits everywhere
 
 
-FEW = 4  # instances with which a call of the model costs more than what is computed in it
-CHUNK = 16_000_000  # floats kept by one packed pass of trials
+class Sums:
+    """Keys from sums of random whole numbers, one per thing (Zobrist hashing, with a matrix product for the sum).
+
+    The numbers are so small that a sum of doubles is exact in any order; four of them make a key safe.
+    """
+
+    def __init__(self, count: int, salt: int, device: torch.device) -> None:
+        bits = 52 - max(count, 1).bit_length()
+        draw = torch.Generator().manual_seed(salt)
+        self.numbers = torch.randint(1, 2**bits, (count, 4), generator=draw).double().to(device)
+
+    def of_sets(self, sets: Tensor) -> Tensor:
+        """The sums of sets [R, count], bool -> [R, 4]."""
+        return sets.double() @ self.numbers
+
+    def of_lists(self, owner: Tensor, things: Tensor, owners: int) -> Tensor:
+        """The sums of what each of the `owners` has: pairs of an owner and a thing -> [owners, 4]."""
+        picked = self.numbers[things]
+        return torch.stack([torch.bincount(owner, picked[:, place], owners) for place in range(4)], 1)
+
+
+def keys_of(sums: Tensor, rows: Tensor) -> Tensor:
+    """Sums [R, 4] of instances `rows` -> keys [2, R]."""
+    whole = sums.long()
+    return torch.stack(
+        [
+            (whole[:, 0] * MIXERS[0] + whole[:, 1]) * MIXERS[1] + rows,
+            (whole[:, 2] * MIXERS[1] + whole[:, 3]) * MIXERS[0] - rows,
+        ]
+    )
+
+
+class TrialTable:
+    """Whether sets pass a test and by how much, by key: an open hash table whose work is all in tensors."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._allocate(FIRST_SLOTS)
+
+    def _allocate(self, slots: int) -> None:
+        self.used = 0
+        self.claimant = torch.full((slots,), -1, device=self.device)  # the row that last wanted a slot; -1: empty
+        self.keys = torch.zeros((2, slots), dtype=torch.long, device=self.device)
+        self.passed = torch.zeros(slots, dtype=torch.bool, device=self.device)
+        self.slack = torch.zeros(slots, dtype=torch.float32, device=self.device)
+
+    def claim(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """The slot of each key [2, R], and which rows are new: one for every key that has no value yet.
+
+        Slots hold until the next claim. Whoever claims a new one must `keep` its value.
+        """
+        if SLOTS_PER_KEY * (self.used + keys.size(1)) > len(self.claimant):
+            self._grow(keys.size(1))
+        return self._place(keys)
+
+    def _grow(self, more: int) -> None:
+        slots = 2 << (SLOTS_PER_KEY * (self.used + more)).bit_length()
+        known = (self.claimant >= 0).nonzero().flatten()
+        if slots > MAX_SLOTS:
+            known, slots = known[:0], max(FIRST_SLOTS, 1 << (SLOTS_PER_KEY * more).bit_length())
+        keys, passed, slack = self.keys[:, known], self.passed[known], self.slack[known]
+        self._allocate(slots)
+        self.keep(self._place(keys)[0], passed, slack)
+
+    def _place(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        last = len(self.claimant) - 1
+        slot = (keys[0] ^ (keys[0] >> 32)) & last
+        step = (keys[1] ^ (keys[1] >> 32)) | 1  # odd, so that every slot is met
+        fresh = torch.zeros_like(slot, dtype=torch.bool)
+        left = torch.arange(len(slot), device=self.device)
+        while len(left):
+            at = slot[left]
+            empty = self.claimant[at] < 0
+            mine, place = left[empty], at[empty]
+            self.claimant[place] = mine  # several rows may write to one slot: the last one stays, and reads itself back
+            winner = self.claimant[place] == mine  # of rows that want one slot, one gets it
+            mine, place = mine[winner], place[winner]
+            self.keys[:, place] = keys[:, mine]
+            fresh[mine] = True
+            self.used += len(mine)
+            left = left[(self.keys[:, at] != keys[:, left]).any(0)]
+            slot[left] = (slot[left] + step[left]) & last
+        return slot, fresh
+
+    def keep(self, slot: Tensor, passed: Tensor, slack: Tensor) -> None:
+        """Write values into slots that were claimed."""
+        self.passed[slot], self.slack[slot] = passed, slack
+
+    def read(self, slot: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether it passes, and by how much."""
+        return self.passed[slot], self.slack[slot]
+
+
+# -- trials -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,83 +151,55 @@ def score(slack: Tensor) -> Tensor:
     return slack.clamp(max=0).sum(-1) + 1e-3 * spare
 
 
-class Rules(Protocol):
-    """What a set must keep to beside the tests, whatever the model says of it."""
+class Constraints:
+    """What a set must keep to beside the tests; by itself, nothing. `take` is the one method that has to be there."""
+
+    def take(self, rows: Tensor) -> Constraints:
+        """The constraints of some instances, which may repeat."""
+        raise NotImplementedError
 
     def allow(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """Whether candidate sets [R, U] of instances `rows` [R] keep to the rules, bool [R]; asked first."""
-
-    def take(self, rows: Tensor) -> Rules:
-        """The rules of some instances, which may repeat."""
+        """Whether candidate sets [R, U] of instances `rows` [R] are allowed, bool [R]; asked first."""
+        return torch.ones_like(rows, dtype=torch.bool)
 
     def movable(self, rows: Tensor, sets: Tensor, *, alone: bool = False) -> Tensor:
         """Which units [R, U] may be added to a set or dropped from it, with what `mended` adds or `alone`."""
+        return torch.ones_like(sets)
 
     def mended(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """Sets with what must be chosen as well, where the rules leave no choice."""
+        """Sets with what must be chosen as well, where there is no choice."""
+        return sets
 
     def confirm(self, rows: Tensor, sets: Tensor) -> Tensor:
         """Whether sets that pass everything else are good [R]; asked last, where an answer is dear."""
+        return torch.ones_like(rows, dtype=torch.bool)
 
     def slack(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """By how much sets that are confirmed keep to the rules [R]; ∞ where that is not a matter of degree."""
+        """By how much sets that are confirmed keep to the constraints [R]; ∞ where that is not a matter of degree."""
+        return torch.full((len(rows),), float("inf"), device=rows.device)
 
 
 class Trials:
-    """Runs candidate sets of one pack; counts what each instance cost."""
+    """Tries candidate sets of the instances of an oracle; counts what each instance cost."""
 
     def __init__(
         self,
-        predictor: Predictor,
-        pack: Pack,
+        oracle: Oracle,
         criterion: Criterion,
         tests: tuple[Test, ...],
         confidence: float = 0.0,
-        rules: Rules | None = None,
+        constraints: Constraints | None = None,
         *,
         cache: bool = True,
-        fields: bool = True,
-        wide: bool = True,
     ) -> None:
-        self.predictor, self.pack, self.criterion, self.tests = predictor, pack, criterion, tests
-        self.confidence, self.rules = confidence, rules
-        self.counts = pack.units.counts
-        self.width = int(self.counts.max()) if pack.num_instances else 0
-        device = self.counts.device
-        self.valid = torch.arange(self.width, device=device)[None] < self.counts[:, None]
-        flags = pack.units
-        self.selectable = self.dense(flags.admissible(torch.ones_like(flags.owner, dtype=torch.bool)), False)
-        none = torch.zeros_like(flags.owner, dtype=torch.bool)
-        left_out = none if flags.left_out is None else flags.left_out
-        not_listed = torch.zeros_like(self.counts, dtype=torch.bool) if flags.narrowed is None else flags.narrowed
-        self.some_left_out = (self.dense(left_out, False).any(1) | not_listed).tolist()
-        self.required = None if flags.required is None else self.dense(flags.required, False)
-        self.price = None if flags.price is None else self.dense(flags.price, 0)
-        self.evaluations = torch.zeros(pack.num_instances, dtype=torch.long, device=device)
-        self.footprint = predictor.cost(pack.node_ptr.diff(), pack.edge_ptr.diff()).cpu()
-        self.fixed = None if flags.fixed is None else self.dense(flags.fixed, False)
-        local = fields and not predictor.alone  # a model that mixes all nodes sees also what is not joined to a target
-        self.fields = Fields(pack, *predictor.sight) if local and applies(pack) else None
-        self.carried_out = CarriedOut(pack) if only_edges(pack) else None
-        # With few graphs many sets are tried per call; trials in fields know most of what they are asked. Nothing that
-        # is found depends on it.
-        self.few = wide and cache and self.fields is None and pack.num_instances <= FEW and flags.absent is None
-        self.cached, self._tables = cache, dict[tuple[str, str], Table]()
-        self._sums = Sums(self.width, 0, device)
-
-    def dense(self, values: Tensor, fill: float) -> Tensor:
-        """A value per unit [units] -> [B, U]."""
-        table = torch.full(self.valid.shape, fill, dtype=values.dtype, device=values.device)
-        table[self.valid] = values
-        return table
-
-    @staticmethod
-    def spread(values: Tensor, counts: Tensor, width: int) -> Tensor:
-        """A bool per unit [units] -> [B, width], for instances with so many units each."""
-        valid = torch.arange(width, device=counts.device)[None] < counts[:, None]
-        table = torch.zeros(valid.shape, dtype=torch.bool, device=values.device)
-        table[valid] = values
-        return table
+        self.oracle, self.criterion, self.tests = oracle, criterion, tests
+        self.confidence, self.constraints = confidence, constraints
+        self.counts, self.width, self.valid = oracle.counts, oracle.width, oracle.valid
+        self.selectable, self.required, self.price = oracle.selectable, oracle.required, oracle.price
+        self.evaluations = torch.zeros_like(self.counts)
+        self.few = oracle.few and cache  # nothing that is found depends on it
+        self.cached, self._tables = cache, dict[tuple[str, str], TrialTable]()
+        self._sums = Sums(self.width, 0, self.counts.device)
 
     def flat(self, sets: Tensor) -> Tensor:
         """[B, U] -> a value per unit [units]."""
@@ -149,29 +215,32 @@ class Trials:
         return sets.sum(1) if self.price is None else (sets * self.price[rows]).sum(1)
 
     def allowed(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """Whether sets keep to the rules [R]; asked before the model is."""
-        return torch.ones_like(rows, dtype=torch.bool) if self.rules is None else self.rules.allow(rows, sets)
+        """Whether sets keep to the constraints [R]; asked before the model is."""
+        if self.constraints is None:
+            return torch.ones_like(rows, dtype=torch.bool)
+        return self.constraints.allow(rows, sets)
 
     def run(self, rows: Tensor, sets: Tensor) -> Outcome:
-        """Every test of every candidate set; one that breaks a rule passes none."""
+        """Every test of every candidate set; one that breaks a constraint passes none."""
         columns = self.together(rows, sets) if self.few else [self.test(test, rows, sets) for test in self.tests]
         outcome = Outcome(*(torch.stack(part, 1) for part in zip(*columns)))
-        if self.rules is None:
+        if self.constraints is None:
             return outcome
         good = outcome.passes & self.allowed(rows, sets)
         todo = good.nonzero().flatten()
-        good[todo] = self.rules.confirm(rows[todo], sets[todo])
+        good[todo] = self.constraints.confirm(rows[todo], sets[todo])
         return Outcome(outcome.passed & (good | ~outcome.passes)[:, None], outcome.slack)
 
     def one(self, column: int, rows: Tensor, sets: Tensor) -> Tensor:
-        """Whether sets pass one of the tests, whatever the rules say."""
+        """Whether sets pass one of the tests, whatever the constraints say."""
         return self.test(self.tests[column], rows, sets)[0]
 
     def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None, *, small: bool = False) -> Tensor:
         """Whether sets pass every test, or those that they `need` to [R, tests].
 
-        The last test comes first, and the others are run only where it is passed; the first, where sets are `small`:
-        alone, they hardly ever give the answer.
+        The test that sets are likely to fail comes first, and the others are run only where it is passed: that is the
+        last one (`necessary`) for large sets, and the first one (`sufficient`) for `small` ones, which hardly ever give
+        the answer alone.
         """
         good = self.allowed(rows, sets)
         columns = range(len(self.tests))
@@ -182,9 +251,9 @@ class Trials:
         for column in columns if small else reversed(columns):
             run = (good if need is None else good & need[:, column]).nonzero().flatten()
             good[run], _ = self.test(self.tests[column], rows[run], sets[run])
-        if self.rules is not None:
+        if self.constraints is not None:
             todo = good.nonzero().flatten()
-            good[todo] = self.rules.confirm(rows[todo], sets[todo])
+            good[todo] = self.constraints.confirm(rows[todo], sets[todo])
         return good
 
     def test(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
@@ -211,98 +280,54 @@ class Trials:
             kept.append((table, slot))
         many = torch.cat([rows[some] for some in new])
         if len(many):
-            states = torch.cat([test.intervention.states(sets[some]) for test, some in zip(self.tests, new)])
-            parts = [self._outputs(many[part], states[part]) for part in self._parts(many)]
-            outputs = torch.split(torch.cat(parts), list(map(len, new)))
+            states = torch.cat([self._states(test, rows[some], sets[some]) for test, some in zip(self.tests, new)])
+            outputs = torch.split(self.oracle.outputs(many, states), list(map(len, new)))
             for test, some, said, (table, slot) in zip(self.tests, new, outputs, kept):
                 table.keep(slot[some], *self._judged(test, rows[some], said))
         return [table.read(slot) for table, slot in kept]
-
-    def _field(self, fields: Fields, rows: Tensor, states: Tensor) -> Field:
-        return fields.find(rows, states if self.fixed is None else states | self.fixed[rows])
-
-    def _field_outputs(self, fields: Fields, field: Field) -> Tensor:
-        of = (field.of_node, field.of_column)
-        cost = self.predictor.cost(*(torch.bincount(owner, minlength=len(field.rows)) for owner in of))
-        every = torch.arange(len(field.rows), device=field.rows.device)
-        parts = (fields.packed(field.take(every[part])) for part in chunks(cost.tolist(), CHUNK))
-        return torch.cat([self.predictor.hard(part, self.valid.new_zeros(0)) for part in parts])
 
     def keys(self, rows: Tensor, sets: Tensor) -> Tensor:
         """A key [2, R] per instance and set."""
         return keys_of(self._sums.of_sets(sets), rows)
 
-    def _table(self, test: Test, kind: str) -> Table:
+    def _table(self, test: Test, kind: str) -> TrialTable:
         if (test.name, kind) not in self._tables:
-            self._tables[test.name, kind] = Table(self.valid.device)
+            self._tables[test.name, kind] = TrialTable(self.valid.device)
         return self._tables[test.name, kind]
 
-    def _seen(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        """The same of sets that are new; those of which the target sees the same are run once."""
-        if self.fields is None:
-            return self._gathered(self._whole(test, rows[part], sets[part]) for part in self._parts(rows))
-        return self._gathered(
-            self._in_field(self.fields, test, rows[part], sets[part])
-            for part in chunks([self.fields.width] * len(rows), CHUNK)
-        )
+    def _states(self, test: Test, rows: Tensor, sets: Tensor) -> Tensor:
+        absent = self.oracle.absent
+        return test.intervention.states(sets, None if absent is None else absent[rows])
 
-    def _in_field(self, fields: Fields, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        field = self._field(fields, rows, test.intervention.states(sets))
+    def _seen(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of sets that are new; those in which the model sees the same are run once."""
+        if not len(rows):
+            return sets.new_zeros(0), torch.zeros(0, device=rows.device)
+        states = self._states(test, rows, sets)
+        if not self.oracle.local:
+            return self._judged(test, rows, self.oracle.outputs(rows, states))
+        parts = (self._looked(test, rows[part], looks) for part, looks in self.oracle.looks(rows, states))
+        passed, slack = zip(*parts)
+        return torch.cat(passed), torch.cat(slack)
+
+    def _looked(self, test: Test, rows: Tensor, looks: Looks) -> tuple[Tensor, Tensor]:
         if not self.cached:
-            return self._judged(test, rows, self._field_outputs(fields, field))
-        table = self._table(test, "fields")
-        slot, fresh = table.claim(keys_of(fields.sums(field), rows))
+            return self._judged(test, rows, looks.outputs(torch.arange(len(rows), device=rows.device)))
+        table = self._table(test, "looks")
+        slot, fresh = table.claim(looks.keys)
         new = fresh.nonzero().flatten()
         if len(new):
-            said = self._field_outputs(fields, field.take(new))
-            table.keep(slot[new], *self._judged(test, rows[new], said))
+            table.keep(slot[new], *self._judged(test, rows[new], looks.outputs(new)))
         return table.read(slot)
-
-    def _whole(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        if self.carried_out is not None:
-            return self._judged(test, rows, self._outputs(rows, test.intervention.states(sets)))
-        chosen = sets[self.valid[rows]]
-        return self._judged(test, rows, test.intervention.outputs(self.predictor, self.pack.take(rows), chosen))
-
-    def _outputs(self, rows: Tensor, states: Tensor) -> Tensor:
-        """What the model says of instances of which the units with a state [R, U] are there."""
-        if self.carried_out is None:
-            return self.predictor.hard(self.pack.take(rows), states[self.valid[rows]])
-        states = states if self.fixed is None else states | self.fixed[rows]
-        return self.predictor.hard(self.carried_out.packed(rows, states), self.valid.new_zeros(0))
 
     def _judged(self, test: Test, rows: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
         self.evaluations.index_add_(0, rows, torch.ones_like(rows))
         criterion = self.criterion.take(rows)
         return passes(criterion, outputs, test.same, self.confidence), slack(criterion, outputs, test.same)
 
-    def _gathered(self, parts: Iterator[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        none = self.valid.new_zeros(0)
-        passed, slack = zip((none, none.float()), *parts)
-        return torch.cat(passed), torch.cat(slack)  # whatever the model computes with, in single precision
-
     def slopes(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """The slack in every test [R, tests], and by how much adding each unit would raise it [R, U, tests]."""
-        parts = [self._slopes(rows[part], sets[part]) for part in self._parts(rows, 2 * len(self.tests))]
-        self.evaluations.index_add_(0, rows, torch.full_like(rows, 3 * len(self.tests)))
-        slack, slope = (torch.cat(column) for column in zip(*parts))
-        return slack, slope
-
-    def _slopes(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        valid, count = self.valid[rows], len(self.tests)
-        criterion = self.criterion.take(rows)
-        masks = sets[valid].float().expand(count, -1).clone().requires_grad_()  # one per test: a gradient of its own
-        with self.predictor.soft(self.pack.take(rows.repeat(count)), messages=True) as run:
-            outputs = soft_outputs(run, [test.intervention for test in self.tests], list(masks))
-            room = [slack(criterion, said, test.same) for test, said in zip(self.tests, outputs)]
-            (gradient,) = torch.autograd.grad(torch.stack(room).sum(), masks, allow_unused=True)
-        slope = torch.zeros(*valid.shape, count, device=rows.device)
-        if gradient is not None:
-            slope[valid] = torch.nan_to_num(gradient).t()
-        return torch.stack(room, 1).detach(), slope
-
-    def _parts(self, rows: Tensor, factor: int = 1) -> Iterator[slice]:
-        return chunks((self.footprint[rows.cpu()] * factor).tolist(), CHUNK)
+        return self.oracle.slopes(self, rows, sets)
 
 
 EQUAL = 1e-5  # outcomes closer than this are equal: they may be the same number, summed in another order
@@ -347,8 +372,7 @@ def in_order(scores: Tensor) -> Tensor:
     return level.argsort(dim=1, stable=True).argsort(1)
 
 
-# -- race ------------------------------------------------------------------------------------------------
-
+# -- race -----------------------------------------------------------------------------------------------------
 
 Value = Callable[[Outcome], Tensor]  # how candidates compare [R]; it never falls where a slack or a pass rises
 
@@ -356,10 +380,10 @@ Value = Callable[[Outcome], Tensor]  # how candidates compare [R]; it never fall
 def race(trials: Trials, owner: Tensor, rows: Tensor, sets: Tensor, likely: Tensor, value: Value) -> Outcome:
     """`Trials.run` of candidates [R, U], exact for the one of every `owner` [R] that `best_of` takes by `value`.
 
-    The test that a set is `likely` to fail [R] comes first. What was not run counts as passed by any margin, and such
-    a set is worse than the winner all the same.
+    The test that a set is `likely` to fail [R] comes first. If a candidate can no longer win, its second test is
+    skipped: what was not run counts as passed by any margin, and such a set is worse than the winner all the same.
     """
-    if trials.few or trials.rules is not None or len(trials.tests) != 2 or not len(rows):
+    if trials.few or trials.constraints is not None or len(trials.tests) != 2 or not len(rows):
         return trials.run(rows, sets)
     outcome = Outcome(sets.new_ones(len(rows), 2), torch.full((len(rows), 2), float("inf"), device=rows.device))
     _fill(trials, outcome, rows, sets, likely)

@@ -1,8 +1,8 @@
 """What a set must keep to beside its tests: which units may be chosen, and which sets of them.
 
-Rules about single units are flags (`flags`): an edge to keep is left alone, a forbidden one is never chosen, and a sort
-of edit may cost more than another. Rules about whole sets are asked of candidate sets, packed: two changes of one
-feature exclude each other, a set may have to be connected, another answer must not be a part of it, and its result may
+Constraints on single units are flags (`flags`): an edge to keep is left alone, a forbidden one is never chosen, and one
+kind of edit may cost more than another. Constraints on whole sets are asked of candidate sets, packed: two changes of
+one feature exclude each other, a set may have to be connected, no other answer may be a part of it, and its result may
 have to be valid.
 """
 
@@ -21,15 +21,15 @@ from torch_geometric.data import Data
 
 from cf2.errors import CF2Error, require
 from cf2.graphs.graph import Instance
-from cf2.models.neighbours import Neighbours
 from cf2.options import Spec
-from cf2.units.edits import edited, pairs_by_key
+from cf2.sets.trials import Constraints
+from cf2.units.edits import EDGE_KINDS, edit_of, edited, pairs_by_key
 from cf2.units.kinds import InstanceUnits
 from cf2.units.molecules import Valences, molecule_check
 from cf2.units.packs import Pack, owners
 
 Valid = Callable[[Data], bool]
-JOINABLE = ("edges", "groups", "nodes", "added_edges")  # units of which it can be said whether they are connected
+JOINABLE = (*EDGE_KINDS, "groups", "nodes")  # units of which it can be said whether they are connected
 
 
 def flags(spec: Spec, instances: Sequence[Instance], tables: Sequence[InstanceUnits]) -> dict[str, Tensor]:
@@ -61,17 +61,15 @@ def _governing(instance: Instance, table: InstanceUnits, given: Any) -> Tensor:
     return hit
 
 
-_SORT = {"added_edges": "add", "changes": "change"}
-
-
 def _prices(table: InstanceUnits, costs: dict[str, float]) -> Tensor:
-    by_kind = torch.tensor([float(costs.get(_SORT.get(name, "remove"), 1.0)) for name in table.names])
+    edits = [edit_of(name) for name in table.names]
+    by_kind = torch.tensor([float(costs.get(edit.name, edit.cost)) for edit in edits])
     return by_kind[table.kind]
 
 
 @dataclass(eq=False)
-class SetRules:
-    """The rules about whole sets of the instances of one pack; see `verify.trials.Rules`."""
+class SetConstraints(Constraints):
+    """The constraints on whole sets of the instances of one pack."""
 
     pack: Pack
     instances: Sequence[Instance]
@@ -79,7 +77,7 @@ class SetRules:
     connected: bool = False
     valid: Valid | None = None
     others: Tensor | None = None  # [B, n, U], answers that must not be a part of a set; rows without a unit: none
-    neighbours: Neighbours | None = None  # disturbed graphs on which a set must pass as well
+    neighbours: Constraints | None = None  # disturbed graphs on which a set must pass as well
     valences: Valences | None = None  # of molecules, what their atoms can bear
     choice: Tensor | None = field(init=False)
     _seen: dict[tuple[int, bytes], bool] = field(default_factory=dict, init=False)
@@ -96,11 +94,11 @@ class SetRules:
             )
             self._node = _nodes_of_units(self.instances, self.tables).to(self.pack.node_ptr.device)
 
-    def take(self, rows: Tensor) -> SetRules:
+    def take(self, rows: Tensor) -> SetConstraints:
         """The rules of some instances, which may repeat."""
         places, pack = rows.tolist(), self.pack.take(rows)
         units = int(pack.units.counts.max()) if places else 0
-        return SetRules(
+        return SetConstraints(
             pack,
             [self.instances[place] for place in places],
             [self.tables[place] for place in places],
@@ -111,7 +109,7 @@ class SetRules:
             None if self.valences is None else self.valences.take(rows, units),
         )
 
-    def besides(self, others: Tensor) -> SetRules:
+    def besides(self, others: Tensor) -> SetConstraints:
         """The same rules, and none of the sets [B, n, U] of an instance may be a part of another answer."""
         return replace(self, others=others)
 
@@ -153,9 +151,8 @@ class SetRules:
 
     def confirm(self, rows: Tensor, sets: Tensor) -> Tensor:
         """Whether the results of sets that pass everything else are valid; asked last, and once for each."""
-        good = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
-        if self.neighbours is not None and len(rows):
-            good, _ = self.neighbours.hold(rows, sets)
+        near = self.neighbours is not None and len(rows)
+        good = self.neighbours.confirm(rows, sets) if near else super().confirm(rows, sets)  # type: ignore[union-attr]
         if self.valid is None:
             return good
         valid = [self._is_valid(row, chosen) for row, chosen in zip(rows.tolist(), sets)]
@@ -164,8 +161,8 @@ class SetRules:
     def slack(self, rows: Tensor, sets: Tensor) -> Tensor:
         """By how much sets that are confirmed pass on the neighbour where they pass by least; ∞ without neighbours."""
         if self.neighbours is None or not len(rows):
-            return torch.full((len(rows),), float("inf"), device=rows.device)
-        return self.neighbours.hold(rows, sets)[1]
+            return super().slack(rows, sets)
+        return self.neighbours.slack(rows, sets)
 
     def _is_valid(self, row: int, chosen: Tensor) -> bool:
         table, instance = self.tables[row], self.instances[row]
@@ -227,8 +224,7 @@ def _choices(tables: Sequence[InstanceUnits], pack: Pack) -> Tensor | None:
     found = torch.full((len(tables), max(table.count for table in tables)), -1, dtype=torch.long)
     for row, table in enumerate(tables):
         if table.changes is not None:
-            mine = (table.kind == table.names.index("changes")).nonzero().flatten()
-            found[row, mine] = table.changes.choice
+            found[row, torch.unique(table.changes.unit)] = table.changes.choice
     return found.to(pack.node_ptr.device)
 
 
@@ -245,22 +241,22 @@ def _nodes_of_units(instances: Sequence[Instance], tables: Sequence[InstanceUnit
     return torch.cat(parts)
 
 
-def rules_for(
+def constraints_for(
     spec: Spec,
     pack: Pack,
     instances: Sequence[Instance],
     tables: Sequence[InstanceUnits],
     valid: Valid | None = None,
-    disturbed: Neighbours | None = None,
-) -> SetRules | None:
-    """The rules about sets that a request asks for, None where every set may be chosen."""
+    disturbed: Constraints | None = None,
+) -> SetConstraints | None:
+    """The constraints on sets that a request asks for, None where every set may be chosen."""
     molecules = spec.valid == "molecule"
     check = molecule_check(spec.atoms) if molecules else valid
     changes = any(table.changes is not None for table in tables)
     if not (spec.connected or check is not None or changes or disturbed is not None or spec.alternatives > 1):
         return None
     valences = Valences.of(spec.atoms, instances, tables, _selectable(pack)) if molecules and spec.atoms else None
-    return SetRules(pack, instances, tables, spec.connected, check, neighbours=disturbed, valences=valences)
+    return SetConstraints(pack, instances, tables, spec.connected, check, neighbours=disturbed, valences=valences)
 
 
 def _selectable(pack: Pack) -> Tensor:

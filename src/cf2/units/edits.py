@@ -1,10 +1,14 @@
-"""What features may change to: the values that they take in the data, and every change of a node that can be edited."""
+"""What a counterfactual may do to a graph: one row per kind of edit, and the candidates that an instance has for it.
+
+Removing needs no candidates: what can be removed is there. Added edges and changed features are listed here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,16 +18,61 @@ from torch_geometric.data import Data
 from cf2.errors import require
 from cf2.graphs.graph import Changes, Extras, Instance, Role, commonest, commonest_of
 from cf2.graphs.targets import SAMPLE, Targets
-from cf2.graphs.typed import Types
-from cf2.options import Key, Spec
-from cf2.units.kinds import InstanceUnits
+from cf2.options import Edit, Key, Spec
+from cf2.units.kinds import InstanceUnits, UnitKind, unit_kinds
 
-# -- changes ---------------------------------------------------------------------------------------------
-
-
-MANY_COLUMNS = 256  # of more columns of 0 and 1, only those that occur in the receptive field are candidates
-SAMPLED_ROWS = 50_000  # rows of features by which it is found out what values they take
+MAX_BINARY_COLUMNS = 256  # of more columns of 0 and 1, only those that occur in the receptive field are candidates
+MAX_SAMPLED_ROWS = 50_000  # rows of features by which it is found out what values they take
+MAX_FAR_NODES = 100  # nodes all over the graph that candidates="far" adds to those nearby
+MAX_PAIRS = 40_000  # where there are more pairs of nodes than this, not all of them are candidates
 QUANTILES = (0.05, 0.35, 0.65, 0.95)  # where a number may move to
+
+Around = Callable[[Tensor], Instance]  # what a model can see from some nodes, as an instance
+
+
+@dataclass(frozen=True)
+class EditKind:
+    """Everything about one kind of edit. A new kind is one row of `EDITS`, its name in `options.Edit`, and a test."""
+
+    name: Edit  # in `edits=`, and the verb of a list
+    participle: str  # the verb of a sentence: 'removing'
+    past: str  # the word of a legend and of a style: 'removed'
+    noun: str  # what is edited
+    colour: str
+    width: float  # of its line, in pixels
+    dash: tuple[float, float]  # drawn and free parts of its line, in pixels
+    mark: Literal["cross", "line", "ring"]  # by which it is told from the others without colours
+    prepare: Callable[[Editing, Instance, Around], Instance] | None = None  # puts its candidates into an instance
+    unit_kind: str = ""  # whose units are such edits; empty: all kinds of unit that have no edit of their own
+    pairs: bool = True  # whether it edits edges
+    by_hand: int = 0  # how many ids and values one has where users make them; 0: they cannot
+    prefix: str = ""  # what the text of a unit lacks to say that it is an edit
+    cost: float = 1.0  # where `costs=` gives none
+
+
+def edit_of(unit_kind: str) -> EditKind:
+    """The edit that is made of units of a kind: what is no candidate is removed."""
+    return next((edit for edit in EDITS.values() if edit.unit_kind == unit_kind), EDITS["remove"])
+
+
+def is_candidate(unit_kind: str) -> bool:
+    """Whether units of a kind are edits that add or change: not in the graph before they are made."""
+    return bool(edit_of(unit_kind).unit_kind)
+
+
+def kinds_for(spec: Spec) -> tuple[UnitKind, ...]:
+    """The kinds of unit of a request: what can be removed, and what may be added or changed."""
+    for kind in unit_kinds(spec.units):
+        cure = f"Pass question='counterfactual', edits={edit_of(kind.name).name!r}."
+        require(not kind.absent, "Expected `units` that are in the graph", got=kind.name, do=cure)
+    names = list(spec.units) if "remove" in spec.edits else []
+    if spec.groups is not None:
+        good = "edges" in names and "groups" not in names
+        require(good, "Expected units='edges' and edits that remove for `groups`", got=", ".join(names) or "none")
+        names.insert(names.index("edges") + 1, "groups")
+    else:
+        require("groups" not in names, "Expected `groups`, which edges are one unit", got="none")
+    return unit_kinds(names + [e.unit_kind for e in EDITS.values() if e.unit_kind and e.name in spec.edits])
 
 
 class Domain(NamedTuple):
@@ -46,46 +95,41 @@ class Domain(NamedTuple):
             got=f"{x.dtype}, where a number is a category like any other",
             do="Encode the categories as one-hot columns.",
         )
-        x = x[:: max(1, len(x) // SAMPLED_ROWS)]
-        plain = ((x == 0) | (x == 1)).all(0)
-        groups = _recognised(x, plain) if one_hot is None else one_hot
+        x = x[:: max(1, len(x) // MAX_SAMPLED_ROWS)]
+        zero_one = ((x == 0) | (x == 1)).all(0)
+        groups = _one_hot_groups(x, zero_one) if one_hot is None else one_hot
         for group in groups:
-            there = max(group) < x.size(1)
-            good = there and bool(plain[list(group)].all()) and bool((x[:, list(group)].sum(1) == 1).all())
+            columns = list(group)
+            good = max(group) < x.size(1) and bool(zero_one[columns].all()) and bool((x[:, columns].sum(1) == 1).all())
             require(good, "Expected columns of `one_hot` in which every node has exactly one 1", got=str(group)[:60])
         taken = {column for group in groups for column in group}
-        varies = (x != x[:1]).any(0)
-        free = [column for column in varies.nonzero().flatten().tolist() if column not in taken]
-        binary = tuple(column for column in free if plain[column])
-        numbers = tuple((column, _values(x[:, column])) for column in free if not plain[column])
+        varies = (x != x[:1]).any(0).nonzero().flatten().tolist()
+        free = [column for column in varies if column not in taken]
+        binary = tuple(column for column in free if zero_one[column])
+        numbers = tuple((column, _quantiles(x[:, column])) for column in free if not zero_one[column])
         return Domain(groups, binary, numbers)
 
-    @property
-    def empty(self) -> bool:
-        return not (self.one_hot or self.binary or self.numbers)
 
-
-def _values(column: Tensor) -> tuple[float, ...]:
+def _quantiles(column: Tensor) -> tuple[float, ...]:
     """A few values that the data holds, spread over its range."""
     ordered = column.sort().values
-    places = [int(share * (len(ordered) - 1)) for share in QUANTILES]
-    return tuple(dict.fromkeys(float(ordered[place]) for place in places))
+    return tuple(dict.fromkeys(float(ordered[int(share * (len(ordered) - 1))]) for share in QUANTILES))
 
 
-def _recognised(x: Tensor, plain: Tensor) -> tuple[tuple[int, ...], ...]:
+def _one_hot_groups(x: Tensor, zero_one: Tensor) -> tuple[tuple[int, ...], ...]:
     """Runs of neighbouring columns in which every row has exactly one 1, none of them constant."""
     groups: list[tuple[int, ...]] = []
     start, width = 0, x.size(1)
     while start < width:
         total = torch.zeros(len(x), dtype=torch.long)
         for end in range(start, width):
-            if not plain[end]:
+            if not zero_one[end]:
                 break
             total += x[:, end].long()
             if bool((total > 1).any()):
                 break
             if bool((total == 1).all()):
-                while end + 1 < width and plain[end + 1] and not bool(x[:, end + 1].any()):
+                while end + 1 < width and zero_one[end + 1] and not bool(x[:, end + 1].any()):
                     end += 1  # values that no node has belong to the group as well
                 if end > start:
                     groups.append(tuple(range(start, end + 1)))
@@ -97,13 +141,16 @@ def _recognised(x: Tensor, plain: Tensor) -> tuple[tuple[int, ...], ...]:
 
 def changes_of(instance: Instance, domains: tuple[Domain, ...]) -> Changes:
     """Every change of a feature of a node that can be edited; the domains are those of the node types, or one."""
-    parts: list[Any] = []
-    number = 0  # of choices
-    rows = _editable(instance)
-    of = torch.zeros_like(rows) if instance.types is None else instance.extras["node_type"][1][rows]
-    for kind, domain in enumerate(domains):
-        number = _add_changes(parts, instance, rows[of == kind], domain, number)
-    node, column, value, source, choice = (torch.cat(part) for part in zip(*parts)) if parts else _NOTHING
+    parts: list[tuple[Tensor, ...]] = [_NO_CHANGES]
+    choices = 0
+    editable = _editable_nodes(instance)
+    kind = torch.zeros_like(editable) if instance.types is None else instance.extras["node_type"][1][editable]
+    for number, domain in enumerate(domains):
+        rows = editable[kind == number]
+        for node, column, value, source, choice, count in _changes_of_rows(instance.x[rows], domain):
+            parts.append((rows[node], column, value, source, choices + choice))
+            choices += count
+    node, column, value, source, choice = (torch.cat(part) for part in zip(*parts))
     unit = torch.arange(len(node))
     moves = source >= 0  # a one-hot feature leaves its old column as well
     place = torch.cat([torch.stack([node, column], 1), torch.stack([node, source], 1)[moves]])
@@ -119,161 +166,42 @@ def changes_of(instance: Instance, domains: tuple[Domain, ...]) -> Changes:
     )
 
 
-def _add_changes(parts: list[Any], instance: Instance, rows: Tensor, domain: Domain, number: int) -> int:
-    """The changes of some nodes, with choices from a number on; the next number."""
-    x = instance.x[rows]
+_NO_ID = torch.zeros(0, dtype=torch.long)
+_NO_CHANGES = (_NO_ID, _NO_ID, torch.zeros(0), _NO_ID, _NO_ID)
+
+
+def _changes_of_rows(x: Tensor, domain: Domain) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, int]]:
+    """Row, new column, new value, old column or -1, and choice of changes of x [n, d]; and how many choices these are.
+
+    Of the changes of one choice, only one can be made.
+    """
     for group in domain.one_hot:
         columns = torch.tensor(group)
         now = x[:, columns] == 1
         node, new = ((~now) & now.any(1, keepdim=True)).nonzero(as_tuple=True)
         old = now.int().argmax(1)
-        parts.append((rows[node], columns[new], torch.ones(len(node)), columns[old[node]], number + node))
-        number += len(rows)
+        yield node, columns[new], torch.ones(len(node)), columns[old[node]], node, len(x)
     if domain.binary:
         columns = torch.tensor(domain.binary)
-        if len(columns) > MANY_COLUMNS:  # of thousands of words, those that occur here
+        if len(columns) > MAX_BINARY_COLUMNS:  # of thousands of words, those that occur here
             columns = columns[(x[:, columns] != 0).any(0)]
-        node, word = torch.cartesian_prod(torch.arange(len(rows)), torch.arange(len(columns))).t()
-        flipped, every = 1 - x[node, columns[word]], torch.arange(len(node))
-        parts.append((rows[node], columns[word], flipped, torch.full_like(node, -1), number + every))
-        number += len(node)
-    for numeric, values in domain.numbers:
-        number = _add_values(parts, rows, x, numeric, values, number)
-    return number
+        node, word = torch.cartesian_prod(torch.arange(len(x)), torch.arange(len(columns))).t()
+        flipped = 1 - x[node, columns[word]]
+        yield node, columns[word], flipped, torch.full_like(node, -1), torch.arange(len(node)), len(node)
+    for column, values in domain.numbers:
+        rows = [(x[:, column] != value).nonzero().flatten() for value in values]
+        node, counts = torch.cat(rows), torch.tensor([len(row) for row in rows])
+        value = torch.tensor(values, dtype=torch.float).repeat_interleave(counts)
+        yield node, torch.full_like(node, column), value, torch.full_like(node, -1), node, len(x)
 
 
-_NOTHING = tuple(torch.zeros(0, dtype=kind) for kind in (torch.long, torch.long, torch.float, torch.long, torch.long))
-
-
-def _add_values(parts: list[Any], rows: Tensor, x: Tensor, column: int, values: tuple[float, ...], number: int) -> int:
-    for value in values:
-        node = (x[:, column] != value).nonzero().flatten()
-        whole = torch.full_like(node, column)
-        parts.append((rows[node], whole, torch.full((len(node),), value), torch.full_like(node, -1), number + node))
-    return number + len(rows)
-
-
-def _editable(instance: Instance) -> Tensor:
+def _editable_nodes(instance: Instance) -> Tensor:
     """The nodes whose features can be edited: those of the receptive field itself."""
     if instance.role is None or not instance.targets:
         return torch.arange(len(instance.node_ids))
     near = instance.edge_index[:, instance.role == Role.THERE].flatten()
     nodes: Tensor = torch.unique(torch.cat([near, torch.tensor(instance.targets)]))
     return nodes
-
-
-def chosen_changes(changes: Changes, kept: Tensor) -> Changes:
-    """Some of the changes [u, bool], numbered anew."""
-    entries = kept[changes.unit]
-    number = kept.long().cumsum(0) - 1
-    return Changes(
-        changes.place[entries],
-        changes.value[entries],
-        number[changes.unit[entries]],
-        changes.ids[kept],
-        changes.source[kept],
-        changes.choice[kept],
-    )
-
-
-# -- typed edits -----------------------------------------------------------------------------------------
-
-
-MANY = 40_000  # where a type joins more pairs than this, only those at the target are candidates
-
-
-def with_typed_edges(
-    base: Instance,
-    role: Tensor,
-    inside: Tensor,
-    far: Tensor,
-    attributes: Mapping[str, Any],
-    common: Mapping[str, Tensor],
-    *,
-    target: bool,
-) -> Instance:
-    """An instance with every absent edge between local nodes `inside`, and between the targets and those `far` away.
-
-    With `target`, only edges at the target. An edge that is one unit with its mirror image comes with it. Its
-    `attributes` are given, or else the most `common` ones of its type, where these are known of the whole graph.
-    """
-    types = base.types
-    assert types is not None
-    assert base.ties is not None
-    ids = base.node_ids.numpy()
-    kinds, tails, heads = [], [], []
-    for place, mirror in enumerate(types.partners):
-        if 0 <= mirror < place:  # the mirror images of another type
-            continue
-        one, other = _pairs(base, types, place, inside.numpy(), far.numpy(), target)
-        kinds.append(np.full(len(one), place))
-        tails.append(one)
-        heads.append(other)
-    kind, tail, head = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (kinds, tails, heads))
-    code, first = np.unique(types.code(kind, ids[tail], ids[head]), return_index=True)
-    first = np.sort(first[~np.isin(code, base.ties.numpy())])
-    kind, tail, head = kind[first], tail[first], head[first]
-    tie = types.code(kind, ids[tail], ids[head])
-    partner = np.array([*types.partners, -1])[kind]
-    back = partner >= 0
-    columns = torch.from_numpy(np.stack([np.r_[tail, head[back]], np.r_[head, tail[back]]]))
-    of_type = torch.from_numpy(np.r_[kind, partner[back]])
-    return replace(
-        base,
-        edge_index=torch.cat([base.edge_index, columns], 1),
-        role=torch.cat([role, torch.full((columns.size(1),), Role.CANDIDATE)]),
-        ties=torch.cat([base.ties, torch.from_numpy(np.r_[tie, tie[back]])]),
-        extras=_extended(base.extras, of_type, attributes, common),
-        groups=None if base.groups is None else torch.cat([base.groups, torch.full_like(of_type, -1)]),
-    )
-
-
-def _pairs(
-    base: Instance, types: Types, kind: int, inside: np.ndarray, far: np.ndarray, target: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Local nodes that edges of a type may join, whether they do or not."""
-    source, _, sink = types.edges[kind]
-    of, own = types.of(base.node_ids.numpy()), np.array(base.targets, dtype=np.int64)
-    places = [types.nodes.index(name) if name in types.nodes else -1 for name in (source, sink)]
-
-    def joined(tails: np.ndarray, heads: np.ndarray) -> np.ndarray:
-        tails, heads = tails[of[tails] == places[0]], heads[of[heads] == places[1]]
-        return np.stack([np.repeat(tails, len(heads)), np.tile(heads, len(tails))])
-
-    near, wide = [(own, inside), (inside, own)], [(own, far), (far, own)]
-    count = int((of[inside] == places[0]).sum()) * int((of[inside] == places[1]).sum())
-    if not len(own) or not (target or count > MANY):
-        near = [(inside, inside)]
-    pairs = np.concatenate([joined(*ends) for ends in near + wide], 1)
-    if not len(own):
-        pairs = pairs[:, :: max(1, -(-pairs.shape[1] // MANY))]  # of a huge graph, every so many-th pair
-    tail, head = pairs[:, pairs[0] != pairs[1]]
-    return tail, head
-
-
-def _extended(extras: Extras, of_type: Tensor, given: Mapping[str, Any], common: Mapping[str, Tensor]) -> Extras:
-    """What edges have beside their ends, for those that may be added the commonest of their type, or what is given."""
-    known, found = extras["edge_type"][1], dict[str, Any]()
-    for name, (kind, value) in extras.items():
-        if kind == "edge" and name == "edge_type":
-            value = torch.cat([value, of_type.to(value.dtype)])
-        elif kind == "edge":
-            rows = value.new_zeros((len(of_type), *value.shape[1:]))
-            for one in torch.unique(of_type).tolist():
-                row = common[name][one] if name in common else commonest(value[known == one])
-                if name in given:
-                    row = torch.as_tensor(given[name], dtype=value.dtype)
-                rows[of_type == one] = row
-            value = torch.cat([value, rows])
-        found[name] = (kind, value)
-    return found
-
-
-# -- edits -----------------------------------------------------------------------------------------------
-
-
-FAR = 100  # nodes all over the graph that candidates="far" adds to those nearby
-ALL_PAIRS = 40_000  # where there are more pairs of nodes than this, not all of them are candidates
 
 
 def pairs_by_key(given: Any, key: Key) -> Tensor | None:
@@ -300,73 +228,45 @@ class Editing:
     @staticmethod
     def of(spec: Spec, targets: Targets) -> Editing | None:
         """What a request may edit, None where it only removes units by themselves."""
-        change = "change" in spec.edits
-        if not change and "add" not in spec.edits and spec.groups is None:
+        if spec.edits == ("remove",) and spec.groups is None:
             return None
-        typed = targets.schema is not None
         named = spec.candidates is None or isinstance(spec.candidates, str)
         require(
-            not typed or (named and spec.one_hot is None),
+            targets.schema is None or (named and spec.one_hot is None),
             "Expected candidates='near', 'target' or 'far', and no `one_hot`, for a typed graph",
             got="pairs without a type" if not named else "columns without a type",
         )
-        domain = _domains(targets, spec.one_hot) if change else None
-        far = spec.candidates == "far"
+        domain = _domains(targets, spec.one_hot) if "change" in spec.edits else None
+        add, far = "add" in spec.edits, spec.candidates == "far"
         require(
             not far or targets.graph is not None, "Expected nodes of one graph for candidates='far'", got="whole graphs"
         )
         return Editing(
-            "add" in spec.edits,
+            add,
             domain,
             spec.candidates,
             spec.added_attributes,
             spec.groups,
-            _everywhere(targets) if far else None,
+            _far_nodes(targets) if far else None,
             not far,
-            commonest_of(targets.graph) if "add" in spec.edits and targets.graph is not None else {},
+            commonest_of(targets.graph) if add and targets.graph is not None else {},
         )
 
     def wider(self, targets: Targets) -> Editing | None:
         """The same with nodes all over the graph to join the target to, None where candidates are given."""
         if not self.add or self.candidates is not None or targets.graph is None:
             return None
-        return replace(self, far=_everywhere(targets))
+        return replace(self, far=_far_nodes(targets))
 
-    def prepared(self, near: Instance, around: Callable[[Tensor], Instance]) -> Instance:
+    def prepared(self, near: Instance, around: Around) -> Instance:
         """An instance with its candidates; `near` is its receptive field, `around` what can be seen from some nodes.
 
         An added edge brings nodes nearer: what lies around its ends counts as far as the model looks from there.
         """
-        near = grouped(near, self.groups)
-        made = self._with_edges(near, around) if self.add else near
-        return made if self.domain is None else replace(made, changes=changes_of(made, self.domain))
-
-    def _with_edges(self, near: Instance, around: Callable[[Tensor], Instance]) -> Instance:
-        given = None if isinstance(self.candidates, str) else pairs_by_key(self.candidates, near.key)
-        inside = self.near and given is None
-        if self.far is not None:
-            own = near.node_ids[list(near.targets)]
-            given = torch.cartesian_prod(own, torch.cat([near.node_ids, self.far])).reshape(-1, 2)
-        base, role = near, torch.zeros(near.edge_index.size(1), dtype=torch.long)
-        if near.targets:
-            ends = near.node_ids if given is None else torch.cat([near.node_ids, given.flatten()])
-            base = grouped(around(torch.unique(ends)), self.groups)
-            role = _roles(near, base)
-        if base.types is not None:
-            far = torch.zeros(0, dtype=torch.long) if self.far is None else self.far
-            here, there = _local_nodes(near.node_ids if inside else far[:0], base), _local_nodes(far, base)
-            at_target = self.candidates == "target"
-            return with_typed_edges(base, role, here, there, self.attributes, self.common, target=at_target)
-        parts = [_absent_pairs(base, near, self.candidates)] if inside else []
-        pairs = _new(torch.cat([*parts, *([] if given is None else [_local(given, base)])]), base)
-        columns = pairs.t() if base.directed else torch.cat([pairs, pairs.flip(1)]).t()
-        return replace(
-            base,
-            edge_index=torch.cat([base.edge_index, columns], 1),
-            role=torch.cat([role, torch.full((columns.size(1),), Role.CANDIDATE)]),
-            extras=extended(base.extras, columns.size(1), self.attributes, self.common),
-            groups=None if base.groups is None else torch.cat([base.groups, torch.full((columns.size(1),), -1)]),
-        )
+        made = grouped(near, self.groups)
+        for edit in EDITS.values():
+            made = made if edit.prepare is None else edit.prepare(self, made, around)
+        return made
 
 
 def _domains(targets: Targets, one_hot: tuple[tuple[int, ...], ...] | None) -> tuple[Domain, ...]:
@@ -380,16 +280,11 @@ def _domains(targets: Targets, one_hot: tuple[tuple[int, ...], ...] | None) -> t
     return tuple(Domain.of(rows[:, :width]) if width and len(rows) else Domain() for rows, width in parts)
 
 
-def _local_nodes(given: Tensor, base: Instance) -> Tensor:
-    """The places in an instance of nodes in the user's ids, those that are in it."""
-    return torch.from_numpy(np.flatnonzero(np.isin(base.node_ids.numpy(), given.numpy())))
-
-
-def _everywhere(targets: Targets) -> Tensor:
+def _far_nodes(targets: Targets) -> Tensor:
     """Nodes spread over the one graph of the targets."""
     assert targets.graph is not None
     nodes = targets.graph.num_nodes
-    return torch.linspace(0, nodes - 1, min(nodes, FAR)).long()
+    return torch.linspace(0, nodes - 1, min(nodes, MAX_FAR_NODES)).long()
 
 
 def grouped(instance: Instance, groups: Any) -> Instance:
@@ -414,6 +309,45 @@ def grouped(instance: Instance, groups: Any) -> Instance:
     return replace(instance, groups=found)
 
 
+def _with_changes(editing: Editing, instance: Instance, around: Around) -> Instance:
+    return instance if editing.domain is None else replace(instance, changes=changes_of(instance, editing.domain))
+
+
+def _with_edges(editing: Editing, near: Instance, around: Around) -> Instance:
+    """An instance with every absent edge that may be added, and with what can be seen from the ends of these."""
+    if not editing.add:
+        return near
+    given = None if isinstance(editing.candidates, str) else pairs_by_key(editing.candidates, near.key)
+    inside = editing.near and given is None
+    if editing.far is not None:
+        own = near.node_ids[list(near.targets)]
+        given = torch.cartesian_prod(own, torch.cat([near.node_ids, editing.far])).reshape(-1, 2)
+    base, role = near, torch.zeros(near.edge_index.size(1), dtype=torch.long)
+    if near.targets:
+        ends = near.node_ids if given is None else torch.cat([near.node_ids, given.flatten()])
+        base = grouped(around(torch.unique(ends)), editing.groups)
+        role = _roles(near, base)
+    local = torch.from_numpy(np.flatnonzero(np.isin(base.node_ids.numpy(), near.node_ids.numpy())))
+    at_target, kind, tie = editing.candidates == "target", None, None
+    if base.types is None:
+        parts = [_near_pairs(base, local, at_target)] if inside else []
+        pairs = _new(torch.cat([*parts, *([] if given is None else [_local_pairs(given, base)])]), base)
+        columns = pairs.t() if base.directed else torch.cat([pairs, pairs.flip(1)]).t()
+    else:
+        far = np.zeros(0, np.int64) if editing.far is None else editing.far.numpy()
+        far = np.flatnonzero(np.isin(base.node_ids.numpy(), far))
+        columns, kind, tie = _typed_edges(base, local.numpy() if inside else far[:0], far, at_target)
+    count = columns.size(1)
+    return replace(
+        base,
+        edge_index=torch.cat([base.edge_index, columns], 1),
+        role=torch.cat([role, torch.full((count,), Role.CANDIDATE)]),
+        ties=base.ties if base.ties is None or tie is None else torch.cat([base.ties, tie]),
+        extras=extended(base.extras, count, editing.attributes, editing.common, kind),
+        groups=None if base.groups is None else torch.cat([base.groups, torch.full((count,), -1)]),
+    )
+
+
 def _roles(near: Instance, base: Instance) -> Tensor:
     """THERE for the edges of the receptive field, BEYOND for those that only an added edge can bring into it.
 
@@ -421,13 +355,13 @@ def _roles(near: Instance, base: Instance) -> Tensor:
     so are the mirror image of a typed edge and the further edges of a group.
     """
     high = int(base.node_ids.max()) + 1
-    inside = torch.isin(_of_unit(base, high), _of_unit(near, high))
+    inside = torch.isin(_edge_numbers(base, high), _edge_numbers(near, high))
     if base.groups is not None and near.groups is not None:
         inside |= (base.groups >= 0) & torch.isin(base.groups, near.groups)
     return torch.where(inside, Role.THERE, Role.BEYOND)
 
 
-def _of_unit(instance: Instance, high: int) -> Tensor:
+def _edge_numbers(instance: Instance, high: int) -> Tensor:
     """A number for every edge column: the same for those that are one edge to an edit."""
     if instance.ties is not None:
         return instance.ties
@@ -436,23 +370,20 @@ def _of_unit(instance: Instance, high: int) -> Tensor:
     return ends[0] * high + ends[1]
 
 
-def _local(given: Tensor, base: Instance) -> Tensor:
+def _local_pairs(given: Tensor, base: Instance) -> Tensor:
     """Pairs in the user's ids as pairs of local ids; those with an end outside of the instance cannot matter."""
-    place = torch.searchsorted(base.node_ids, given).clamp(max=len(base.node_ids) - 1)
-    known = (base.node_ids[place] == given).all(1)
-    return place[known]
+    position = torch.searchsorted(base.node_ids, given).clamp(max=len(base.node_ids) - 1)
+    return position[(base.node_ids[position] == given).all(1)]
 
 
-def _absent_pairs(base: Instance, near: Instance, candidates: Any) -> Tensor:
+def _near_pairs(base: Instance, inside: Tensor, at_target: bool) -> Tensor:
     """Pairs of nodes of the receptive field, in local ids; only those at the target where there are very many."""
-    inside = torch.from_numpy(np.flatnonzero(np.isin(base.node_ids.numpy(), near.node_ids.numpy())))
-    many = len(inside) * (len(inside) - 1) // 2 > ALL_PAIRS
-    if base.targets and (candidates == "target" or many):
-        ends = torch.tensor(base.targets)
-        pairs = torch.cartesian_prod(ends, inside).reshape(-1, 2)
+    many = len(inside) * (len(inside) - 1) // 2 > MAX_PAIRS
+    if base.targets and (at_target or many):
+        pairs = torch.cartesian_prod(torch.tensor(base.targets), inside).reshape(-1, 2)
     else:
         one, other = torch.triu_indices(len(inside), len(inside), 1)
-        step = 1 if base.targets else max(1, -(-len(one) // ALL_PAIRS))  # of a huge graph, every so many-th pair
+        step = 1 if base.targets else max(1, -(-len(one) // MAX_PAIRS))  # of a huge graph, every so many-th pair
         pairs = torch.stack([inside[one[::step]], inside[other[::step]]], 1)
     return torch.cat([pairs, pairs.flip(1)]) if base.directed else pairs
 
@@ -469,21 +400,82 @@ def _new(pairs: Tensor, base: Instance) -> Tensor:
     return torch.stack([code // max(nodes, 1), code % max(nodes, 1)], 1)
 
 
-def extended(extras: Extras, count: int, given: Mapping[str, Any], common: Mapping[str, Tensor]) -> Extras:
-    """What edges have beside their ends, also for those that may be added: what is given, or else the commonest."""
+def _typed_edges(base: Instance, inside: np.ndarray, far: np.ndarray, at_target: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Absent edges [2, ·] between local nodes `inside`, and between the targets and those `far` away; types and ties.
+
+    An edge that is one unit with its mirror image comes with it.
+    """
+    types, ties = base.types, base.ties
+    assert types is not None
+    assert ties is not None
+    ids = base.node_ids.numpy()
+    own_types = [place for place, mirror in enumerate(types.partners) if not 0 <= mirror < place]
+    pairs = [_typed_pairs(base, place, inside, far, at_target) for place in own_types]
+    kind = np.repeat(own_types, [found.shape[1] for found in pairs]).astype(np.int64)
+    tail, head = np.concatenate([np.zeros((2, 0), np.int64), *pairs], 1)
+    code, first = np.unique(types.code(kind, ids[tail], ids[head]), return_index=True)
+    first = np.sort(first[~np.isin(code, ties.numpy())])
+    kind, tail, head = kind[first], tail[first], head[first]
+    tie = types.code(kind, ids[tail], ids[head])
+    partner = np.array([*types.partners, -1])[kind]
+    back = partner >= 0
+    columns = torch.from_numpy(np.stack([np.r_[tail, head[back]], np.r_[head, tail[back]]]))
+    return columns, torch.from_numpy(np.r_[kind, partner[back]]), torch.from_numpy(np.r_[tie, tie[back]])
+
+
+def _typed_pairs(base: Instance, kind: int, inside: np.ndarray, far: np.ndarray, at_target: bool) -> np.ndarray:
+    """Local nodes [2, ·] that edges of a type may join, whether they do or not."""
+    assert base.types is not None
+    source, _, sink = base.types.edges[kind]
+    names = base.types.nodes
+    of, own = base.types.of(base.node_ids.numpy()), np.array(base.targets, dtype=np.int64)
+    first, last = (names.index(name) if name in names else -1 for name in (source, sink))
+
+    def joined(tails: np.ndarray, heads: np.ndarray) -> np.ndarray:
+        tails, heads = tails[of[tails] == first], heads[of[heads] == last]
+        return np.stack([np.repeat(tails, len(heads)), np.tile(heads, len(tails))])
+
+    near, wide = [(own, inside), (inside, own)], [(own, far), (far, own)]
+    count = int((of[inside] == first).sum()) * int((of[inside] == last).sum())
+    if not len(own) or not (at_target or count > MAX_PAIRS):
+        near = [(inside, inside)]
+    pairs = np.concatenate([joined(*ends) for ends in near + wide], 1)
+    if not len(own):
+        pairs = pairs[:, :: max(1, -(-pairs.shape[1] // MAX_PAIRS))]  # of a huge graph, every so many-th pair
+    return pairs[:, pairs[0] != pairs[1]]
+
+
+def extended(
+    extras: Extras, count: int, given: Mapping[str, Any], common: Mapping[str, Tensor], of_type: Tensor | None = None
+) -> Extras:
+    """What edges have beside their ends, also for `count` that may be added: what is given, or else the commonest.
+
+    Of a typed graph `of_type` are the types of the added edges, and the commonest is that of their type.
+    """
     found: Extras = {}
     for name, (kind, value) in extras.items():
-        if kind == "edge":
-            row = common[name] if name in common else commonest(value)
-            if name in given:
-                row = torch.as_tensor(given[name], dtype=value.dtype)
+        if kind != "edge":
+            found[name] = (kind, value)
+            continue
+        if name == "edge_type" and of_type is not None:
+            rows = of_type.to(value.dtype)
+        elif name in given:
+            row = torch.as_tensor(given[name], dtype=value.dtype)
             require(
-                row.shape == value.shape[1:],
+                of_type is not None or row.shape == value.shape[1:],
                 f"Expected `added_attributes` to give `{name}` of one edge, of shape {tuple(value.shape[1:])}",
                 got=f"shape {tuple(row.shape)}",
             )
-            value = torch.cat([value, row.expand(count, *value.shape[1:])])
-        found[name] = (kind, value)
+            rows = row.expand(count, *value.shape[1:])
+        elif of_type is None:
+            row = common[name] if name in common else commonest(value)
+            rows = row.expand(count, *value.shape[1:])
+        else:
+            rows = value.new_zeros((count, *value.shape[1:]))
+            for number in torch.unique(of_type).tolist():
+                there = value[extras["edge_type"][1] == number]
+                rows[of_type == number] = common[name][number] if name in common else commonest(there)
+        found[name] = (kind, torch.cat([value, rows]))
     return found
 
 
@@ -504,6 +496,7 @@ def edited(instance: Instance, table: InstanceUnits, chosen: Tensor) -> Data:
 
 
 def _present(governed: tuple[Tensor, Tensor], there: Tensor) -> Tensor:
+    """Which elements are there [elements], given which units are."""
     first, (element, unit) = governed
     if not len(there):
         return torch.ones(len(first), dtype=torch.bool)
@@ -512,15 +505,59 @@ def _present(governed: tuple[Tensor, Tensor], there: Tensor) -> Tensor:
     return present
 
 
-def with_some(instance: Instance, added: Tensor, changed: Tensor | None) -> Instance:
+def with_some(instance: Instance, kept: Tensor, changed: Tensor | None) -> Instance:
     """The instance with some of its candidates: edges as columns [e, bool] to keep, changes [u, bool]."""
-    assert instance.role is not None or bool(added.all())
+    assert instance.role is not None or bool(kept.all())
+    changes = instance.changes
+    if changes is not None and changed is not None:
+        entries, number = changed[changes.unit], changed.long().cumsum(0) - 1
+        changes = Changes(
+            changes.place[entries],
+            changes.value[entries],
+            number[changes.unit[entries]],
+            changes.ids[changed],
+            changes.source[changed],
+            changes.choice[changed],
+        )
     return replace(
         instance,
-        edge_index=instance.edge_index[:, added],
-        role=None if instance.role is None else instance.role[added],
-        ties=None if instance.ties is None else instance.ties[added],
-        extras={n: (kind, value[added] if kind == "edge" else value) for n, (kind, value) in instance.extras.items()},
-        groups=None if instance.groups is None else instance.groups[added],
-        changes=None if instance.changes is None or changed is None else chosen_changes(instance.changes, changed),
+        edge_index=instance.edge_index[:, kept],
+        role=None if instance.role is None else instance.role[kept],
+        ties=None if instance.ties is None else instance.ties[kept],
+        extras={n: (kind, value[kept] if kind == "edge" else value) for n, (kind, value) in instance.extras.items()},
+        groups=None if instance.groups is None else instance.groups[kept],
+        changes=None if changed is None else changes,
     )
+
+
+REMOVE = EditKind("remove", "removing", "removed", "unit", "#D55E00", 1.8, (3, 3), "cross")
+ADD = EditKind(
+    name="add",
+    participle="adding",
+    past="added",
+    noun="edge",
+    colour="#009E73",
+    width=3.4,
+    dash=(8, 5),
+    mark="line",
+    prepare=_with_edges,
+    unit_kind="added_edges",
+    by_hand=3,
+    prefix="add ",
+)
+CHANGE = EditKind(
+    name="change",
+    participle="changing",
+    past="changed",
+    noun="feature",
+    colour="#CC79A7",
+    width=2.6,
+    dash=(4, 2),
+    mark="ring",
+    prepare=_with_changes,
+    unit_kind="changes",
+    pairs=False,
+    by_hand=4,
+)
+EDITS: Mapping[str, EditKind] = MappingProxyType({edit.name: edit for edit in (REMOVE, ADD, CHANGE)})
+EDGE_KINDS = ("edges", *(e.unit_kind for e in EDITS.values() if e.unit_kind and e.pairs))  # units with two ends

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.graphs.graph import Changes, Instance, Role
-from cf2.options import Spec
 
 # -- units -----------------------------------------------------------------------------------------------
 
@@ -142,7 +141,6 @@ def _changes(instance: Instance, entries: Tensor) -> Rows:
 
 
 _NO_PAIRS = torch.zeros((2, 0), dtype=torch.long)
-ADDED, CHANGED = "added_edges", "changes"
 KINDS: dict[str, UnitKind] = {
     kind.name: kind
     for kind in (
@@ -152,8 +150,8 @@ KINDS: dict[str, UnitKind] = {
         UnitKind("node_features", _node_features, features=True),
         UnitKind("columns", _columns, features=True),
         UnitKind("groups", _groups),
-        UnitKind(ADDED, _added_edges, absent=True),
-        UnitKind(CHANGED, _changes, absent=True),
+        UnitKind("added_edges", _added_edges, absent=True),
+        UnitKind("changes", _changes, absent=True),
     )
 }
 
@@ -164,22 +162,6 @@ def unit_kinds(names: Sequence[str]) -> tuple[UnitKind, ...]:
         if name not in KINDS:
             raise unknown_name("`units`", name, KINDS)
     return tuple(KINDS[name] for name in names)
-
-
-def kinds_for(spec: Spec) -> tuple[UnitKind, ...]:
-    """The kinds of unit of a request: what can be removed, and what may be added or changed."""
-    for kind in unit_kinds(spec.units):
-        cure = f"Pass question='counterfactual', edits={'add' if kind.name == ADDED else 'change'!r}."
-        require(not kind.absent, "Expected `units` that are in the graph", got=kind.name, do=cure)
-    names = list(spec.units) if "remove" in spec.edits else []
-    if spec.groups is not None:
-        good = "edges" in names and "groups" not in names
-        require(good, "Expected units='edges' and edits that remove for `groups`", got=", ".join(names) or "none")
-        names.insert(names.index("edges") + 1, "groups")
-    else:
-        require("groups" not in names, "Expected `groups`, which edges are one unit", got="none")
-    names += [name for edit, name in (("add", ADDED), ("change", CHANGED)) if edit in spec.edits]
-    return unit_kinds(names)
 
 
 def register_unit_kind(kind: UnitKind) -> UnitKind:
@@ -225,8 +207,8 @@ def units_of(instance: Instance, kinds: Sequence[UnitKind]) -> InstanceUnits:
     shift = [torch.tensor([[0], [start]]) for start in starts[:-1]]
     names = [kind.name for kind in kinds]
     changes = None
-    if CHANGED in names and instance.changes is not None:
-        changes = instance.changes._replace(unit=instance.changes.unit + starts[names.index(CHANGED)])
+    if "changes" in names and instance.changes is not None:
+        changes = instance.changes._replace(unit=instance.changes.unit + starts[names.index("changes")])
     absent = torch.tensor([kind.absent for kind in kinds])
     return InstanceUnits(
         names=tuple(names),

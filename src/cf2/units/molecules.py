@@ -12,7 +12,8 @@ from torch_geometric.data import Data
 
 from cf2.errors import CF2Error, extra, require
 from cf2.graphs.graph import Instance, Role
-from cf2.units.kinds import ADDED, CHANGED, InstanceUnits
+from cf2.units.edits import CHANGE, EDGE_KINDS
+from cf2.units.kinds import InstanceUnits
 
 # -- molecules -------------------------------------------------------------------------------------------
 
@@ -83,7 +84,7 @@ def _molecule(Chem: Any, graph: Data, atoms: tuple[str, ...]) -> Any:
 # -- valences --------------------------------------------------------------------------------------------
 
 
-COUNTED = {"edges", ADDED, CHANGED}  # kinds of unit of which it is known what they do to the bonds of an atom
+COUNTED = {*EDGE_KINDS, CHANGE.unit_kind}  # kinds of unit of which it is known what they do to the bonds of an atom
 MENDED = 2  # bonds that an atom may lose to make room for one edit
 REWRITTEN = {"N": 5, "P": 7, "Cl": 7, "Br": 7, "I": 7}  # RDKit reads some of these as charges, as in a nitro group
 
@@ -237,7 +238,7 @@ def _counted(instance: Instance, table: InstanceUnits, elements: int) -> tuple[T
     end[first[columns]] = instance.edge_index[:, columns].t()
     change[first[columns]] = torch.where(there[columns], -order[columns], order[columns])
     if table.changes is not None:
-        mine = (table.kind == table.names.index(CHANGED)).nonzero().flatten()
+        mine = torch.unique(table.changes.unit)
         node = torch.searchsorted(instance.node_ids, table.ids[mine, 0])
         column = table.ids[mine, 1]
         end[mine] = node[:, None]

@@ -7,36 +7,41 @@ what a session would find out from its first chunk is measured here, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import chain, islice
-from typing import Any
+from itertools import chain, count, islice
+from typing import Any, TypedDict, Unpack
 
 from cf2.errors import require_number, unknown_name
 from cf2.options import Key, Spec
 from cf2.results.explanation import Explanation
-from cf2.runs.engines import cluster, local, processes
-from cf2.runs.engines.local import ChunksFailed, Outcome, cores
+from cf2.runs.engines.cluster import RAY
+from cf2.runs.engines.engine import LOCAL, ChunksFailed, Engine, Outcome, Resources, cores
+from cf2.runs.engines.processes import PROCESSES
 from cf2.runs.session import FIRST, Chunk, Progress, Request, Session
-from cf2.runs.store import CHUNK_SIZE, Run
+from cf2.runs.store import CHUNK_SIZE, Store
 
-ENGINES = ("local", "processes", "ray")
+ENGINES = {engine.name: engine for engine in (LOCAL, PROCESSES, RAY)}
 
-OnChunk = Callable[[int, list[Explanation]], Any]
+
+class Where(TypedDict, total=False):
+    """Where chunks run, and who is told of every n keys that are done."""
+
+    engine: str  # "local" if not given
+    workers: int | None
+    address: str | None  # of a Ray cluster
+    retries: int  # of the chunk of a worker that dies; 2 if not given
+    progress: Progress | None
 
 
 def explain_many(
     request: Request,
     keys: Iterable[Key],
     *,
-    engine: str = "local",
-    workers: int | None = None,
-    address: str | None = None,
     chunk_size: int = CHUNK_SIZE,
-    on_chunk: OnChunk | None = None,
-    progress: Progress | None = None,
-    retries: int = 2,
+    on_chunk: Callable[[int, list[Explanation]], Any] | None = None,
+    **where: Unpack[Where],
 ) -> list[Explanation]:
     """Explain the keys on an engine, in their order.
 
@@ -49,43 +54,27 @@ def explain_many(
     first = list(islice(source, FIRST))
     if not first:
         return []
-    found: dict[int, list[Explanation]] = {}
-    made: dict[int, dict[Key, list[Explanation]]] = {}
-    take = on_chunk or found.__setitem__
+    whole: dict[int, list[Explanation]] = {}
+    partial: dict[int, dict[Key, list[Explanation]]] = {}
+    take = on_chunk or whole.__setitem__
 
     def keep(outcome: Outcome) -> None:
         number, keys, _ = outcome.chunk
-        by_key = made.setdefault(number, {})
+        by_key = partial.setdefault(number, {})
         for e in outcome.found:
             by_key.setdefault(e.key, []).append(e)
         if outcome.ended:
-            del made[number]
+            del partial[number]
             take(number, [e for key in keys for e in by_key[key]])
 
-    explain_chunks(
-        request,
-        _chunks(chain(request.targets.check(first), source), chunk_size, request),
-        first,
-        engine=engine,
-        workers=workers,
-        address=address,
-        keep=keep,
-        progress=progress,
-        retries=retries,
-    )
-    return [e for number in sorted(found) for e in found[number]]
+    rest = chain(request.targets.check(first), source)
+    parts = iter(lambda: list(islice(rest, chunk_size)), [])
+    chunks = (Chunk(number, request.targets.check(part)) for number, part in zip(count(), parts))
+    explain_chunks(request, chunks, first, keep=keep, **where)
+    return [e for number in sorted(whole) for e in whole[number]]
 
 
-def explain_run(
-    run: Run,
-    spec: Spec | None = None,
-    *,
-    engine: str = "local",
-    workers: int | None = None,
-    address: str | None = None,
-    progress: Progress | None = None,
-    retries: int = 2,
-) -> None:
+def explain_run(run: Store, spec: Spec | None = None, **where: Unpack[Where]) -> None:
     """Do what is still to do of one job of a run (the first, if none is given), as its only writer.
 
     What is done is on the disk within seconds. What the method needs beside the model is made once; the run keeps what
@@ -93,25 +82,15 @@ def explain_run(
     """
     spec = run.jobs()[0] if spec is None else spec
     with run.started(spec):
-        check(engine, workers, retries)
+        check(where.get("engine", "local"), where.get("workers"), where.get("retries", 2))
         pending = run.pending(spec)
-        if progress is not None:
+        if (progress := where.get("progress")) is not None:
             progress(len(run.keys) - sum(len(chunk.keys) - len(chunk.done) for chunk in pending))
         if not pending:
             return
-        request = run.request(spec)
+        request, first = run.request(spec), run.keys[:FIRST]
         with run.writer(spec) as writer:
-            explain_chunks(
-                request,
-                pending,
-                run.keys[:FIRST],
-                engine=engine,
-                workers=workers,
-                address=address,
-                keep=lambda outcome: writer.add(outcome.found),
-                progress=progress,
-                retries=retries,
-            )
+            explain_chunks(request, pending, first, keep=lambda outcome: writer.add(outcome.found), **where)
 
 
 def explain_chunks(
@@ -119,10 +98,10 @@ def explain_chunks(
     chunks: Iterable[Chunk],
     first: Sequence[Key],
     *,
+    keep: Callable[[Outcome], Any],
     engine: str = "local",
     workers: int | None = None,
     address: str | None = None,
-    keep: Callable[[Outcome], Any],
     progress: Progress | None = None,
     retries: int = 2,
 ) -> None:
@@ -131,12 +110,12 @@ def explain_chunks(
     `keep` gets the parts of the chunks as they come, in any order, and the end of each chunk. A chunk that fails does
     not stop the others, unless more fail than succeed; the error at the end says all.
     """
-    check(engine, workers, retries)
+    chosen = check(engine, workers, retries)
     with Session(request) as session:
         request = session.measure(first)
     failed: list[Outcome] = []
     finished, stopped = 0, False
-    for outcome in _outcomes(request, chunks, engine, workers, retries, address):
+    for outcome in chosen.run(request, chunks, Resources(workers, address, retries)):
         if outcome.reason:
             failed.append(outcome)
             stopped = len(failed) > finished + 2
@@ -152,15 +131,15 @@ def explain_chunks(
         raise ChunksFailed(failed, finished, stopped)
 
 
-def check(engine: str, workers: int | None = None, retries: int = 0) -> None:
-    """Refuse an engine that does not exist or is not installed, before anything is made for it."""
+def check(engine: str, workers: int | None = None, retries: int = 0) -> Engine:
+    """The engine of that name; refused if it does not exist or is not installed, before anything is made for it."""
     if engine not in ENGINES:
         raise unknown_name("`engine`", engine, ENGINES)
     if workers is not None:
         require_number("workers", workers, 1, integer=True)
     require_number("retries", retries, 0, integer=True)
-    if engine == "ray":
-        cluster.imported()
+    ENGINES[engine].check()
+    return ENGINES[engine]
 
 
 def ready(
@@ -170,26 +149,7 @@ def ready(
 
     `size` is the room for the largest graph in bytes. The other engines have nothing to keep.
     """
-    if engine not in ENGINES:
-        raise unknown_name("`engine`", engine, ENGINES)
-    return cluster.connected(address, workers, size) if engine == "ray" else nullcontext()
-
-
-def _outcomes(
-    request: Request, chunks: Iterable[Chunk], engine: str, workers: int | None, retries: int, address: str | None
-) -> Iterator[Outcome]:
-    if engine == "ray":
-        return cluster.run(request, chunks, workers=workers, retries=retries, address=address)
-    if engine == "processes":
-        return processes.run(request, chunks, workers=workers or cores(), retries=retries)
-    return local.run(request, chunks)
-
-
-def _chunks(keys: Iterator[Key], size: int, request: Request) -> Iterator[Chunk]:
-    number = 0
-    while part := list(islice(keys, size)):
-        yield Chunk(number, request.targets.check(part))
-        number += 1
+    return check(engine).ready(address, workers, size)
 
 
 __all__ = ["ENGINES", "ChunksFailed", "check", "cores", "explain_chunks", "explain_many", "explain_run", "ready"]

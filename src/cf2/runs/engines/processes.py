@@ -1,8 +1,9 @@
-"""Arrays in one block of memory that local processes share."""
+"""Processes of this machine, with the arrays in memory that they share; the chunk of one that dies goes to another."""
 
 from __future__ import annotations
 
 import io
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -12,197 +13,115 @@ import tempfile
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
-from multiprocessing.shared_memory import SharedMemory
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import torch
 
 from cf2.errors import CF2Error
-from cf2.runs.engines.local import Outcome, reason_of
-from cf2.runs.session import Chunk, Request
+from cf2.runs.engines.engine import Engine, Outcome, Resources, attempt, cores, reason_of
+from cf2.runs.session import Chunk, Request, Session
 
-# -- shared ----------------------------------------------------------------------------------------------
-
-
-ALIGN = 64
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the arrays lie: the name of the block, and the start, dtype and shape of each."""
-
-    name: str
-    is_file: bool
-    arrays: tuple[tuple[int, str, tuple[int, ...]], ...]
-
-    def view(self, buffer: Any) -> list[np.ndarray]:
-        """The arrays as views of the block."""
-        found = []
-        for start, dtype, shape in self.arrays:
-            count = int(np.prod(shape, dtype=np.int64))
-            found.append(np.frombuffer(buffer, dtype=dtype, count=count, offset=start).reshape(shape))
-        return found
+MIN_SHARED_BYTES = 1 << 16  # below that, looking an array up costs as much as sending it
+ALIGNMENT = 64  # bytes
+CHUNKS_PER_WORKER = 2  # the one it does, and the next, so that it never waits for this process
+SECONDS_TO_DIE = 60  # for a worker that has hung up to end, so that one can say what it died of
 
 
-class Block:
-    """Arrays copied once to where every process of this machine can see them; gone on exit.
-
-    Shared memory is freed by Python's resource tracker even if this process is killed. Where there is too
-    little of it (containers often have 64 MiB), a temporary file does the same through the page cache.
-    """
-
-    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
-        places, size = [], 0
-        for array in arrays:
-            places.append((size, array.dtype.str, array.shape))
-            size += -(-array.nbytes // ALIGN) * ALIGN
-        size = max(size, ALIGN)
-        self._memory: SharedMemory | None = None
-        self._file: Path | None = None
-        if _room_for(size):
-            self._memory = SharedMemory(create=True, size=size)
-            buffer: Any = self._memory.buf
-            name = self._memory.name
-        else:
-            handle, name = tempfile.mkstemp(prefix="cf2-")
-            os.close(handle)
-            self._file = Path(name)
-            buffer = np.memmap(name, dtype=np.uint8, mode="w+", shape=(size,))
-        self.layout = Layout(name, self._file is not None, tuple(places))
-        self.size = size
-        for target, array in zip(self.layout.view(buffer), arrays):
-            target[...] = array
-        del buffer
-
-    def __enter__(self) -> Layout:
-        return self.layout
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._memory is not None:
-            with suppress(BufferError):
-                self._memory.close()
-            self._memory.unlink()
-        if self._file is not None:
-            self._file.unlink(missing_ok=True)
-
-
-_ATTACHED: list[SharedMemory] = []  # a worker keeps its block as long as it lives
-
-
-def attach(layout: Layout) -> list[np.ndarray]:
-    """The arrays of a block that another process made."""
-    if layout.is_file:
-        return layout.view(np.memmap(layout.name, dtype=np.uint8, mode="r"))
-    memory = SharedMemory(layout.name)
-    _ATTACHED.append(memory)
-    return layout.view(memory.buf)
-
-
-def _room_for(size: int) -> bool:
-    try:
-        status = os.statvfs("/dev/shm")
-    except (OSError, AttributeError):
-        return True  # another system, where shared memory is not a file system with a size
-    return status.f_bavail * status.f_frsize > size + (16 << 20)
-
-
-# -- transfer --------------------------------------------------------------------------------------------
-
-
-BIG = 1 << 16  # bytes; below that, looking an array up costs as much as sending it
-
-
-def serialise(request: Request) -> tuple[bytes, list[np.ndarray]]:
-    """The request as a message, and the arrays that the message refers to by number.
+def serialise(request: Request) -> tuple[bytes, list[memoryview]]:
+    """The request as a message, and the memory of its big arrays, which the message leaves out.
 
     Nothing is moved or changed: torch's own sharing would swap the memory under tensors that the user holds.
     """
-    stream = io.BytesIO()
-    pickler = _Pickler(stream)
+    stream, buffers = io.BytesIO(), list[memoryview]()
+
+    def take(buffer: pickle.PickleBuffer) -> bool:
+        """Keep a big buffer; True leaves a small one in the message."""
+        raw = buffer.raw()
+        if raw.nbytes >= MIN_SHARED_BYTES:
+            buffers.append(raw)
+        return raw.nbytes < MIN_SHARED_BYTES
+
     try:
-        pickler.dump(request)
+        _Pickler(stream, protocol=5, buffer_callback=take).dump(request)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise CF2Error(
             "Expected a model that can be sent to another process",
             got=error,
             do='Define its class at the top level of a module, or use engine="local".',
         ) from error
-    return stream.getvalue(), pickler.arrays
+    return stream.getvalue(), buffers
 
 
-def deserialise(message: bytes, arrays: Sequence[np.ndarray]) -> Request:
-    """The request again, on top of the given arrays."""
-    request = _Unpickler(io.BytesIO(message), arrays).load()
+def deserialise(message: bytes, buffers: Sequence[Any]) -> Request:
+    """The request again, on top of the given memory."""
+    request = pickle.loads(message, buffers=buffers)
     assert isinstance(request, Request)
     return request
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, stream: io.BytesIO) -> None:
-        super().__init__(stream, protocol=5)
-        self.arrays: list[np.ndarray] = []
-        self._numbers: dict[int, int] = {}
-        self._alive: list[Any] = []  # ids are only unique among the living
+    """Takes big tensors as arrays, whose memory pickle hands out instead of copying it."""
 
-    def persistent_id(self, item: Any) -> tuple[str, int, bool] | None:
-        kind = {torch.Tensor: "tensor", torch.nn.Parameter: "parameter", np.ndarray: "array"}.get(type(item))
-        if kind is None or item.nbytes < BIG:
-            return None
-        if kind == "array":
-            return None if item.dtype.hasobject else (kind, self._number(item, item), False)
+    def reducer_override(self, item: Any) -> Any:
+        if type(item) not in (torch.Tensor, torch.nn.Parameter):
+            return NotImplemented
         plain = item.layout == torch.strided and item.device.type == "cpu" and item.dtype != torch.bfloat16
-        if not plain or (item.requires_grad and not item.is_leaf):
-            return None
-        return kind, self._number(item, item.detach().numpy()), item.requires_grad
-
-    def _number(self, item: Any, array: np.ndarray) -> int:
-        if id(item) not in self._numbers:
-            self._numbers[id(item)] = len(self.arrays)
-            self.arrays.append(np.ascontiguousarray(array))
-            self._alive.append(item)
-        return self._numbers[id(item)]
+        if not plain or item.nbytes < MIN_SHARED_BYTES or (item.requires_grad and not item.is_leaf):
+            return NotImplemented
+        array = np.ascontiguousarray(item.detach().numpy())
+        return _tensor, (array, isinstance(item, torch.nn.Parameter), item.requires_grad)
 
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, stream: io.BytesIO, arrays: Sequence[np.ndarray]) -> None:
-        super().__init__(stream)
-        self.arrays = arrays
-
-    def persistent_load(self, known: Any) -> Any:
-        kind, number, gradient = known
-        array = self.arrays[number]
-        if kind == "array":
-            return array
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the array may be read-only, and nothing writes to it
-            tensor = torch.from_numpy(array)
-        return torch.nn.Parameter(tensor, gradient) if kind == "parameter" else tensor.requires_grad_(gradient)
+def _tensor(array: np.ndarray, is_parameter: bool, requires_grad: bool) -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the array may be read-only, and nothing writes to it
+        tensor = torch.from_numpy(array)
+    return torch.nn.Parameter(tensor, requires_grad) if is_parameter else tensor.requires_grad_(requires_grad)
 
 
-# -- processes -------------------------------------------------------------------------------------------
+class SharedBuffers:
+    """Buffers copied once to where every process of this machine can see them.
+
+    That is memory without a name, which the system frees with the last process that has it, even if that is killed.
+    A process that is started with this gets the buffers.
+    """
+
+    def __init__(self, buffers: Sequence[memoryview]) -> None:
+        self.places: list[slice] = []
+        has_memory = hasattr(os, "memfd_create")  # else the file is one of the disk
+        self.file = os.fdopen(os.memfd_create("cf2"), "w+b") if has_memory else tempfile.TemporaryFile()  # noqa: SIM115
+        for buffer in buffers:
+            start = self.file.tell()
+            self.places.append(slice(start, start + buffer.nbytes))
+            self.file.write(buffer)
+            self.file.seek(-buffer.nbytes % ALIGNMENT, os.SEEK_CUR)
+        self.file.flush()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _attach, (reduction.DupFd(self.file.fileno()), self.places)
 
 
-AHEAD = 2  # chunks at a worker: the one it does, and the next, so that it never waits for this process
-PATIENCE = 60  # seconds for a worker that has hung up to end, so that one can say what it died of
+def _attach(handle: Any, places: Sequence[slice]) -> list[memoryview]:
+    """The buffers that another process shares."""
+    number = handle.detach()
+    memory = memoryview(mmap.mmap(number, 0, access=mmap.ACCESS_READ) if places else b"")
+    os.close(number)
+    return [memory[place] for place in places]
 
 
-def run(request: Request, chunks: Iterable[Chunk], *, workers: int, retries: int) -> Iterator[Outcome]:
-    """Explain chunks on `workers` processes; the chunk of a dead worker goes to another, `retries` times."""
-    message, arrays = serialise(request)
-    with Block(arrays) as layout:
-        pool = _Pool(message, layout, workers, retries)
-        try:
-            yield from pool.map(iter(chunks))
-        finally:
-            pool.close()
+def _run(request: Request, chunks: Iterable[Chunk], resources: Resources) -> Iterator[Outcome]:
+    message, buffers = serialise(request)
+    shared = SharedBuffers(buffers)
+    with shared.file, closing(_Pool((message, shared, os.getcwd()), resources)) as pool:
+        yield from pool.outcomes(iter(chunks))
+
+
+PROCESSES = Engine("processes", _run)
 
 
 @dataclass(eq=False)
@@ -214,21 +133,23 @@ class _Worker:
 
 
 class _Pool:
-    def __init__(self, message: bytes, layout: Layout, size: int, retries: int) -> None:
-        self.message, self.layout, self.size, self.retries = message, layout, size, retries
+    """Workers, and the chunks that they have; one that dies is replaced."""
+
+    def __init__(self, given: tuple[Any, ...], resources: Resources) -> None:
+        self.given, self.size, self.retries = given, resources.workers or cores(), resources.retries
         self.context = worker_context()
         self.workers: list[_Worker] = []
-        self.again: deque[Chunk] = deque()
-        self.deaths: dict[int, int] = {}
+        self.returned: deque[Chunk] = deque()  # by workers that died
+        self.deaths: dict[int, int] = {}  # by the number of the chunk that a worker died of
 
-    def map(self, chunks: Iterator[Chunk]) -> Iterator[Outcome]:
+    def outcomes(self, chunks: Iterator[Chunk]) -> Iterator[Outcome]:
         while True:
             self._hand_out(chunks)
-            busy = {worker.connection: worker for worker in self.workers if worker.chunks}
+            busy: dict[Any, _Worker] = {worker.connection: worker for worker in self.workers if worker.chunks}
             if not busy:
                 return
             for connection in wait(list(busy)):
-                outcome = self._receive(busy[connection])  # type: ignore[index]
+                outcome = self._receive(busy[connection])
                 if outcome is not None:
                     yield outcome
 
@@ -245,25 +166,23 @@ class _Pool:
 
     def _hand_out(self, chunks: Iterator[Chunk]) -> None:
         """Fill the workers up evenly: everyone gets a first chunk before anyone gets a second."""
-        for depth in range(AHEAD):
-            for place in range(self.size):
-                if place < len(self.workers) and len(self.workers[place].chunks) > depth:
+        for depth in range(CHUNKS_PER_WORKER):
+            for number in range(self.size):
+                if number < len(self.workers) and len(self.workers[number].chunks) > depth:
                     continue
-                chunk = self.again.popleft() if self.again else next(chunks, None)
+                chunk = self.returned.popleft() if self.returned else next(chunks, None)
                 if chunk is None:
                     return
-                if place >= len(self.workers):
+                if number >= len(self.workers):
                     self.workers.append(self._start())
-                worker = self.workers[place]
+                worker = self.workers[number]
                 worker.chunks.append(chunk)
                 with suppress(OSError):  # a worker that died meanwhile is found when its answer is read
                     worker.connection.send(chunk)
 
     def _start(self) -> _Worker:
         ours, theirs = self.context.Pipe()
-        process = self.context.Process(
-            target=_serve, args=(theirs, self.message, self.layout, os.getcwd()), daemon=True
-        )
+        process = self.context.Process(target=_serve, args=(theirs, *self.given), daemon=True)
         try:
             process.start()
         except (BrokenPipeError, EOFError):  # the server ran the user's script again, and that failed
@@ -275,7 +194,7 @@ class _Pool:
         try:
             kind, value = worker.connection.recv()
         except (EOFError, OSError):
-            return self._died(worker)
+            return self._replace(worker)
         if kind == "broken":
             raise CF2Error(
                 "Expected a worker process to load the model",
@@ -292,28 +211,24 @@ class _Pool:
             worker.chunks[0] = chunk._replace(done=chunk.done | {e.key for e in found})
         return Outcome(chunk, found, reason, ended)
 
-    def _died(self, worker: _Worker) -> Outcome | None:
-        """Replace a dead worker; its first chunk has one try less, the others did not cause it."""
-        worker.process.join(PATIENCE)
-        if not worker.ready and worker.process.exitcode == 1:
+    def _replace(self, worker: _Worker) -> Outcome | None:
+        """Take back the chunks of a dead worker; its first has one try less, the others did not cause it."""
+        worker.process.join(SECONDS_TO_DIE)
+        code = worker.process.exitcode
+        if not worker.ready and code == 1:
             raise _unguarded()  # Python could not even start it
         worker.connection.close()
         self.workers.remove(worker)
         first = worker.chunks.popleft()
-        self.again.extendleft(reversed(worker.chunks))
-        count = self.deaths[first.number] = self.deaths.get(first.number, 0) + 1
-        if count <= self.retries:
-            self.again.appendleft(first)
+        self.returned.extendleft(reversed(worker.chunks))
+        deaths = self.deaths[first.number] = self.deaths.get(first.number, 0) + 1
+        if deaths <= self.retries:
+            self.returned.appendleft(first)
             return None
-        why = f"its worker process died {count} times, {_death(worker.process.exitcode)}"
-        return Outcome(first, reason=why, ended=True)
-
-
-def _death(code: int | None) -> str:
-    if code is not None and code < 0:
-        name = signal.Signals(-code).name
-        return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-    return f"with exit code {code}"
+        cause = f"with exit code {code}"
+        if code is not None and code < 0:
+            cause = f"killed by {signal.Signals(-code).name}" + (" (out of memory?)" if code == -9 else "")
+        return Outcome(first, reason=f"its worker process died {deaths} times, {cause}", ended=True)
 
 
 def worker_context() -> Any:
@@ -331,7 +246,7 @@ def worker_context() -> Any:
 
     resource_tracker.ensure_running()  # it unblocks signals when it starts
     limits = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in limits}
+    before = {name: os.environ.pop(name, None) for name in limits}
     os.environ.update(dict.fromkeys(limits, "1"))
     # What is started here never sees Ctrl-C, not even before its first line; a signal meanwhile waits for us.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -340,10 +255,8 @@ def worker_context() -> Any:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+            os.environ.pop(name)
+            os.environ |= {} if value is None else {name: value}
     return context
 
 
@@ -355,18 +268,13 @@ def _unguarded() -> CF2Error:
     )
 
 
-def _serve(connection: Connection, message: bytes, layout: Layout, directory: str) -> None:
+def _serve(connection: Connection, message: bytes, buffers: Sequence[memoryview], directory: str) -> None:
     """A worker: explain the chunks that come until the other end closes."""
-    import torch
-
-    from cf2.runs.engines.local import attempt
-    from cf2.runs.session import Session
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other end's to handle
     torch.set_num_threads(1)
     sys.path.append(directory)  # the user's own module may lie in the current directory
     try:
-        session = Session(deserialise(message, attach(layout)))
+        session = Session(deserialise(message, buffers))
     except Exception as error:
         with suppress(OSError):  # the other end may have gone meanwhile, and its data with it
             connection.send(("broken", reason_of(error)))

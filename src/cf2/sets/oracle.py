@@ -1,0 +1,113 @@
+"""What a model says when exactly these units are there; all that a search, a proof or a verdict ever asks.
+
+Nothing in this package knows what a unit is. An oracle has B instances, each with some units, and answers for rows of
+states [R, U]: true where a unit is as it was at first, false where it is not. `outputs` is all it must have. What it
+knows beyond that makes searches cheaper, never possible: slopes, which states look the same to the model, and which
+sets are worth listing in a proof.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from cf2.sets.proof import Exhaustion
+    from cf2.sets.trials import Trials
+
+Asked = tuple[Tensor, int | None]  # sets [r, U], and the test they are put to (None: all tests and constraints)
+Listing = Generator[Asked, Tensor, None]  # asks for trials of sets and is sent which of them pass, bool [r]
+
+
+class Looks(Protocol):
+    """What the model can see in some states: rows with the same key give the same outputs."""
+
+    @property
+    def keys(self) -> Tensor:
+        """A key per row, [2, R]."""
+
+    def outputs(self, index: Tensor) -> Tensor:
+        """What the model says of some of the rows, in ascending order: [r, C]."""
+
+
+class Oracle(ABC):
+    """What the model says of B instances, whose units can be there or not.
+
+    Attributes
+    ----------
+    counts : Tensor [B]
+        How many units each instance has; `width` is the most of them, `valid` [B, U] which columns of a row exist.
+    selectable : Tensor [B, U]
+        Which units may be chosen.
+    required, absent, price : Tensor [B, U] or None
+        Units that every set holds; units that are not there at first; what a unit adds to the size of a set.
+    narrowed : list of bool
+        Instances of which some units are never looked at, so that nothing is proved of them.
+    local : bool
+        Whether the model sees only a part of most states, so that `looks` says which ones are the same to it.
+    few : bool
+        Whether a call costs more than its rows, so that rows are better asked for together.
+    """
+
+    def __init__(self, counts: Tensor) -> None:
+        self.counts = counts
+        self.width = int(counts.max()) if len(counts) else 0
+        self.valid = torch.arange(self.width, device=counts.device)[None] < counts[:, None]
+        self.selectable = self.valid
+        self.required: Tensor | None = None
+        self.absent: Tensor | None = None
+        self.price: Tensor | None = None
+        self.narrowed = [False] * len(counts)
+        self.local = self.few = False
+
+    @abstractmethod
+    def outputs(self, rows: Tensor, states: Tensor) -> Tensor:
+        """What the model says of instances `rows` [R] in these states [R, U, bool]: [R, C]."""
+
+    @abstractmethod
+    def take(self, rows: Tensor) -> Oracle:
+        """The same for some of the instances, which may repeat."""
+
+    def name(self, row: int) -> object:
+        """What an instance is called in an error message."""
+        return row
+
+    def checked(self, states: Tensor) -> Tensor:
+        """What the model says of every instance in a state each [B, U], in the plainest way: verdicts come from it."""
+        return self.outputs(torch.arange(len(self.counts), device=states.device), states)
+
+    def looks(self, rows: Tensor, states: Tensor) -> Iterator[tuple[slice, Looks]]:
+        """What the model sees of states, in parts that fit into memory; asked only where the oracle is `local`."""
+        raise NotImplementedError
+
+    def slopes(self, trials: Trials, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        """The slack of sets [R, U] in every test [R, tests], and what each unit adds to it [R, U, tests].
+
+        Without gradients, every unit is flipped once. An oracle that has gradients answers for the price of one.
+        """
+        now = torch.stack([trials.test(test, rows, sets)[1] for test in trials.tests], 1)
+        owner, unit = trials.selectable[rows].nonzero(as_tuple=True)
+        flipped = sets[owner].clone()
+        flipped[torch.arange(len(owner), device=owner.device), unit] ^= True
+        then = torch.stack([trials.test(test, rows[owner], flipped)[1] for test in trials.tests], 1)
+        slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
+        slope[owner, unit] = torch.where(sets[owner, unit, None], now[owner] - then, then - now[owner])
+        return now, slope
+
+    def twins(self, row: int) -> Tensor:
+        """Pairs [p, 2] of interchangeable units of one instance: of such sets, those with the first unit count."""
+        return torch.zeros((0, 2), dtype=torch.long, device=self.counts.device)
+
+    def listing(self, proof: Exhaustion) -> Listing | None:
+        """The sets that a proof has to try, where the oracle knows of some that cannot pass; None: all of them."""
+        return None
+
+    def dense(self, values: Tensor, fill: float) -> Tensor:
+        """A value per unit, one instance after the other [units], as a table [B, U]."""
+        table = torch.full(self.valid.shape, fill, dtype=values.dtype, device=values.device)
+        table[self.valid] = values
+        return table

@@ -1,0 +1,47 @@
+"""The two references: random scores come from a stream of the instance's own; the truth is what it is given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import cf2
+from methods_toys import Lights, edges, star, toy
+
+STAR = star(1.0, 1.0, 1.0, 0.0, -0.5)
+
+
+def test_random_draws_from_the_stream_of_the_instance() -> None:
+    subject = toy("cycles", 0)
+    nodes = subject.test[:4]
+    found = cf2.explain(subject.model, subject.data, nodes, method="random", k=3, seed=5)
+    again = cf2.explain(subject.model, subject.data, nodes[::-1], method="random", k=3, seed=5)
+    other = cf2.explain(subject.model, subject.data, nodes, method="random", k=3, seed=6)
+    assert all(np.array_equal(a.scores, b.scores) for a, b in zip(found, list(again)[::-1]))
+    assert not any(np.array_equal(a.scores, b.scores) for a, b in zip(found, other))
+    assert {e.size for e in found} == {3}
+
+
+def test_truth_needs_the_true_edges() -> None:
+    (one,) = cf2.explain(Lights(), STAR, [0], method="truth", trained={0: [(2, 0), (3, 0)]})
+    assert edges(one) == {(0, 2), (0, 3)}
+    with pytest.raises(cf2.CF2Error, match=r"trained=\{key: pairs"):
+        cf2.explain(Lights(), STAR, [0], method="truth")
+    with pytest.raises(cf2.CF2Error, match="true edges of 6"):
+        cf2.explain(Lights(), STAR, [6], method="truth", trained={0: []})
+    with pytest.raises(cf2.CF2Error, match="scores, edges, but got features"):
+        cf2.explain(Lights(), STAR, [0], method="truth", trained={0: []}, units="features")
+
+
+def test_directions_are_kept_apart_where_the_graph_does() -> None:
+    data = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[1, 2, 0], [0, 0, 1]]))
+    (one,) = cf2.explain(Lights(), data, [0], method="truth", trained={0: [(0, 2), (1, 0)]})
+    assert one.directed
+    assert edges(one) == {(1, 0)}
+
+
+def test_no_true_edges_are_no_explanation() -> None:
+    (one,) = cf2.explain(Lights(), STAR, [0], method="truth", trained={0: []})
+    assert one.size == 0

@@ -1,0 +1,99 @@
+"""The server: slow and oversized requests keep nobody waiting; ports and hosts that cannot be."""
+
+import socket
+import urllib.request
+from contextlib import ExitStack, closing
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from cf2.errors import CF2Error
+from cf2.web.server import LIMITS, is_loopback, listening_socket, served
+from web.browser import PATIENCE
+
+HALF = b"POST /_dash-update-component HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+
+
+def connected(address: str) -> socket.socket:
+    host, port = urlsplit(address).netloc.split(":")
+    return socket.create_connection((host, int(port)), timeout=PATIENCE)
+
+
+def answers(address: str) -> bool:
+    with urllib.request.urlopen(f"{address}/_dash-layout", timeout=PATIENCE) as answer:
+        return bool(answer.status == 200)
+
+
+@pytest.mark.parametrize("start", [b"", HALF + b"Content-Length: 1000\r\n\r\n{"])
+def test_connections_that_send_half_a_request_keep_nobody_waiting(app_of_its_own: Any, start: bytes) -> None:
+    with served(app_of_its_own) as address, ExitStack() as stack:
+        for _ in range(3 * LIMITS["threads"]):
+            stack.enter_context(connected(address)).sendall(start)
+        assert answers(address)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (HALF + b"Content-Length: 99999999999\r\n\r\n", b"413"),
+        (HALF + b"X-Large: " + b"x" * 100_000 + b"\r\n\r\n", b"431"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400"),
+    ],
+)
+def test_what_is_too_large_or_no_request_is_refused_at_once(app_of_its_own: Any, head: bytes, status: bytes) -> None:
+    with served(app_of_its_own) as address:
+        with connected(address) as connection:
+            connection.sendall(head)
+            assert connection.recv(1000).split(b" ")[1] == status
+        assert answers(address)
+
+
+@pytest.mark.parametrize("host", ["", " ", None])
+def test_an_empty_host_is_refused_for_it_would_mean_every_address(host: Any) -> None:
+    with pytest.raises(CF2Error, match=r"name or the address of a host.*Leave it out for 127\.0\.0\.1"):
+        listening_socket(host, 0)
+
+
+@pytest.mark.parametrize("host", ["a" * 300, "exa\x00mple", "unknown"])
+def test_a_host_that_is_not_known_is_refused_in_words(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*given: Any, **named: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    if host == "unknown":  # no test asks the network
+        monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(CF2Error, match="host that this machine knows"):
+        listening_socket(host, 0)
+
+
+def test_an_address_of_another_machine_is_refused_in_words() -> None:
+    with pytest.raises(CF2Error, match="an address that this machine does not have"):
+        listening_socket("192.0.2.1", 0)  # an address for documentation, which no machine has
+
+
+@pytest.mark.parametrize("port", [-1, 65536, "8050", True])
+def test_what_is_no_port_is_refused(port: Any) -> None:
+    with pytest.raises(CF2Error, match="Expected `port` to be a whole number from 0 to 65535"):
+        listening_socket("127.0.0.1", port)
+
+
+def test_a_port_in_use_is_named_and_so_is_the_way_out() -> None:
+    with closing(listening_socket("127.0.0.1", 0)) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(CF2Error, match=rf"port {port} of 127\.0\.0\.1.*another program.*--port\), or 0"):
+            listening_socket("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.2", True), ("localhost", True), ("0.0.0.0", False), ("0", False), ("::1", True), ("::", False)],
+)
+def test_whether_others_can_reach_a_host_is_seen_from_its_address(host: str, expected: bool) -> None:
+    try:
+        listening = listening_socket(host, 0)
+    except CF2Error:
+        assert ":" in host
+        pytest.skip("no IPv6 on this machine")
+    with closing(listening):
+        assert is_loopback(listening) is expected
+        assert listening.getsockname()[1] > 0
