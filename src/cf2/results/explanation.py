@@ -226,7 +226,8 @@ class Explanation:
 
     def _chosen_rows(self, kind: str) -> np.ndarray:
         rows = self.units.where(kind)
-        return rows[self.selected[rows]]
+        chosen: np.ndarray = rows[self.selected[rows]]
+        return chosen
 
     def _grouped_edges(self) -> np.ndarray:
         """The edges [n, 2] of chosen groups."""
