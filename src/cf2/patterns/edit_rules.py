@@ -17,7 +17,7 @@ from cf2.graphs.graph import Instance
 from cf2.options import Key
 from cf2.patterns.labelled import Collected, LabelledGraphs, instance_outputs
 from cf2.patterns.matching import occurrences
-from cf2.patterns.pattern import Pattern, components, connected_patterns
+from cf2.patterns.pattern import Pattern, connected_parts, connected_patterns
 from cf2.patterns.summary import (
     ClassSummary,
     SummaryOptions,
@@ -37,7 +37,7 @@ REMOVE, ADD, ARROW = "−", "+", "→"  # before the label of an edge, and betwe
 MAX_PLACES = 8  # applications of a rule that are tried in each graph
 MAX_COMBINATIONS = 64  # combinations of the places of its parts that are looked at
 MAX_SEEN = 300  # predictions of a class that candidates are compared on
-LabelledEdges = list[tuple[tuple[int, int], str]]
+SignedEdges = list[tuple[tuple[int, int], str]]
 OTHER_FEATURES = "other features"  # the label of a node whose new features no node of the data has
 
 
@@ -258,7 +258,7 @@ class _Tried:
             edited = (self._edited(row, labels, edges, node) for node in ways)
             yield from ((at, instance) for instance in islice(filter(None, edited), MAX_PLACES))
 
-    def _edited(self, row: int, labels: list[str], edges: LabelledEdges, node: Mapping[int, int]) -> Instance | None:
+    def _edited(self, row: int, labels: list[str], edges: SignedEdges, node: Mapping[int, int]) -> Instance | None:
         """An instance after a rule is carried out at some nodes; None where it cannot be said what that is."""
         instance, takes = self.instances[row], self.predictor.adapter.takes
         both = [False] if self.directed else [False, True]  # an edge is a column, or one each way
@@ -296,10 +296,10 @@ def _greedy(turned_by: Mapping[EditRule, np.ndarray], count: int) -> list[EditRu
     return chosen
 
 
-def _joined_pieces(rule: EditRule) -> tuple[list[str], LabelledEdges]:
+def _joined_pieces(rule: EditRule) -> tuple[list[str], SignedEdges]:
     """The labels of the nodes and edges of all pieces; nodes are numbered over all of them."""
     labels: list[str] = []
-    edges: LabelledEdges = []
+    edges: SignedEdges = []
     for piece in rule.pieces:
         start = len(labels)
         edges += [((a + start, b + start), name or "") for (a, b), name in zip(piece.edges, piece.edge_labels)]
@@ -307,17 +307,14 @@ def _joined_pieces(rule: EditRule) -> tuple[list[str], LabelledEdges]:
     return labels, edges
 
 
-def _parts(labels: list[str], edges: LabelledEdges, directed: bool) -> list[tuple[Pattern, list[int]]]:
+def _parts(labels: list[str], edges: SignedEdges, directed: bool) -> list[tuple[Pattern, list[int]]]:
     """What must be there for a rule to be carried out: the connected parts that its removed edges make.
 
     Each is a pattern with the labels as they were, and the nodes of the rule that it has, in order.
     """
     there = [(pair, name[1:]) for pair, name in edges if not name.startswith(ADD)]
-    part = components(len(labels), [pair for pair, _ in there])
     parts = []
-    for number in range(part.max() + 1):
-        nodes = np.flatnonzero(part == number).tolist()
-        own = [((nodes.index(a), nodes.index(b)), name) for (a, b), name in there if a in nodes]
+    for nodes, own in connected_parts(range(len(labels)), there):
         # Not in canonical order: the order of the nodes must stay known.
         before = tuple(labels[node].split(ARROW)[0] for node in nodes)
         pairs, names = tuple(pair for pair, _ in own), tuple(name for _, name in own)

@@ -200,19 +200,15 @@ class FoundPattern:
         The class whose answers share it.
     support, answers : int
         How many answers contain it, of how many that patterns of the class were found in.
-    coverage : Estimate or None
-        Of the predictions of the class, the share whose graph contains it.
-    precision : Estimate or None
-        Of the graphs that contain it, the share that gets the class.
-    necessity : Estimate or None
+    coverage, precision : Estimate or None
+        Of the predictions of the class, the share whose graph contains it; of the graphs that contain it, the share
+        that gets the class.
+    necessity, chance : Estimate or None
         Of the predictions of the class that contain it, the share that leaves the class when every occurrence is
-        removed.
+        removed; and, to compare, when as many other edges are, drawn by the seed.
     sufficiency, sufficiency_one : Estimate or None
         Of the same, the share that keeps the class when only the occurrences are kept, and when only one of them is
         (some one, of those that are tried).
-    chance : Estimate or None
-        Of the same, the share that leaves the class when as many other edges are removed, drawn by the seed: what
-        `necessity` is to be compared with.
     contained, undecided : int
         How many tested graphs contain it, and in how many it could occur in too many ways to be decided.
     keys : tuple of keys
