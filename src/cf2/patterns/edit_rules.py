@@ -147,7 +147,7 @@ class EditRules(ClassSummary[TriedRule]):
 
 def find_edit_rules(found: Explanations, model: Any, data: Any, options: SummaryOptions) -> EditRules:
     """The edit rules of counterfactual answers, tried on other predictions; see `Explanations.rules`."""
-    usable = [e for e in found if e.question == "counterfactual" and e.status == "found" and _edits(e)]
+    usable = [e for e in found if e.status == "found" and {len(ids) for _, ids, *_ in e.edits} == {2}]  # not nodes
     require(
         bool(usable),
         "Expected answers that change a prediction",
@@ -156,12 +156,6 @@ def find_edit_rules(found: Explanations, model: Any, data: Any, options: Summary
     )
     with looked_at(found, model, data, options) as here:
         return _Tried(here, usable, options).edit_rules(dict(found.context))
-
-
-def _edits(e: Explanation) -> list[tuple[Any, ...]]:
-    """What an answer changes: its own list of edits, or else the removal of what it chose."""
-    given = getattr(e, "edits", None)
-    return list(given) if given else [("remove", tuple(pair)) for pair in e.chosen("edges").tolist()]
 
 
 class _Tried:
@@ -193,7 +187,7 @@ class _Tried:
         known = {(a, b): name for (a, b), name in zip(graph.edges.tolist(), graph.edge_labels)}
         edges: dict[tuple[int, int], str] = {}
         x: dict[int, Tensor] = {}
-        for kind, (node, other), *values in _edits(e):
+        for kind, (node, other), *values in e.edits:
             if kind in ("remove", "add"):
                 a, b = place[node], place[other]
                 pair = (a, b) if self.directed or a < b else (b, a)
