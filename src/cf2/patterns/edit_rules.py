@@ -148,12 +148,8 @@ class EditRules(ClassSummary[TriedRule]):
 def find_edit_rules(found: Explanations, model: Any, data: Any, options: SummaryOptions) -> EditRules:
     """The edit rules of counterfactual answers, tried on other predictions; see `Explanations.rules`."""
     usable = [e for e in found if e.status == "found" and {len(ids) for _, ids, *_ in e.edits} == {2}]  # not nodes
-    require(
-        bool(usable),
-        "Expected answers that change a prediction",
-        got=f"none among {len(found)}",
-        do='Explain with question="counterfactual".',
-    )
+    cure = 'Explain with question="counterfactual".'
+    require(bool(usable), "Expected answers that change a prediction", got=f"none among {len(found)}", do=cure)
     with looked_at(found, model, data, options) as here:
         return _Tried(here, usable, options).edit_rules(dict(found.context))
 
