@@ -316,11 +316,8 @@ def find_patterns(found: Explanations, model: Any, data: Any, options: SummaryOp
 def _usable(explanations: Sequence[Explanation]) -> tuple[list[Explanation], list[str]]:
     """The answers that count, and what to say of that: those that pass their tests, or all where none does."""
     with_edges = [e for e in explanations if e.size and len(e.chosen("edges"))]
-    expected, got = (
-        "Expected explanations that chose edges, which patterns are made of",
-        f"none among {len(explanations)}",
-    )
-    require(bool(with_edges), expected, got=got, do='Explain with units="edges".')
+    expected = "Expected explanations that chose edges, which patterns are made of"
+    require(bool(with_edges), expected, got=f"none among {len(explanations)}", do='Explain with units="edges".')
     verified = [e for e in with_edges if e.status == "found"]
     notes = [] if verified else ["No answer was verified: the patterns are those of sets that a method ranks highest."]
     directions = {e.directed for e in verified or with_edges}
