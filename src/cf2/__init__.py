@@ -2,20 +2,23 @@
 
     found = cf2.explain(model, data, nodes=[3, 17, 42])
 
-The folders are the way that data takes; a package imports only from those above it.
+Packages follow the data flow; a package imports only from those above it.
 
     errors     what was expected, what came, what to do
-    values     how the values of options are read
-    spec       every option of a request, as one value
-    core/      the user's graph and model, targets, units, packing, the model run
-    verify/    interventions, criteria, questions; the search and the proof
+    options    every option, once: its type, its default, its meaning, how it is read
+    graphs/    the user's data as graphs, typed graphs, targets
+    units/     what an explanation is made of: kinds, edits, constraints, packs
+    sets/      tests of sets of units, the search, the proof
+    models/    how the user's model is called, soft masks, outputs, receptive fields
     methods/   one file per method
-    results/   explanations, files, metrics
+    results/   explanations, files, metrics, names
     runs/      a session, a run directory, engines
+    patterns/  what the explanations of a class have in common
     report/    pictures, tables, one HTML page
-    paper/     data sets, base models, the paper's tables and figures
-    web/       the what-if page
+    samples/   small data sets and the models that are shipped
+    paper/     the paper's tables and figures
     pyg/       the methods as torch_geometric ExplainerAlgorithms
+    web/       the what-if page
     cli/       the command line
 """
 
