@@ -17,8 +17,8 @@ from torch_geometric.nn.norm import PairNorm
 import cf2
 from cf2.errors import CF2Error
 from cf2.methods.contract import Problem
-from cf2.models.shapes import applies
-from cf2.sets import proof as proof_module
+from cf2.models import oracle as oracle_module
+from cf2.models.oracle import GraphOracle
 from cf2.sets.proof import prove, twins
 from cf2.sets.trials import Trials
 from toys import GraphNet, NodeNet, random_graph
@@ -228,11 +228,12 @@ def test_leaves_that_look_alike_are_not_the_same_to_a_model_that_counts_places(
     shaped: int, problem_of: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one edge that matters is neither the first of its kind nor the only one of its shape."""
-    monkeypatch.setattr(proof_module, "SHAPED", shaped)
+    monkeypatch.setattr(oracle_module, "MIN_SETS_FOR_SHAPES", shaped)
     problem = problem_of(Place(), [leaves_around()])
-    trials = Trials(problem.predictor, problem.pack, problem.criterion, problem.tests, wide=False)
-    assert applies(trials) is None
-    assert not len(twins(trials, 0, 7))
+    oracle = GraphOracle(problem.predictor, problem.pack, together=False)
+    trials = Trials(oracle, problem.criterion, problem.tests)
+    assert not oracle._shaped()
+    assert not len(twins(trials, 0))
     proof = prove(trials, torch.zeros_like(trials.valid), torch.zeros(1, dtype=torch.bool), 10_000)
     assert proof.optimal.tolist() == [True]
     assert proof.sets.nonzero()[:, 1].tolist() == [LEAF - 1]
