@@ -198,7 +198,7 @@ ARGMAX = {
     "results/names.py": "one-hot features as element symbols",
     "samples/molecules.py": "one-hot features as elements, one-hot labels as bonds",
     "samples/training.py": "accuracy of the base models",
-    "patterns/edit_rules.py": "of rules that turn as many, the first",
+    "patterns/edit_rules.py": "the class that the model gives an edited graph",
     "report/scene.py": "the busiest node; the sign of an axis",
     "report/pictures.py": "the name of a class, for display",
     "report/charts.py": "the name of a class, for display",
