@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,8 @@ from cf2.errors import CF2Error, require
 from cf2.models import outputs
 from cf2.models.adapters import Adapter, Inputs, adapter_for, module_of, run, target_arguments
 from cf2.models.soft_masks import (
-    borrowed_on,
+    Loan,
+    default_dtype,
     find_device,
     masked_messages,
     message_layers,
@@ -69,7 +70,7 @@ class Predictor:
         self._may_weigh = masking == "auto" and self.adapter.weighs and not drops
         self.sight: tuple[int | None, str] = (None, "both")  # how many hops it was measured to look, and which way
         self._removing = False
-        self._borrowed: list[Any] = []
+        self._loans: list[Loan] = []
         sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]
         self._width, self._hidden = max(sizes), _hidden(model)
         self._depth = 2 * max(len(self.layers), 1)
@@ -80,13 +81,19 @@ class Predictor:
         )
 
     def __enter__(self) -> Predictor:
-        stack = borrowed_on(self.model, self.device, self._origin)
-        stack.__enter__()
-        self._borrowed.append(stack)
+        loan = Loan(self.model, self.device, self._origin)
+        self._loans.append(loan)
+        loan.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._borrowed.pop().__exit__(*error)
+        self._loans[-1].__exit__(*error)
+        self._loans.pop()
+
+    def give_back(self) -> None:
+        """End every loan that an interrupt has left open; where there is none, nothing happens."""
+        while self._loans:
+            self.__exit__()
 
     # -- the graph as it is ---------------------------------------------------------------------------------
 
@@ -313,14 +320,15 @@ class Predictor:
             kind = x.dtype if x.is_floating_point() else soft.dtype
             arguments["edge_weight"] = soft.to(kind) if known is None else known * soft.to(known.dtype)
         arguments |= target_arguments(self.level, pack.targets, pack.batch)
-        hooks: AbstractContextManager[None] = nullcontext()
-        if x.dim() == 1:
-            values, sparse, x = x, pack.sparse, pack.x
-            assert sparse is not None
-            hooks = read_sparse(self.model, x, lambda weight: sparse.times(values, weight))
-        given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
-        watched = Unchanged({"x": x, "edge_index": edge_index} | given, compare=self.findings is None)
-        with hooks:
+        with ExitStack() as stack:
+            if self._loans and self._loans[0].dtype != torch.get_default_dtype():
+                stack.enter_context(default_dtype(self._loans[0].dtype))
+            if x.dim() == 1:
+                values, sparse, x = x, pack.sparse, pack.x
+                assert sparse is not None
+                stack.enter_context(read_sparse(self.model, x, lambda weight: sparse.times(values, weight)))
+            given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
+            watched = Unchanged({"x": x, "edge_index": edge_index} | given, compare=self.findings is None)
             rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level)
         watched.check()
         if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":
