@@ -18,7 +18,7 @@ from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
 from cf2.samples.sources import from_dataset
 from cf2.web import build_app
-from cf2.web.guard import served
+from cf2.web.server import served
 
 METHODS = ("cf2", "cf2-relaxed", "gnnexplainer")
 INSTANCES = 40

@@ -11,7 +11,6 @@ from cf2.errors import CF2Error
 from cf2.methods import registry
 from cf2.options import Key
 from cf2.results import metrics
-from cf2.results import metrics as ground_truth
 from cf2.results.explanations import Explanations
 from cf2.results.metrics import harmonic_of_shares, over_models
 from cf2.samples import registry as datasets
@@ -99,18 +98,19 @@ def method_rows(
     for column in columns:
         if "causal" not in tables and not column.truth:
             continue
-        found = {method: one for method in methods if (one := _explanations(cells, column, method, seeds))}
-        known = [smallest([one[place] for one in found.values()]) for place in range(len(seeds)) if found]
-        for method, one in found.items():
+        by_method = {method: cell for method in methods if (cell := _explanations(cells, column, method, seeds))}
+        known = [smallest([cell[place] for cell in by_method.values()]) for place in range(len(seeds)) if by_method]
+        for method, cell in by_method.items():
+            row = {"dataset": column.name, "method": method}
             if "causal" in tables:
-                shares = [causal_values(explained, sizes) for explained, sizes in zip(one, known)]
-                row = {"table": "causal", "dataset": column.name, "method": method}
-                rows.append(row | _with_interval(shares, one) | _beside(paper.CAUSAL, column, method))
+                shares = [causal_values(explained, sizes) for explained, sizes in zip(cell, known)]
+                beside = {"published": published(paper.CAUSAL, column.name, method)}
+                rows.append({"table": "causal"} | row | _with_interval(shares, cell) | beside)
             if "truth" in tables and column.truth and not _is_truth(method):
-                masks = _masks(cells, column, one, seeds)
-                values = [metrics.truth(e, mask) | {"fns": metrics.fns(e)} for e, mask in zip(one, masks)]
-                row = {"table": "truth", "dataset": column.name, "method": method}
-                rows.append(row | _with_interval(values, one, masks) | _beside(paper.TRUTH, column, method))
+                masks = _masks(cells, column, cell, seeds)
+                values = [metrics.truth(e, mask) | {"fns": metrics.fns(e)} for e, mask in zip(cell, masks)]
+                beside = {"published": published(paper.TRUTH, column.name, method)}
+                rows.append({"table": "truth"} | row | _with_interval(values, cell, masks) | beside)
     return rows
 
 
@@ -166,7 +166,9 @@ def correlation_rows(rows: Sequence[Row], columns: Sequence[Column]) -> list[Row
                 tau, rho = metrics.correlation([row["fns"] for row in known], [row[metric] for row in known])
                 row: Row = {"table": "correlation", "dataset": column.name, "pair": f"fns-{metric}", "group": group}
                 beside = paper.CORRELATION[column.name, metric] if group != "all" else {}
-                row |= {"tau": _number(tau), "rho": _number(rho), "methods": len(known)}
+                numbers = {"tau": tau, "rho": rho}
+                row |= {name: None if np.isnan(value) else value for name, value in numbers.items()}
+                row["methods"] = len(known)
                 result.append(row | {"published": dict(beside)})
     return result
 
@@ -226,9 +228,9 @@ def _instance_tables(found: Sequence[Explanations], masks: Any = None) -> dict[s
     tables = {name: [table[:, place] for table in verdicts] for place, name in enumerate(("pn", "ps", "size"))}
     tables["fns"] = [table[:, :2] for table in verdicts]
     if masks is not None:
-        pairs = [ground_truth.with_masks(one, mask) for one, mask in zip(found, masks)]
-        scores = [np.array([ground_truth.instance_scores(e, mask)[:4] for e, mask in one]) for one in pairs]
-        tables |= {name: [table[:, at] for table in scores] for at, name in enumerate(ground_truth.TRUTH_FIELDS)}
+        pairs = [metrics.with_masks(one, mask) for one, mask in zip(found, masks)]
+        scores = [np.array([metrics.instance_scores(e, mask)[:4] for e, mask in one]) for one in pairs]
+        tables |= {name: [table[:, at] for table in scores] for at, name in enumerate(metrics.TRUTH_FIELDS)}
     return tables
 
 
@@ -246,17 +248,6 @@ def _masks(cells: Reproduction, column: Column, found: Sequence[Explanations], s
     return masks
 
 
-def _beside(table: Any, column: Column, method: str) -> dict[str, Any]:
-    return {"published": published(table, column.name, method)}
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else value
-
-
 def dataset_names(columns: Sequence[Column]) -> list[str]:
     """The data sets of columns, each once, in order."""
     return list(dict.fromkeys(column.dataset for column in columns))
-
-
-__all__ = ["COLUMNS", "accuracy_rows", "correlation_rows", "datasets_rows", "method_rows", "mutag_rows"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from cf2.errors import require
 from cf2.methods import registry
-from cf2.storage import write_with
+from cf2.storage import write_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -206,51 +206,35 @@ def _is_truth(method: str) -> bool:
     return method in registry.names() and registry.get(method).needs == "truth"
 
 
-def markdown(result: Mapping[str, Any], table: str) -> str:
-    """A table in Markdown."""
+def _frame(result: Mapping[str, Any], table: str) -> pd.DataFrame:
+    """A table as text, a column per heading."""
     layout = LAYOUTS[table]
-    lines = ["| " + " | ".join(headings(layout)) + " |"]
-    lines.append("|" + " --- |" * len(layout.names) + " ---: |" * len(layout.values))
-    lines += ["| " + " | ".join(cells(layout, row)) + " |" for row in rows_of(result, table)]
-    return "\n".join(lines) + "\n"
+    return pd.DataFrame([cells(layout, row) for row in rows_of(result, table)], columns=headings(layout))
+
+
+def markdown(result: Mapping[str, Any], table: str) -> str:
+    """A table in Markdown (pandas' own needs another package)."""
+    layout, frame = LAYOUTS[table], _frame(result, table)
+    rule = "|" + " --- |" * len(layout.names) + " ---: |" * len(layout.values)
+    lines = ["| " + " | ".join(row) + " |" for row in [frame.columns, *frame.to_numpy()]]
+    return "\n".join([lines[0], rule, *lines[1:]]) + "\n"
 
 
 def latex(result: Mapping[str, Any], table: str) -> str:
     """A table in LaTeX with booktabs."""
     layout = LAYOUTS[table]
-    rows = [" & ".join(map(_tex, cells(layout, row))) + r" \\" for row in rows_of(result, table)]
     columns = "l" * len(layout.names) + "r" * len(layout.values)
-    head = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
-    head += [" & ".join(map(_tex, headings(layout))) + r" \\", r"\midrule"]
-    return "\n".join([*head, *rows, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    text: str = _frame(result, table).to_latex(index=False, escape=True, column_format=columns)
+    return text.translate(_TEX)
 
 
-_TEX = {
-    "%": r"\%",
-    "_": r"\_",
-    "#": r"\#",
-    "&": r"\&",
-    "–": "--",
-    "τ": r"$\tau$",
-    "ρ": r"$\rho$",
-    "α": r"$\alpha$",
-    "₂": "$_2$",
-}
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(letter, letter) for letter in text)
+_TEX = str.maketrans({"–": "--", "τ": r"$\tau$", "ρ": r"$\rho$", "α": r"$\alpha$", "λ": r"$\lambda$", "₂": "$_2$"})
 
 
 def comma_separated(result: Mapping[str, Any], table: str) -> str:
     """A table as CSV: fractions as they are, with `published_` and `difference_` columns, and intervals."""
     rows = [dict(_flat(row)) for row in rows_of(result, table)]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return pd.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\n")
 
 
 def _flat(row: Row) -> Iterable[tuple[str, Any]]:
@@ -270,13 +254,11 @@ def _flat(row: Row) -> Iterable[tuple[str, Any]]:
 
 def write_files(result: Mapping[str, Any], folder: Path) -> list[Path]:
     """Every table as CSV, LaTeX and Markdown."""
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for table in present(result):
         for ending, make in (("csv", comma_separated), ("tex", latex), ("md", markdown)):
-            path, text = folder / f"{table}.{ending}", make(result, table)
-            write_with(path, lambda partial, text=text: partial.write_text(text, encoding="utf-8"))  # type: ignore[misc]
-            written.append(path)
+            written.append(folder / f"{table}.{ending}")
+            write_bytes(written[-1], make(result, table).encode())
     return written
 
 

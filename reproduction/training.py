@@ -14,7 +14,7 @@ import torch
 import torch_geometric
 from torch import Tensor, nn
 
-from cf2.errors import unknown_name
+from cf2.errors import require_number, unknown_name
 from cf2.models.soft_masks import single_thread
 from cf2.samples import registry as datasets
 from cf2.samples.registry import Dataset
@@ -61,7 +61,18 @@ def recipe_for(dataset: Dataset, arch: str | None = None, **changes: Any) -> Rec
         if name not in known:
             raise unknown_name("the setting", name, known)
     given = {name: value for name, value in {"arch": arch, **changes}.items() if value is not None}
-    return replace(RECIPES.get(dataset.name, _OTHERS[dataset.task]), **given)
+    recipe = replace(RECIPES.get(dataset.name, _OTHERS[dataset.task]), **given)
+    require_number("epochs", recipe.epochs, 0, integer=True)
+    require_number("lr", recipe.lr, 1e-12)
+    require_number("weight_decay", recipe.weight_decay, 0)
+    require_number("dropout", recipe.dropout, 0, 0.99)
+    require_number("validation", recipe.validation, 0, 0.9)
+    for name in ("batch_size", "instances"):
+        if getattr(recipe, name) is not None:
+            require_number(name, getattr(recipe, name), 1, integer=True)
+    if recipe.schedule not in ("constant", "cosine"):
+        raise unknown_name("`schedule`", recipe.schedule, ("constant", "cosine"))
+    return recipe
 
 
 def train(

@@ -36,16 +36,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def problem_of() -> Iterator[Callable[..., Problem]]:
     """From the arguments of `cf2.explain` to the packed problem that a method would get, with the model borrowed."""
     from cf2 import api
-    from cf2.options import Spec, meanings
-    from cf2.runs.session import Session
+    from cf2.runs.session import ModelCache, Session
 
     with ExitStack() as sessions:
 
         def make(model: Any, data: Any, nodes: Any = None, **options: Any) -> Problem:
-            target, settings = options.pop("target", None), options.pop("settings", {})
-            known = {name: options.pop(name) for name in meanings() if name in options}
-            spec = Spec.make(**known, settings={**settings, **options})
-            request, keys = api.plan(model, data, nodes, spec, target=target)
+            given = {**options.pop("settings", {}), **options}
+            request, keys = api.plan(ModelCache(model, data), nodes, None, given)
             (problem,) = sessions.enter_context(Session(request)).problems(keys)
             return problem
 

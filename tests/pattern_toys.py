@@ -1,15 +1,23 @@
-"""Graphs with a planted path of three kinds of nodes, and a model that looks for exactly that."""
+"""Graphs with planted patterns, models that look for exactly these, and labelled graphs as networkx has them."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from typing import Any
 
+import networkx as nx
 import torch
+from networkx.algorithms.isomorphism import DiGraphMatcher, GraphMatcher
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import SimpleConv, global_add_pool
 
+import cf2
+from cf2.patterns.pattern import Pattern
+
 COLUMNS = 5
+KINDS = (0, 1, 2)
 
 
 class Path(nn.Module):
@@ -26,17 +34,20 @@ class Path(nn.Module):
         return torch.stack([torch.zeros_like(there), 4.0 * there - 2.0], 1)
 
 
-class Both(nn.Module):
+class Both(Path):
     """Class 1 for a graph with an edge between kinds 0 and 1, and somewhere an edge between kinds 2 and 3."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = SimpleConv(aggr="sum")
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
         near = self.conv(x, edge_index)
         there = global_add_pool(torch.stack([near[:, 0] * x[:, 1], near[:, 2] * x[:, 3]], 1), batch).clamp(max=1)
         return torch.stack([torch.zeros(len(there)), 4.0 * there.sum(1) - 6.0], 1)
+
+
+def data_of(nodes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Data:
+    """A graph of nodes of some kinds, joined both ways."""
+    edges = torch.tensor(pairs).t()
+    x = torch.nn.functional.one_hot(torch.tensor(nodes), COLUMNS).float()
+    return Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], 1))
 
 
 def made_of_two(seed: int) -> Data:
@@ -47,9 +58,7 @@ def made_of_two(seed: int) -> Data:
     for piece in [[0, 1], [2, 3]] if seed % 2 == 0 else [draw.choice([[0, 1], [2, 3]])]:
         pairs += [(len(nodes), len(nodes) + 1), (draw.randrange(3), len(nodes))]
         nodes += piece
-    x = torch.nn.functional.one_hot(torch.tensor(nodes), COLUMNS).float()
-    edges = torch.tensor(pairs).t()
-    return Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], 1))
+    return data_of(nodes, pairs)
 
 
 def made(kinds: tuple[int, int, int], seed: int, planted: bool) -> Data:
@@ -63,13 +72,36 @@ def made(kinds: tuple[int, int, int], seed: int, planted: bool) -> Data:
         start = len(nodes)
         nodes += piece
         pairs += [(start + step, start + step + 1) for step in range(len(piece) - 1)]
-        ends = (
-            [start, start + len(piece) - 1] if planted else [start + piece.index(end) for end in (a, c) if end in piece]
-        )
-        pairs.append((draw.randrange(start), draw.choice(ends)))
+        pairs.append((draw.randrange(start), start + draw.choice([n for n, k in enumerate(piece) if k != b])))
     order = draw.sample(range(len(nodes)), len(nodes))
-    x = torch.zeros(len(nodes), COLUMNS)
-    for node, kind in enumerate(nodes):
-        x[order[node], kind] = 1.0
-    edges = torch.tensor([(order[p], order[q]) for p, q in pairs]).t()
-    return Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], 1))
+    shuffled = sorted(range(len(nodes)), key=order.__getitem__)
+    return data_of([nodes[node] for node in shuffled], [(order[p], order[q]) for p, q in pairs])
+
+
+def planted(kinds: tuple[int, int, int], seed: int, count: int = 64, **asked: Any) -> tuple[nn.Module, list[Data], Any]:
+    """A model, graphs of which every second one has its path, and why it says so of these."""
+    graphs = [made(kinds, seed + number, number % 2 == 0) for number in range(count)]
+    return Path(*kinds), graphs, cf2.explain(Path(*kinds), graphs, range(0, count, 2), **asked)
+
+
+def network(labels: Sequence[str | None], edges: Sequence[tuple[int, int]], directed: bool = False) -> nx.Graph:
+    graph = nx.DiGraph() if directed else nx.Graph()
+    graph.add_nodes_from((node, {"label": label}) for node, label in enumerate(labels))
+    graph.add_edges_from(edges)
+    return graph
+
+
+def alike(a: dict[str, str], b: dict[str, str]) -> bool:
+    return b["label"] is None or a["label"] == b["label"]
+
+
+def networkx_occurrences(pattern: Pattern, host: nx.Graph) -> set[frozenset[Any]]:
+    """The edge sets of all occurrences by networkx; an edge is a pair, ascending where it has no direction."""
+    matcher = DiGraphMatcher if pattern.directed else GraphMatcher
+    wanted = network(pattern.labels, pattern.edges, pattern.directed)
+    sets = set()
+    for mapping in matcher(host, wanted, node_match=alike).subgraph_monomorphisms_iter():
+        image = {node: there for there, node in mapping.items()}
+        pairs = ((image[a], image[b]) for a, b in pattern.edges)
+        sets.add(frozenset(pair if pattern.directed else tuple(sorted(pair)) for pair in pairs))
+    return sets

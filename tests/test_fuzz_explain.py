@@ -25,7 +25,6 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 import cf2
-import fuzz_oddities  # noqa: F401  adds odd graphs and models to the table
 from cf2.errors import CF2Error
 from fuzz_cases import ANY, BASES, CHANGES, NODES, OPTIONS, Call
 from toys import governs, governs_entry, model_state, same_state
@@ -198,10 +197,6 @@ def check_sentence(error: CF2Error) -> None:
     assert " object at 0x" not in said, said
 
 
-def made(base: str, changes: tuple[str, ...]) -> Call:
-    return apply(BASES[base](), changes)
-
-
 def apply(call: Call, changes: tuple[str, ...]) -> Call:
     for name in sorted(changes, key=lambda name: name.startswith("model:")):  # a wrapped model has the graphs' dtype
         try:
@@ -213,7 +208,7 @@ def apply(call: Call, changes: tuple[str, ...]) -> Call:
 
 def settled(base: str, changes: tuple[str, ...]) -> Call | None:
     """The call, if torch_geometric can make the batch or data set that is asked for of such graphs."""
-    call = made(base, changes)
+    call = apply(BASES[base](), changes)
     try:
         call.data()
     except Exception:

@@ -18,8 +18,7 @@ import cf2
 from cf2.api import plan
 from cf2.errors import CF2Error
 from cf2.methods import registry
-from cf2.options import Spec
-from cf2.runs.session import Session
+from cf2.runs.session import ModelCache, Session
 
 # -- dtype × task × output ---------------------------------------------------------------------------------
 
@@ -234,9 +233,8 @@ def test_methods_under_every_rule(method: str, rule: str, trained: dict[str, Any
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_choose_nothing_that_is_forbidden(method: str, trained: dict[str, Any]) -> None:
     model = Net("logits", False).eval()
-    given = options(method, trained)
-    needed = given.pop("trained", None)
-    request, keys = plan(model, DATA, NODES, Spec(method, settings=given), trained=needed)
+    given = {"method": method, **options(method, trained)}
+    request, keys = plan(ModelCache(model, DATA), NODES, None, given)
     with Session(request) as session:
         for problem in session.problems(keys):
             units = problem.pack.units

@@ -17,7 +17,7 @@ import cf2
 import typed_toys
 from cf2.report.scene import is_molecule, scene
 from cf2.report.words import describe_unit, in_short
-from cf2.results.names import entry
+from cf2.results.names import entry, read_smiles
 from cf2.runs import progress
 from toys import NodeNet, random_graph
 
@@ -25,18 +25,29 @@ SMILES = ["O=[N+]([O-])c1ccccc1", "CCO", "c1ccccc1"]
 
 
 class CountsNitrogen(nn.Module):
-    """Says 1 of a graph in which a nitrogen has a neighbour: a sum over messages of the second column."""
+    """Says 1 of a graph in which nitrogens get messages: the second column, or where there are bonds, double ones."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv = GraphConv(3, 1, bias=False)
+        self.conv = GraphConv(1, 1, bias=False)
         with torch.no_grad():
-            self.conv.lin_rel.weight.copy_(torch.tensor([[0.0, 1.0, 0.0]]))
+            self.conv.lin_rel.weight.fill_(1.0)
             self.conv.lin_root.weight.zero_()
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        said = global_add_pool(self.conv(x, edge_index), batch) - 1.5
+        return self.says(x[:, 1:2], edge_index, None, batch, 1.5)
+
+    def says(self, nitrogen: Tensor, edge_index: Tensor, weight: Tensor | None, batch: Tensor, least: float) -> Tensor:
+        said = global_add_pool(self.conv(nitrogen, edge_index, weight), batch) - least
         return torch.cat([-said, said], 1)
+
+
+class CountsNitro(CountsNitrogen):
+    """Says 1 of a graph with a double bond at a nitrogen, by the features of `from_smiles`."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:  # type: ignore[override]
+        double = (edge_attr[:, 0] == 2).float()
+        return self.says((x[:, :1] == 7).float(), edge_index, double, batch, 0.5)
 
 
 def molecule(smiles: str) -> Data:
@@ -52,6 +63,10 @@ def molecule(smiles: str) -> Data:
 @pytest.fixture(scope="module")
 def molecules() -> list[Data]:
     return [molecule(smiles) for smiles in SMILES]
+
+
+def without_smiles(molecules: list[Data]) -> list[Data]:
+    return [Data(x=one.x, edge_index=one.edge_index) for one in molecules]
 
 
 # -- molecules ------------------------------------------------------------------------------------------------
@@ -74,8 +89,7 @@ def test_molecules_of_the_data_are_drawn_without_being_asked_for(molecules: list
 
 
 def test_smiles_can_be_given(molecules: list[Data]) -> None:
-    bare = [Data(x=one.x, edge_index=one.edge_index) for one in molecules]
-    model = CountsNitrogen()
+    bare, model = without_smiles(molecules), CountsNitrogen()
     assert "graphs" not in cf2.explain(model, bare).context
     for given in (SMILES, dict(enumerate(SMILES)), {str(i): s for i, s in enumerate(SMILES)}):
         context = cf2.explain(model, bare, [0, 1], smiles=given).context
@@ -87,8 +101,6 @@ def test_smiles_can_be_given(molecules: list[Data]) -> None:
 
 def test_smiles_with_all_hydrogens() -> None:
     Chem = pytest.importorskip("rdkit.Chem")
-    from cf2.results.names import read_smiles
-
     whole = Chem.AddHs(Chem.MolFromSmiles("CO"))
     ends = torch.tensor([(b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in whole.GetBonds()]).t().numpy()
     read = read_smiles("CO", 6, ends, "graph 0")
@@ -97,8 +109,7 @@ def test_smiles_with_all_hydrogens() -> None:
 
 
 def test_elements_of_one_hot_columns(molecules: list[Data]) -> None:
-    bare = [Data(x=one.x, edge_index=one.edge_index) for one in molecules]
-    context = cf2.explain(CountsNitrogen(), bare, [1], atoms=["C", "N", "O"]).context
+    context = cf2.explain(CountsNitrogen(), without_smiles(molecules), [1], atoms=["C", "N", "O"]).context
     assert context["graphs"]["1"] == {"labels": ["C", "C", "O"]}
 
 
@@ -138,13 +149,14 @@ def accounts() -> tuple[nn.Module, Data]:
 NAMED = [f"account-{number}" for number in range(12)]
 
 
-def test_every_word_has_the_names() -> None:
+def test_every_word_has_the_names_also_from_a_file(tmp_path: Path) -> None:
     model, data = accounts()
     given: dict[str, Any] = {"class_names": ["a", "b", "fraud"], "node_names": NAMED}
     found = cf2.explain(model, data, [3], **given)
     e = found[0]
     assert "node 3 (account-3)" in repr(e)
     assert "account-" in describe_unit(e, 0)
+    assert repr(cf2.load(found.save(tmp_path / "found.parquet"))[0]) == repr(e)
     said = ("a", "b", "fraud")[e.prediction]
     assert said in e.summary()
     assert said in in_short(e)
@@ -155,14 +167,6 @@ def test_every_word_has_the_names() -> None:
     entries = cf2.explain(model, data, [3], units="features", feature_names={0: "age"}, **given)[0]
     assert describe_unit(entries, 0).endswith(", age")
     assert "feature 1" in describe_unit(entries, 1), "what has no name keeps its number"
-
-
-def test_names_come_back_from_files(tmp_path: Path) -> None:
-    model, data = accounts()
-    found = cf2.explain(model, data, [3], node_names=NAMED)
-    again = cf2.load(found.save(tmp_path / "found.parquet"))
-    assert repr(again[0]) == repr(found[0])
-    assert "account-3" in repr(again[0])
 
 
 def test_names_by_number_or_text() -> None:
@@ -203,30 +207,20 @@ def test_names_of_a_typed_graph() -> None:
 )
 def test_names_that_do_not_fit_are_refused(given: dict[str, Any], said: str) -> None:
     model, data = accounts()
-    with pytest.raises(cf2.CF2Error, match=said):
-        cf2.explain(model, data, [3], **given)
-
-
-def test_classes_are_checked_before_the_work_begins() -> None:
-    model, data = accounts()
     done: list[int] = []
-    with pytest.raises(cf2.CF2Error, match="class_names"):
-        cf2.explain(model, data, range(12), class_names=["a"], progress=done.append)
-    assert done == []
+    with pytest.raises(cf2.CF2Error, match=said):
+        cf2.explain(model, data, range(12), progress=done.append, **given)
+    assert not done, "names are checked before the work begins"
 
 
 # -- options that an editor shows -----------------------------------------------------------------------------
 
 
-def test_an_explainer_takes_what_explain_takes() -> None:
+def test_an_explainer_takes_what_explain_takes_and_passes_it_on() -> None:
     function, method = (inspect.signature(f).parameters for f in (cf2.explain, cf2.Explainer.explain))
     assert list(function.values())[2:] == list(method.values())[1:]
     assert list(function)[:2] == ["model", "data"]
-
-
-def test_an_explainer_passes_every_option_on() -> None:
-    model, data = accounts()
-    found = cf2.Explainer(model, data).explain([3], units="features", epochs=5, node_names=NAMED, seed=3)
+    found = cf2.Explainer(*accounts()).explain([3], units="features", epochs=5, node_names=NAMED, seed=3)
     spec = found.context["spec"]
     assert (spec["units"], spec["settings"]["epochs"], spec["seed"]) == (["features"], 5, 3)
     assert "account-3" in repr(found[0])
@@ -268,28 +262,13 @@ def test_patterns_of_molecules_by_smiles_speak_of_elements_and_bonds() -> None:
     pytest.importorskip("rdkit")
     from torch_geometric.utils import from_smiles
 
-    class Nitro(nn.Module):
-        """Counts double bonds at nitrogen, by the features of bonds."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = GraphConv(1, 1, bias=False)
-            with torch.no_grad():
-                self.conv.lin_rel.weight.fill_(1.0)
-                self.conv.lin_root.weight.zero_()
-
-        def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
-            double = (edge_attr[:, 0] == 2).float()
-            said = global_add_pool(self.conv((x[:, :1] == 7).float(), edge_index, double), batch) - 0.5
-            return torch.cat([-said, said], 1)
-
     texts = [f"O=[N+]([O-])c1ccccc1{'C' * n}" for n in range(6)] + ["C" * n + "O" for n in range(1, 7)]
     graphs = [from_smiles(text) for text in texts]
-    found = cf2.explain(Nitro(), graphs, effort="quick")
-    best = found.patterns(Nitro(), graphs).of(1)[0].pattern
+    found = cf2.explain(CountsNitro(), graphs, effort="quick")
+    best = found.patterns(CountsNitro(), graphs).of(1)[0].pattern
     assert sorted(best.labels) == ["N", "O"]
     assert list(best.edge_labels) == ["double"]
-    assert found.patterns(Nitro(), graphs, labels="degree").of(1)[0].pattern.labels[0].startswith("d")
+    assert found.patterns(CountsNitro(), graphs, labels="degree").of(1)[0].pattern.labels[0].startswith("d")
 
 
 # -- a class by its name --------------------------------------------------------------------------------------

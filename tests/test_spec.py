@@ -103,8 +103,6 @@ def test_a_spec_survives_json(given_options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("wrong", "right"), [("unit", "units"), ("max_unit", "max_units"), ("sede", "seed")])
 def test_an_unknown_option_is_refused_with_the_nearest_name(wrong: str, right: str) -> None:
     with pytest.raises(CF2Error, match=f"Did you mean '{right}'"):
-        Spec.make(**{wrong: 1})
-    with pytest.raises(CF2Error, match=f"Did you mean '{right}'"):
         Spec.from_json({**Spec().to_json(), wrong: 1})
 
 
@@ -229,22 +227,12 @@ def test_every_meaning_is_a_sentence() -> None:
     ("data", "given_options", "said"),
     [
         (DATA, {}, "`nodes` or `pairs` beside a single graph"),
-        ([], {}, "at least one graph"),
-        (3, {}, "Data object"),
-        (["x"], {}, "Data object"),
         ([DATA, DATA], {"level": "node"}, "2 graphs"),
         (DATA, {"nodes": [0], "method": "cf3"}, "Did you mean 'cf2'"),
         (DATA, {"nodes": [0], "units": "edge"}, "Did you mean 'edges'"),
-        (DATA, {"nodes": [0], "units": []}, "`units`"),
-        (DATA, {"nodes": [0], "question": "wy"}, "Did you mean 'why'"),
-        (DATA, {"nodes": [0], "seed": -1}, "seed"),
-        (DATA, {"nodes": [0], "output": "logit"}, "Did you mean 'logits'"),
-        (DATA, {"nodes": [0], "target": [0, 1]}, "one class"),
-        (DATA, {"nodes": [0], "target": [9]}, "class"),
-        (DATA, {"nodes": [0], "target": 3}, "classes from 0 to 2"),
-        (DATA, {"nodes": [0], "target": "first"}, "target"),
         (DATA, {"nodes": [0], "effort": "huge"}, "effort"),
         (DATA, {"nodes": [0], "epoch": 3}, "Did you mean 'epochs'"),
+        (DATA, {"nodes": [0], "unit": "edges"}, "Did you mean 'units'"),
     ],
 )
 def test_bad_requests_are_refused(data: Any, given_options: dict[str, Any], said: str) -> None:
@@ -259,11 +247,3 @@ def test_explanations_carry_the_whole_request() -> None:
     assert spec.settings["k"] == 2
     assert found.context["method"] == "gradient"
     assert found[0].question == "factual"
-
-
-def test_a_misspelt_option_of_explain_is_answered_with_the_nearest_one() -> None:
-    data = random_graph(6, 8)
-    with pytest.raises(CF2Error, match="Did you mean 'units'"):
-        cf2.explain(NodeNet("gin"), data, [0], unit="edges")
-    with pytest.raises(CF2Error, match="Did you mean 'epochs'"):
-        cf2.explain(NodeNet("gin"), data, [0], epocs=3)

@@ -18,6 +18,11 @@ from cf2.cli.terminal import guarded
 COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 
 
+def words_of(text: str, between: str | None = None) -> list[str]:
+    """A command, or values, written in one line."""
+    return text.split(between)
+
+
 @dataclass(frozen=True)
 class Done:
     """How a command ended, and what it wrote."""

@@ -1,4 +1,4 @@
-"""Ways to damage a run directory, drawn at random."""
+"""Ways to damage a run directory, drawn at random: by name, each takes the run, another run, and what draws."""
 
 from __future__ import annotations
 
@@ -7,179 +7,183 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cf2
+from cf2.errors import CF2Error
+from cf2.storage import fingerprint
+
 Damage = Callable[[Path, Path, random.Random], Any]
+DAMAGES: dict[str, Damage] = {}
+HARMLESS = ("leftovers", "file_for_set_aside", "pipe_for_lock", "directory_for_lock")  # to a reader
 
 
-def _shards(run: Path) -> list[Path]:
-    place = run / "shards"
-    return sorted(p for p in place.iterdir() if p.is_file()) if place.is_dir() else []
+def damage(function: Damage) -> Damage:
+    DAMAGES[function.__name__] = function
+    return function
+
+
+def damage_of_shard(function: Callable[[Path, random.Random], Any]) -> Callable[[Path, random.Random], Any]:
+    """A damage of one shard; where there is none left, of a new name."""
+
+    def on_any(run: Path, other: Path, rng: random.Random) -> None:
+        (run / "shards").mkdir(exist_ok=True)
+        function(_one(run, rng), rng)
+
+    DAMAGES[function.__name__] = on_any
+    return function
 
 
 def _one(run: Path, rng: random.Random) -> Path:
-    """A shard; where there is none left, a new name."""
-    return rng.choice(_shards(run) or [run / "shards" / "cf2-000000.0123456789abcdef.parquet"])
-
-
-def _replace(file: Path, content: bytes) -> None:
-    file.parent.mkdir(exist_ok=True)
-    file.write_bytes(content)
+    shards = sorted(p for p in (run / "shards").iterdir() if p.is_file()) if (run / "shards").is_dir() else []
+    return rng.choice(shards or [run / "shards" / "cf2-000000.0123456789abcdef.parquet"])
 
 
 def _read(file: Path) -> bytes:
     return file.read_bytes() if file.is_file() else b""
 
 
-def _remove(file: Path) -> None:
-    if file.is_dir() and not file.is_symlink():
-        shutil.rmtree(file)
-    else:
-        file.unlink(missing_ok=True)
+def _remove(file: Path) -> Path:
+    shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink(missing_ok=True)
+    return file
 
 
 def _flip(file: Path, rng: random.Random) -> None:
     content = bytearray(_read(file) or b"0")
     content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-    _replace(file, bytes(content))
+    file.write_bytes(bytes(content))
 
 
-def _number(shard: Path, number: int) -> Path:
-    stem, _, rest = shard.name.partition(".")
-    return shard.with_name(f"{stem.rpartition('-')[0]}-{number:06d}.{rest}")
+def _move(shard: Path, name: str) -> None:
+    shard.with_name(name).write_bytes(_read(shard))
+    shard.unlink(missing_ok=True)
 
 
 # -- shards ---------------------------------------------------------------------------------------------------
 
 
-def truncate_shard(run: Path, other: Path, rng: random.Random) -> None:
-    shard = _one(run, rng)
+@damage_of_shard
+def truncate_shard(shard: Path, rng: random.Random) -> None:
     content = _read(shard)
-    _replace(shard, content[: rng.randrange(len(content) + 1)][:-1])
+    shard.write_bytes(content[: rng.randrange(len(content) + 1)][:-1])
 
 
-def flip_shard(run: Path, other: Path, rng: random.Random) -> None:
-    _flip(_one(run, rng), rng)
+@damage_of_shard
+def lengthen_shard(shard: Path, rng: random.Random) -> None:
+    shard.write_bytes(_read(shard) + rng.randbytes(rng.randrange(1, 99)))
 
 
-def empty_shard(run: Path, other: Path, rng: random.Random) -> None:
-    _replace(_one(run, rng), b"")
+@damage_of_shard
+def rename_shard_to_another_digest(shard: Path, rng: random.Random) -> None:
+    _move(shard, f"{shard.name.partition('.')[0]}.{rng.randbytes(8).hex()}.parquet")
 
 
-def lengthen_shard(run: Path, other: Path, rng: random.Random) -> None:
-    shard = _one(run, rng)
-    _replace(shard, _read(shard) + rng.randbytes(rng.randrange(1, 99)))
-
-
-def delete_shard(run: Path, other: Path, rng: random.Random) -> None:
-    _one(run, rng).unlink(missing_ok=True)
-
-
-def rename_shard_to_another_digest(run: Path, other: Path, rng: random.Random) -> None:
-    shard = _one(run, rng)
-    _replace(shard.with_name(f"{shard.name.partition('.')[0]}.{rng.randbytes(8).hex()}.parquet"), _read(shard))
-    shard.unlink(missing_ok=True)
-
-
-def rename_shard_to_another_job(run: Path, other: Path, rng: random.Random) -> None:
-    shard = _one(run, rng)
+@damage_of_shard
+def rename_shard_to_another_job(shard: Path, rng: random.Random) -> None:
     job = "random-seed0" if shard.name.startswith("gradient") else "gradient"
-    _replace(shard.with_name(f"{job}-000077.{shard.name.partition('.')[2]}"), _read(shard))
-    shard.unlink(missing_ok=True)
+    _move(shard, f"{job}-000077.{shard.name.partition('.')[2]}")
 
 
+@damage_of_shard
+def duplicate_shard(shard: Path, rng: random.Random) -> None:
+    stem, _, rest = shard.name.partition(".")
+    name = f"{stem.rpartition('-')[0]}-{rng.randrange(100, 999):06d}.{rest}"
+    shard.with_name(name).write_bytes(_read(shard))
+
+
+@damage_of_shard
+def forget_identity_of_shard(shard: Path, rng: random.Random) -> None:
+    """As version 0.2 wrote them before they said whose they are."""
+    with suppress(CF2Error):  # another damage was here before
+        bare = replace(cf2.load(shard), context={}).save(shard.parent.parent / "bare.parquet")
+        bare.rename(shard.with_name(f"gradient-000099.{fingerprint(bare, digits=16)}.parquet"))
+        shard.unlink()
+
+
+@damage_of_shard
+def stray_file(shard: Path, rng: random.Random) -> None:
+    names = ("notes.txt", "gradient-1.parquet", ".hidden", "gradient-000001.xyz.parquet")
+    shard.with_name(rng.choice(names)).touch()
+
+
+DAMAGES["flip_shard"] = lambda run, other, rng: _flip(_one(run, rng), rng)
+REPLACED: dict[str, Callable[[Path], Any]] = {  # what takes the place of a shard
+    "delete_shard": lambda shard: None,
+    "empty_shard": Path.touch,
+    "pipe_for_shard": os.mkfifo,
+    "directory_for_shard": Path.mkdir,
+    "loop_for_shard": lambda shard: shard.symlink_to(shard),
+    "endless_shard": lambda shard: shard.symlink_to("/dev/zero"),
+}
+
+
+def _replaced(make: Callable[[Path], Any]) -> Damage:
+    def on_any(run: Path, other: Path, rng: random.Random) -> None:
+        (run / "shards").mkdir(exist_ok=True)
+        make(_remove(_one(run, rng)))
+
+    return on_any
+
+
+DAMAGES |= {name: _replaced(make) for name, make in REPLACED.items()}
+
+
+@damage
 def swap_shards(run: Path, other: Path, rng: random.Random) -> None:
     one, two = _one(run, rng), _one(run, rng)
-    mine, theirs = _read(one), _read(two)
-    _replace(one, theirs)
-    _replace(two, mine)
+    first, second = _read(one), _read(two)
+    one.write_bytes(second)
+    two.write_bytes(first)
     if one == two:
         _flip(one, rng)
 
 
-def duplicate_shard(run: Path, other: Path, rng: random.Random) -> None:
-    shard = _one(run, rng)
-    _replace(_number(shard, rng.randrange(100, 999)), _read(shard))
-
-
+@damage
 def add_foreign_shard(run: Path, other: Path, rng: random.Random) -> None:
     shard = _one(other, rng)
-    _replace(run / "shards" / shard.name, _read(shard))
+    (run / "shards" / shard.name).write_bytes(_read(shard))
 
 
-def replace_by_foreign_shards(run: Path, other: Path, rng: random.Random) -> None:
-    _remove(run / "shards")
-    shutil.copytree(other / "shards", run / "shards")
+DAMAGES |= {
+    "replace_by_foreign_shards": lambda run, other, rng: shutil.copytree(other / "shards", _remove(run / "shards")),
+    "file_for_shards": lambda run, other, rng: _remove(run / "shards").write_text(""),
+    "no_shards": lambda run, other, rng: _remove(run / "shards"),
+}
 
 
-def pipe_for_shard(run: Path, other: Path, rng: random.Random) -> None:
-    shard = _one(run, rng)
-    (run / "shards").mkdir(exist_ok=True)
-    shard.unlink(missing_ok=True)
-    os.mkfifo(shard)
+# -- manifest, context, lock ----------------------------------------------------------------------------------
 
 
-def directory_for_shard(run: Path, other: Path, rng: random.Random) -> None:
-    shard = _one(run, rng)
-    shard.unlink(missing_ok=True)
-    shard.mkdir(parents=True, exist_ok=True)
+def damages_of(file: str) -> dict[str, Damage]:
+    name = f"{file}.json"
+    return {
+        f"no_{file}": lambda run, other, rng: _remove(run / name),
+        f"pipe_for_{file}": lambda run, other, rng: os.mkfifo(_remove(run / name)),
+        f"foreign_{file}": lambda run, other, rng: shutil.copy(other / name, _remove(run / name)),
+        f"flip_{file}": lambda run, other, rng: _flip(run / name, rng),
+        f"directory_for_{file}": lambda run, other, rng: _remove(run / name).mkdir(),
+    }
 
 
-def loop_for_shard(run: Path, other: Path, rng: random.Random) -> None:
-    shard = _one(run, rng)
-    (run / "shards").mkdir(exist_ok=True)
-    shard.unlink(missing_ok=True)
-    shard.symlink_to(shard)
+DAMAGES |= damages_of("manifest") | damages_of("context")
 
 
-def endless_shard(run: Path, other: Path, rng: random.Random) -> None:
-    shard = _one(run, rng)
-    (run / "shards").mkdir(exist_ok=True)
-    shard.unlink(missing_ok=True)
-    shard.symlink_to("/dev/zero")
-
-
-def stray_file(run: Path, other: Path, rng: random.Random) -> None:
-    (run / "shards").mkdir(exist_ok=True)
-    (run / "shards" / rng.choice(["notes.txt", "gradient-1.parquet", ".hidden", "gradient-000001.xyz.parquet"])).touch()
-
-
-def file_for_shards(run: Path, other: Path, rng: random.Random) -> None:
-    _remove(run / "shards")
-    (run / "shards").write_text("")
-
-
-def no_shards(run: Path, other: Path, rng: random.Random) -> None:
-    _remove(run / "shards")
-
-
-# -- manifest -------------------------------------------------------------------------------------------------
-
-
-def no_manifest(run: Path, other: Path, rng: random.Random) -> None:
-    _remove(run / "manifest.json")
-
-
-def flip_manifest(run: Path, other: Path, rng: random.Random) -> None:
-    _flip(run / "manifest.json", rng)
-
-
+@damage
 def truncate_manifest(run: Path, other: Path, rng: random.Random) -> None:
     content = _read(run / "manifest.json")
-    _replace(run / "manifest.json", content[: rng.randrange(max(1, len(content) - 1))])
+    (run / "manifest.json").write_bytes(content[: rng.randrange(max(1, len(content) - 1))])
 
 
-def foreign_manifest(run: Path, other: Path, rng: random.Random) -> None:
-    shutil.copy(other / "manifest.json", run / "manifest.json")
-
-
+@damage
 def edit_manifest(run: Path, other: Path, rng: random.Random) -> None:
     try:
         stored = json.loads(_read(run / "manifest.json"))
         name = rng.choice(sorted(stored))
     except (ValueError, TypeError, IndexError):
-        return flip_manifest(run, other, rng)
+        return _flip(run / "manifest.json", rng)
     value = stored[name]
     if isinstance(value, list) and value:
         stored[name] = rng.choice([value[:-1], value[::-1] if len(value) > 1 else [], value * 2, []])
@@ -191,85 +195,24 @@ def edit_manifest(run: Path, other: Path, rng: random.Random) -> None:
     return None
 
 
-def pipe_for_manifest(run: Path, other: Path, rng: random.Random) -> None:
-    _remove(run / "manifest.json")
-    os.mkfifo(run / "manifest.json")
-
-
-# -- beside them ----------------------------------------------------------------------------------------------
-
-
+@damage
 def garbage_context(run: Path, other: Path, rng: random.Random) -> None:
-    _remove(run / "context.json")
-    (run / "context.json").write_bytes(rng.choice([b"", b"{", b"[]", b"null", rng.randbytes(50), b"[" * 99_999]))
+    content = rng.choice([b"", b"{", b"[]", b"null", rng.randbytes(50), b"[" * 99_999])
+    _remove(run / "context.json").write_bytes(content)
 
 
+@damage
 def edit_context(run: Path, other: Path, rng: random.Random) -> None:
     content = _read(run / "context.json")
-    _remove(run / "context.json")
-    (run / "context.json").write_bytes(content.replace(b"51", b"52") or b"{}")
+    _remove(run / "context.json").write_bytes(content.replace(b"51", b"52") or b"{}")
 
 
-def foreign_context(run: Path, other: Path, rng: random.Random) -> None:
-    _remove(run / "context.json")
-    shutil.copy(other / "context.json", run / "context.json")
-
-
-def no_context(run: Path, other: Path, rng: random.Random) -> None:
-    _remove(run / "context.json")
-
-
-def pipe_for_context(run: Path, other: Path, rng: random.Random) -> None:
-    _remove(run / "context.json")
-    os.mkfifo(run / "context.json")
-
-
-def pipe_for_lock(run: Path, other: Path, rng: random.Random) -> None:
-    _remove(run / ".lock")
-    os.mkfifo(run / ".lock")
-
-
+@damage
 def leftovers(run: Path, other: Path, rng: random.Random) -> None:
     (run / "partial-4194303-gradient-000009.parquet").write_bytes(b"half")
-    (run / ".lock").unlink(missing_ok=True)
-    (run / ".lock").write_text("4194303\nelsewhere\n")
+    _remove(run / ".lock").write_text("4194303\nelsewhere\n")
 
 
-def file_for_set_aside(run: Path, other: Path, rng: random.Random) -> None:
-    _remove(run / "set-aside")
-    (run / "set-aside").write_text("")
-
-
-HARMLESS: list[Damage] = [leftovers, file_for_set_aside, pipe_for_lock]  # to a reader
-DAMAGES: list[Damage] = [
-    truncate_shard,
-    flip_shard,
-    empty_shard,
-    lengthen_shard,
-    delete_shard,
-    rename_shard_to_another_digest,
-    rename_shard_to_another_job,
-    swap_shards,
-    duplicate_shard,
-    add_foreign_shard,
-    replace_by_foreign_shards,
-    pipe_for_shard,
-    directory_for_shard,
-    loop_for_shard,
-    endless_shard,
-    stray_file,
-    file_for_shards,
-    no_shards,
-    no_manifest,
-    flip_manifest,
-    truncate_manifest,
-    foreign_manifest,
-    edit_manifest,
-    pipe_for_manifest,
-    garbage_context,
-    edit_context,
-    foreign_context,
-    no_context,
-    pipe_for_context,
-    *HARMLESS,
-]
+DAMAGES["directory_for_lock"] = lambda run, other, rng: _remove(run / ".lock").mkdir()
+DAMAGES["pipe_for_lock"] = lambda run, other, rng: os.mkfifo(_remove(run / ".lock"))
+DAMAGES["file_for_set_aside"] = lambda run, other, rng: _remove(run / "set-aside").write_text("")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,36 +52,30 @@ def partial(run: Path) -> Path:
 # -- how much is finished -------------------------------------------------------------------------------------
 
 
-def test_evaluate_says_how_much_is_finished(partial: Path, finished: Path) -> None:
-    done = cf2("evaluate", partial)
-    assert "3 of 4 by cf2, 0 of 4 by gradient" in " ".join(done.stdout.split())
+def test_every_command_says_how_much_is_finished(
+    partial: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cf2.web.serve", lambda run, **_: None)
+    page, says = tmp_path / "r.html", "3 of 4 by cf2, 0 of 4 by gradient"
+    assert says in " ".join(cf2("evaluate", partial).stdout.split())
     rows = cf2("evaluate", partial, "--json").json["methods"]
-    assert [(row["method"], row["n"], row["finished"], row["asked"]) for row in rows] == [
-        ("cf2", 3, 3, 4),
-        ("gradient", 0, 0, 4),
-    ]
-    assert "finished" not in cf2("evaluate", finished).stdout
-    row = cf2("evaluate", finished, "--json").json
-    assert (row["finished"], row["asked"]) == (4, 4)
+    counts = [(row["method"], row["n"], row["finished"], row["asked"]) for row in rows]
+    assert counts == [("cf2", 3, 3, 4), ("gradient", 0, 0, 4)]
     none = cf2("evaluate", partial, "--method", "gradient")
     assert none.returncode == 1
     assert "finished explanations by 'gradient'" in none.said
-
-
-def test_a_report_says_how_much_is_finished(partial: Path, finished: Path, tmp_path: Path) -> None:
-    done = cf2("report", partial, "-o", tmp_path / "r.html")
-    assert "3 of 4 by cf2, 0 of 4 by gradient" in done.said
-    header = (tmp_path / "r.html").read_text().partition("</header>")[0]
+    assert says in cf2("serve", partial).said
+    assert says in cf2("report", partial, "-o", page).said
+    header = page.read_text().partition("</header>")[0]
     assert "3 of 4 by cf2" in header
     assert "0 of 4 by gradient" in header
-    assert cf2("report", finished, "-o", tmp_path / "r.html").stderr == ""
-    assert "of 4 by" not in (tmp_path / "r.html").read_text()
-
-
-def test_serve_says_how_much_is_finished(partial: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cf2.web.serve", lambda run, **_: None)
-    assert "3 of 4 by cf2, 0 of 4 by gradient" in cf2("serve", partial).said
+    # nothing is said of a run that is finished
+    assert "finished" not in cf2("evaluate", finished).stdout
+    row = cf2("evaluate", finished, "--json").json
+    assert (row["finished"], row["asked"]) == (4, 4)
     assert cf2("serve", finished).said == ""
+    assert cf2("report", finished, "-o", page).stderr == ""
+    assert "of 4 by" not in page.read_text()
 
 
 # -- what is wrong --------------------------------------------------------------------------------------------
@@ -188,8 +183,6 @@ def make():
 
 
 def test_a_users_function_is_only_run_if_it_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     name = f"mine_check_{abs(hash(tmp_path))}"
     (tmp_path / f"{name}.py").write_text(MINE)
     monkeypatch.chdir(tmp_path)
@@ -216,8 +209,6 @@ def test_a_users_function_is_only_run_if_it_is_trusted(tmp_path: Path, monkeypat
 def test_a_command_that_fails_leaves_nothing_in_the_way_of_the_corrected_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: list[str]
 ) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setattr("cf2.samples.registry.instances_to_explain", lambda *_: [])  # nothing to train on
     words = ["explain", "tree-cycles", "--nodes", "511", "--method", "gradient", "--out", tmp_path / "run"]

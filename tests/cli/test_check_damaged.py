@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from commands_here import Done, cf2
-from damages import DAMAGES, HARMLESS, file_for_shards, pipe_for_lock
+from damages import DAMAGES, HARMLESS
 
 from cf2.errors import CF2Error
 from cf2.results.explanation import Explanation
@@ -87,20 +87,24 @@ def check_evaluate(path: Path, true: dict[str, dict[Any, Explanation]], figures:
             assert {**row, "seconds": 0} == {**figures[row["method"]], "seconds": 0}
 
 
-def check_damage(runs: tuple[Path, Path], place: Path, seed: int) -> None:
+SEEDS = [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 250))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_damaged_run_is_never_silently_wrong(runs: tuple[Path, Path], tmp_path: Path, seed: int) -> None:
     run, other = runs
-    path, rng = place / "run", random.Random(seed)
+    path, rng = tmp_path / "run", random.Random(seed)
     shutil.copytree(run, path)
     true = true_results(run)
     figures = {row["method"]: row for row in json.loads(cf2("evaluate", run, "--json").stdout)["methods"]}
-    chosen = rng.sample(DAMAGES, rng.choice([1, 1, 1, 2, 3]))
+    chosen = rng.sample(sorted(DAMAGES), rng.choice([1, 1, 1, 2, 3]))
     for damage in chosen:
         with suppress(OSError):  # what one of them needs, another may have taken away
-            damage(path, other, rng)
+            DAMAGES[damage](path, other, rng)
     check_evaluate(path, true, figures)
     checked = command("check", path, "--json", "--sample", rng.choice([0, 3]))
     assert checked.returncode == int(any(damage not in HARMLESS for damage in chosen)), chosen
-    command("report", path, "-o", place / "report.html")
+    command("report", path, "-o", tmp_path / "report.html")
     resumed = command(*WORDS, "--set", "k=6", "--out", path, "--resume")
     check_evaluate(path, true, figures)
     if resumed.returncode == 0:
@@ -109,28 +113,25 @@ def check_damage(runs: tuple[Path, Path], place: Path, seed: int) -> None:
         assert command("check", path, "--json").returncode == 0
 
 
-@pytest.mark.parametrize("damage", range(10))
-def test_a_damaged_run_is_never_silently_wrong(runs: tuple[Path, Path], tmp_path: Path, damage: int) -> None:
-    check_damage(runs, tmp_path, damage)
+FOR_GOOD = ("pipe_for_lock", "directory_for_lock", "file_for_shards", "directory_for_context")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("damage", range(100, 250))
-def test_many_damaged_runs_are_never_silently_wrong(runs: tuple[Path, Path], tmp_path: Path, damage: int) -> None:
-    check_damage(runs, tmp_path, damage)
-
-
-@pytest.mark.parametrize("damage", [d for d in DAMAGES if d not in (pipe_for_lock, file_for_shards)])
-def test_what_can_be_mended_is_mended_by_resuming(
-    runs: tuple[Path, Path], tmp_path: Path, damage: Any, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_can_be_mended_is_mended_by_resuming_and_nothing_is_thrown_away(
+    runs: tuple[Path, Path], tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "run"
+    path, caplog_of = tmp_path / "run", caplog.at_level(logging.WARNING, logger="cf2")
     shutil.copytree(runs[0], path)
-    damage(path, runs[1], random.Random(1))
-    with caplog.at_level(logging.WARNING, logger="cf2"):
+    DAMAGES[damage](path, runs[1], random.Random(1))
+    with caplog_of:
         resumed = command(*WORDS, "--set", "k=6", "--out", path, "--resume")
-    assert resumed.returncode == int("manifest" in damage.__name__)
-    if resumed.returncode:
+    assert resumed.returncode == int("manifest" in damage or damage in FOR_GOOD)
+    if "manifest" in damage:
         assert "manifest.json" in resumed.said or "keys was 10 keys" in resumed.said
         with suppress(CF2Error):
             assert len(Store.open(path).explanations()) == 0
+    elif not resumed.returncode:
+        found, true = true_results(path), true_results(runs[0])
+        assert all(same_results(list(found[m].values()), list(true[m].values())) for m in true)
+        refused = damage == "stray_file" or ("shard" in damage and damage not in ("delete_shard", "no_shards"))
+        assert ("is set aside in set-aside" in caplog.text) == (path / "set-aside").is_dir() == refused

@@ -207,11 +207,6 @@ def test_what_is_too_large_is_named_and_the_rest_is_explained() -> None:
 # -- the user's own data --------------------------------------------------------------------------------------
 
 
-def test_a_users_own_model() -> None:
-    assert own("make", "--nodes", "0,4").json["rows"][0]["n"] == 2
-    assert [e.key for e in found()] == [0, 4]
-
-
 def test_one_graph_of_the_user_as_a_whole() -> None:
     (module,) = Path.cwd().glob("mine_*.py")
     module.write_text(MINE + "\n\ndef one():\n    model, made = graphs()\n    return model, made[0]\n")
@@ -356,7 +351,7 @@ def test_several_questions_are_a_row_each(here: Path) -> None:
     page = Path("page.html").read_text(encoding="utf-8")
     assert all(label in page for label in labels)
     assert cf2("check", "run", "--trust", "--json").json["problems"] == []
-    from cf2.web.server import explanations
+    from cf2.web.app import explanations
 
     assert list(explanations(Store.open("run"))) == labels
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -110,24 +110,16 @@ slow = pytest.mark.slow
 INT, TERM = signal.SIGINT, signal.SIGTERM
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are looked up in /proc")
-@pytest.mark.parametrize(
-    ("engine", "sent", "group"),
-    [
-        ("local", INT, True),
-        ("processes", TERM, False),
-        pytest.param("local", INT, False, marks=slow),
-        pytest.param("local", TERM, True, marks=slow),
-        pytest.param("local", TERM, False, marks=slow),
-        pytest.param("processes", INT, True, marks=slow),
-        pytest.param("processes", INT, False, marks=slow),
-        pytest.param("processes", TERM, True, marks=slow),
-        pytest.param("ray", INT, True, marks=slow),
-        pytest.param("ray", INT, False, marks=slow),
-        pytest.param("ray", TERM, True, marks=slow),
-        pytest.param("ray", TERM, False, marks=slow),
-    ],
-)
+in_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are looked up in /proc")
+QUICK = (("local", INT, True), ("processes", TERM, False))  # one of each engine, signal and receiver
+STOPS = [
+    pytest.param(*case, marks=() if case in QUICK else slow)
+    for case in product(("local", "processes", "ray"), (INT, TERM), (True, False))
+]
+
+
+@in_proc
+@pytest.mark.parametrize(("engine", "sent", "group"), STOPS)
 def test_a_stopped_run_says_what_is_kept_and_goes_on(
     tmp_path: Path, engine: str, sent: signal.Signals, group: bool
 ) -> None:
@@ -144,8 +136,8 @@ def test_a_stopped_run_says_what_is_kept_and_goes_on(
     assert row["n"] == 20
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are looked up in /proc")
+@slow
+@in_proc
 @pytest.mark.parametrize(("sent", "group"), [(INT, True), (INT, False), (TERM, False)])
 def test_a_stop_while_workers_start_is_as_quiet(tmp_path: Path, sent: signal.Signals, group: bool) -> None:
     (tmp_path / "slow_start.py").write_text(SLOW)
@@ -158,8 +150,8 @@ def test_a_stop_while_workers_start_is_as_quiet(tmp_path: Path, sent: signal.Sig
     assert not stdout
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are looked up in /proc")
+@slow
+@in_proc
 def test_a_stopped_training_says_that_nothing_is_saved(tmp_path: Path) -> None:
     words = ["train", "ba-2motifs", "--epochs", "100000", "--out", "model"]
     code, stdout, stderr = stop(tmp_path, words, INT, group=True, ready=lambda pid: cpu_seconds(pid) > 6)
@@ -184,14 +176,10 @@ def cpu_seconds(pid: int) -> float:
     [
         (["train", "tree-cycles", "--out", "m"], "cf2.samples.training.train", "Nothing is saved"),
         (["demo", "--out", "d"], "cf2.cli.demo.find_source", "The report is written at the end"),
-        (["bench"], "cf2.cli.benchmarks.find", "Nothing is kept: measure again"),
+        (["bench"], "cf2.samples.from_clone", "Nothing is kept: measure again"),
         (["reproduce", "--out", "r"], "cf2.runs.engines.check", "kept in r. The same command with --resume"),
         (["methods"], "cf2.methods.registry.names", "Stopped."),
-        (
-            ["explain", "tree-cycles", "--out", "x"],
-            "cf2.runs.comparison.explain",
-            "Nothing was finished yet. The same command",
-        ),
+        (["explain", "tree-cycles", "--out", "x"], "cf2.runs.comparison.explain", "Nothing was finished yet. The same"),
     ],
 )
 @pytest.mark.parametrize("sent", [INT, TERM])
@@ -235,10 +223,14 @@ def test_a_run_that_has_begun_counts_what_is_finished(tmp_path: Path, monkeypatc
         "random",
         "--set",
         "k=2",
+        "--seed",
+        "0",
+        "--out",
+        "run",
     ]
-    done = cf2(*words, "--seed", 0, "--out", "run", cwd=tmp_path)
+    done = cf2(*words, cwd=tmp_path)
     assert done.returncode == 130
     assert "3 of 6 are finished and kept in run" in done.said
     monkeypatch.undo()
-    rows = cf2(*words, "--seed", 0, "--out", "run", "--resume", "--json", cwd=tmp_path).json["rows"]
-    assert json.dumps([row["n"] for row in rows]) == "[3, 3]"
+    rows = cf2(*words, "--resume", "--json", cwd=tmp_path).json["rows"]
+    assert [row["n"] for row in rows] == [3, 3]

@@ -23,14 +23,14 @@ def load():
     Path("ran").touch()
     raise RuntimeError
 """
+EXPLAIN = ["explain", "tree-cycles", "--nodes", "511,512", "--method", "gradient", "--set", "k=2", "--out", "run"]
 STRANGE = {"kind": "function", "function": "hostile_one:load", "data": "0", "weights": "0"}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trust")
-    words = ["explain", "tree-cycles", "--nodes", "511,512", "--method", "gradient", "--set", "k=2", "--out", "run"]
-    assert cf2(*words, cwd=folder).returncode == 0
+    assert cf2(*EXPLAIN, cwd=folder).returncode == 0
     return folder
 
 
@@ -53,24 +53,7 @@ def ran() -> bool:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["evaluate", "run", "--json"],
-        ["report", "run", "-o", "page.html"],
-        [
-            "explain",
-            "tree-cycles",
-            "--nodes",
-            "511,512",
-            "--method",
-            "gradient",
-            "--set",
-            "k=2",
-            "--out",
-            "run",
-            "--resume",
-        ],
-    ],
+    "words", [["evaluate", "run", "--json"], ["report", "run", "-o", "page.html"], [*EXPLAIN, "--resume"]]
 )
 def test_reading_a_run_runs_nothing_that_it_names(here: Path, words: list[str]) -> None:
     claim(STRANGE)

@@ -11,7 +11,7 @@ import torch
 import cf2
 from cf2.methods.cf_gnnexplainer import NONE, Settings, rank
 from cf2.methods.contract import Problem
-from methods_toys import Lights, edges, star, toy
+from methods_toys import Lights, edges, star
 
 STAR = star(1.0, 1.0, 1.0, 0.0, -0.5)  # 2.5 light in all, and 2 are needed
 
@@ -31,16 +31,6 @@ def test_no_flip_is_an_empty_set_that_says_so() -> None:
     assert one.size == 0
     assert not one.necessary
     assert "20 epochs" in one.note
-
-
-def test_counterfactuals_of_a_pack_are_those_of_each_instance() -> None:
-    subject = toy("cycles", 0)
-    nodes = subject.test[:6]
-    together = cf2.explain(subject.model, subject.data, nodes, method="cf-gnnexplainer", epochs=60)
-    for one, node in zip(together, nodes):
-        (alone,) = cf2.explain(subject.model, subject.data, [node], method="cf-gnnexplainer", epochs=60)
-        assert edges(one) == edges(alone)
-        assert one.evaluations == alone.evaluations
 
 
 def test_units_that_may_not_be_chosen_do_not_count_as_removed(problem_of: Callable[..., Problem]) -> None:
@@ -69,8 +59,3 @@ def test_a_flip_among_the_units_that_matter_most_is_a_flip(limit: int) -> None:
     assert one.necessary == (one.size >= 5) == (limit >= 5)
     assert (one.size == 0) == (limit < 5)
     assert (NONE.format(epochs=100) in one.note) == (limit < 5)
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(cf2.CF2Error, match="beta"):
-        cf2.explain(Lights(), STAR, [0], method="cf-gnnexplainer", beta=-1)

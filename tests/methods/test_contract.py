@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -138,6 +139,19 @@ def test_required_units_are_always_chosen_and_forbidden_ones_never(
             assert e.necessary
 
 
+@pytest.mark.parametrize("method", registry.names())
+def test_packed_equals_one_by_one(method: str, trained: dict[str, Any]) -> None:
+    kind = (registry.get(method).units or ("edges",))[0]
+    options: dict[str, Any] = {"method": method, "units": kind, "trained": trained.get(method), "seed": 3}
+    options |= QUICK.get(method, {})
+    nodes = [1, 4, 6, 9]
+    for one, node in zip(cf2.explain(MODEL, DATA, nodes, **options), nodes):
+        (alone,) = cf2.explain(MODEL, DATA, [node], **options)
+        assert torch.allclose(torch.from_numpy(one.scores), torch.from_numpy(alone.scores), atol=1e-4)
+        assert (one.selected == alone.selected).all()
+        assert one.evaluations == alone.evaluations
+
+
 # -- what a method says of itself ---------------------------------------------------------------------------
 
 
@@ -152,6 +166,32 @@ def test_every_method_says_what_it_needs(name: str) -> None:
     assert set(method.paper) <= set(vars(defaults)) | {"lam"}
     with pytest.raises(cf2.CF2Error, match=f"method '{name}'"):
         method.make_settings({"no_such_setting": 1})
+
+
+WRONG: list[tuple[str, str, Any]] = [
+    *[("cf2-relaxed", name, -1) for name in ("lam", "gamma", "lr", "epochs")],
+    *[("cf2-relaxed", name, value) for name, value in (("alpha", 1.5), ("epochs", 1.5), ("lr", math.nan))],
+    ("cf-gnnexplainer", "beta", -1),
+    ("random", "k", 0),
+    ("gradient", "steps", 0),
+    ("gnnexplainer", "edge_size", -1),
+    ("greedy", "most", 0),
+    ("greedy", "budget", 0),
+    ("graphlime", "hops", 0),
+    ("subgraphx", "budget", 0),
+    ("gem", "target", 0),
+    ("gisst", "edge_size", -1),
+    ("pgexplainer", "first_temperature", 0),
+    ("rcexplainer", "factual", 2),
+    ("tage", "batch", 1),
+    ("tage", "contrast", 0),
+]
+
+
+@pytest.mark.parametrize(("method", "setting", "value"), WRONG)
+def test_settings_out_of_range_are_refused(method: str, setting: str, value: Any) -> None:
+    with pytest.raises(cf2.CF2Error, match=f"Expected `{setting}`"):
+        registry.get(method).make_settings({setting: value})
 
 
 def test_a_method_says_which_units_it_scores() -> None:

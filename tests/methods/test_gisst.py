@@ -91,5 +91,3 @@ def test_integer_features_are_left_alone() -> None:
 def test_other_data_are_refused(trained: cf2.methods.trained.Trained) -> None:
     with pytest.raises(cf2.CF2Error, match="with node states of width 3"):
         cf2.explain(Bright(), random_graph(8, 12, features=5), [0], method="gisst", trained=trained)
-    with pytest.raises(cf2.CF2Error, match="`edge_size`"):
-        cf2.fit(Bright(), random_graph(8, 12), [0], method="gisst", edge_size=-1)

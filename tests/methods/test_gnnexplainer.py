@@ -93,17 +93,6 @@ def test_masks_are_those_of_torch_geometric(kind: str, features: bool, problem_o
             assert torch.allclose(mask[len(columns) :], node_mask[entries[:, 0], entries[:, 1]], atol=1e-4)
 
 
-@pytest.mark.parametrize("seed", [None, 3])
-def test_packed_equals_one_by_one(seed: int | None) -> None:
-    data, model, nodes = graph(), Stack("gin"), [0, 7, 23, 31]
-    options = {"method": "gnnexplainer", "epochs": 30, "k": 4, "seed": seed}
-    together = cf2.explain(model, data, nodes, **options)
-    for one, node in zip(together, nodes):
-        (alone,) = cf2.explain(model, data, [node], **options)
-        assert torch.allclose(torch.from_numpy(one.scores), torch.from_numpy(alone.scores), atol=1e-5)
-        assert one.size == min(4, one.num_units)
-
-
 def test_weights_and_messages_are_two_ways_to_mask() -> None:
     """A GCN that normalises by degree sees a weight in the degree too, a masked message not."""
     data = graph()

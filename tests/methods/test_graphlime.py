@@ -61,15 +61,6 @@ def test_an_entry_has_the_weight_of_its_column_the_less_the_further_away(data: D
     assert near > 30
 
 
-def test_packed_equals_alone(data: Data) -> None:
-    model, nodes = NodeNet("gin", features=5, seed=3), [1, 5, 9, 30]
-    together = cf2.explain(model, data, nodes, method="graphlime", units="features", k=4)
-    for one, node in zip(together, nodes):
-        (alone,) = cf2.explain(model, data, [node], method="graphlime", units="features", k=4)
-        assert np.allclose(one.scores, alone.scores, atol=1e-4)
-        assert one.size == 4
-
-
 def test_the_search_goes_on_from_its_ranking(data: Data) -> None:
     found = cf2.explain(OneColumn(), data, range(12), method="graphlime", units="columns", search=True)
     solved = [e for e in found if e.status == "found"]
@@ -106,8 +97,6 @@ def test_a_constant_prediction_depends_on_nothing(problem_of: Callable[..., Prob
     assert not e.scores.any()
 
 
-def test_settings_are_checked(data: Data) -> None:
-    with pytest.raises(cf2.CF2Error, match="`hops`"):
-        cf2.explain(OneColumn(), data, [0], method="graphlime", units="columns", hops=0)
+def test_edges_are_refused(data: Data) -> None:
     with pytest.raises(cf2.CF2Error, match="scores, columns, features, but got edges"):
         cf2.explain(OneColumn(), data, [0], method="graphlime")

@@ -86,8 +86,3 @@ def test_the_lights_that_matter_are_found() -> None:
     assert trained.facts["boundaries"] == 1
     (searched,) = cf2.explain(model, data, [0], method="rcexplainer", trained=trained, search=True)
     assert (searched.status, searched.size) == ("found", 3)
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(cf2.CF2Error, match="`factual`"):
-        cf2.fit(Lights(), star(1.0, 2.0), [0], method="rcexplainer", factual=2)

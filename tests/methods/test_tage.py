@@ -15,7 +15,6 @@ import cf2
 from cf2.methods.contract import Problem
 from cf2.methods.tage import conditions, scaled
 from methods_toys import edges
-from toys import random_graph
 
 LONG = {"epochs": 300, "lr": 0.01, "batch": 64, "contrast": 1.0}
 
@@ -91,5 +90,3 @@ def test_another_head_is_refused() -> None:
     model.wide = nn.Linear(12, 2)
     with pytest.raises(cf2.CF2Error, match="embeddings of width 6"):
         cf2.explain(model, data, middles[:2], method="tage", trained=trained)
-    with pytest.raises(cf2.CF2Error, match="`contrast`"):
-        cf2.fit(TwoTasks(0), random_graph(5, 6, features=6), [0, 1], method="tage", contrast=0)

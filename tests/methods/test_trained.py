@@ -13,6 +13,7 @@ import cf2
 from cf2.methods.trained import Trained
 from cf2.samples.models import build
 from methods_toys import plant, toy
+from toys import model_state, same_state
 
 METHODS = ("gem", "pgexplainer", "rcexplainer", "tage", "gisst")
 PASSES = {"tage": 4}  # a backward pass for the condition; one pass for the others
@@ -41,15 +42,6 @@ def test_a_saved_explainer_explains_the_same(trained: Trained, tmp_path: Path) -
         assert a.evaluations == PASSES.get(trained.method, 1) + 2  # and the two that every verdict takes
 
 
-def test_packed_equals_one_by_one(trained: Trained) -> None:
-    subject = toy("cycles", 0)
-    nodes = subject.test[:5]
-    together = cf2.explain(subject.model, subject.data, nodes, method=trained.method, trained=trained)
-    for one, node in zip(together, nodes):
-        (alone,) = cf2.explain(subject.model, subject.data, [node], method=trained.method, trained=trained)
-        assert np.allclose(one.scores, alone.scores, atol=1e-5)
-
-
 def test_a_size_or_threshold_asked_for_replaces_that_of_the_training(trained: Trained) -> None:
     subject = toy("cycles", 0)
     (two,) = cf2.explain(subject.model, subject.data, subject.test[:1], method=trained.method, trained=trained, k=2)
@@ -61,31 +53,21 @@ def test_a_size_or_threshold_asked_for_replaces_that_of_the_training(trained: Tr
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_seed_decides_the_training(method: str) -> None:
+def test_the_seed_decides_the_training_and_the_model_is_left_alone(method: str) -> None:
     subject = toy("cycles", 0)
+    subject.model.train()
+    before, state = model_state(subject.model), torch.get_rng_state()
     fits = [
         cf2.fit(subject.model, subject.data, subject.learn[:6], method=method, k=4, epochs=3, seed=seed)
         for seed in (0, 0, 1)
     ]
+    assert torch.equal(state, torch.get_rng_state())
+    assert same_state(before, model_state(subject.model))
     same, other = (
         all(torch.equal(fits[0].tensors[name], fit.tensors[name]) for name in fits[0].tensors) for fit in fits[1:]
     )
     assert same
     assert not other
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_model_and_the_random_state_are_left_alone(method: str) -> None:
-    subject = toy("cycles", 0)
-    subject.model.train()
-    before = {name: value.clone() for name, value in subject.model.state_dict().items()}
-    state = torch.get_rng_state()
-    cf2.fit(subject.model, subject.data, subject.learn[:4], method=method, k=4, epochs=2)
-    assert torch.equal(state, torch.get_rng_state())
-    assert subject.model.training
-    assert all(torch.equal(before[name], value) for name, value in subject.model.state_dict().items())
-    assert all(p.grad is None or not p.grad.isnan().any() for p in subject.model.parameters())
-    assert not any(module._forward_hooks for module in subject.model.modules())
     subject.model.eval()
 
 

@@ -5,40 +5,51 @@ from __future__ import annotations
 from itertools import combinations, product
 
 import networkx as nx
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
 
 import cf2
-from pattern_toys import COLUMNS, Path, made
+from cf2.patterns.labelled import GraphRow, LabelledGraphs
+from cf2.patterns.matching import distances
+from pattern_toys import COLUMNS, KINDS, Path, made
 from toys import GraphNet, model_state, same_state
 
+GRAPHS = [made(KINDS, number, number % 2 == 0) for number in range(20)]
 
-def graphs() -> list[Data]:
-    return [made((0, 1, 2), number, number % 2 == 0) for number in range(20)]
+
+def joined_kinds(graph: Data) -> set[tuple[int, ...]]:
+    kinds = graph.x.argmax(1).tolist()
+    return {tuple(sorted((kinds[a], kinds[b]))) for a, b in graph.edge_index.t().tolist()}
+
+
+def degrees(graph: Data) -> list[tuple[int, int]]:
+    """The kind and the number of neighbours of every node."""
+    counts = torch.bincount(graph.edge_index[0], minlength=graph.num_nodes).tolist()
+    return list(zip(graph.x.argmax(1).tolist(), counts))
 
 
 def test_it_has_what_the_model_looks_for_and_keeps_to_the_rules() -> None:
-    data = graphs()
-    model = Path(0, 1, 2)
+    model = Path(*KINDS)
     before = model_state(model)
-    best = cf2.prototype(model, data, 1, nodes=6)
+    best = cf2.prototype(model, GRAPHS, 1, nodes=6)
     assert same_state(before, model_state(model))
     assert best.probabilities[1] > 0.99
     assert {"x0", "x1", "x2"} <= set(best.pattern.labels)
-    kinds = best.graph.x.argmax(1).tolist()
-    pairs = {tuple(sorted((kinds[a], kinds[b]))) for a, b in best.graph.edge_index.t().tolist()}
-    seen, degree = set(), [0] * COLUMNS
-    for graph in data:
-        own = graph.x.argmax(1).tolist()
-        seen |= {tuple(sorted((own[a], own[b]))) for a, b in graph.edge_index.t().tolist()}
-        for node, count in zip(own, torch.bincount(graph.edge_index[0], minlength=graph.num_nodes).tolist()):
-            degree[node] = max(degree[node], count)
-    assert pairs <= seen
-    ours = torch.bincount(best.graph.edge_index[0], minlength=best.graph.num_nodes).tolist()
-    assert all(count <= degree[kind] for kind, count in zip(kinds, ours))
+    assert joined_kinds(best.graph) <= set().union(*map(joined_kinds, GRAPHS))
+    most = {kind: max(n for graph in GRAPHS for k, n in degrees(graph) if k == kind) for kind in range(COLUMNS)}
+    assert all(count <= most[kind] for kind, count in degrees(best.graph))
     assert nx.is_forest(nx.Graph(best.graph.edge_index.t().tolist())), "no real graph has a ring"
     assert best.to_dict()["pattern"]["nodes"] == list(best.pattern.labels)
+    assert "Prototype of class 1" in repr(best)
+
+
+def test_directed_graphs_grow_directed_edges_to_and_from_a_node() -> None:
+    one_way = [Data(x=graph.x, edge_index=graph.edge_index[:, :-1]) for graph in GRAPHS]
+    best = cf2.prototype(Path(*KINDS), one_way, 1, nodes=5)
+    assert best.pattern.directed
+    assert best.probabilities[1] > 0.99
 
 
 def test_no_small_graph_has_a_wider_margin() -> None:
@@ -64,24 +75,19 @@ def test_no_small_graph_has_a_wider_margin() -> None:
 
 
 def test_a_real_graph_is_at_no_distance_from_itself() -> None:
-    from cf2.patterns.labelled import GraphRow, LabelledGraphs
-    from cf2.patterns.matching import distances
-
     rows = []
-    for number, graph in enumerate(graphs()[:4]):
+    for number, graph in enumerate(GRAPHS[:4]):
         pairs = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].t().numpy()
         labels = [f"x{kind}" for kind in graph.x.argmax(1).tolist()]
-        rows.append(GraphRow(number, labels, torch.zeros(len(labels)).long().numpy(), pairs, ()))
-    joined = LabelledGraphs.join(rows)
+        rows.append(GraphRow(number, labels, np.zeros(len(labels), np.int64), pairs, [""] * len(pairs)))
     for number, row in enumerate(rows):
-        (pattern,) = joined.pieces(number, torch.ones(len(row.edges)).bool().numpy())
-        far = distances(pattern, joined)
+        (pattern,) = row.pieces(np.ones(len(row.edges), bool), directed=False)
+        far = distances(pattern, LabelledGraphs(rows))
         assert far[number] == 0.0
         assert ((far >= 0) & (far <= 1)).all()
 
 
-def test_bad_input_is_refused() -> None:
-    with pytest.raises(cf2.CF2Error, match="`target`"):
-        cf2.prototype(Path(0, 1, 2), graphs(), 7)
-    with pytest.raises(cf2.CF2Error, match="`nodes`"):
-        cf2.prototype(Path(0, 1, 2), graphs(), 1, nodes=0)
+@pytest.mark.parametrize(("name", "asked"), [("target", {"target": 7}), ("nodes", {"target": 1, "nodes": 0})])
+def test_bad_input_is_refused(name: str, asked: dict[str, int]) -> None:
+    with pytest.raises(cf2.CF2Error, match=f"`{name}`"):
+        cf2.prototype(Path(*KINDS), GRAPHS, **asked)

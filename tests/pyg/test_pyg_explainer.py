@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import logging
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
-from torch_geometric.explain import Explainer, Explanation
+from torch_geometric.explain import Explanation
 from torch_geometric.explain.metric import fidelity
 from torch_geometric.nn import GIN, GCNConv, global_add_pool
 
@@ -211,34 +210,6 @@ def test_the_model_is_left_as_it_was(fails: bool, make_model: Any, make_graph: A
         assert not conv._message_forward_hooks
         assert not conv._propagate_forward_pre_hooks
         assert conv.explain is None
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "wrong", "near"),
-    [
-        (CF2Explainer, {"epoch": 3}, "epochs"),
-        (CF2Explainer, {"sed": 3}, "seed"),
-        (CF2Explainer, {"efort": "quick"}, "effort"),
-        (CFGNNExplainer, {"betta": 3}, "beta"),
-    ],
-)
-def test_unknown_settings_are_refused_with_the_nearest(algorithm: type, wrong: dict[str, Any], near: str) -> None:
-    with pytest.raises(CF2Error, match=f"Did you mean '{near}'"):
-        algorithm(**wrong)
-
-
-def test_settings_are_checked_when_the_algorithm_is_made() -> None:
-    with pytest.raises(CF2Error, match="alpha"):
-        CF2Explainer(alpha=2)
-    with pytest.raises(CF2Error, match="setting"):
-        CF2Explainer(relaxed=True, effort="quick")
-
-
-def test_what_cannot_be_explained_is_refused(caplog: pytest.LogCaptureFixture, make_model: Any) -> None:
-    config = {"mode": "regression", "task_level": "node", "return_type": "raw"}
-    with caplog.at_level(logging.ERROR), pytest.raises(ValueError, match="does not support"):
-        Explainer(make_model("gcn", "node"), CF2Explainer(), "phenomenon", config, edge_mask_type="object")
-    assert "numbers that a model gives" in caplog.text
 
 
 def test_heterogeneous_graphs_are_refused(make_model: Any, make_graph: Any, make_explainer: Any) -> None:

@@ -77,6 +77,12 @@ def test_what_holds_no_classes_is_refused(target: Any) -> None:
         (lambda: CF2Explainer(epochs="many"), "`epochs`"),
         (lambda: CFGNNExplainer(beta=-1), "`beta`"),
         (lambda: CFGNNExplainer(k=3), "setting"),
+        (lambda: CF2Explainer(epoch=3), "Did you mean 'epochs'"),
+        (lambda: CF2Explainer(sed=3), "Did you mean 'seed'"),
+        (lambda: CF2Explainer(efort="quick"), "Did you mean 'effort'"),
+        (lambda: CFGNNExplainer(betta=3), "Did you mean 'beta'"),
+        (lambda: CF2Explainer(alpha=2), "alpha"),
+        (lambda: CF2Explainer(relaxed=True, effort="quick"), "setting"),
     ],
 )
 def test_options_are_refused_when_the_algorithm_is_made(make: Any, said: str) -> None:
@@ -85,23 +91,27 @@ def test_options_are_refused_when_the_algorithm_is_made(make: Any, said: str) ->
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "masks", "said"),
+    ("algorithm", "kind", "mode", "node_mask", "said"),
     [
-        (lambda: MethodExplainer("gem"), {"edge_mask_type": "object"}, "needs training for method 'gem'"),
-        (lambda: MethodExplainer("truth"), {"edge_mask_type": "object"}, "needs truth for method 'truth'"),
+        (MethodExplainer("gem"), "model", "multiclass_classification", None, "needs training for method 'gem'"),
+        (MethodExplainer("truth"), "model", "multiclass_classification", None, "needs truth for method 'truth'"),
         (
-            lambda: MethodExplainer("truth", trained={}),
-            {"edge_mask_type": "object", "node_mask_type": "attributes"},
-            "but got features",
+            MethodExplainer("truth", trained={}),
+            "model",
+            "multiclass_classification",
+            "attributes",
+            "kinds that method 'truth' scores, edges, but got features",
         ),
+        (CF2Explainer(), "phenomenon", "regression", None, "numbers that a model gives"),
     ],
 )
 def test_supports_says_in_words_what_is_missing(
-    algorithm: Any, masks: dict[str, str], said: str, caplog: pytest.LogCaptureFixture, make_model: Any
+    algorithm: Any, kind: str, mode: str, node_mask: str, said: str, caplog: pytest.LogCaptureFixture, make_model: Any
 ) -> None:
-    config = {"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"}
+    config = {"mode": mode, "task_level": "node", "return_type": "raw"}
+    masks = {"edge_mask_type": "object", "node_mask_type": node_mask}
     with caplog.at_level(logging.ERROR), pytest.raises(ValueError, match="does not support"):
-        Explainer(make_model("gcn", "node"), algorithm(), "model", config, **masks)
+        Explainer(make_model("gcn", "node"), algorithm, kind, config, **masks)
     assert said in caplog.text
 
 

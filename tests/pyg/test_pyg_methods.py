@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -128,30 +127,3 @@ def test_keys_and_ids_are_those_of_the_batch(make_model: Any, make_graph: Any, m
     for key, part in enumerate(found.each()):
         chosen = batch.edge_index[:, part.edge_mask > 0].t().tolist()
         assert np.array_equal(sorted(chosen), sorted([ends[:, key].tolist(), ends[:, key].flip(0).tolist()]))
-
-
-@pytest.mark.parametrize(
-    ("method", "reason"),
-    [
-        ({"needs": "training"}, "needs training for method 'last-first'"),
-        ({"needs": "truth"}, "needs truth for method 'last-first'"),
-        ({"units": ("edges",)}, "kinds that method 'last-first' scores, edges, but got node_features"),
-    ],
-)
-def test_what_a_method_cannot_do_is_refused(
-    method: dict[str, Any],
-    reason: str,
-    caplog: pytest.LogCaptureFixture,
-    register: Callable[..., str],
-    make_model: Any,
-    make_explainer: Any,
-) -> None:
-    algorithm = MethodExplainer(register(**method))
-    with caplog.at_level(logging.ERROR), pytest.raises(ValueError, match="does not support"):
-        make_explainer(make_model("gcn", "node"), "node", algorithm=algorithm, node_mask_type="object")
-    assert reason in caplog.text
-
-
-def test_an_unknown_method_is_refused_with_the_nearest() -> None:
-    with pytest.raises(CF2Error, match="Did you mean 'gradient'"):
-        MethodExplainer("gradiant")

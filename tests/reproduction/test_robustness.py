@@ -41,14 +41,8 @@ def test_noise_joins_nodes_that_nothing_joined_and_keeps_the_prediction() -> Non
 def answer(method: str, scores: list[float], selected: list[bool], status: str = "found") -> Any:
     edges = np.array([[place + 1, place] for place in range(len(scores))])
     units = SimpleNamespace(of=lambda kind: edges, where=lambda kind: np.arange(len(edges)))
-    return SimpleNamespace(
-        method=method,
-        scores=np.array(scores),
-        selected=np.array(selected),
-        size=sum(selected),
-        status=status,
-        units=units,
-    )
+    chosen = {"selected": np.array(selected), "size": sum(selected)}
+    return SimpleNamespace(method=method, scores=np.array(scores), status=status, units=units, **chosen)
 
 
 def test_a_small_verified_set_stands_for_itself_and_a_ranking_is_cut() -> None:

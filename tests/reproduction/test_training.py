@@ -14,10 +14,6 @@ from cf2.samples import training
 from cf2.samples.training import DIRECTORY
 from reproduction.training import RECIPES
 
-# The accuracies that the paper gives for its base models.
-SYNTHETIC = {"ba-shapes": 0.9786, "tree-cycles": 0.9829}
-REAL = {"mutag0": 0.9805, "nci1": 0.6903, "citeseer": 0.7104}
-
 
 @pytest.fixture(scope="module")
 def cycles():
@@ -63,17 +59,19 @@ def test_what_is_held_out_is_not_trained_on_and_chooses_the_epoch(cycles):
     assert not same(model, other)
 
 
-def test_training_leaves_the_callers_settings_alone(cycles):
+def test_without_a_clone_training_says_how_to_get_on(cycles, tmp_path, monkeypatch):
+    monkeypatch.setattr("cf2.samples.CLONE", tmp_path)
+    with pytest.raises(CF2Error, match=r"Expected a clone .*'reproduction', but got none at .*Clone the repository"):
+        training.train(cycles)
+
+
+def test_progress_hears_each_epoch_and_the_callers_settings_are_left_alone(cycles):
     threads, state = torch.get_num_threads(), torch.get_rng_state()
-    training.train(cycles, epochs=2)
+    heard = []
+    training.train(cycles, epochs=30, progress=lambda *news: heard.append(news))
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
     assert float(torch.tensor([1e-40]) * 1.0) > 0
-
-
-def test_progress_hears_each_epoch(cycles):
-    heard = []
-    training.train(cycles, epochs=30, progress=lambda *news: heard.append(news))
     assert [news[:2] for news in heard] == [(epoch, 30) for epoch in range(1, 31)]
     assert heard[-1][2] < heard[0][2]
     assert all(0 <= news[3] <= 1 for news in heard)
@@ -109,9 +107,13 @@ def test_a_saved_model_comes_back_the_same(cycles, tmp_path):
         assert key in written
 
 
-def test_loading_says_what_does_not_match(cycles, tmp_path):
-    model, description = training.train(cycles, epochs=1)
-    path = training.save(tmp_path / "mine", model, description)
+@pytest.fixture
+def saved(cycles, tmp_path):
+    return training.save(tmp_path / "mine", *training.train(cycles, epochs=1))
+
+
+def test_loading_says_what_does_not_match(saved):
+    path = saved
     with pytest.raises(CF2Error, match=r"data set: 'tree-cycles' in the model, 'ba-shapes' here.*classes: 2"):
         training.load(path, datasets.load("ba-shapes"))
     with pytest.raises(CF2Error, match="seed of the data: 0 in the model, 1 here"):
@@ -124,11 +126,10 @@ def test_loading_says_what_does_not_match(cycles, tmp_path):
             training.load(path, changed)
 
 
-def test_broken_checkpoints_are_named(cycles, tmp_path):
+def test_broken_checkpoints_are_named(saved):
+    path = saved
     with pytest.raises(CF2Error, match=r"none\.safetensors.*missing"):
-        training.load(tmp_path / "none")
-    model, description = training.train(cycles, epochs=1)
-    path = training.save(tmp_path / "mine", model, description)
+        training.load(path.with_name("none"))
     description_path, weights = path.with_suffix(".json"), path.read_bytes()
     path.write_bytes(weights[:200])
     with pytest.raises(CF2Error, match=r"mine\.safetensors to hold the weights"):
@@ -144,30 +145,13 @@ def test_broken_checkpoints_are_named(cycles, tmp_path):
         training.load(path)
 
 
-def check_shipped(name, published):
-    dataset = datasets.load(name)
-    model, description = training.load(name, dataset)
-    _, test = datasets.split(dataset, description.seed)
-    accuracy = float((training.predict(model, dataset) == dataset.labels)[test].float().mean())
-    assert accuracy == pytest.approx(description.test_accuracy, abs=1e-6)
-    assert accuracy >= published - 0.03  # no seed is picked, so a model may lie below the paper's one
-    assert (description.recipe, description.seed) == (RECIPES[name], 0)
-
-
-@pytest.mark.parametrize(("name", "published"), SYNTHETIC.items())
-def test_the_shipped_model_is_seed_0_of_its_recipe(name, published):
-    check_shipped(name, published)
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(("name", "published"), REAL.items())
-def test_the_shipped_model_of_real_data_is_seed_0_of_its_recipe(name, published):
-    check_shipped(name, published)
-
-
-# Every other shipped model, with what it must at least reach: accuracy, or R² where a number is predicted.
-OTHERS = {
-    "typed-motifs": 1.0,
+# What the shipped models must reach: accuracy, or R² where a number is predicted. No seed is picked, so those of the
+# paper's data sets may lie below the paper's figure.
+SYNTHETIC = {"ba-shapes": 0.9786 - 0.03, "tree-cycles": 0.9829 - 0.03, "typed-motifs": 1.0}
+REAL = {
+    "mutag0": 0.9805 - 0.03,
+    "nci1": 0.6903 - 0.03,
+    "citeseer": 0.7104 - 0.03,
     "cora-links": 0.75,
     "page-link": 0.88,
     "page-link-hgt": 0.88,
@@ -177,9 +161,10 @@ OTHERS = {
 }
 
 
-@pytest.mark.data
-@pytest.mark.parametrize(("name", "least"), OTHERS.items())
-def test_the_other_shipped_models_do_as_their_descriptions_say(name, least):
+@pytest.mark.parametrize(
+    ("name", "least"), [*SYNTHETIC.items(), *(pytest.param(*row, marks=pytest.mark.data) for row in REAL.items())]
+)
+def test_a_shipped_model_is_seed_0_of_its_recipe_and_does_as_its_description_says(name, least):
     _, description = training.shipped(name)
     dataset = datasets.load(description.dataset, seed=description.dataset_seed)
     model, _ = training.load(name, dataset)
@@ -191,8 +176,9 @@ def test_the_other_shipped_models_do_as_their_descriptions_say(name, least):
     assert float(score) == pytest.approx(description.test_accuracy, abs=1e-5)
     assert float(score) >= least
     assert description.recipe == replace(RECIPES[dataset.name], arch=description.recipe.arch)
-    assert description.validation_accuracy is not None
-    assert DIRECTORY.joinpath(f"{name}.safetensors").stat().st_size < 200_000
+    assert description.seed == 0
+    assert (description.validation_accuracy is not None) == (description.recipe.validation > 0)
+    assert DIRECTORY.joinpath(f"{name}.safetensors").stat().st_size < 500_000
 
 
 @pytest.mark.data
@@ -201,7 +187,7 @@ def test_the_shipped_model_of_all_molecules_knows_its_data():
 
 
 def test_every_shipped_model_loads_without_its_data():
-    assert {*SYNTHETIC, *REAL, *OTHERS, "mutag"} == set(training.shipped_names())
+    assert {*SYNTHETIC, *REAL, "mutag"} == set(training.shipped_names())
     for name in training.shipped_names():
         model, description = training.shipped(name)
         assert name in (description.dataset, f"{description.dataset}-{description.recipe.arch}")

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from torch_geometric.data import Data
 from torch_geometric.explain.metric import characterization_score
 
@@ -56,38 +57,27 @@ def sample(seed: int, n: int = 30, **changes: Any) -> list[Explanation]:
 def test_shares_and_sizes_equal_counting(seed: int) -> None:
     found = sample(seed)
     needed = kept = both = units = 0
-    share = 0.0
+    left_out = 0.0
     for e in found:
-        needed += 1 if e.necessary else 0
-        kept += 1 if e.sufficient else 0
-        both += 1 if e.necessary and e.sufficient else 0
-        chosen = sum(1 for s in e.selected if s)
-        units += chosen
-        share += (len(e.selected) - chosen) / len(e.selected)
-    assert metrics.pn(found) == pytest.approx(needed / 30)
-    assert metrics.ps(found) == pytest.approx(kept / 30)
-    assert metrics.passed(found) == pytest.approx(both / 30)
-    assert metrics.size(found) == pytest.approx(units / 30)
-    assert metrics.sparsity(found) == pytest.approx(share / 30)
-    f = 0.0 if needed + kept == 0 else 2 * (needed / 30) * (kept / 30) / ((needed + kept) / 30)
-    assert metrics.fns(found) == pytest.approx(f)
-
-
-def test_f_ns_is_zero_where_nothing_passes() -> None:
-    found = [replace(e, sufficient=False, necessary=False) for e in sample(0)]
-    assert metrics.fns(found) == 0.0
+        chosen = sum(1 for picked in e.selected if picked)
+        needed, kept, both = needed + e.necessary, kept + e.sufficient, both + (e.necessary and e.sufficient)
+        units, left_out = units + chosen, left_out + (len(e.selected) - chosen) / len(e.selected)
+    counted = {"pn": needed, "ps": kept, "passed": both, "size": units, "sparsity": left_out}
+    for name, total in counted.items():
+        assert getattr(metrics, name)(found) == pytest.approx(total / 30)
+    assert metrics.fns(found) == pytest.approx(2 * needed * kept / ((needed + kept) * 30))
+    assert metrics.fns([replace(e, sufficient=False, necessary=False) for e in found]) == 0.0
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_fidelity_is_a_difference_of_probabilities(seed: int) -> None:
     found = sample(seed)
-    plus = sum(
-        float(e.probabilities[e.prediction]) - float(e.probabilities_without[e.prediction]) for e in found
-    ) / len(found)
-    minus = sum(float(e.probabilities[e.prediction]) - float(e.probabilities_only[e.prediction]) for e in found) / len(
-        found
-    )
-    assert metrics.fidelity(found) == pytest.approx((plus, minus))
+    plus = minus = 0.0
+    for e in found:
+        whole = float(e.probabilities[e.prediction])
+        plus += whole - float(e.probabilities_without[e.prediction])
+        minus += whole - float(e.probabilities_only[e.prediction])
+    assert metrics.fidelity(found) == pytest.approx((plus / len(found), minus / len(found)))
 
 
 @settings(deadline=None, max_examples=60)
@@ -99,13 +89,10 @@ def test_characterisation_equals_that_of_torch_geometric(plus: float, minus: flo
     assert metrics.characterisation(plus, minus, weight) == pytest.approx(float(theirs), rel=1e-6)
 
 
-def test_characterisation_is_zero_at_the_borders_as_in_torch_geometric() -> None:
+def test_characterisation_at_the_borders_and_of_verdicts() -> None:
     for plus, minus in ((0.0, 0.3), (0.4, 1.0)):
         theirs = float(characterization_score(torch.tensor(plus), torch.tensor(minus)))
         assert metrics.characterisation(plus, minus) == theirs == 0.0
-
-
-def test_the_characterisation_of_verdicts_is_f_ns() -> None:
     found = sample(3)
     assert metrics.characterisation(metrics.pn(found), 1 - metrics.ps(found)) == pytest.approx(metrics.fns(found))
 
@@ -140,11 +127,7 @@ def test_truth_equals_counting_per_instance(seed: int) -> None:
     draw = np.random.default_rng(seed + 100)
     masks = {}
     for e in found[:-4]:  # the last four have no known truth
-        pairs = [
-            tuple(pair)
-            for pair, real in zip(e.units.of("edges").tolist(), draw.random(len(e.units.of("edges"))) < 0.4)
-            if real
-        ]
+        pairs = [tuple(pair) for pair in e.units.of("edges").tolist() if draw.random() < 0.4]
         masks[e.key] = [pair[::-1] if draw.random() < 0.5 else pair for pair in pairs]
     ours, slow = metrics.truth(found, masks), slow_truth(found, masks)
     assert {name: ours[name] for name in slow} == pytest.approx(slow)
@@ -152,15 +135,6 @@ def test_truth_equals_counting_per_instance(seed: int) -> None:
     assert metrics.truth(found, {str(key): pairs for key, pairs in masks.items()}) == pytest.approx(ours)
     in_order = [masks.get(e.key) for e in found]
     assert metrics.truth(found, in_order) == pytest.approx(ours)
-
-
-def test_the_planted_edges_themselves_score_one() -> None:
-    found = [replace(e, scores=e.selected.astype(np.float32)) for e in sample(1) if len(e.edges)]
-    found = [e for e in found if not e.selected[: len(e.units.of("edges"))].all()]
-    values = metrics.truth(found, {e.key: e.edges for e in found})
-    assert {name: values[name] for name in ("acc", "pr", "re", "f1", "auc")} == dict.fromkeys(
-        ("acc", "pr", "re", "f1", "auc"), 1.0
-    )
 
 
 def test_a_bool_per_column_is_read_with_the_graph() -> None:
@@ -178,15 +152,11 @@ def test_a_bool_per_column_is_read_with_the_graph() -> None:
         metrics.truth([e], {0: column[:4]}, Data(edge_index=edge_index))
 
 
-def test_auc_is_left_out_where_every_edge_is_true() -> None:
+def test_auc_and_directions_of_the_truth() -> None:
     (e,) = sample(0, 1)
-    assert "auc" not in metrics.truth([e], {0: e.units.of("edges")})
+    assert "auc" not in metrics.truth([e], {0: e.units.of("edges")}), "every edge is true"
     assert math.isnan(metrics.auc(np.array([0.1, 0.2]), np.array([True, True])))
-
-
-def test_directed_truth_keeps_the_directions_apart() -> None:
-    e = made(0, np.random.default_rng(0), edges=2, directed=True)
-    e = replace(e, units=units_table([[0, 1], [1, 0]]), selected=np.array([True, True]))
+    e = made(0, np.random.default_rng(0), edges=2, directed=True, units=units_table([[0, 1], [1, 0]]))
     assert metrics.true_units(e, [(0, 1)]).tolist() == [True, False]
 
 
@@ -199,6 +169,8 @@ def test_directed_truth_keeps_the_directions_apart() -> None:
         (lambda: metrics.truth(sample(0, 1), {0: [1, 2, 3]}), "pairs of node ids"),
         (lambda: metrics.stability(sample(0, 3)), "at least two seeds"),
         (lambda: metrics.correlation([1.0], [1.0]), "at least two"),
+        (lambda: metrics.bootstrap([]), "at least one value"),
+        (lambda: metrics.share([]), "at least one instance"),
     ],
 )
 def test_mistakes_are_named(call: Any, says: str) -> None:
@@ -267,3 +239,88 @@ def test_the_summary_and_the_evaluation_hold_every_metric() -> None:
     known = metrics.evaluate(found, {0: found[0].units.of("edges")[:1]})
     assert {"acc", "pr", "re", "f1", "auc"} <= set(known)
     assert set(known["intervals"]) == {"pn", "ps", "fns", "size", "acc", "pr", "re", "f1"}
+
+
+# -- intervals -----------------------------------------------------------------------------------------------------
+
+
+def chains(n: int, seed: int = 0) -> list[Explanation]:
+    """Random verdicts, and sets of random sizes among the six edges of a chain."""
+    draw, units = np.random.default_rng(seed), units_table([(i, i + 1) for i in range(6)])
+    return [made(key, draw, edges=6, units=units) for key in range(n)]
+
+
+def test_the_intervals_of_an_evaluation_are_scipys_own() -> None:
+    found = chains(40)
+    truth = {e.key: [(0, 1), (1, 2)] for e in found}
+    values = metrics.evaluate(found, truth)
+    for name, (value, low, high) in metrics.intervals(found).items():
+        assert value == pytest.approx(getattr(metrics, name)(found))
+        assert low < value < high
+    necessary, sufficient = (np.array([getattr(e, name) for e in found]) for name in ("necessary", "sufficient"))
+    for name, passed in (("pn", necessary), ("ps", sufficient)):
+        wilson = stats.binomtest(int(passed.sum()), 40).proportion_ci(0.95, method="wilson")
+        assert values["intervals"][name] == pytest.approx([wilson.low, wilson.high])
+
+    def resampled(data: tuple[np.ndarray, ...], statistic: Any) -> list[float]:
+        options: dict[str, Any] = {"n_resamples": 1000, "method": "percentile", "rng": np.random.default_rng(0)}
+        found = stats.bootstrap(data, statistic, paired=True, vectorized=True, confidence_level=0.95, **options)
+        return [found.confidence_interval.low, found.confidence_interval.high]
+
+    def f_ns(one: np.ndarray, other: np.ndarray, axis: int = -1) -> np.ndarray:
+        pn, ps = one.mean(axis), other.mean(axis)
+        return 2 * pn * ps / (pn + ps)
+
+    sizes = np.array([e.selected.sum() for e in found], dtype=float)
+    f1 = np.array([2 * e.selected[:2].sum() / (2 + e.selected.sum()) for e in found])
+    assert values["intervals"]["size"] == pytest.approx(resampled((sizes,), np.mean))
+    assert values["intervals"]["f1"] == pytest.approx(resampled((f1,), np.mean))
+    columns = (necessary.astype(float), sufficient.astype(float))
+    assert values["intervals"]["fns"] == pytest.approx(resampled(columns, f_ns))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 40), st.integers(1, 40))
+def test_a_share_has_wilsons_interval(hits: int, n: int) -> None:
+    hits = min(hits, n)
+    value, low, high = metrics.share([True] * hits + [False] * (n - hits))
+    z = 1.959963984540054
+    centre = (hits + z * z / 2) / (n + z * z)
+    half = z / (n + z * z) * math.sqrt(hits * (n - hits) / n + z * z / 4)
+    assert (value, low, high) == pytest.approx((hits / n, max(centre - half, 0), min(centre + half, 1)), abs=1e-9)
+
+
+def test_the_bootstrap_is_the_same_twice_and_covers_the_mean_as_often_as_it_says() -> None:
+    draw = np.random.default_rng(0)
+    hits = 0
+    for _ in range(120):
+        _, low, high = metrics.bootstrap(draw.normal(3.0, 1.0, 60), draws=400)
+        hits += low <= 3.0 <= high
+    assert 0.88 <= hits / 120 <= 0.99
+    values = draw.random(20)
+    assert metrics.bootstrap(values) == metrics.bootstrap(values)
+    for constant in ([2.0], [2.0, 2.0, 2.0]):
+        assert metrics.bootstrap(constant) == (2.0, 2.0, 2.0), "nothing varies"
+
+
+def test_the_bootstrap_of_f_ns_is_a_slow_one() -> None:
+    """Resampling instances and asking for the metric each time; only the random numbers differ."""
+    found = chains(30, seed=2)
+    rows = np.random.default_rng(5).integers(0, 30, (2000, 30))
+    slow = np.percentile([metrics.fns([found[i] for i in row]) for row in rows], [2.5, 97.5])
+    _, low, high = metrics.intervals(found)["fns"]
+    assert (low, high) == pytest.approx(tuple(slow), abs=0.03)
+
+
+def test_the_median_over_models_has_an_interval_over_models_and_instances() -> None:
+    assert metrics.over_models([[1.0, 1.0], [1.0], [1.0, 1.0, 1.0]]) == metrics.Estimate(1.0, 1.0, 1.0)
+    models = metrics.over_models([[0.2], [0.5], [0.9]])  # no instances to draw from: only models
+    assert (models.value, models.low, models.high) == pytest.approx((0.5, 0.2, 0.9))
+    alike = [[0.0, 1.0] * 20] * 5  # the same model five times: only instances
+    spread = metrics.over_models(alike)
+    assert spread.value == 0.5
+    assert 0.3 < spread.low < 0.5 < spread.high < 0.7
+    pairs = metrics.over_models([[[1, 1], [0, 1]]] * 3, metrics.harmonic_of_shares)
+    assert pairs.value == pytest.approx(2 / 3)
+    assert float(metrics.harmonic_of_shares([0.0, 0.0], [0.0, 0.0])) == 0
+    assert metrics.over_models(alike) == spread

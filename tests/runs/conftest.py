@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from ring import make
 
+import cf2
+from cf2.methods import registry
+from cf2.options import Spec
 from cf2.runs import engines
 from cf2.runs import store as shards
 from cf2.runs.store import Store
@@ -22,3 +29,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every part of a run goes to a shard of its own."""
     monkeypatch.setattr(shards, "SECONDS_PER_SHARD", 0.0)
+
+
+def _fail(problem: Any, settings: Any) -> Any:
+    raise ZeroDivisionError("as it always does")
+
+
+@pytest.fixture
+def failing() -> Iterator[Spec]:
+    """A method of the user's own that never succeeds."""
+    yield Spec(cf2.register(replace(registry.get("gradient"), name="failing", rank=_fail)).name)
+    del registry._METHODS["failing"]

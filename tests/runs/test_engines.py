@@ -27,7 +27,6 @@ from cf2.results.explanation import Explanation
 from cf2.results.explanations import same_results
 from cf2.runs import engines
 from cf2.runs.engines import cluster, processes
-from cf2.runs.engines import engine as contract
 from cf2.runs.engines.engine import Outcome
 from cf2.runs.session import Chunk, Measured, Request, Session
 from cf2.runs.store import Store
@@ -129,56 +128,50 @@ def run(request: Request, engine: str = "local", keys: Any = KEYS, **options: An
 
 
 @remote
-def test_every_engine_gives_the_same_nodes(engine: str) -> None:
-    request = request_of("nodes")
-    found = run(request, engine)
-    assert [e.key for e in found] == KEYS
-    assert same_results(found, run(request))
+@pytest.mark.parametrize(("function", "keys"), [("nodes", KEYS), ("graphs", list(range(20)))])
+def test_every_engine_gives_the_same(engine: str, function: str, keys: list[int]) -> None:
+    request = request_of(function, keys)
+    found = run(request, engine, keys)
+    assert [e.key for e in found] == keys
+    assert same_results(found, run(request, keys=keys))
 
 
-@remote
-def test_every_engine_gives_the_same_graphs(engine: str) -> None:
-    keys = list(range(20))
-    request = request_of("graphs", keys)
-    assert same_results(run(request, engine, keys), run(request, keys=keys))
-
-
-def test_ray_does_no_more_at_a_time_than_asked(directory: Path, ray_here: None) -> None:
-    read, most = [0], [0]
+@pytest.mark.parametrize(
+    ("engine", "workers", "size", "ahead"), [("processes", 2, 20, 4 * 20), ("ray", 1, 5, 5)], indirect=["engine"]
+)
+def test_keys_are_read_as_the_work_proceeds(engine: str, workers: int, size: int, ahead: int) -> None:
+    """At most the keys by which the model is measured, and what the workers may have, are ahead."""
+    read, done, most = [0], [0], [0]
 
     def keys() -> Iterator[int]:
-        for key in range(200):
+        for key in range(500):
             read[0] += 1
             yield key % 60
-
-    done = [0]
 
     def keep(number: int, part: list[Explanation]) -> None:
         most[0] = max(most[0], read[0] - done[0])
         done[0] += len(part)
 
     request = request_of("nodes", list(range(60)))
-    engines.explain_many(request, keys(), engine="ray", workers=1, chunk_size=5, on_chunk=keep)
-    assert done[0] == 200
-    assert most[0] <= 64 + 5  # the keys by which the model is measured, and one chunk
+    engines.explain_many(request, keys(), engine=engine, workers=workers, chunk_size=size, on_chunk=keep)
+    assert done[0] == 500
+    assert most[0] <= 64 + ahead
 
 
 @remote
 def test_a_killed_worker_loses_nothing_and_repeats_nothing(engine: str, directory: Path) -> None:
     request = request_of("nodes")
-    numbers: list[int] = []
-    found: dict[int, list[Explanation]] = {}
+    found: list[tuple[int, list[Explanation]]] = []
 
     def keep(number: int, part: list[Explanation]) -> None:
-        if not numbers:
+        if not found:
             (directory / "die").touch()
-        numbers.append(number)
-        found[number] = part
+        found.append((number, part))
 
     assert run(request, engine, on_chunk=keep) == []
     assert not (directory / "die").exists()  # a worker saw it, and died of it
-    assert sorted(numbers) == list(range(7))
-    assert same_results([e for number in sorted(found) for e in found[number]], run(request))
+    assert sorted(number for number, _ in found) == list(range(7))
+    assert same_results([e for _, part in sorted(found, key=lambda kept: kept[0]) for e in part], run(request))
 
 
 @remote
@@ -226,19 +219,7 @@ def test_a_chunk_that_fails_by_itself_is_reported_and_the_rest_is_done(directory
     assert done == list(range(5))
 
 
-def _fail(problem: Any, settings: Any) -> Any:
-    raise ZeroDivisionError("as it always does")
-
-
-@pytest.fixture
-def failing() -> Iterator[str]:
-    """A method of the user's own that never succeeds."""
-    about = replace(registry.get("gradient"), name="failing", rank=_fail)
-    yield cf2.register(about).name
-    del registry._METHODS["failing"]
-
-
-def test_nobody_goes_on_when_nothing_succeeds(directory: Path, failing: str) -> None:
+def test_nobody_goes_on_when_nothing_succeeds(directory: Path, failing: Spec) -> None:
     started: list[int] = []
 
     def keys() -> Iterator[int]:
@@ -247,29 +228,9 @@ def test_nobody_goes_on_when_nothing_succeeds(directory: Path, failing: str) -> 
             yield key % 20
 
     with pytest.raises(engines.ChunksFailed, match="ZeroDivisionError: as it always does") as error:
-        engines.explain_many(request_of("graphs", [0], Spec(failing)), keys(), chunk_size=2)
+        engines.explain_many(request_of("graphs", [0], failing), keys(), chunk_size=2)
     assert "stopped there" in str(error.value)
     assert len(started) < 100
-
-
-def test_keys_are_read_as_the_work_proceeds(directory: Path) -> None:
-    read, ahead = [0], []
-
-    def keys() -> Iterator[int]:
-        for key in range(1000):
-            read[0] += 1
-            yield key % 60
-
-    done = [0]
-
-    def keep(number: int, part: list[Explanation]) -> None:
-        done[0] += len(part)
-        ahead.append(read[0] - done[0])
-
-    request = request_of("nodes", list(range(60)))
-    engines.explain_many(request, keys(), engine="processes", workers=2, chunk_size=20, on_chunk=keep)
-    assert done[0] == 1000
-    assert max(ahead) <= 64 + 4 * 20
 
 
 def test_progress_counts_every_key_once(directory: Path) -> None:
@@ -304,6 +265,17 @@ def test_the_callers_model_and_tensors_stay_where_they_are(directory: Path) -> N
     assert all(p.grad is None and not p.is_shared() for p in source.model.parameters())
 
 
+class Handle(int):
+    """A file as a process gets it that is being started."""
+
+    def detach(self) -> int:
+        return os.dup(self)
+
+
+def attached_to(shared: processes.SharedBuffers) -> list[memoryview]:
+    return processes._attach(Handle(shared.file.fileno()), shared.places)
+
+
 def test_a_big_graph_is_sent_as_shared_arrays() -> None:
     count = 20_000
     tail = torch.randint(count, (5 * count,), generator=torch.Generator().manual_seed(0))
@@ -315,13 +287,14 @@ def test_a_big_graph_is_sent_as_shared_arrays() -> None:
         request = session.measure([0, 1])
     message, buffers = processes.serialise(request)
     assert len(message) < 0.02 * sum(buffer.nbytes for buffer in buffers)
-    with processes.shared(buffers) as block:
-        attached = processes.attach(block)
+    shared = processes.SharedBuffers(buffers)
+    with shared.file:
+        attached = attached_to(shared)
         again = processes.deserialise(message, attached)
         sent = again.targets.graph
         assert sent is not None
         assert torch.equal(sent.edge_index, graph.edge_index)
-        start, end = np.frombuffer(attached[0], np.uint8).ctypes.data, block.places[-1].stop
+        start, end = np.frombuffer(attached[0], np.uint8).ctypes.data, shared.places[-1].stop
         for part in (sent.x, sent.edge_index, sent.index("in")[1]):
             place = part.data_ptr() if isinstance(part, torch.Tensor) else part.__array_interface__["data"][0]
             assert 0 <= place - start < end
@@ -330,13 +303,17 @@ def test_a_big_graph_is_sent_as_shared_arrays() -> None:
         del again, attached, sent, part
 
 
-def test_a_block_without_shared_memory_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_has_room", lambda size: False)
-    contents = [bytes(range(200)), b"five", b""]
-    with processes.shared([memoryview(content) for content in contents]) as block:
-        assert block.is_file
-        assert [bytes(buffer) for buffer in processes.attach(block)] == contents
-    assert not Path(block.name).exists()
+@pytest.mark.parametrize("named", [True, False])
+def test_buffers_are_shared_by_memory_or_where_there_is_none_by_a_file(
+    monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    if not named:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    contents = [bytes(range(200)), b"five", b"", b"end"]
+    shared = processes.SharedBuffers([memoryview(content) for content in contents])
+    with shared.file:
+        assert [bytes(buffer) for buffer in attached_to(shared)] == contents
+        assert all(place.start % 64 == 0 for place in shared.places)
 
 
 def test_a_model_that_cannot_be_sent_is_said() -> None:
@@ -366,16 +343,16 @@ def test_a_model_that_a_worker_cannot_load_is_said(directory: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"engine": "rey"}, "'ray'"), ({"workers": 0}, "`workers`"), ({"chunk_size": 0}, "`chunk_size`")],
+    [
+        ({"engine": "rey"}, "'ray'"),
+        ({"workers": 0}, "`workers`"),
+        ({"chunk_size": 0}, "`chunk_size`"),
+        ({"keys": [0, 60]}, "0 to 59"),
+    ],
 )
 def test_bad_options_are_refused(directory: Path, options: dict[str, Any], says: str) -> None:
     with pytest.raises(CF2Error, match=says):
-        engines.explain_many(request_of("nodes"), KEYS, **options)
-
-
-def test_keys_outside_the_graph_are_refused(directory: Path) -> None:
-    with pytest.raises(CF2Error, match="0 to 59"):
-        engines.explain_many(request_of("nodes"), [0, 60])
+        engines.explain_many(request_of("nodes"), **{"keys": KEYS, **options})
 
 
 def test_a_script_without_a_main_guard_is_told_so(directory: Path) -> None:
@@ -508,17 +485,13 @@ def test_workers_rely_on_what_was_measured_in_the_parent(directory: Path) -> Non
     assert not np.array_equal(np.concatenate([e.scores for e in found]), np.concatenate([e.scores for e in run(plain)]))
 
 
-def test_a_system_that_cannot_tell_its_cores_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    assert contract.cores() == os.cpu_count()
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert contract.cores() == 1
-
-
 def test_the_processes_engine_starts_where_cores_cannot_be_told(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert engines.cores() == os.cpu_count()
     request = request_of("nodes")
     found = engines.explain_many(request, KEYS[:2], engine="processes", chunk_size=1)
     assert same_results(found, engines.explain_many(request, KEYS[:2], chunk_size=1))
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert engines.cores() == 1

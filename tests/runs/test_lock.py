@@ -85,17 +85,14 @@ def test_a_writer_holds_the_lock_from_its_first_to_its_last_part(run: Store) -> 
 
 
 def test_what_dead_writers_leave_is_swept_and_nothing_else(run: Store) -> None:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    dead = run.path / f"partial-{process.pid}-cf2-000000.parquet"
-    dead.write_bytes(b"half")
-    alive = run.path / f"partial-{os.getppid()}-report.html"
-    alive.write_bytes(b"another command writes here, too")
-    os.mkfifo(run.path / "partial-x-pipe")
-    (run.path / f"partial-{process.pid}-folder").mkdir()
+    for name in ("cf2-000000.parquet", "manifest.json", "context.json", "trained-gem-seed0.safetensors"):
+        (run.path / f"partial-1-{name}").write_bytes(b"half")
+    others = [run.path / f"partial-1-{name}" for name in ("report.html", "found.parquet")]
+    for other in others:
+        other.write_bytes(b"another command writes here, too")
+    (run.path / "partial-1-cf2-000001.parquet").mkdir()
     make(run.path, resume=True)
-    left_over = sorted(p.name for p in run.path.glob("partial-*"))
-    assert left_over == sorted([alive.name, f"partial-{process.pid}-folder"])
+    assert set(run.path.glob("partial-*")) == {*others, run.path / "partial-1-cf2-000001.parquet"}
 
 
 def test_a_run_that_was_begun_anew_meanwhile_is_not_written_to(run: Store, tmp_path: Path) -> None:

@@ -19,9 +19,7 @@ from cf2 import options as specs
 from cf2.errors import CF2Error
 from cf2.options import Spec
 from cf2.results.explanations import same_results
-from cf2.runs import engines
-from cf2.runs import store as manifest
-from cf2.runs import store as shards
+from cf2.runs import engines, store
 from cf2.runs.store import EDIT_OPTIONS, JOB_OPTIONS, Finished, Store
 
 
@@ -107,18 +105,11 @@ def test_a_directory_that_is_in_use_is_refused(tmp_path: Path) -> None:
     for resume in (False, True):
         with pytest.raises(CF2Error, match=r"holds thesis\.tex"):
             make(tmp_path / "other", resume=resume)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CF2Error, match="the file"):
-        make(tmp_path / "file")
+    (tmp_path / "killed at its birth" / "shards").mkdir(parents=True)
+    (tmp_path / "killed at its birth" / "partial-17-context.json").write_text("{")
     (tmp_path / "empty").mkdir()
-    assert left(make(tmp_path / "empty"))
-    assert left(make(tmp_path / "new", resume=True))
-
-
-def test_what_a_run_killed_at_its_birth_leaves_is_no_obstacle(tmp_path: Path) -> None:
-    (tmp_path / "run" / "shards").mkdir(parents=True)
-    (tmp_path / "run" / "partial-17-context.json").write_text("{")
-    assert left(make(tmp_path / "run")) == KEYS
+    assert left(make(tmp_path / "killed at its birth")) == left(make(tmp_path / "empty")) == KEYS
+    assert left(make(tmp_path / "new", resume=True)) == KEYS
 
 
 @pytest.mark.parametrize(
@@ -147,7 +138,7 @@ def test_a_run_goes_on_where_the_data_has_moved(tmp_path: Path) -> None:
 def test_other_versions_are_said_when_a_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = manifest.versions()
+    real = store.versions()
     with monkeypatch.context() as earlier:
         earlier.setattr("cf2.runs.store.versions", lambda: real | {"torch": "0.1"})
         make(tmp_path / "run")
@@ -322,14 +313,14 @@ def test_shards_are_written_by_time_by_size_and_at_the_end(undisturbed: Store, m
     found = [replace(e, seconds=0.1) for e in undisturbed.explanations()]
     written: list[int] = []
     clock = Clock()
-    with shards.Writer(lambda part: written.append(len(part)), clock) as writer:
+    with store.Writer(lambda part: written.append(len(part)), clock) as writer:
         for at, e in enumerate(found[:10]):
             clock.now = float(at)
             writer.add([e])
         assert written == [6]  # after five seconds
         writer.add([replace(found[10], seconds=5.1)])  # this one alone took long
         assert written == [6, 5]
-        monkeypatch.setattr(shards, "MAX_WAITING", 3)
+        monkeypatch.setattr(store, "MAX_WAITING", 3)
         writer.add(found[11:15])
         assert written == [6, 5, 4]
         writer.add(found[15:16])
@@ -341,7 +332,7 @@ def test_shards_are_written_by_time_by_size_and_at_the_end(undisturbed: Store, m
 
 def do_run(path: str, engine: str) -> None:
     torch.set_num_threads(1)
-    shards.SECONDS_PER_SHARD = 0.0
+    store.SECONDS_PER_SHARD = 0.0
     engines.explain_run(make(Path(path), resume=True), engine=engine, workers=2)
 
 

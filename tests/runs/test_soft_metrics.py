@@ -10,9 +10,8 @@ from torch_geometric.data import Data
 import cf2
 from cf2 import api, metrics
 from cf2.errors import CF2Error
-from cf2.options import Spec
-from cf2.runs.session import Session
-from cf2.runs.soft_metrics import soft_metrics
+from cf2.runs.comparison import soft_metrics
+from cf2.runs.session import ModelCache, Session
 from cf2.samples.models import build
 
 
@@ -28,7 +27,9 @@ def ring() -> tuple[torch.nn.Module, Data]:
 
 def test_soft_masks_score_as_edge_weights_of_the_whole_graph_do(ring: tuple[torch.nn.Module, Data]) -> None:
     model, data = ring
-    request, keys = api.plan(model, data, list(range(12)), Spec(method="gnnexplainer", settings={"k": 2, "epochs": 10}))
+    request, keys = api.plan(
+        ModelCache(model, data), list(range(12)), None, {"method": "gnnexplainer", "k": 2, "epochs": 10}
+    )
     with Session(request) as session:
         found = session.explain(keys)
     values = soft_metrics(request, found)
@@ -47,7 +48,7 @@ def test_soft_masks_score_as_edge_weights_of_the_whole_graph_do(ring: tuple[torc
 
 def test_explanations_of_something_else_are_refused(ring: tuple[torch.nn.Module, Data]) -> None:
     model, data = ring
-    request, _ = api.plan(model, data, [0, 1], Spec(method="gradient", settings={"k": 2}))
+    request, _ = api.plan(ModelCache(model, data), [0, 1], None, {"method": "gradient", "k": 2})
     found = cf2.explain(model, data, [0, 1], method="gradient", units="edges,features", k=2)
     with pytest.raises(CF2Error, match="the same units"):
         soft_metrics(request, found)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ring import KEYS, make, ring_source, spec_of
 
-import cf2
 from cf2.errors import CF2Error
-from cf2.methods import registry
 from cf2.options import Spec
 from cf2.runs import engines
 from cf2.runs.store import Store
@@ -28,16 +25,6 @@ def contents(path: Path) -> dict[str, bytes | None]:
 def start(path: Path, engine: str = "local", **changes: Any) -> None:
     run = make(path, **changes)
     engines.explain_run(run, run.job(run.jobs()[-1].method, run.jobs()[-1].seed), engine=engine)
-
-
-def _fail(problem: Any, settings: Any) -> Any:
-    raise ZeroDivisionError("as it always does")
-
-
-@pytest.fixture
-def failing() -> Any:
-    yield Spec(cf2.register(replace(registry.get("gradient"), name="failing", rank=_fail)).name)
-    del registry._METHODS["failing"]
 
 
 def broken() -> Any:

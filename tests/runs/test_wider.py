@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 import cf2
-from cf2.runs.session import WIDER_NOTE as NOTE
+from cf2.runs.session import FAR_NOTE as NOTE
 from toys import NodeNet
 
 ASK: dict[str, Any] = {"question": "counterfactual", "edits": ("remove", "add")}

@@ -29,64 +29,34 @@ class Own(torch.nn.Module):
     def forward(self, x, edge_index, edge_weight=None):
         return self.gnn(x, edge_index, edge_weight=edge_weight)
 
-def ring(n=8):
+def ring(n=8, **more):
     at = torch.arange(n)
     ahead = torch.stack([at, (at + 1) % n])
-    return Data(x=torch.eye(3)[at % 3], edge_index=torch.cat([ahead, ahead.flip(0)], 1), y=at % 2)
+    return Data(x=torch.eye(3)[at % 3], edge_index=torch.cat([ahead, ahead.flip(0)], 1), y=at % 2, **more)
 
-def load():
+def load(**more):
     torch.manual_seed(0)
-    return Own(), ring()
-
-def with_nodes():
-    model, data = load()
-    return {"model": model, "data": data, "nodes": [3, 1], "class_names": ["even", "odd"]}
-
-def many():
-    return Own(), [ring(5), ring(6)]
-
-def masked():
-    model, data = load()
-    data.test_mask = torch.arange(8) > 5
-    return model, data
-
-def true_ones():
-    graphs = [ring(5), ring(6)]
-    for graph in graphs:
-        graph.truth = torch.arange(graph.edge_index.size(1)) < 2
-    return Own(), graphs
-
-def unknown():
-    model, data = load()
-    return {"model": model, "data": data, "node": [1]}
-
-def too_few():
-    return Own()
-
-def no_model():
-    return "model", ring()
-
-def no_graphs():
-    return Own(), []
-
-def broken():
-    return 1 / 0
-
-def weighted(weight=0.5):
-    model, data = load()
-    data.edge_weight = torch.full((data.edge_index.size(1),), weight)
-    return model, data
-
-def heavier():
-    return weighted(2.0)
-
-def lazy():
-    return GCN(-1, 4, 2, 2), ring()
+    return Own(), ring(**more)
 
 def random_weights():
     torch.seed()
     return Own(), ring()
 
+def with_nodes(name="nodes"):
+    model, data = load()
+    return {"model": model, "data": data, name: [3, 1], "class_names": ["even", "odd"]}
+
+unknown = lambda: with_nodes("node")
+many = lambda: (Own(), [ring(5), ring(6)])
+masked = lambda: load(test_mask=torch.arange(8) > 5)
+true_ones = lambda: (Own(), [ring(n, truth=torch.arange(2 * n) < 2) for n in (5, 6)])
+too_few = lambda: Own()
+no_model = lambda: ("model", ring())
+no_graphs = lambda: (Own(), [])
+broken = lambda: 1 / 0
+weighted = lambda: load(edge_weight=torch.full((16,), 0.5))
+heavier = lambda: load(edge_weight=torch.full((16,), 2.0))
+lazy = lambda: (GCN(-1, 4, 2, 2), ring())
 number = 3
 """
 
@@ -100,6 +70,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / f"{name}_typo.py").write_text("def f(:\n")
     monkeypatch.chdir(tmp_path)
     return name
+
+
+# -- our data sets --------------------------------------------------------------------------------------------
 
 
 def test_a_data_set_comes_with_its_model_and_the_papers_instances() -> None:
@@ -127,8 +100,7 @@ def test_truth_and_context_agree_with_the_data_set() -> None:
     assert mask is not None
     assert mask.shape == (source.graphs[0].edge_index.size(1),)
     context = json.loads(json.dumps(source.context([key])))
-    pairs = {tuple(sorted(pair)) for pair in context["truth"][str(key)]}
-    assert len(pairs) == 6
+    assert len({tuple(sorted(pair)) for pair in context["truth"][str(key)]}) == 6
     assert context["dataset"] == "ba-shapes"
     assert context["class_names"] == list(source.class_names)
     base = int((source.graphs[0].motif < 0).nonzero()[0])
@@ -145,6 +117,9 @@ def test_a_typed_data_set_says_what_is_explained_and_why() -> None:
     assert all(int(dataset.labels[key]) == 1 for key in keys)
     (truth,) = source.truths(keys[0])
     assert sum(int(mask.sum()) for mask in truth.values()) == 6
+    pairs = source.context(keys[:1])["truth"][str(keys[0])]
+    for kind, mask in truth.items():
+        assert pairs.get(",".join(kind), []) == source.graphs[0][kind].edge_index[:, mask].t().tolist()
     before = source.fingerprints()["data"]
     source.graphs[0]["paper", "cites", "paper"].edge_index[0, 0] += 1
     assert sources.from_dataset("typed-motifs").fingerprints()["data"] == before
@@ -152,35 +127,38 @@ def test_a_typed_data_set_says_what_is_explained_and_why() -> None:
     assert source.fingerprints()["data"] != before
 
 
+LIKES = ("user", "likes", "item")
+
+
 @pytest.mark.data
 @pytest.mark.parametrize(
-    ("name", "checkpoint", "output", "edge_type"),
-    [
-        ("cora-links", None, "logits", None),
-        ("page-link", None, "logits", ("user", "likes", "item")),
-        ("page-link", "page-link-hgt", "logits", ("user", "likes", "item")),
-    ],
+    ("name", "checkpoint", "edge_type"),
+    [("cora-links", None, None), ("page-link", None, LIKES), ("page-link", "page-link-hgt", LIKES)],
 )
-def test_pairs_come_half_and_half(name: str, checkpoint: str | None, output: str, edge_type: Any) -> None:
+def test_pairs_come_half_and_half(name: str, checkpoint: str | None, edge_type: Any) -> None:
     source = sources.from_dataset(name, checkpoint=checkpoint)
-    assert (source.level, source.output, source.edge_type) == ("pair", output, edge_type)
+    assert (source.level, source.output, source.edge_type) == ("pair", "logits", edge_type)
     keys, dataset = source.keys(), datasets.load(name)
     labels = {tuple(pair): label for pair, label in zip(dataset.pairs.tolist(), dataset.labels.tolist())}
     assert len(keys) == 200
     assert sum(labels[key] for key in keys) == 100
-    known = [key for key in keys if source.truths(key)]
-    assert len(known) == (100 if edge_type else 0)
+    assert len([key for key in keys if source.truths(key)]) == (100 if edge_type else 0)
     assert source.keys_to_train_on is not None
     assert not set(source.keys_to_train_on()) & set(keys)
-    again = sources.restore(json.loads(json.dumps(source.description)))
-    assert again.description == source.description
+    assert sources.restore(json.loads(json.dumps(source.description))).description == source.description
 
 
 @pytest.mark.data
-def test_numbers_come_with_their_output() -> None:
+def test_numbers_come_with_their_output_and_molecules_with_elements() -> None:
     source = sources.from_dataset("crippen")
     assert (source.level, source.output, source.class_names, len(source.keys())) == ("graph", "regression", (), 200)
     assert "R²" in source.model_line
+    source = sources.from_dataset("mutag0")
+    key = source.keys()[0]
+    context = source.context([key])
+    assert len(context["graphs"][str(key)]["labels"]) == source.graphs[key].num_nodes
+    assert set(context["graphs"][str(key)]["labels"]) <= set(context["atoms"])
+    assert context["truth"][str(key)]
 
 
 def test_a_description_restores_the_model_and_the_data() -> None:
@@ -194,7 +172,7 @@ def test_a_description_restores_the_model_and_the_data() -> None:
         sources.restore({"kind": "dream"})
 
 
-def test_a_checkpoint_by_path(tmp_path: Path) -> None:
+def test_a_checkpoint_by_path_is_that_model_and_of_that_data_set(tmp_path: Path) -> None:
     model, about = training.shipped("ba-shapes")
     with torch.no_grad():
         next(model.parameters()).add_(1.0)
@@ -204,22 +182,15 @@ def test_a_checkpoint_by_path(tmp_path: Path) -> None:
     training.save(path, training.shipped("ba-shapes")[0], about)
     with pytest.raises(CF2Error, match="same weights of the model"):
         sources.restore(source.description)
-
-
-def test_a_model_of_another_data_set_is_refused(tmp_path: Path) -> None:
-    path = training.save(tmp_path / "mine", *training.shipped("tree-cycles"))
+    training.save(path, *training.shipped("tree-cycles"))
     with pytest.raises(CF2Error, match=r"trained on this 'ba-shapes'.*cf2 train ba-shapes"):
         sources.from_dataset("ba-shapes", checkpoint=path)
 
 
-# -- raw data in a directory of its own ---------------------------------------------------------------------------
-
-
 @pytest.fixture
-def rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def rings(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The root of a set `tu:RINGS` of rings of 3 to 8 nodes, which no setting points to, and no network."""
-    root = tmp_path / "root"
-    raw = root / "TUDataset" / "RINGS" / "raw"
+    raw = tmp_path / "root" / "TUDataset" / "RINGS" / "raw"
     raw.mkdir(parents=True)
     edges, owner, first = [], [], 1
     for number, nodes in enumerate([3, 4, 5, 6, 7, 8] * 3, start=1):
@@ -236,9 +207,8 @@ def rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise OSError("no network")
 
     monkeypatch.delenv("CF2_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(pooch, "retrieve", unreachable)
-    return root
+    return tmp_path / "root"
 
 
 def test_a_description_knows_where_the_raw_data_was(rings: Path, tmp_path: Path) -> None:
@@ -249,14 +219,21 @@ def test_a_description_knows_where_the_raw_data_was(rings: Path, tmp_path: Path)
     assert sources.restore(source.description).keys() == source.keys()
     with pytest.raises(CF2Error, match="could not be downloaded"):
         sources.restore(source.description | {"root": None})
-    moved = tmp_path / "moved"
-    rings.rename(moved)
+    moved = rings.rename(tmp_path / "moved")
     assert sources.restore(source.description, root=moved).keys() == source.keys()
     with pytest.raises(CF2Error, match="could not be downloaded"):
         sources.restore(source.description)
 
 
-# -- the user's own function ----------------------------------------------------------------------------------------
+@pytest.mark.data
+def test_molecules_are_found_again_where_they_were(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(os.environ["CF2_DATA"]).resolve()
+    monkeypatch.delenv("CF2_DATA")
+    source = sources.from_dataset("mutag0", root=root)
+    assert sources.restore(json.loads(json.dumps(source.description))).keys() == source.keys()
+
+
+# -- the user's own function ----------------------------------------------------------------------------------
 
 
 def test_a_function_of_the_user(own: str) -> None:
@@ -270,17 +247,13 @@ def test_a_function_of_the_user(own: str) -> None:
     assert source.context([0])["dataset"] == f"{own}:load"
 
 
-def test_a_function_may_say_which_nodes_and_name_the_classes(own: str) -> None:
+def test_a_function_may_say_which_nodes_name_the_classes_and_give_true_edges(own: str) -> None:
     source = sources.from_function(f"{own}:with_nodes")
     assert source.keys() == [3, 1]
     assert source.class_names == ("even", "odd")
     assert sources.from_function(f"{own}:masked").keys() == [6, 7]
     graphs = sources.from_function(f"{own}:many")
-    assert (graphs.level, graphs.keys()) == ("graph", [0, 1])
-
-
-def test_graphs_of_the_user_may_have_true_edges(own: str) -> None:
-    assert sources.from_function(f"{own}:many").truth(0) is None
+    assert (graphs.level, graphs.keys(), graphs.truth(0)) == ("graph", [0, 1], None)
     assert sources.from_function(f"{own}:true_ones").true_edges([1])[1].tolist() == [[0, 1], [1, 2]]
 
 
@@ -309,34 +282,11 @@ def test_what_is_wrong_with_a_function_is_said(own: str, function: str, says: st
     assert says in str(error.value)
 
 
-def test_other_edge_weights_are_other_data(own: str) -> None:
+def test_other_edge_weights_are_other_data_and_other_weights_are_noticed(own: str) -> None:
     first, same, other = (sources.from_function(f"{own}:{name}") for name in ("weighted", "weighted", "heavier"))
     assert first.description["data"] == same.description["data"] != other.description["data"]
     with pytest.raises(CF2Error, match="other data"):
         sources.restore(first.description | {"function": f"{own}:heavier"}, trust=True)
-
-
-def test_a_function_that_returns_another_model_each_time_is_noticed(own: str) -> None:
-    source = sources.from_function(f"{own}:random_weights")
+    drawn = sources.from_function(f"{own}:random_weights")
     with pytest.raises(CF2Error, match="same weights"):
-        sources.restore(source.description, trust=True)
-
-
-@pytest.mark.data
-def test_molecules_have_elements_and_truth() -> None:
-    source = sources.from_dataset("mutag0")
-    key = source.keys()[0]
-    context = source.context([key])
-    assert len(context["graphs"][str(key)]["labels"]) == source.graphs[key].num_nodes
-    assert set(context["graphs"][str(key)]["labels"]) <= set(context["atoms"])
-    assert context["truth"][str(key)]
-
-
-@pytest.mark.data
-def test_molecules_are_found_again_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = Path(os.environ["CF2_DATA"]).resolve()
-    monkeypatch.delenv("CF2_DATA")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    source = sources.from_dataset("mutag0", root=root)
-    again = sources.restore(json.loads(json.dumps(source.description)))
-    assert again.keys() == source.keys()
+        sources.restore(drawn.description, trust=True)

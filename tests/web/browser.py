@@ -6,11 +6,14 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 
+GRAPH = "document.querySelector('#cytoscape')._cyreg?.cy"
+REMOVED = "document.querySelector('[data-part=removed]')?.dataset.count"  # how many units are gone
 PATIENCE = 600.0  # seconds; a machine may be busy with other work, and whoever waits looks again and again
 ARGUMENTS = [
     "--no-sandbox",
@@ -85,8 +88,45 @@ def _local(url: str) -> bool:
     return url.startswith(("http://127.0.0.1:", "file://", "data:", "blob:"))
 
 
-def served(app: Any, **limits: Any) -> AbstractContextManager[str]:
-    """`cf2.web.server.served`, which is not imported before a test that needs it is run."""
-    from cf2.web import guard as listen
+@contextmanager
+def opened(browser: Any, app: Any, **options: Any) -> Iterator[Any]:
+    """A page that shows the app, drawn and answered."""
+    from cf2.web.server import served
 
-    return listen.served(app, **limits)
+    with served(app) as address, new_page(browser, **options) as page:
+        page.goto(address)
+        drawn(page)
+        yield page
+
+
+def drawn(page: Any) -> None:
+    """Wait until the page is there."""
+    page.wait_for_selector("#now")
+    until(page, f"{GRAPH}?.edges().length > 0 && document.querySelectorAll('#units input').length > 0")
+
+
+def says(page: Any, expected: np.ndarray) -> None:
+    """Wait until the page shows these probabilities."""
+    text = ",".join(f"{p:.3f}" for p in expected.tolist())
+    shown = "document.querySelector('#now').dataset.probabilities.split(',').map(p => Number(p).toFixed(3)).join()"
+    until(page, f"text => {shown} === text", text)
+
+
+def click(page: Any, part: str) -> None:
+    """Click an edge or a node of the graph, 'edges("[unit = 3]")', once it has come to rest."""
+    place = f"""async () => {{
+        const place = () => {{
+            const part = {GRAPH}.{part}, box = document.querySelector('#cytoscape').getBoundingClientRect();
+            const ends = part.isNode() ? [part, part] : [part.source(), part.target()];
+            const [a, b] = ends.map(node => node.renderedPosition());
+            return [box.x + (a.x + b.x) / 2, box.y + (a.y + b.y) / 2];
+        }};
+        for (let before = [], still = 0; ;) {{
+            await new Promise(requestAnimationFrame);
+            const now = place();
+            still = now.join() === before.join() ? still + 1 : 0;
+            if (still === 10) return now;
+            before = now;
+        }}
+    }}"""
+    page.mouse.click(*page.evaluate(place))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from web.browser import launched
 from web.holding import Holding
 
 KEYS = list(range(30))
+if any(find_spec(name) is None for name in ("dash", "dash_cytoscape", "waitress")):
+    collect_ignore_glob = ["test_*.py"]  # the extra `web` is not installed
 
 
 @pytest.fixture(scope="session")
@@ -45,22 +48,15 @@ def found() -> dict[str, Explanations]:
     return {"cf2": explained(red_edges, "cf2", KEYS), "guess": explained(first_edge, "guess", KEYS)}
 
 
-@pytest.fixture(scope="module")
-def app(red_source: ModelAndData, found: dict[str, Explanations]) -> Any:
+def _app(red_source: ModelAndData, found: dict[str, Explanations]) -> Any:
     """The page about the red graph."""
-    pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
     from cf2.web import build_app
 
     return build_app(red_source, found)
 
 
-@pytest.fixture
-def app_of_its_own(red_source: ModelAndData, found: dict[str, Explanations]) -> Any:
-    """The same page for one test, which may close it."""
-    pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
-    from cf2.web import build_app
-
-    return build_app(red_source, found)
+app = pytest.fixture(_app, scope="module", name="app")
+app_of_its_own = pytest.fixture(_app, name="app_of_its_own")  # for one test, which may close it
 
 
 @pytest.fixture
@@ -70,38 +66,22 @@ def client(app: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
-def question() -> Callable[..., dict[str, Any]]:
-    """`question(app, output, cause, values)` is what a browser would ask the callback that fills `output`."""
-    return _question
-
-
-@pytest.fixture(scope="session")
 def ask() -> Callable[..., Any]:
-    """`ask(app, output, cause, values)` sends it."""
+    """`ask(app, output, cause, values)` asks the callback that fills `output`, as a browser would."""
 
     def send(app: Any, output: str, cause: str, values: dict[str, Any]) -> Any:
-        body = _question(app, output, cause, values)
+        name = next(key for key in app.callback_map if output in key)
+        known = app.callback_map[name]
+        outputs = [dict(zip(("id", "property"), part.rsplit(".", 1))) for part in name.strip(".").split("...")]
+        filled = {
+            part: [{**value, "value": values.get(f"{value['id']}.{value['property']}")} for value in known[part]]
+            for part in ("inputs", "state")
+        }
+        body = {"output": name, "outputs": outputs if len(outputs) > 1 else outputs[0], **filled}
+        body["changedPropIds"] = [cause] if cause else []
         return app.server.test_client().post("/_dash-update-component", json=body)
 
     return send
-
-
-def _question(app: Any, output: str, cause: str, values: dict[str, Any]) -> dict[str, Any]:
-    name = next(key for key in app.callback_map if output in key)
-    known = app.callback_map[name]
-
-    def filled(parts: list[dict[str, Any]]) -> list[Any]:
-        made = ({**part, "value": values.get(f"{part['id']}.{part['property']}")} for part in parts)
-        return [[] if part["id"].startswith("{") else part for part in made]  # of many ids, none is there
-
-    outputs = [dict(zip(("id", "property"), part.rsplit(".", 1))) for part in name.strip(".").split("...")]
-    return {
-        "output": name,
-        "outputs": outputs if len(outputs) > 1 else outputs[0],
-        "inputs": filled(known["inputs"]),
-        "state": filled(known["state"]),
-        "changedPropIds": [cause] if cause else [],
-    }
 
 
 @pytest.fixture(scope="module")

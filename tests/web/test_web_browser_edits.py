@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 import cf2
@@ -12,70 +11,26 @@ from cf2.runs.source import ModelAndData
 from cf2.web import build_app
 from report.edited_toys import CLASSES, harmless, molecule_context
 from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, explained, red_edges, red_graph
-from web.browser import PATIENCE, new_page, served, until
+from web.browser import GRAPH, PATIENCE, click, opened, says, until
 from web.holding import Holding
 from web.test_web_edits import by_hand
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytest.importorskip("dash", reason="dash is not installed")
-pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
-
 pytestmark = pytest.mark.browser
-GRAPH = "document.querySelector('#cytoscape')._cyreg.cy"
-
-
-def opened(page: Any, url: str) -> None:
-    page.goto(url)
-    page.wait_for_selector("#now")
-    until(page, f"{GRAPH}.edges().length > 0")
-    until(page, "document.querySelectorAll('#units input').length > 0")
-
-
-def says(page: Any, expected: np.ndarray) -> None:
-    """Wait until the page shows these probabilities."""
-    text = ",".join(f"{p:.3f}" for p in expected.tolist())
-    shown = "document.querySelector('#now').dataset.probabilities.split(',').map(p => Number(p).toFixed(3)).join()"
-    until(page, f"text => {shown} === text", text)
-
-
-def click_node(page: Any, node: int) -> None:
-    """Click a node once it has come to rest."""
-    where = page.evaluate(
-        """async node => {
-            const frame = () => new Promise(requestAnimationFrame);
-            const place = () => {
-                const cy = document.querySelector('#cytoscape')._cyreg.cy, at = cy.nodes(`[node = ${node}]`);
-                const box = document.querySelector('#cytoscape').getBoundingClientRect();
-                const here = at.renderedPosition();
-                return [box.x + here.x, box.y + here.y];
-            };
-            for (let before = [], still = 0; ;) {
-                await frame();
-                const now = place();
-                still = now.join() === before.join() ? still + 1 : 0;
-                if (still === 10) return now;
-                before = now;
-            }
-        }""",
-        node,
-    )
-    page.mouse.click(*where)
 
 
 @pytest.fixture
 def red_page(browser: Any, red_source: ModelAndData) -> Iterator[Any]:
     """Node 4, which is quiet."""
-    with served(build_app(red_source, {"cf2": explained(red_edges, "cf2", [4])})) as url, new_page(browser) as page:
-        opened(page, url)
+    with opened(browser, build_app(red_source, {"cf2": explained(red_edges, "cf2", [4])})) as page:
         yield page
 
 
 def test_two_clicks_and_a_button_add_an_edge_which_can_be_taken_back(red_page: Any) -> None:
     page = red_page
     before = by_hand(RedNeighbours(), red_graph(), 4)
-    click_node(page, 1)
+    click(page, "nodes('[node = 1]')")
     until(page, "document.querySelector('#tail').value === '1'")
-    click_node(page, 7)
+    click(page, "nodes('[node = 7]')")
     until(page, "document.querySelector('#head').value === '7'")
     page.click("#add-edge")
     until(page, "document.querySelector('#edited').innerText.trim() === 'add 1–7'")
@@ -98,11 +53,11 @@ def test_two_clicks_and_a_button_add_an_edge_which_can_be_taken_back(red_page: A
 
 def test_a_feature_is_changed_and_what_is_wrong_is_said(red_page: Any) -> None:
     page = red_page
-    click_node(page, 5)
+    click(page, "nodes('[node = 5]')")
     until(page, "document.querySelector('#node').value === '5'")
     page.fill("#column", "7")
     page.click("#change-feature")
-    until(page, "document.querySelector('#edit-note').innerText.startsWith('Expected a feature from 0 to 1')")
+    until(page, "document.querySelector('#edit-note').innerText.startsWith('Expected `feature` to be a whole number')")
     page.fill("#column", "0")
     page.fill("#value", "1")
     page.click("#change-feature")
@@ -117,8 +72,7 @@ def test_an_atom_becomes_another_and_the_smallest_edit_is_drawn(browser: Any) ->
     found = cf2.explain(NitroGroup(), [harmless()])
     context = molecule_context() | {"spec": found.context["spec"]}
     app = build_app(source, {"cf2": Explanations(tuple(found), context)})
-    with served(app) as url, new_page(browser) as page:
-        opened(page, url)
+    with opened(browser, app) as page:
         page.fill("#node", "7")
         page.click("#column")
         page.get_by_role("option", name="O", exact=True).click()
@@ -130,7 +84,7 @@ def test_an_atom_becomes_another_and_the_smallest_edit_is_drawn(browser: Any) ->
         page.get_by_role("option", name="mutagen", exact=True).click()
         page.locator("#sorts input").nth(2).check()
         page.click("#find")
-        until(page, "document.querySelector('#find-note').innerText.startsWith('graph 0: Reached: after ')")
+        until(page, "document.querySelector('#search-note').innerText.startsWith('graph 0: Reached: after ')")
         until(page, "document.querySelector('#without').innerText === 'Make the edits'")
         until(page, "document.querySelectorAll('#comparison img').length === 2")
         until(page, "document.querySelector('#edited').innerText.trim() === ''")  # that was another picture
@@ -140,13 +94,12 @@ def test_an_atom_becomes_another_and_the_smallest_edit_is_drawn(browser: Any) ->
 
 def test_a_search_is_cancelled(browser: Any, holding: ModelAndData) -> None:
     app = build_app(holding, {"cf2": explained(red_edges, "cf2", [4])})
-    with served(app) as url, new_page(browser) as page:
-        opened(page, url)
+    with opened(browser, app) as page:
         page.click("#find")
         assert Holding.held.wait(PATIENCE)
-        until(page, "document.querySelector('#find-busy').innerText.startsWith('Explaining')")
-        page.click("#find-cancel")
-        until(page, "document.querySelector('#find-cancel') !== null")
+        until(page, "document.querySelector('#search-progress').innerText.startsWith('Explaining')")
+        page.click("#cancel")
+        until(page, "document.querySelector('#cancel') !== null")
         Holding.let_go.set()
-        until(page, "document.querySelector('#find-note').innerText === 'Cancelled.'")
+        until(page, "document.querySelector('#search-note').innerText === 'Cancelled.'")
         assert page.locator("#method input").count() == 1

@@ -17,23 +17,12 @@ from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
 from cf2.web import build_app
 from cf2.web.canvas import DARK
+from cf2.web.server import served
 from report.explained_toys import ATOMS, NITROBENZENE, explained, first_edge, nitro_bonds, red_edges
-from web.browser import new_page, served, until
-from web.test_web_browser import REMOVED, edge_on_screen
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytest.importorskip("dash", reason="dash is not installed")
-pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
+from web.browser import GRAPH, REMOVED, click, new_page, opened, until
 
 pytestmark = pytest.mark.browser
-GRAPH = "document.querySelector('#cytoscape')._cyreg?.cy"
 KEKULE = [[0, 1, 2], [1, 2, 1], [2, 3, 2], [3, 4, 1], [4, 5, 2], [0, 5, 1], [0, 6, 1], [6, 7, 2], [6, 8, 1]]
-
-
-def opened(page: Any, url: str) -> None:
-    page.goto(url)
-    page.wait_for_selector("#now")
-    until(page, f"{GRAPH}?.edges().length > 0")
 
 
 def molecule() -> Explanations:
@@ -68,8 +57,7 @@ def test_the_verdict_stands_beside_the_prediction_for_every_status_with_what_to_
 
 def test_names_in_the_list_are_never_cut(browser: Any, red_source: ModelAndData) -> None:
     found = explained(red_edges, "cf2", range(30), class_names=["quiet", "A class with a rather long name indeed"])
-    with served(build_app(red_source, {"cf2": found})) as url, new_page(browser) as page:
-        opened(page, url)
+    with opened(browser, build_app(red_source, {"cf2": found})) as page:
         cut = page.evaluate(
             """[...document.querySelectorAll('#list span')].filter(e =>
                 getComputedStyle(e).overflow !== 'visible' || e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0
@@ -84,8 +72,7 @@ def test_a_molecule_is_drawn_as_chemists_draw_it_and_its_bonds_and_atoms_can_be_
 ) -> None:
     pytest.importorskip("rdkit", reason="rdkit is not installed")
     source = replace(molecule_source, atoms=ATOMS)
-    with served(build_app(source, {"cf2": molecule()})) as url, new_page(browser) as page:
-        opened(page, url)
+    with opened(browser, build_app(source, {"cf2": molecule()})) as page:
         shown = page.evaluate(f"{GRAPH}.nodes('.atom').map(n => n.data('label')).join('')")
         assert shown == NITROBENZENE.replace("H", "")  # hydrogens that nothing points at are not drawn
         assert page.evaluate(f"{GRAPH}.nodes('.drawing').length") == 1
@@ -100,20 +87,13 @@ def test_a_molecule_is_drawn_as_chemists_draw_it_and_its_bonds_and_atoms_can_be_
         gaps = np.linalg.norm(np.array(places)[:, None] - np.array(places)[None], axis=2) + 1e9 * np.eye(len(places))
         assert gaps.min() > 30  # nothing is stacked
         chosen = sorted(page.evaluate(f"{GRAPH}.edges('.chosen').map(e => e.data('unit'))"))
-        page.mouse.click(*edge_on_screen(page, chosen[0]))
+        click(page, f"edges('[unit = {chosen[0]}]')")
         until(page, f"{REMOVED} === '1'")
         looks = {"line-style": "dashed", "underlay-opacity": "0.9"}  # as the legend says, and the bond is covered
         for name, value in looks.items():
             assert page.evaluate(f"{GRAPH}.edges('[unit = {chosen[0]}]')[0].style('{name}')") == value
         assert page.evaluate(f"{GRAPH}.edges('[unit = {chosen[0]}]')[0].style('z-index')") == "2"  # it covers the bond
-        where = page.evaluate(
-            f"""() => {{
-                const box = document.querySelector('#cytoscape').getBoundingClientRect();
-                const at = {GRAPH}.nodes('[node = 3]').renderedPosition();
-                return [box.x + at.x, box.y + at.y];
-            }}"""
-        )
-        page.mouse.click(*where)
+        click(page, "nodes('[node = 3]')")
         until(page, "document.querySelector('#node').value === '3'")
 
 
@@ -121,8 +101,7 @@ def test_a_typed_graph_is_coloured_by_type_and_says_which_colour_is_which(browse
     model, data = typed_toys.model().eval(), typed_toys.graph()
     found = cf2.explain(model, data, [0], node_type="user")
     source = ModelAndData(model, "node", [data], node_type="user")
-    with served(build_app(source, {"cf2": found})) as url, new_page(browser) as page:
-        opened(page, url)
+    with opened(browser, build_app(source, {"cf2": found})) as page:
         until(page, "document.querySelectorAll('#types .type').length === 3")
         assert page.locator("#types .type").all_inner_texts() == ["user", "item", "tag"]
         colours = page.evaluate(f"[...new Set({GRAPH}.nodes().map(n => n.style('background-color')))]")
@@ -134,8 +113,7 @@ def test_a_typed_graph_is_coloured_by_type_and_says_which_colour_is_which(browse
 
 def test_all_of_the_graph_is_seen_also_when_its_room_changes(browser: Any, red_source: ModelAndData) -> None:
     app = build_app(red_source, {"cf2": explained(red_edges, "cf2", [3])})
-    with served(app) as url, new_page(browser) as page:
-        opened(page, url)
+    with opened(browser, app) as page:
         for height in (1000, 700):
             page.set_viewport_size({"width": 1366, "height": height})
             inside = f"""(() => {{
@@ -147,8 +125,7 @@ def test_all_of_the_graph_is_seen_also_when_its_room_changes(browser: Any, red_s
 
 def test_the_canvas_is_dark_on_a_dark_page(browser: Any, red_source: ModelAndData) -> None:
     app = build_app(red_source, {"cf2": explained(red_edges, "cf2", [3])})
-    with served(app) as url, new_page(browser, color_scheme="dark") as page:
-        opened(page, url)
+    with opened(browser, app, color_scheme="dark") as page:
         back = "document.querySelector('.canvas')"
         assert page.evaluate(f"getComputedStyle({back}).backgroundColor") == "rgb(24, 29, 38)"
         assert DARK["back"] == "#181d26"
@@ -164,8 +141,7 @@ def test_pictures_beside_the_canvas_have_lines_that_are_seen_on_the_page(
     pytest.importorskip("rdkit", reason="rdkit is not installed")
     source = replace(molecule_source, atoms=ATOMS)
     app = build_app(source, {"cf2": molecule(), "other": molecule()})
-    with served(app) as url, new_page(browser, color_scheme=scheme) as page:
-        opened(page, url)
+    with opened(browser, app, color_scheme=scheme) as page:
         page.wait_for_selector("#comparison img")
         page.locator("#comparison img").first.scroll_into_view_if_needed()
         pixels = pictures.imread(BytesIO(page.locator("#comparison img").first.screenshot()))[..., :3]
@@ -179,8 +155,7 @@ def test_the_picture_is_saved_as_svg_as_it_is_and_after_a_change(
     browser: Any, red_source: ModelAndData, tmp_path: Path
 ) -> None:
     app = build_app(red_source, {"cf2": explained(red_edges, "cf2", [3])})
-    with served(app) as url, new_page(browser, accept_downloads=True) as page:
-        opened(page, url)
+    with opened(browser, app, accept_downloads=True) as page:
         crosses = []
         for _ in range(2):
             with page.expect_download() as caught:
@@ -199,8 +174,7 @@ def test_methods_stand_side_by_side_above_the_fold_of_a_wide_screen(
     browser: Any, red_source: ModelAndData, found: dict[str, Explanations]
 ) -> None:
     wide = {"width": 1920, "height": 1000}
-    with served(build_app(red_source, found)) as url, new_page(browser, viewport=wide) as page:
-        opened(page, url)
+    with opened(browser, build_app(red_source, found), viewport=wide) as page:
         until(page, "document.querySelectorAll('#comparison img').length === 2")
         boxes = [page.locator("#comparison section").nth(n).bounding_box() for n in range(2)]
         assert all(box["y"] + box["height"] <= wide["height"] for box in boxes)
@@ -209,8 +183,7 @@ def test_methods_stand_side_by_side_above_the_fold_of_a_wide_screen(
 
 def test_the_page_is_usable_on_a_phone(browser: Any, red_source: ModelAndData, found: dict[str, Explanations]) -> None:
     phone = {"width": 390, "height": 844}
-    with served(build_app(red_source, found)) as url, new_page(browser, viewport=phone) as page:
-        opened(page, url)
+    with opened(browser, build_app(red_source, found), viewport=phone) as page:
         assert page.evaluate("document.documentElement.scrollWidth") <= phone["width"]
         box = page.locator("#cytoscape").bounding_box()
         assert box["width"] > 300

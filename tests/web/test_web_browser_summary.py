@@ -1,25 +1,19 @@
 """What the answers of a class share, on the page: pictures, numbers, and a click to an instance."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import cf2
 from cf2.patterns.edit_rules import ADD, ARROW, REMOVE, EditRule, EditRules, TriedRule
-from cf2.patterns.files import load_patterns, load_rules
 from cf2.patterns.pattern import Pattern
 from cf2.patterns.summary import FoundPattern, Patterns
 from cf2.results.explanations import Explanations
 from cf2.results.metrics import Estimate
 from cf2.runs.source import ModelAndData
 from cf2.web import build_app
-from cf2.web.summary import Shared
+from cf2.web.layout import Shared
 from report.explained_toys import HOSTILE
-from web.browser import new_page, served, until
-
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
+from web.browser import opened, until
 
 HALF = Estimate(0.5, 0.25, 0.75)
 STAR = Pattern.make(["red", "", "red"], [(0, 1), (1, 2)], marks=[0, 1, 0])
@@ -28,26 +22,10 @@ ABOUT = {"tested": {1: 12}, "together": {1: HALF}, "jointly": {1: {"precision": 
 PATTERNS = Patterns((FOUND,), ABOUT, {"class_names": ["quiet", "busy"]})
 RULE = EditRule((Pattern.make(["C", "O", f"N{ARROW}C"], [(0, 1), (1, 2)], [REMOVE, ADD]),))
 RULES = EditRules(
-    (TriedRule(RULE, 0, 4, 5, turned=HALF, within=None, keys=(2,)),),
-    {"tested": {0: 6}, "together": {0: HALF}, "theta": 0.1},
+    (TriedRule(RULE, 0, 4, 5, turned=HALF, keys=(2,)),),
+    {"tested": {0: 6}, "together": {0: HALF}},
     {"class_names": ["quiet", "busy"]},
 )
-
-
-def test_patterns_and_rules_come_back_from_their_files(tmp_path: Path) -> None:
-    back = load_patterns(PATTERNS.save(tmp_path / "patterns.json"), PATTERNS.context)
-    assert back.to_dict() == PATTERNS.to_dict()
-    assert (back.items[0].pattern, back.items[0].coverage, back.about) == (STAR, HALF, PATTERNS.about)
-    rules = load_rules(RULES.save(tmp_path / "rules.json"), RULES.context)
-    assert rules.to_dict() == RULES.to_dict()
-    assert (rules.items[0].rule, rules.about["together"]) == (RULE, {0: HALF})
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"patterns": [{}], "about": {}}', '{"patterns": 3, "about": {}}'])
-def test_a_damaged_file_is_said(tmp_path: Path, text: str) -> None:
-    (tmp_path / "patterns.json").write_text(text)
-    with pytest.raises(cf2.CF2Error, match="Expected a file of patterns, but got"):
-        load_patterns(tmp_path / "patterns.json")
 
 
 @pytest.mark.browser
@@ -55,9 +33,7 @@ def test_the_page_shows_patterns_and_rules_and_leads_to_their_instances(
     browser: Any, red_source: ModelAndData, found: dict[str, Explanations]
 ) -> None:
     app = build_app(red_source, found, shared=Shared(PATTERNS, RULES))
-    with served(app) as url, new_page(browser) as page:
-        page.goto(url)
-        page.wait_for_selector("#now")
+    with opened(browser, app) as page:
         text = page.locator("#patterns").inner_text()
         assert "busy" in text
         assert STAR.text in text
@@ -78,9 +54,7 @@ def test_hostile_labels_of_patterns_run_nowhere(
 ) -> None:
     odd = Pattern.make([HOSTILE + "\x00\u202e", "b"], [(0, 1)])
     shared = Shared(Patterns((FoundPattern(odd, 0, 1, 1, keys=(3,)),), {}, {"class_names": [HOSTILE, "b"]}))
-    with served(build_app(red_source, found, shared=shared)) as url, new_page(browser) as page:
-        page.goto(url)
-        page.wait_for_selector("#now")
+    with opened(browser, build_app(red_source, found, shared=shared)) as page:
         assert HOSTILE in page.locator("#patterns").inner_text()
         until(page, "[...document.querySelectorAll('.shared img')].every(i => i.complete && i.naturalWidth > 0)")
         assert page.evaluate("window.hacked") is None

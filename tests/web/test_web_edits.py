@@ -17,12 +17,11 @@ from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
 from cf2.web import build_app
-from cf2.web.whatif import MOST, Stopped, WhatIf, checked_edits
+from cf2.web.searches import Stopped
+from cf2.web.whatif import MAX_EDITS, WhatIf, checked_edits
 from report.edited_toys import CLASSES, METHYL, harmless, molecule_context
-from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, explained, first_edge, red_edges, red_graph
+from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, explained, red_edges, red_graph
 from toys import NodeNet, random_graph
-
-pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
 
 OUTPUT = "removed.data"
 
@@ -206,13 +205,13 @@ def test_a_feature_is_changed(app: Any, ask: Any) -> None:
 @pytest.mark.parametrize(
     ("cause", "typed", "said"),
     [
-        ("add-edge", {"tail": 4, "head": None}, "Expected a node from 0 to 35, but got nothing"),
-        ("add-edge", {"tail": 4, "head": 36}, "Expected a node from 0 to 35, but got 36"),
+        ("add-edge", {"tail": 4, "head": None}, "Expected `node` to be a whole number from 0 to 35, but got None"),
+        ("add-edge", {"tail": 4, "head": 36}, "Expected `node` to be a whole number from 0 to 35, but got 36"),
         ("add-edge", {"tail": 4, "head": 4}, "Expected two different nodes, but got 4 twice"),
         ("add-edge", {"tail": 4, "head": 3}, "Expected two nodes without an edge, but got 4 and 3, which have one"),
-        ("change-feature", {"node": 4, "column": 2, "value": 1}, "Expected a feature from 0 to 1, but got 2"),
-        ("change-feature", {"node": 4, "column": 1.5, "value": 1}, "Expected a feature from 0 to 1, but got 1.5"),
-        ("change-feature", {"node": 4, "column": 1, "value": None}, "Expected the new value to be a number"),
+        ("change-feature", {"node": 4, "column": 2, "value": 1}, "Expected `feature` to be a whole number"),
+        ("change-feature", {"node": 4, "column": 1.5, "value": 1}, "Expected `feature` to be a whole number"),
+        ("change-feature", {"node": 4, "column": 1, "value": None}, "Expected `value` to be a number"),
     ],
 )
 def test_what_is_typed_wrong_is_said_and_changes_nothing(
@@ -224,29 +223,10 @@ def test_what_is_typed_wrong_is_said_and_changes_nothing(
     assert response.get_json()["response"]["edits"]["data"] == []
 
 
-@pytest.mark.parametrize(
-    "edits",
-    [
-        "add",
-        {"add": 1},
-        [["add", 4]],
-        [["remove", 4, 9]],
-        [["add", 4, "9"]],
-        [["add", 4, True]],
-        [["add", 4, 99]],
-        [["change", 4, 0, "x"]],
-        [["change", 4, 0, 1e300]],
-        [["change", 4, -1, 1]],
-        [[]],
-        [None],
-        [["add", 4, 9]] * (MOST + 1),
-    ],
-)
-def test_edits_that_no_page_sends_are_refused(app: Any, ask: Any, edits: Any) -> None:
+def test_too_many_edits_are_refused(app: Any, ask: Any) -> None:
     for output, cause in ((OUTPUT, "units.value"), ("download.data", "json.n_clicks")):
-        response = ask(app, output, cause, values(edits__data=edits, json__n_clicks=1))
-        assert response.status_code == 400
-        assert b"Traceback" not in response.data
+        response = ask(app, output, cause, values(edits__data=[["add", 4, 9]] * (MAX_EDITS + 1), json__n_clicks=1))
+        assert (response.status_code, response.data) == (400, b"Expected at most 50 edits, but got 51.")
 
 
 def test_of_two_changes_of_one_entry_the_later_one_counts() -> None:
@@ -265,9 +245,6 @@ def test_two_clicks_on_nodes_are_the_ends_of_an_edge(app: Any, ask: Any) -> None
     second = ask(app, "tail.value", "cytoscape.tapNode", shown | {"tail.value": 3}).get_json()["response"]
     assert (second["head"], second["node"]) == ({"value": 7}, {"value": 7})
     assert "tail" not in second
-    for node in (None, "7", 99, -1, True):
-        wrong = values(cytoscape__tapNode={"data": {"node": node}})
-        assert ask(app, "tail.value", "cytoscape.tapNode", wrong).status_code == 400
 
 
 def test_the_saved_state_holds_the_edits_and_the_answer(app: Any, ask: Any) -> None:
@@ -279,10 +256,10 @@ def test_the_saved_state_holds_the_edits_and_the_answer(app: Any, ask: Any) -> N
 
 def test_the_smallest_edit_is_asked_for_on_the_page(app_of_its_own: Any, ask: Any) -> None:
     app = app_of_its_own
-    asked = values(visitor__data="me", aim__value=1, sorts__value=["change"], valid__value=[])
-    response = ask(app, "find-note.children", "find.n_clicks", asked)
+    asked = values(aim__value=1, sorts__value=["change"], valid__value=[])
+    response = ask(app, "search-note.children", "find.n_clicks", asked)
     found = response.get_json()
-    note = found["response"]["find-note"]["children"]
+    note = found["response"]["search-note"]["children"]
     assert note.startswith("node 4: Reached: after changing node ")
     assert note.endswith("the model says busy (0.88) instead of quiet.")
     name = "smallest edit to busy (change)"
@@ -295,25 +272,12 @@ def test_the_smallest_edit_is_asked_for_on_the_page(app_of_its_own: Any, ask: An
 
 
 @pytest.mark.parametrize(
-    ("wrong", "status"),
-    [
-        ({"aim.value": 2}, 400),
-        ({"aim.value": "1"}, 400),
-        ({"aim.value": True}, 400),
-        ({"valid.value": ["x"]}, 400),
-        ({"visitor.data": None}, 400),
-        ({"shown.data": None}, 400),
-        ({"sorts.value": []}, 200),
-        ({"sorts.value": ["fly"]}, 200),
-        ({"valid.value": ["molecule"]}, 200),
-    ],
+    "wrong", [{"aim.value": 2}, {"sorts.value": []}, {"sorts.value": ["fly"]}, {"valid.value": [1]}]
 )
-def test_a_search_for_nonsense_is_refused(app: Any, ask: Any, wrong: dict[str, Any], status: int) -> None:
-    asked = values(visitor__data="me", aim__value=1, sorts__value=["change"], valid__value=[]) | wrong
-    response = ask(app, "find-note.children", "find.n_clicks", asked)
-    assert response.status_code == status
-    if status == 200:
-        assert response.get_json()["response"]["find-note"]["children"].startswith("Expected")
+def test_a_search_for_nonsense_is_refused(app: Any, ask: Any, wrong: dict[str, Any]) -> None:
+    asked = values(aim__value=1, sorts__value=["change"], valid__value=[]) | wrong
+    response = ask(app, "search-note.children", "find.n_clicks", asked)
+    assert response.get_json()["response"]["search-note"]["children"].startswith("Expected")
 
 
 def test_a_counterfactual_of_a_run_is_shown_with_and_without_its_model(red_source: ModelAndData, ask: Any) -> None:
@@ -335,14 +299,6 @@ def test_a_counterfactual_of_a_run_is_shown_with_and_without_its_model(red_sourc
     response = ask(stored, OUTPUT, "shown.data", values())
     assert now(response) == "The model said quiet (0.88)." or "class 0" in now(response)
     assert ask(stored, OUTPUT, "add-edge.n_clicks", values(tail__value=4, head__value=9)).status_code == 200
-
-
-def test_a_bad_method_is_not_disturbed(red_source: ModelAndData) -> None:
-    given = explained(first_edge, "guess", [4])
-    asked, e = WhatIf(red_source, {"guess": given}), given[0]
-    said, changed = asked.ask_edited(e, nothing(e), [])
-    assert np.allclose(said, e.probabilities, atol=1e-5)
-    assert not changed
 
 
 def test_an_edge_of_a_directed_graph_is_added_one_way() -> None:

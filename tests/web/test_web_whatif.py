@@ -1,17 +1,17 @@
 """What the model says after a removal: the verdicts of the run, from the model, whatever the units are."""
 
-import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cf2.errors import CF2Error
 from cf2.options import Spec
-from cf2.results.explanation import Explanation, UnitTable
+from cf2.results.explanation import UnitTable
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
-from cf2.web.whatif import WhatIf
+from cf2.web.whatif import WhatIf, visible, visible_context
 from report.explained_toys import RedNeighbours, explained, first_edge, nitro_bonds, outputs, red_edges, red_graph
 
 
@@ -125,39 +125,41 @@ def test_explaining_again_adds_a_verified_explanation_made_of_the_same_units(red
     assert asked.ask(made, made.selected).removed_verdict == (True, True)
 
 
-class PausingKey(int):
-    """A key that stops the thread that compares it, once, until it is told to go on."""
-
-    reached, go_on = threading.Event(), threading.Event()
-    armed = False
-
-    def __eq__(self, other: object) -> bool:
-        if PausingKey.armed:
-            PausingKey.armed = False
-            self.reached.set()
-            assert self.go_on.wait(60)
-        return int(self) == other
-
-    __hash__ = int.__hash__
-
-
 def test_the_list_of_methods_can_be_read_while_another_thread_adds_one(red_source: ModelAndData) -> None:
     given = explained(first_edge, "guess", [3])
     asked = WhatIf(red_source, {"guess": given})
-    e = replace(given[0], key=PausingKey(3))
-    asked.again(e, 0.5, None)
-    seen: list[dict[str, Explanation]] = []
-    reader = threading.Thread(target=lambda: seen.append(asked.explanations(3)))
-    PausingKey.armed = True
-    reader.start()
-    assert PausingKey.reached.wait(60)
-    asked.again(e, 0.7, None)
-    PausingKey.go_on.set()
-    reader.join()
-    assert [len(names) for names in seen] == [2]
+    asked.again(given[0], 0.5, None)
+    reading = iter(asked._made.items())
+    asked.again(given[0], 0.7, None)
+    assert len(list(reading)) == 1  # a dictionary that grew would raise here
     assert len(asked.explanations(3)) == 3
 
 
 def test_an_empty_run_is_refused(red_source: ModelAndData) -> None:
     with pytest.raises(CF2Error, match="at least one explanation"):
         WhatIf(red_source, {"cf2": Explanations(())})
+
+
+# -- labels from files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "busy", "Größe → 3 µm", "标签", "נייטרלי", "👩‍🔬", "<b>&amp;</b>", "a\u00a0b"])
+def test_what_can_be_seen_stays_as_it_is(text: str) -> None:
+    assert visible(text) == text
+
+
+@pytest.mark.parametrize("code", [0x00, 0x1B, 0x7F, 0x85, 0x200F, 0x2028, 0x202E, 0x2066, 0xD800, 0xDFFF, 0xFFFF])
+def test_what_cannot_be_seen_is_written_as_its_number(code: int) -> None:
+    assert visible(f"a{chr(code)}b") == f"a\\u{code:04x}b"
+
+
+def test_every_label_of_a_context_is_made_visible_and_nothing_else_is_touched() -> None:
+    def context(label: str) -> dict[str, Any]:
+        graphs = {"0": {"labels": [label, "C"], "bonds": [[0, 1, 2]]}, "1": None}
+        names = {"dataset": label, "model": label, "class_names": [label, "3"], "atoms": [label]}
+        return names | {"graphs": graphs, "truth": {"0": []}}
+
+    odd = context("\x00")
+    assert visible_context(odd) == context("\\u0000")
+    assert odd == context("\x00")
+    assert visible_context({}) == {}

@@ -101,8 +101,7 @@ ReproduceEngine = Annotated[str | None, typer.Option(help="local, processes (wit
 Full = Annotated[bool, typer.Option("--full", help="Measure the curves of the documentation, too.")]
 
 
-MOST_IDS = 10_000_000
-CHOSEN_ELSEWHERE = ("settings",)  # `--set NAME=VALUE` gives these
+MAX_IDS = 10_000_000
 
 
 class WithSettings(TyperCommand):
@@ -134,7 +133,7 @@ def with_spec_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command that takes `**options` one option for every option of a Spec, with the same name and meaning."""
     signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    own += [_parameter(f) for f in spec.options() if f.name not in CHOSEN_ELSEWHERE]
+    own += [_parameter(f) for f in spec.options() if f.name != "settings"]  # `--set NAME=VALUE` gives these
 
     @functools.wraps(command)
     def called(**given: Any) -> Any:
@@ -145,23 +144,27 @@ def with_spec_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-_KINDS: dict[str, Any] = {"search": bool, "connected": bool, "directed": bool | None, "method": list[str] | None}
-_KINDS |= {"units": str, "edits": str, "alternatives": int, "robust": int}
-_KINDS |= {"leave_out_pair": bool, "tolerance": float | None}
-_NUMBERS = ("seed", "target", "max_units", "sizes")
-_DEFAULTS = {"method": None, "units": ",".join(spec.Spec().units), "edits": ",".join(spec.Spec().edits)}
-_DEFAULTS |= {"costs": None, "added_attributes": None}
+_KINDS: dict[str, Any] = {  # of the options of a Spec that are no words
+    "method": list[str] | None,
+    "directed": bool | None,
+    "tolerance": float | None,
+    **dict.fromkeys(("search", "connected", "leave_out_pair"), bool),
+    **dict.fromkeys(("alternatives", "robust"), int),
+    **dict.fromkeys(("units", "edits"), str),
+    **dict.fromkeys(("seed", "target", "max_units", "sizes"), int | None),
+}
+_DEFAULTS: dict[str, str | None] = dict.fromkeys(("method", "costs", "added_attributes"))
+_DEFAULTS |= {"units": ",".join(spec.Spec().units), "edits": ",".join(spec.Spec().edits)}
 _MORE = {"method": " May be given several times.", "question": " Several, as why,counterfactual, make a row each."}
 
 
 def _parameter(option: Field[Any]) -> inspect.Parameter:
     """An option of a Spec as an option of a command: a flag, a number, or a word."""
-    kind: Any = int | None if option.name in _NUMBERS else _KINDS.get(option.name, str | None)
+    kind, name = _KINDS.get(option.name, str | None), option.name.replace("_", "-")
     default = _DEFAULTS.get(option.name, option.default)
-    name = option.name.replace("_", "-")
     flag = f"--{name}/--no-{name}" if bool in (kind, *get_args(kind)) else f"--{name}"
-    more = _MORE.get(option.name, "")
-    described = Annotated.__class_getitem__((kind, typer.Option(flag, help=option.metadata["meaning"] + more)))  # type: ignore[attr-defined]
+    meaning = option.metadata["meaning"] + _MORE.get(option.name, "")
+    described = Annotated.__class_getitem__((kind, typer.Option(flag, help=meaning)))  # type: ignore[attr-defined]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=described)
 
 
@@ -190,14 +193,8 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def parse_questions(text: str) -> list[str]:
-    """`why,counterfactual` -> the questions it names, each once."""
-    from cf2.errors import unknown_name
-
-    known, asked = get_args(spec.Question), [part.strip() for part in text.split(",")]
-    for name in asked:
-        if name not in known:
-            raise unknown_name("`question`", name, known)
-    return list(dict.fromkeys(asked))
+    """`why,counterfactual` -> the questions it names, each once; a Spec refuses those that there are not."""
+    return list(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
 def parse_ids(text: str) -> list[int]:
@@ -211,8 +208,8 @@ def parse_ids(text: str) -> list[int]:
         first, last = int(numbers[1]), int(numbers[2] or numbers[1])
         if last < first:
             raise typer.BadParameter(f"Expected a range from small to large, such as {last}-{first}, but got {part!r}.")
-        if last - first >= MOST_IDS - len(found):
-            raise typer.BadParameter(f"Expected at most {MOST_IDS:,} ids, but got more in {text!r:.80}.")
+        if last - first >= MAX_IDS - len(found):
+            raise typer.BadParameter(f"Expected at most {MAX_IDS:,} ids, but got more in {text!r:.80}.")
         found += range(first, last + 1)
     return found
 

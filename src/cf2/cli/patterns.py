@@ -11,10 +11,7 @@ from cf2.cli import options as o
 from cf2.cli.terminal import out, percent, print_json, table, tell
 
 if TYPE_CHECKING:
-    from cf2.patterns.edit_rules import EditRules
-    from cf2.patterns.summary import FoundPattern, Patterns
-    from cf2.runs.source import ModelAndData
-    from cf2.runs.store import Store
+    from cf2.patterns.summary import ClassSummary, FoundPattern, Patterns
 
 Count = Annotated[int, typer.Option(min=1, max=1000, help="The most patterns per class.")]
 HeldOut = Annotated[float, typer.Option(min=0, max=0.95, help="The share of all keys that is kept for the test.")]
@@ -49,103 +46,68 @@ def patterns(
 
     Example: cf2 patterns runs/first --count 3
     """
-    from cf2.patterns.files import PATTERNS, RULES
-
     settings = {"count": count, "held_out": held_out, "seed": seed, "most": most, "labels": labels}
-    if rules:
-        tried = find_rules(run, method, settings, checkpoint, data_root, trust, data)
-        tried.save(run / RULES)
-        if as_json:
-            print_json({"run": str(run), **tried.to_dict()})
-            return
-        out.print(str(tried), soft_wrap=True, highlight=False, markup=False)
-        tell(f"They are kept in {run / RULES}, and cf2 report and cf2 serve show them.")
-        return
-    found = find(run, method, settings, counted, checkpoint, data_root, trust, data)
-    found.save(run / PATTERNS)
+    found = find_in_run(run, method, settings, rules, counted, checkpoint, data_root, trust, data)
+    kept = found.save(run / found.file_name)
     if as_json:
         print_json({"run": str(run), **found.to_dict()})
         return
-    tested = found.about["tested"]
-    ran = any(one.necessity is not None for prediction in found.classes() for one in found.of(prediction))
-    how = "tested" if ran else "counted"
+    from cf2.patterns.summary import Patterns
+
+    if isinstance(found, Patterns):
+        _show(found)
+    else:
+        out.print(str(found), soft_wrap=True, highlight=False, markup=False)
+    tell(f"They are kept in {kept}, and cf2 report and cf2 serve show them.")
+
+
+def _show(found: Patterns) -> None:
+    how = "tested" if any(row.necessity is not None for row in found) else "counted"
     out.print(f"Found in {found.about['found_on']} answers, {how} on other predictions, percent:", highlight=False)
     for prediction in found.classes():
-        rows = [[one.pattern.text, f"{one.support} of {one.answers}", *_shares(one)] for one in found.of(prediction)]
-        out.print(table(f"{found.name(prediction)}, {how} on {tested.get(prediction, 0)}", COLUMNS, rows))
+        rows = [[row.pattern.text, f"{row.support} of {row.answers}", *_shares(row)] for row in found.of(prediction)]
+        tested = found.about["tested"].get(prediction, 0)
+        out.print(table(f"{found.name(prediction)}, {how} on {tested}", COLUMNS, rows))
     for note in found.about["notes"]:
         tell(note)
-    tell(f"They are kept in {run / PATTERNS}, and cf2 report and cf2 serve show them.")
 
 
-def _shares(one: FoundPattern) -> list[str]:
+def _shares(row: FoundPattern) -> list[str]:
     names = ("coverage", "precision", "necessity", "chance", "sufficiency", "sufficiency_one")
-    return [percent(None if (e := getattr(one, name)) is None else e.value) for name in names]
+    return [percent(None if (e := getattr(row, name)) is None else e.value) for name in names]
 
 
-def find(
+def find_in_run(
     path: Path,
     method: str | None = None,
     settings: dict[str, Any] | None = None,
+    rules: bool = False,
     counted: bool = False,
     checkpoint: Path | None = None,
     root: Path | None = None,
     trust: bool = False,
     data: str | None = None,
-) -> Patterns:
-    """The patterns of a run by one method, the first if none is named; tested if its model may be run."""
-    opened, described, agreed = _opened(path, trust, data)
-    found = opened.explanations(opened.methods()[0] if method is None else method)
-    settings = settings or {}
-    if counted or (described.get("kind") == "function" and not agreed):
+) -> ClassSummary[Any]:
+    """The patterns, or the edit rules, of a run by one method, the first if none is named.
+
+    Patterns are only counted where the model may not be run; a model and data other than those of the run are refused.
+    """
+    from cf2.errors import CF2Error
+    from cf2.runs.store import Store
+    from cf2.samples.sources import restore, trusted
+
+    run, question = Store.open(path), "counterfactual" if rules else None
+    described = dict(run.manifest["source"])
+    agreed = trusted(described, trust=trust, data=data)
+    found = run.explanations(method or run.methods()[0], question=question)
+    if not rules and (counted or (described.get("kind") == "function" and not agreed)):
         if not counted:
             tell(UNTRUSTED)
-        return found.patterns(**settings)
-    source = _restored(opened, described, checkpoint, root, agreed)
-    return found.patterns(
-        source.model, source.targets(opened.job(method, found[0].seed) if method else opened.job()), **settings
-    )
-
-
-def find_rules(
-    path: Path,
-    method: str | None = None,
-    settings: dict[str, Any] | None = None,
-    checkpoint: Path | None = None,
-    root: Path | None = None,
-    trust: bool = False,
-    data: str | None = None,
-) -> EditRules:
-    """The edit rules of the counterfactual answers of a run by one method, the first if none is named."""
-    opened, described, agreed = _opened(path, trust, data)
-    name = opened.methods()[0] if method is None else method
-    found = opened.explanations(name, question="counterfactual")
-    source = _restored(opened, described, checkpoint, root, agreed)
-    return found.rules(
-        source.model, source.targets(opened.job(name, found[0].seed, "counterfactual")), **settings or {}
-    )
-
-
-def _opened(path: Path, trust: bool, data: str | None) -> tuple[Store, dict[str, Any], bool]:
-    """A run, where its model and data come from, and whether code of the user may be run for them."""
-    from cf2.runs.store import Store
-    from cf2.samples.sources import trusted
-
-    opened = Store.open(path)
-    described = dict(opened.manifest["source"])
-    return opened, described, trusted(described, trust=trust, data=data)
-
-
-def _restored(
-    opened: Store, described: dict[str, Any], checkpoint: Path | None, root: Path | None, agreed: bool
-) -> ModelAndData:
-    """The model and data of a run, refused where they are others."""
-    from cf2.errors import CF2Error
-    from cf2.samples.sources import restore
-
+        return found.patterns(**settings or {})
     if checkpoint is not None:
         described["checkpoint"] = str(checkpoint)
     source = restore(described, root=root, trust=agreed)
-    if other := opened.problems_of_source(source):
+    if other := run.problems_of_source(source):
         raise CF2Error("Expected the model and data of the run", got="others", do=" ".join(other))
-    return source
+    targets = source.targets(run.job(found[0].method, found[0].seed, question))
+    return (found.rules if rules else found.patterns)(source.model, targets, **settings or {})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cf2.cli import options as o
-from cf2.cli.patterns import find
+from cf2.cli.patterns import find_in_run
 from cf2.cli.terminal import COMPARED, compared, out, print_json, say, table, tell
 from cf2.errors import CF2Error
 
@@ -48,7 +48,8 @@ def report(
 
     Example: cf2 report runs/first -o report.html
     """
-    from cf2.patterns.files import PATTERNS, RULES, load_patterns, load_rules
+    from cf2.patterns.edit_rules import EditRules
+    from cf2.patterns.summary import Patterns
     from cf2.report.html import write_report
     from cf2.runs.comparison import unfinished
     from cf2.runs.store import Store
@@ -58,14 +59,14 @@ def report(
     store = Store.open(run)
     found = {row: store.explanations(jobs[0].method, question=jobs[0].question) for row, jobs in store.rows().items()}
     if patterns:
-        find(run, trust=trust).save(run / PATTERNS)
+        find_in_run(run, trust=trust).save(run / Patterns.file_name)
     context = store.context()
     written = write_report(
         list(found.values()),
         path,
         pictures=pictures,
-        patterns=load_patterns(run / PATTERNS, context) if (run / PATTERNS).exists() else None,
-        rules=load_rules(run / RULES, context) if (run / RULES).exists() else None,
+        patterns=Patterns.of_run(run, context),
+        rules=EditRules.of_run(run, context),
     )
     say(f"The report is at {written.resolve()}")
     tell(unfinished([{**given.context, "label": row} for row, given in found.items()]))

@@ -23,8 +23,9 @@ from cf2.units.edits import extended
 from cf2.units.kinds import InstanceUnits
 from cf2.units.packs import Pack, pack
 
-TRIES = 4  # draws of a neighbour of which the model says the same
-MOST = 3  # edges in which a neighbour differs
+MAX_DRAWS = 4  # of a neighbour of which the model says the same
+MAX_EDGES = 3  # in which a neighbour differs
+MAX_COPIES = 512  # of graphs with one unit removed that are run at once
 
 
 @dataclass(eq=False)
@@ -77,19 +78,19 @@ class Neighbours(Constraints):
         """On how many neighbours sets [R, U] of instances `rows` pass [R], of how many, and their least slack."""
         passed, tried = torch.zeros_like(rows), torch.zeros_like(rows)
         least = torch.full((len(rows),), float("inf"), device=rows.device)
-        for place, made in enumerate(self.packs):
-            asked = self.there[place, rows] & ~(self.gone[place, rows] & sets).any(1)
-            todo = asked.nonzero().flatten()
+        for neighbour, made, gone in zip(self.there, self.packs, self.gone):
+            todo = (neighbour[rows] & ~(gone[rows] & sets).any(1)).nonzero().flatten()
             if not len(todo):
                 continue
-            part, mine = made.take(rows[todo]), rows[todo]
+            instances = rows[todo]
+            part, criterion = made.take(instances), self.criterion.take(instances)
             valid = torch.arange(sets.size(1), device=rows.device)[None] < part.units.counts[:, None]
-            good, criterion = torch.ones_like(todo, dtype=torch.bool), self.criterion.take(mine)
+            good = torch.ones_like(todo, dtype=torch.bool)
             for test in self.tests:
-                said = outputs_after(test.intervention, self.predictor, part, sets[todo][valid])
-                good &= passes(criterion, said, test.same)
-                least[todo] = torch.minimum(least[todo], slack(criterion, said, test.same))
-            self.counted.index_add_(0, self.origin[mine], torch.full_like(mine, len(self.tests)))
+                outputs = outputs_after(test.intervention, self.predictor, part, sets[todo][valid])
+                good &= passes(criterion, outputs, test.same)
+                least[todo] = torch.minimum(least[todo], slack(criterion, outputs, test.same))
+            self.counted.index_add_(0, self.origin[instances], torch.full_like(instances, len(self.tests)))
             passed[todo] += good.long()
             tried[todo] += 1
         return passed, tried, least
@@ -117,12 +118,12 @@ def neighbours(
     for number in range(count):
         streams = [torch.Generator().manual_seed(seed * 1_000_003 + number) for _ in instances]
         drawn = [_draw(i, t, s, number, width) for i, t, s in zip(instances, tables, streams)]
-        for attempt in range(TRIES):
+        for attempt in range(MAX_DRAWS):
             made = flagged(pack([d[0] for d in drawn], tables=[d[1] for d in drawn], takes=takes))
             made = made.to(predictor.device)
             same = criterion.holds(predictor.predict(made))
             evaluations += 1
-            if attempt == TRIES - 1 or bool(same.all()):
+            if attempt == MAX_DRAWS - 1 or bool(same.all()):
                 break
             for row in (~same).nonzero().flatten().tolist():
                 drawn[row] = _draw(instances[row], tables[row], streams[row], number, width)
@@ -137,38 +138,38 @@ Drawn = tuple[Instance, InstanceUnits, Tensor]
 
 def _draw(instance: Instance, table: InstanceUnits, draw: torch.Generator, number: int, width: int) -> Drawn:
     """One neighbour: the instance, its units, numbered as in the instance itself, and which of them it lacks."""
-    edges = 1 + (number // 2) % MOST
-    adds = not instance.targets and number % 2 == 0
+    edges = 1 + (number // 2) % MAX_EDGES
     first, (element, unit) = table.edges
     columns = torch.ones(instance.edge_index.size(1), dtype=torch.bool)
     missing = torch.zeros(width, dtype=torch.bool)
     new = torch.zeros((2, 0), dtype=torch.long)
-    if adds:
+    if not instance.targets and number % 2 == 0:
         new = _absent(instance, edges, draw)
     else:
-        there = torch.zeros_like(instance.edge_index[0]) if instance.role is None else instance.role
-        free = ((first >= 0) & (there == Role.THERE)).nonzero().flatten()
-        units = torch.unique(first[free])
+        there = columns if instance.role is None else instance.role == Role.THERE
+        units = torch.unique(first[(first >= 0) & there])
         order = _order(table.ids[units], int(torch.randint(2**62, (1,), generator=draw)))
         units = units[order.argsort(stable=True)[:edges]]
         columns = ~torch.isin(first, units) if len(units) else columns
         missing[units] = True
-    count = new.size(1)
-    place = columns.long().cumsum(0) - 1
+
+    def extended_by(values: Tensor | None, filled: int) -> Tensor | None:
+        """Values of the columns that stay, and one for each new one."""
+        return None if values is None else torch.cat([values[columns], torch.full((new.size(1),), filled)])
+
+    position = columns.long().cumsum(0) - 1
     kept = columns[element]
     extras = {n: (kind, value[columns] if kind == "edge" else value) for n, (kind, value) in instance.extras.items()}
-    role = None if instance.role is None else torch.cat([instance.role[columns], torch.zeros(count, dtype=torch.long)])
-    groups = instance.groups
     made = replace(
         instance,
         edge_index=torch.cat([instance.edge_index[:, columns], new], 1),
-        extras=extended(extras, count, {}, {}),
-        role=role,
-        ties=None if instance.ties is None else torch.cat([instance.ties[columns], torch.full((count,), -1)]),
-        groups=None if groups is None else torch.cat([groups[columns], torch.full((count,), -1)]),
+        extras=extended(extras, new.size(1), {}, {}),
+        role=extended_by(instance.role, Role.THERE),
+        ties=extended_by(instance.ties, -1),
+        groups=extended_by(instance.groups, -1),
     )
-    governed = torch.cat([first[columns], torch.full((count,), -1)])
-    return made, replace(table, edges=(governed, torch.stack([place[element[kept]], unit[kept]]))), missing
+    governed = torch.cat([first[columns], torch.full((new.size(1),), -1)])
+    return made, replace(table, edges=(governed, torch.stack([position[element[kept]], unit[kept]]))), missing
 
 
 def _order(ids: Tensor, salt: int) -> Tensor:
@@ -187,9 +188,9 @@ def _absent(instance: Instance, count: int, draw: torch.Generator) -> Tensor:
     known = set((tail * nodes + head).tolist())
     found: list[tuple[int, int]] = []
     for _ in range(8 * count):
-        one, other = torch.randint(0, nodes, (2,), generator=draw).tolist()
-        if one != other and one * nodes + other not in known and (one, other) not in found:
-            found += [(one, other)] if instance.directed else [(one, other), (other, one)]
+        u, v = torch.randint(0, nodes, (2,), generator=draw).tolist()
+        if u != v and u * nodes + v not in known and (u, v) not in found:
+            found += [(u, v)] if instance.directed else [(u, v), (v, u)]
         if len(found) >= count * (1 if instance.directed else 2):
             break
     return torch.tensor(found, dtype=torch.long).reshape(-1, 2).t()
@@ -203,27 +204,23 @@ def single_removals(
     With only S, what else is gone does not matter; so only what happens without S is asked.
     """
     units = made.units
-    removable = ~chosen if units.absent is None else ~chosen & ~units.absent
-    for forbidden in (units.fixed, units.left_out):
+    removable = ~chosen
+    for forbidden in (units.absent, units.fixed, units.left_out):
         removable = removable if forbidden is None else removable & ~forbidden
-    other = removable.nonzero().flatten()
-    rows = units.owner[other]
-    changing = [test for test in tests if not test.same]
     passed = torch.zeros(made.num_instances, dtype=torch.long, device=chosen.device)
     tried = torch.zeros_like(passed)
-    for start in range(0, len(other), 512):
-        part, mine = other[start : start + 512], rows[start : start + 512]
-        packed = made.take(mine)
-        shift = torch.arange(len(part), device=part.device)
-        alone = torch.zeros(packed.units.count, dtype=torch.bool, device=part.device)
-        alone[packed.units.ptr[shift] + part - units.ptr[mine]] = True
-        spread = torch.repeat_interleave(units.ptr[mine] - packed.units.ptr[:-1], packed.units.counts)
-        together = chosen[torch.arange(packed.units.count, device=part.device) + spread] | alone
-        own = criterion.take(mine)
+    for other in torch.split(removable.nonzero().flatten(), MAX_COPIES):
+        rows = units.owner[other]
+        packed, own = made.take(rows), criterion.take(rows)
+        alone = torch.zeros(packed.units.count, dtype=torch.bool, device=other.device)
+        alone[packed.units.ptr[:-1] + other - units.ptr[rows]] = True
+        shift = torch.repeat_interleave(units.ptr[rows] - packed.units.ptr[:-1], packed.units.counts)
+        together = chosen[torch.arange(packed.units.count, device=other.device) + shift] | alone
         same = own.holds(outputs_after(WITHOUT, predictor, packed, alone))
-        good = torch.ones_like(same)
-        for test in changing:
-            good &= passes(own, outputs_after(test.intervention, predictor, packed, together), test.same)
-        tried.index_add_(0, mine, same.long())
-        passed.index_add_(0, mine, (same & good).long())
+        good = same.clone()
+        for test in tests:
+            if not test.same:
+                good &= passes(own, outputs_after(test.intervention, predictor, packed, together), test.same)
+        tried.index_add_(0, rows, same.long())
+        passed.index_add_(0, rows, good.long())
     return passed, tried

@@ -25,43 +25,13 @@ from cf2.units.kinds import InstanceUnits
 from cf2.units.packs import Pack, chunks, pack
 
 # Layers whose message along an edge is made from its ends' states alone: no degree of the node it comes from.
-STATES_ONLY: frozenset[type] = frozenset(
-    {
-        pyg.AGNNConv,
-        pyg.CGConv,
-        pyg.EdgeConv,
-        pyg.FiLMConv,
-        pyg.FeaStConv,
-        pyg.GATConv,
-        pyg.GATv2Conv,
-        pyg.GENConv,
-        pyg.GINConv,
-        pyg.GINEConv,
-        pyg.GMMConv,
-        pyg.GatedGraphConv,
-        pyg.GraphConv,
-        pyg.HGTConv,
-        pyg.MFConv,
-        pyg.NNConv,
-        pyg.PNAConv,
-        pyg.RGATConv,
-        pyg.RGCNConv,
-        pyg.ResGatedGraphConv,
-        pyg.SAGEConv,
-        pyg.SplineConv,
-        pyg.TransformerConv,
-        pyg.SimpleConv,
-        pyg.LEConv,
-        pyg.SignedConv,
-        pyg.SuperGATConv,
-        pyg.PointNetConv,
-        pyg.GeneralConv,
-    }
-)
+_STATES_ONLY = """AGNN CG Edge FiLM FeaSt GAT GATv2 GEN GIN GINE GMM GatedGraph Graph HGT MF NN PNA RGAT RGCN
+    ResGatedGraph SAGE Spline Transformer Simple LE Signed SuperGAT PointNet General"""
+STATES_ONLY = frozenset(getattr(pyg, f"{name}Conv") for name in _STATES_ONLY.split())
 FULL_CHECK_EDGES = 2_000_000  # up to this many edges, every cut is compared with the whole graph
 MANY_CHECKS_EDGES = 100_000  # the same where each key has a whole graph of its own, as a pair without its edge
 PROBES = 4
-CHUNK = 8_000_000  # floats kept by one packed pass; about what two levels of cache and a little memory hold
+MAX_FLOATS = 8_000_000  # kept by one packed pass; about what two levels of cache and a little memory hold
 
 Packed = tuple[list[Instance], Pack, Tensor]  # instances, packed, and the probabilities of each
 
@@ -84,22 +54,22 @@ class ReceptiveField:
         self, predictor: Predictor, targets: Targets, reach: Reach | None = None, editing: Editing | None = None
     ) -> None:
         self.predictor, self.targets, self.editing = predictor, targets, editing
-        self._reach = reach
-        self._tell()
+        self._reach: Reach | None = None
+        if reach is not None:
+            self._keep(reach)
 
-    def _tell(self) -> None:
-        """Let trials of the predictor know how far the model looks."""
-        if self._reach is not None and self._reach.hops:
-            self.predictor.sight = (self._reach.hops, self._reach.direction)
+    def _keep(self, reach: Reach) -> Reach:
+        """Keep what was measured, and let trials of the predictor know how far the model looks."""
+        self._reach = reach
+        if reach.hops:
+            self.predictor.sight = (reach.hops, reach.direction)
+        return reach
 
     @property
     def reach(self) -> Reach:
         """What is measured at the first use, on a few keys spread over the graph."""
-        if self._reach is None:
-            graph = self.targets.graph
-            self._reach = Reach() if graph is None else self._measure(graph)
-            self._tell()
-        return self._reach
+        graph = self.targets.graph
+        return self._reach or self._keep(Reach() if graph is None else self._measure(graph))
 
     def instances(self, keys: Sequence[Key]) -> list[Instance]:
         """The receptive fields of the keys, as far as the model was measured to look."""
@@ -134,8 +104,8 @@ class ReceptiveField:
             if not off:
                 return part, made, self.predictor.probabilities(rows)
             gap = float((near - far)[off[0]].abs().max())
-            for place in off:
-                part[place] = self._cut(part[place].key, wider)
+            for position in off:
+                part[position] = self._cut(part[position].key, wider)
             self.predictor.sight = (None, "both")  # further than measured, so nothing is known
         raise CF2Error(
             f"Expected {self.targets.level} {part[off[0]].key} to get the same prediction on its receptive field as on "
@@ -246,7 +216,7 @@ def direction(predictor: Predictor) -> Direction:
 
 
 def instance_chunks(
-    predictor: Predictor, instances: Sequence[Instance], budget: int = CHUNK
+    predictor: Predictor, instances: Sequence[Instance], budget: int = MAX_FLOATS
 ) -> Iterator[Sequence[Instance]]:
     """Consecutive instances that one packed pass can hold."""
     costs = [predictor.cost(i.x.size(0), i.edge_index.size(1)) for i in instances]

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cf2.errors import CF2Error
+from cf2.errors import CF2Error, require
 from cf2.graphs.graph import Extras
 from cf2.models import outputs
 from cf2.units.kinds import Units
@@ -35,13 +35,10 @@ ALONE = (
 
 def check_repeats(rows: Tensor, again: Tensor, precision: float) -> None:
     """Refuse a model whose rows for the same graphs are others the second time."""
-    off = outputs.differ(rows.double(), again.double(), precision).nonzero().flatten()
-    if not len(off):
-        return
-    gap = float((rows - again).abs().max())
-    raise CF2Error(
+    require(
+        not outputs.differ(rows.double(), again.double(), precision).any(),
         "Expected a model that gives the same output for the same graph",
-        got=f"two runs in evaluation mode that differ by {gap:.2g}",
+        got=f"two runs in evaluation mode that differ by {float((rows - again).abs().max()):.2g}",
         do="Is dropout left on (F.dropout without training=self.training), noise added, or something kept between "
         "calls? Switch it off in evaluation mode.",
     )
@@ -52,15 +49,13 @@ def depends_on_others(pack: Pack, run: Run, precision: float) -> bool:
 
     Some instances, as they are, with half of their units and with none, run side by side and one at a time.
     """
-    some = (
-        torch.linspace(0, pack.num_instances - 1, min(MAX_COMPARED, pack.num_instances)).long().to(pack.node_ptr.device)
-    )
-    many = some.repeat(3)
-    packed = pack.take(many)
+    count = min(MAX_COMPARED, pack.num_instances)
+    some = torch.linspace(0, pack.num_instances - 1, count).long().to(pack.node_ptr.device)
+    packed = pack.take(some.repeat(3))
     states = _states(packed)
     together = run(packed, states)
-    alone = [run(one, own) for one, own in zip(packed.singles(), packed.split(states))]
-    found = bool(outputs.differ(together.double(), torch.cat(alone).double(), precision).any())
+    alone = torch.cat([run(single, own) for single, own in zip(packed.singles(), packed.split(states))])
+    found = bool(outputs.differ(together.double(), alone.double(), precision).any())
     if found:
         log.warning("%s", ALONE)
     return found

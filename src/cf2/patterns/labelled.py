@@ -1,123 +1,92 @@
-"""Labels of nodes and edges from their features: what makes two of them the same in a pattern.
-
->>> node_labels(np.array([[0.0, 1.0], [1.0, 0.0]]), ["C", "N"])
-['N', 'C']
->>> node_labels(np.ones((2, 3)))
-['', '']
-"""
+"""Graphs with labels, many side by side: what patterns are looked for in, and where their labels come from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from cf2.errors import CF2Error, require
+from cf2.graphs.graph import Graph, Instance
+from cf2.graphs.targets import GraphTargets, Targets
+from cf2.methods.contract import Problem
+from cf2.models.predictor import Predictor
+from cf2.models.receptive_field import instance_chunks
 from cf2.options import Key
-from cf2.patterns.pattern import Pattern
+from cf2.patterns.pattern import Pattern, connected_patterns
 from cf2.results.explanation import Explanation
-from cf2.results.names import entry
+from cf2.results.names import entry, read_smiles
+from cf2.runs.session import GROUP, Session
+from cf2.sets.tests import Criterion
+from cf2.units.kinds import InstanceUnits
+from cf2.units.packs import pack
 
-# -- labels ----------------------------------------------------------------------------------------------
-
-
-FEW = 16  # distinct rows of features that are labels of their own
-BINNED = 2  # columns of any numbers that are binned
-
-
-def node_labels(x: np.ndarray, names: Sequence[str] = (), prefix: str = "x") -> list[str]:
-    """A label per row [n, d] of features.
-
-    One-hot rows are called by their column, or by its name; a few distinct rows by their values; up to two columns of
-    numbers by the third of the values that they lie in. Features that are constant, or too many for that, give no
-    label.
-    """
-    x = np.asarray(x, dtype=float).reshape(len(x), -1)
-    if not len(x) or not x.shape[1]:
-        return [""] * len(x)
-    if x.shape[1] > 1 and bool(np.isin(x, (0.0, 1.0)).all()) and bool((x.sum(1) == 1).all()):
-        known = [str(names[column]) if column < len(names) else f"{prefix}{column}" for column in range(x.shape[1])]
-        return [known[column] for column in x.nonzero()[1].tolist()]
-    varying = np.flatnonzero(np.ptp(x, axis=0) > 0)
-    if not len(varying):
-        return [""] * len(x)
-    if x.shape[1] > 64 and len(varying) > FEW:  # wide features: no need to sort them
-        return [""] * len(x)
-    distinct, place = np.unique(x[:, varying], axis=0, return_inverse=True)
-    if len(distinct) <= FEW:
-        return [_values(distinct[row], varying, prefix) for row in place.reshape(-1).tolist()]
-    if len(varying) > BINNED:
-        return [""] * len(x)
-    words = np.array(["low", "middle", "high"])
-    parts = []
-    for column in varying:
-        edges = np.quantile(x[:, column], [1 / 3, 2 / 3])
-        parts.append([f"{prefix}{column} {word}" for word in words[np.searchsorted(edges, x[:, column])]])
-    return [", ".join(part) for part in zip(*parts)]
-
-
-def _values(row: np.ndarray, columns: np.ndarray, prefix: str) -> str:
-    shown = [f"{prefix}{column}={value:g}" for column, value in zip(columns.tolist(), row.tolist())]
-    return " ".join(shown if len(shown) <= 3 else [name for name, value in zip(shown, row) if value][:4] or ["0"])
-
-
-# -- labelled --------------------------------------------------------------------------------------------
+MAX_DISTINCT_ROWS = 16  # distinct rows of features that are labels of their own
+MAX_BINNED_COLUMNS = 2  # columns of any numbers that are binned
+MAX_SORTED_COLUMNS = 64  # columns, of which more than `MAX_DISTINCT_ROWS` may vary
+MAX_LABEL_COLUMNS = 256  # wider features of nodes give no labels
+MAX_EDGE_COLUMNS = 2_000_000  # edge columns of all graphs that are looked at
+MANY_NEIGHBOURS = 5  # a node with at least so many is labelled "d5+"
+BOND_ORDERS = {1.0: "single", 1.5: "aromatic", 2.0: "double", 3.0: "triple"}
 
 
 @dataclass(frozen=True, eq=False)
 class GraphRow:
-    """One graph before it stands beside others: nodes from 0 on, each edge once."""
+    """One graph: nodes from 0 on, each edge once."""
 
     key: Key
     labels: Sequence[str]  # [n]
     marks: np.ndarray  # [n], 1 for the node that is explained
     edges: np.ndarray  # [e, 2]
-    edge_labels: Sequence[str]  # [e], or none
+    edge_labels: Sequence[str]  # [e]
+
+    def pieces(self, chosen: np.ndarray, directed: bool) -> list[Pattern]:
+        """The connected pieces that some edges [bool] are, as patterns."""
+        numbers = np.flatnonzero(chosen).tolist()
+        edges = [((int(a), int(b)), self.edge_labels[n]) for n, (a, b) in zip(numbers, self.edges[numbers])]
+        nodes = sorted({node for pair, _ in edges for node in pair})
+        marks = {node: int(self.marks[node]) for node in nodes}
+        return connected_patterns({node: self.labels[node] for node in nodes}, edges, marks, directed=directed)
 
 
-@dataclass(frozen=True, eq=False)
 class LabelledGraphs:
-    """Graphs side by side; node ids run over all of them.
+    """Graphs side by side, in their order; node ids run over all of them."""
 
-    `unit` is what each edge is called by whoever made the graphs: its place among the units of a pack, for one.
-    """
-
-    keys: tuple[Key, ...]
-    ptr: np.ndarray  # [G + 1], the nodes of each graph
-    label: np.ndarray  # [N], places in `names`
-    names: tuple[str, ...]
-    mark: np.ndarray  # [N]
-    edges: np.ndarray  # [E, 2]
-    edge_label: np.ndarray  # [E], places in `edge_names`
-    edge_names: tuple[str, ...]
-    edge_ptr: np.ndarray  # [G + 1]
-    directed: bool = False
+    def __init__(self, rows: Sequence[GraphRow], directed: bool = False) -> None:
+        self.rows, self.directed = rows, directed
+        self.keys = [row.key for row in rows]
+        self.ptr = _pointer(len(row.labels) for row in rows)  # [G + 1], the nodes of each graph
+        self.edge_ptr = _pointer(len(row.edges) for row in rows)  # [G + 1]
+        self.names, self.label = _numbered([name for row in rows for name in row.labels])  # label: [N]
+        self.edge_names, self.edge_label = _numbered([name for row in rows for name in row.edge_labels])  # [E]
+        self.mark = np.concatenate([np.zeros(0, np.int64), *(row.marks for row in rows)])  # [N]
+        edges = [row.edges.reshape(-1, 2) + start for row, start in zip(rows, self.ptr)]
+        self.edges = np.concatenate([np.zeros((0, 2), np.int64), *edges])  # [E, 2]
 
     @staticmethod
-    def join(rows: Sequence[GraphRow], directed: bool = False) -> LabelledGraphs:
-        """The graphs side by side, in their order."""
-        ptr = _pointer([len(row.labels) for row in rows])
-        edge_ptr = _pointer([len(row.edges) for row in rows])
-        names = sorted({name for row in rows for name in row.labels})
-        edge_names = sorted({name for row in rows for name in row.edge_labels} | {""})
-        place, edge_place = ({name: at for at, name in enumerate(known)} for known in (names, edge_names))
-        pairs = [row.edges.reshape(-1, 2) + start for row, start in zip(rows, ptr)]
-        said = [edge_place[name] for row in rows for name in (row.edge_labels or [""] * len(row.edges))]
-        none = np.zeros((0, 2), np.int64)
-        return LabelledGraphs(
-            keys=tuple(row.key for row in rows),
-            ptr=ptr,
-            label=np.array([place[name] for row in rows for name in row.labels], dtype=np.int64),
-            names=tuple(names),
-            mark=np.concatenate([np.zeros(0, np.int64), *(row.marks for row in rows)]),
-            edges=np.concatenate([none, *pairs]),
-            edge_label=np.array(said, dtype=np.int64),
-            edge_names=tuple(edge_names),
-            edge_ptr=edge_ptr,
-            directed=directed,
-        )
+    def of_patterns(patterns: Sequence[Pattern], directed: bool) -> LabelledGraphs:
+        """Patterns as graphs, to look for others in."""
+        rows = [
+            GraphRow(
+                number,
+                [label or "" for label in pattern.labels],
+                np.array(pattern.marks, np.int64),
+                np.array(pattern.edges, np.int64).reshape(-1, 2),
+                [label or "" for label in pattern.edge_labels],
+            )
+            for number, pattern in enumerate(patterns)
+        ]
+        return LabelledGraphs(rows, directed)
+
+    def take(self, rows: np.ndarray) -> LabelledGraphs:
+        """Some of the graphs."""
+        return LabelledGraphs([self.rows[row] for row in rows.tolist()], self.directed)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -139,90 +108,90 @@ class LabelledGraphs:
         kinds = np.concatenate([kind + self.directed, kind + 2 * self.directed])
         order = np.lexsort((kinds, other, source))
         edge = np.concatenate([np.arange(len(tail))] * 2)
-        pointer = np.zeros(len(self.label) + 1, np.int64)
-        np.cumsum(np.bincount(source, minlength=len(self.label)), out=pointer[1:])
+        pointer = _pointer(np.bincount(source, minlength=len(self.label)))
         return pointer, other[order], kinds[order], edge[order]
 
     @cached_property
-    def pair_codes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sorted codes of (node, neighbour, direction), and the place of each in the adjacency."""
+    def codes(self) -> np.ndarray:
+        """The code of every entry of the adjacency, ascending."""
         pointer, other, kind, _ = self.adjacency
-        source = np.repeat(np.arange(len(self.label)), np.diff(pointer))
-        codes = self.pair_code(source, other, kind % 3)
-        order = np.argsort(codes, kind="stable")
-        return codes[order], order
+        return self.code(np.repeat(np.arange(len(self.label)), np.diff(pointer)), other, kind)
 
-    def pair_code(self, source: np.ndarray, other: np.ndarray, way: np.ndarray | int) -> np.ndarray:
-        """One number for a node, its neighbour and the direction of the edge between them."""
-        code: np.ndarray = (source * len(self.label) + other) * 3 + way
-        return code
+    def code(self, source: np.ndarray, other: np.ndarray, kind: np.ndarray | int) -> np.ndarray:
+        """One number for a node, its neighbour and the kind of the edge between them."""
+        return np.asarray((source * len(self.label) + other) * 3 * len(self.edge_names) + kind)
 
     @cached_property
     def label_counts(self) -> np.ndarray:
         """How many nodes of each label every graph has [G, labels]."""
-        counts = np.zeros((len(self), max(len(self.names), 1)), np.int64)
+        counts = np.zeros((len(self), len(self.names)), np.int64)
         np.add.at(counts, (self.graph_of, self.label), 1)
         return counts
 
     @cached_property
     def pair_counts(self) -> np.ndarray:
         """How many edges between each two labels every graph has [G, labels, labels], in both orders."""
-        many = max(len(self.names), 1)
-        counts = np.zeros((len(self), many, many), np.int64)
+        counts = np.zeros((len(self), len(self.names), len(self.names)), np.int64)
         owner = np.repeat(np.arange(len(self)), np.diff(self.edge_ptr))
         a, b = self.label[self.edges].T
         np.add.at(counts, (owner, a, b), 1)
         np.add.at(counts, (owner[a != b], b[a != b], a[a != b]), 1)
         return counts
 
-    def take(self, rows: np.ndarray) -> LabelledGraphs:
-        """Some of the graphs."""
-        nodes, ptr = _spans(self.ptr, rows)
-        edges, edge_ptr = _spans(self.edge_ptr, rows)
-        moved = self.edges[edges] + np.repeat(ptr[:-1] - self.ptr[rows], np.diff(edge_ptr))[:, None]
-        return LabelledGraphs(
-            tuple(self.keys[row] for row in rows.tolist()),
-            ptr,
-            self.label[nodes],
-            self.names,
-            self.mark[nodes],
-            moved,
-            self.edge_label[edges],
-            self.edge_names,
-            edge_ptr,
-            self.directed,
-        )
+    def edge_sets(self, rows: np.ndarray, chosen: np.ndarray) -> list[np.ndarray]:
+        """A set of edges [bool] per row, from one flag per edge of all graphs."""
+        return [chosen[self.edge_ptr[row] : self.edge_ptr[row + 1]] for row in rows]
 
-    def pieces(self, row: int, chosen: np.ndarray) -> list[Pattern]:
-        """The connected pieces that some edges [bool, of one graph] are, as patterns."""
-        start = int(self.edge_ptr[row])
-        numbers = start + np.flatnonzero(chosen)
-        pairs = self.edges[numbers].tolist()
-        root: dict[int, int] = {}
 
-        def find(node: int) -> int:
-            root.setdefault(node, node)
-            while root[node] != node:
-                node = root[node]
-            return node
+def _pointer(counts: Iterable[int]) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(np.fromiter(counts, np.int64))]).astype(np.int64)
 
-        for a, b in pairs:
-            root[find(a)] = find(b)
-        groups: dict[int, list[int]] = {}
-        for place, (a, _) in enumerate(pairs):
-            groups.setdefault(find(a), []).append(place)
-        return [self._piece([pairs[p] for p in places], numbers[places]) for places in groups.values()]
 
-    def _piece(self, pairs: Sequence[Sequence[int]], numbers: np.ndarray) -> Pattern:
-        nodes = sorted({node for pair in pairs for node in pair})
-        place = {node: at for at, node in enumerate(nodes)}
-        return Pattern.make(
-            [self.names[self.label[node]] for node in nodes],
-            [(place[a], place[b]) for a, b in pairs],
-            [self.edge_names[name] for name in self.edge_label[numbers]],
-            [int(self.mark[node]) for node in nodes],
-            directed=self.directed,
-        )
+def _numbered(labels: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
+    """The distinct labels in order, and the position of each label among them."""
+    names = sorted(set(labels))
+    position = {name: at for at, name in enumerate(names)}
+    return tuple(names), np.array([position[label] for label in labels], dtype=np.int64)
+
+
+def node_labels(x: np.ndarray, names: Sequence[str] = (), prefix: str = "x") -> list[str]:
+    """A label per row [n, d] of features.
+
+    One-hot rows are called by their column, or by its name; a few distinct rows by their values; up to two columns of
+    numbers by the third of the values that they lie in. Features that are constant, or too many for that, give no
+    label.
+
+    >>> node_labels(np.array([[0.0, 1.0], [1.0, 0.0]]), ["C", "N"])
+    ['N', 'C']
+    >>> node_labels(np.ones((2, 3)))
+    ['', '']
+    """
+    if not len(x):
+        return []
+    x = np.asarray(x, dtype=float).reshape(len(x), -1)
+    none = [""] * len(x)
+    varying = np.flatnonzero(np.ptp(x, axis=0) > 0)
+    if x.shape[1] > 1 and bool(np.isin(x, (0.0, 1.0)).all()) and bool((x.sum(1) == 1).all()):
+        columns = [str(names[column]) if column < len(names) else f"{prefix}{column}" for column in range(x.shape[1])]
+        return [columns[column] for column in x.nonzero()[1].tolist()]
+    if not len(varying) or (x.shape[1] > MAX_SORTED_COLUMNS and len(varying) > MAX_DISTINCT_ROWS):
+        return none  # wide features need not be sorted
+    distinct, row_of = np.unique(x[:, varying], axis=0, return_inverse=True)
+    if len(distinct) <= MAX_DISTINCT_ROWS:
+        return [_values(distinct[row], varying, prefix) for row in row_of.reshape(-1).tolist()]
+    if len(varying) > MAX_BINNED_COLUMNS:
+        return none
+    thirds = np.array(["low", "middle", "high"])
+    parts = []
+    for column in varying:
+        edges = np.quantile(x[:, column], [1 / 3, 2 / 3])
+        parts.append([f"{prefix}{column} {third}" for third in thirds[np.searchsorted(edges, x[:, column])]])
+    return [", ".join(part) for part in zip(*parts)]
+
+
+def _values(row: np.ndarray, columns: np.ndarray, prefix: str) -> str:
+    shown = [f"{prefix}{column}={value:g}" for column, value in zip(columns.tolist(), row.tolist())]
+    return " ".join(shown if len(shown) <= 3 else [name for name, value in zip(shown, row) if value][:4] or ["0"])
 
 
 def explained_graph(e: Explanation, context: Mapping[str, Any]) -> GraphRow:
@@ -235,15 +204,159 @@ def explained_graph(e: Explanation, context: Mapping[str, Any]) -> GraphRow:
     marks = np.zeros(len(nodes), np.int64)
     marks[np.searchsorted(nodes, targets)] = np.arange(1, len(targets) + 1)
     labels = [str(given[node]) if node < len(given) else "" for node in nodes.tolist()]
-    return GraphRow(e.key, labels, marks, np.searchsorted(nodes, pairs), ())
+    return GraphRow(e.key, labels, marks, np.searchsorted(nodes, pairs), [""] * len(pairs))
 
 
-def _pointer(counts: Iterable[int]) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(np.fromiter(counts, np.int64))]).astype(np.int64)
+def instance_outputs(predictor: Predictor, instances: Sequence[Instance]) -> Tensor:
+    """What the model gives for graphs that are not packed yet [R, C]."""
+    takes = predictor.adapter.takes
+    return torch.cat([predictor.predict(pack(part, takes=takes)) for part in instance_chunks(predictor, instances)])
 
 
-def _spans(ptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of some spans, end to end, and their new pointer."""
-    count = np.diff(ptr)[rows]
-    new = _pointer(count)
-    return np.arange(new[-1]) + np.repeat(ptr[rows] - new[:-1], count), new
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """Graphs that patterns are looked for in."""
+
+    graphs: LabelledGraphs
+    classes: np.ndarray  # [G], what the model says of each
+    problems: Sequence[Problem] = ()  # the same packed for the model; none, if it is not run
+    asked: int = 0  # how many there would be, if large graphs were not left out
+
+    @cached_property
+    def instances(self) -> list[tuple[Instance, InstanceUnits]]:
+        """Every graph as the model gets it, with its units [G]."""
+        return [pair for problem in self.problems for pair in zip(problem.instances, problem.tables)]
+
+
+def collected(
+    session: Session, keys: Sequence[Key], context: Mapping[str, Any], labels: str | Sequence[str]
+) -> Collected:
+    """The keys as packed problems, and as labelled graphs, whose edges are their units; not all, if they are large."""
+    problems, columns = [], 0
+    for start in range(0, len(keys), GROUP):
+        for problem in session.problems(keys[start : start + GROUP]):
+            problems.append(problem)
+            columns += int(problem.pack.edge_index.size(1))
+        if columns > MAX_EDGE_COLUMNS:
+            break
+    pairs = [pair for problem in problems for pair in zip(problem.instances, problem.tables)]
+    atoms: Sequence[str] = context.get("atoms") or ()
+    takes = session.predictor.adapter.takes
+    molecules = _molecules(session.request.targets, pairs, context) if labels == "auto" else None
+    names = molecules[0] if molecules else _names(session, problems, atoms, labels)
+    bonds = molecules[1] if molecules and takes("edge_attr") else None
+    edge_names = bonds or _edge_names(pairs, takes, labels, bool(atoms))
+    rows = []
+    for (instance, table), of_nodes, of_edges in zip(pairs, names, edge_names):
+        ids = instance.node_ids.numpy()
+        marks = np.zeros(len(ids), np.int64)
+        marks[list(instance.targets)] = np.arange(1, len(instance.targets) + 1)
+        order = np.argsort(ids)
+        local = order[np.searchsorted(ids, table.ids.numpy(), sorter=order)]
+        rows.append(GraphRow(instance.key, of_nodes, marks, local, of_edges))
+    said = torch.cat([problem.criterion.said(problem.outputs).cpu() for problem in problems])
+    return Collected(LabelledGraphs(rows, pairs[0][0].directed), said.numpy(), problems, len(keys))
+
+
+def _molecules(
+    targets: Targets, pairs: Sequence[tuple[Instance, InstanceUnits]], context: Mapping[str, Any]
+) -> tuple[list[list[str]], list[list[str]]] | None:
+    """The elements of the nodes and the orders of the edges of every instance, where all have a SMILES."""
+    written = context.get("smiles")
+    if not written or not isinstance(targets, GraphTargets):
+        return None
+    elements, orders = [], []
+    for instance, table in pairs:
+        assert isinstance(instance.key, int)
+        text = entry(written, instance.key) or getattr(targets.graphs[instance.key], "smiles", None)
+        try:
+            molecule = read_smiles(text, len(instance.node_ids), instance.edge_index.numpy(), "a graph", aromatic=True)
+        except CF2Error:
+            return None
+        bonds = {frozenset((u, v)): order for u, v, order in molecule["bonds"]}
+        elements.append([molecule["labels"][node] for node in instance.node_ids.tolist()])
+        orders.append([_bond_name(bonds.get(frozenset(pair), 1.0)) for pair in table.ids.tolist()])
+    return elements, orders
+
+
+def _bond_name(order: float) -> str:
+    return BOND_ORDERS.get(order, f"order {order:g}")
+
+
+def _names(
+    session: Session, problems: Sequence[Problem], atoms: Sequence[str], labels: str | Sequence[str]
+) -> list[list[str]]:
+    """The labels of the nodes of every instance."""
+    instances = [instance for problem in problems for instance in problem.instances]
+    flat = [""] * sum(len(instance.node_ids) for instance in instances)
+    if labels == "class":
+        flat = _classes(session.field.reach.full, problems[0].criterion, instances)
+    elif labels not in ("none", "degree") and instances[0].x.size(1) <= MAX_LABEL_COLUMNS:
+        given = atoms if isinstance(labels, str) else labels
+        flat = node_labels(torch.cat([instance.x for instance in instances]).float().numpy(), given)
+    if labels == "degree" or (labels == "auto" and not any(flat)):
+        flat = _degrees(session.request.targets.graph, instances)
+    types = [instance.extras.get("node_type", ("", torch.zeros(0))) for instance in instances]
+    if labels != "none" and all(kind == "node" for kind, _ in types):
+        numbers = torch.cat([values.reshape(-1) for _, values in types]).tolist()
+        flat = [f"type {number}" + (f" {label}" if label else "") for number, label in zip(numbers, flat)]
+    return _split(flat, [len(instance.node_ids) for instance in instances])
+
+
+def _classes(full: Tensor | None, criterion: Criterion, instances: Sequence[Instance]) -> list[str]:
+    """What the model says of each node; nothing of what is explained, which would give the answer away."""
+    expected = 'Expected a graph of which every node has a class for labels="class"'
+    require(full is not None, expected, got="graphs, or one that is too large")
+    assert full is not None
+    said = criterion.said(full).numpy()
+    return [
+        "" if place in instance.targets else f"class {said[node]}"
+        for instance in instances
+        for place, node in enumerate(instance.node_ids.tolist())
+    ]
+
+
+def _degrees(whole: Graph | None, instances: Sequence[Instance]) -> list[str]:
+    """How many neighbours each node has, in the whole graph where the instances are parts of one."""
+    if whole is not None:
+        counts = _neighbour_counts(whole.edge_index.numpy(), whole.num_nodes)
+        parts = [counts[instance.node_ids.numpy()] for instance in instances]
+    else:
+        parts = [_neighbour_counts(instance.edge_index.numpy(), len(instance.node_ids)) for instance in instances]
+    return [f"d{n}" if n < MANY_NEIGHBOURS else f"d{MANY_NEIGHBOURS}+" for n in np.concatenate(parts).tolist()]
+
+
+def _neighbour_counts(ends: np.ndarray, count: int) -> np.ndarray:
+    proper = ends[:, ends[0] != ends[1]]
+    pairs = np.unique(np.concatenate([proper, proper[::-1]], 1), axis=1)
+    return np.bincount(pairs[0], minlength=count)
+
+
+def _edge_names(
+    pairs: Sequence[tuple[Instance, InstanceUnits]], takes: Any, labels: str | Sequence[str], molecules: bool
+) -> list[list[str]]:
+    """The labels of the edges of every instance: of what the model is given of them; bonds by their names."""
+    counts = [table.count for _, table in pairs]
+    flat = [""] * sum(counts)
+    for name in ("edge_type", "edge_attr"):
+        known = all(instance.extras.get(name, ("",))[0] == "edge" for instance, _ in pairs)
+        if labels == "none" or not known or not takes(name):
+            continue
+        bonds = name == "edge_attr" and molecules and all("bond" in instance.extras for instance, _ in pairs)
+        parts = []
+        for instance, table in pairs:
+            first = torch.zeros(table.count, dtype=torch.long)
+            governed = (table.edges[0] >= 0).nonzero().flatten().flip(0)
+            first[table.edges[0][governed]] = governed  # the first column of each unit
+            parts.append(instance.extras["bond" if bonds else name][1][first].reshape(table.count, -1))
+        values = torch.cat(parts).float().numpy()
+        if bonds:
+            said = [_bond_name(order) for order in values[:, 0].tolist()]
+        else:
+            said = node_labels(values, prefix="e" if name == "edge_attr" else "type ")
+        flat = [" ".join(filter(None, both)) for both in zip(flat, said)]
+    return _split(flat, counts)
+
+
+def _split(flat: list[str], counts: Sequence[int]) -> list[list[str]]:
+    return [flat[start:end] for start, end in pairwise(_pointer(counts).tolist())]

@@ -1,160 +1,115 @@
-"""A numbering of a small labelled graph that does not depend on how its nodes were numbered.
-
-Colours are refined as Weisfeiler and Leman do: a node's colour becomes its own and those of its neighbours. Where that
-leaves nodes apart, they are numbered; where some stay alike, each of them is tried as the first, and the smallest
-description wins. That is exact, and fast because answers are small.
-"""
+"""Patterns: small labelled graphs in a canonical form, so that equal ones are isomorphic ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
-# -- canonical -------------------------------------------------------------------------------------------
-
-
-LEAVES = 3_000  # numberings that are compared at most; only a large and very regular graph has more
-
-Edge = tuple[int, int, Any]
-Around = list[list[tuple[Any, int]]]  # per node: (label and direction of the edge, neighbour)
-
-
-def canonical_order(labels: Sequence[Any], edges: Sequence[Edge], directed: bool = False) -> list[int]:
-    """The nodes in an order that is the same for every numbering of the same graph.
-
-    Parameters
-    ----------
-    labels : sequence
-        One per node; they must be comparable.
-    edges : sequence of (tail, head, label)
-    directed : bool
-
-    Returns
-    -------
-    list of int
-        The node that comes first, the one that comes second, and so on.
-
-    >>> canonical_order(["C", "O", "C"], [(0, 1, ""), (1, 2, "")])[2]
-    1
-    """
-    around = _around(len(labels), edges, directed)
-    best: list[Any] = [None, None, 0]  # the smallest description, its colours, how many were compared
-    _search(_refined(_ranks(labels), around), around, labels, best)
-    colours = best[1]
-    return sorted(range(len(labels)), key=lambda node: colours[node])
-
-
-def colours_of(labels: Sequence[Any], edges: Sequence[Edge], directed: bool = False) -> list[int]:
-    """The colour that refinement gives each node; nodes that can be exchanged have the same."""
-    return _refined(_ranks(labels), _around(len(labels), edges, directed))
-
-
-def _around(count: int, edges: Sequence[Edge], directed: bool) -> Around:
-    around: Around = [[] for _ in range(count)]
-    for tail, head, label in edges:
-        around[tail].append(((label, int(directed)), head))
-        around[head].append(((label, -int(directed)), tail))
-    return around
-
-
-def _search(colours: list[int], around: Around, labels: Sequence[Any], best: list[Any]) -> None:
-    cell = _first_cell(colours)
-    if not cell:
-        best[2] += 1
-        described = _description(colours, around, labels)
-        if best[0] is None or described < best[0]:
-            best[:2] = described, colours
-        return
-    for node in _different(cell, colours, around):
-        if best[2] >= LEAVES:
-            return
-        # The node goes before those that it was like.
-        alone = [2 * colour + (colour == colours[node] and other != node) for other, colour in enumerate(colours)]
-        _search(_refined(_ranks(alone), around), around, labels, best)
-
-
-def _different(cell: list[int], colours: list[int], around: Around) -> list[int]:
-    """Which nodes of a cell must be tried: one of those that are known to be interchangeable."""
-    if _is_forest(colours, around):
-        return cell[:1]  # in a forest, nodes of one colour can be exchanged
-    one_of: dict[Any, int] = {}
-    for node in cell:
-        one_of.setdefault(frozenset(around[node]), node)  # twins have the same neighbours
-    return list(one_of.values())
-
-
-def _is_forest(colours: list[int], around: Around) -> bool:
-    """Whether the graph of the nodes that share their colour with another has no cycle."""
-    count = _counts(colours)
-    shared = [node for node, colour in enumerate(colours) if count[colour] > 1]
-    inside, root = set(shared), {node: node for node in shared}
-
-    def find(node: int) -> int:
-        while root[node] != node:
-            node = root[node]
-        return node
-
-    for node in shared:
-        for _, other in around[node]:
-            if other in inside and node < other:
-                a, b = find(node), find(other)
-                if a == b:
-                    return False
-                root[a] = b
-    return True
-
-
-def _description(colours: list[int], around: Around, labels: Sequence[Any]) -> tuple[Any, ...]:
-    order = sorted(range(len(colours)), key=lambda node: colours[node])
-    rows = [tuple(sorted((colours[other], kind) for kind, other in around[node])) for node in order]
-    return tuple(labels[node] for node in order), tuple(rows)
-
-
-def _first_cell(colours: list[int]) -> list[int]:
-    """The nodes of the first colour that several have."""
-    count = _counts(colours)
-    shared = [colour for colour, times in count.items() if times > 1]
-    return [node for node, colour in enumerate(colours) if colour == min(shared)] if shared else []
-
-
-def _counts(colours: Iterable[int]) -> dict[int, int]:
-    count: dict[int, int] = {}
-    for colour in colours:
-        count[colour] = count.get(colour, 0) + 1
-    return count
-
-
-def _refined(colours: list[int], around: Around) -> list[int]:
-    known = len(set(colours))
-    while True:
-        seen = [
-            (colours[node], tuple(sorted((kind, colours[other]) for kind, other in near)))
-            for node, near in enumerate(around)
-        ]
-        colours = _ranks(seen)
-        if len(set(colours)) == known:
-            return colours
-        known = len(set(colours))
-
-
-def _ranks(values: Sequence[Any]) -> list[int]:
-    place = {value: rank for rank, value in enumerate(sorted(set(values)))}
-    return [place[value] for value in values]
-
-
-# -- pattern ---------------------------------------------------------------------------------------------
-
+import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 
 Label = str | None  # None: any label will do; "": there are no labels
+Edge = tuple[int, int, Any]
+Neighbours = list[list[tuple[Any, int]]]  # per node: (label and direction of the edge, neighbour)
+
+MAX_NUMBERINGS = 3_000  # numberings that are compared; only a large and very regular graph has more
 SYMBOLS = (
     "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb "
     "Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au "
     "Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U"
 )
-BONDS = {"single": ("–", "-"), "double": ("=", "="), "triple": ("≡", "#"), "aromatic": (":", ":")}  # text, SMARTS
 ELEMENTS = {symbol: number for number, symbol in enumerate(SYMBOLS.split(), start=1)}
+BONDS = {"single": ("–", "-"), "double": ("=", "="), "triple": ("≡", "#"), "aromatic": (":", ":")}  # text, SMARTS
+
+
+def components(count: int, edges: Sequence[tuple[int, int]]) -> np.ndarray:
+    """The number of the connected component of each of `count` nodes [n], whatever the direction of the edges.
+
+    >>> components(4, [(2, 0)]).tolist()
+    [0, 1, 0, 2]
+    """
+    tail, head = np.array(edges, np.int64).reshape(-1, 2).T
+    joined = coo_matrix((np.ones(len(tail)), (tail, head)), shape=(count, count))
+    return np.asarray(connected_components(joined, directed=False)[1])
+
+
+def canonical_order(labels: Sequence[Any], edges: Sequence[Edge], directed: bool = False) -> list[int]:
+    """The nodes in an order that is the same for every numbering of the same graph.
+
+    Weisfeiler–Leman colours number the nodes that they tell apart. Of nodes that stay alike, each is tried as the first
+    one, and the smallest description of the graph wins. That is exact, and fast because answers are small.
+
+    >>> canonical_order(["C", "O", "C"], [(0, 1, ""), (1, 2, "")])[2]
+    1
+    """
+    near = neighbours_by_kind(len(labels), edges, directed)
+
+    def description(colours: list[int]) -> tuple[Any, ...]:
+        order = sorted(range(len(colours)), key=colours.__getitem__)
+        rows = [tuple(sorted((colours[other], kind) for kind, other in near[node])) for node in order]
+        return tuple(labels[node] for node in order), tuple(rows)
+
+    numberings = _numberings(_refined(_ranks(labels), near), near)
+    best = min(islice(numberings, MAX_NUMBERINGS), key=description)
+    return sorted(range(len(labels)), key=best.__getitem__)
+
+
+def node_colours(labels: Sequence[Any], edges: Sequence[Edge], directed: bool = False) -> list[int]:
+    """The colour that refinement gives each node; nodes that can be exchanged have the same."""
+    return _refined(_ranks(labels), neighbours_by_kind(len(labels), edges, directed))
+
+
+def neighbours_by_kind(count: int, edges: Iterable[Edge], directed: bool) -> Neighbours:
+    """Per node of a graph the kinds of its edges, which are their label and direction, and its neighbours."""
+    near: Neighbours = [[] for _ in range(count)]
+    for tail, head, label in edges:
+        near[tail].append(((label, int(directed)), head))
+        near[head].append(((label, -int(directed)), tail))
+    return near
+
+
+def _numberings(colours: list[int], near: Neighbours) -> Iterator[list[int]]:
+    """Colours that are all different: one list for every choice among nodes that refinement leaves alike."""
+    count = Counter(colours)
+    shared = [node for node, colour in enumerate(colours) if count[colour] > 1]
+    if not shared:
+        yield colours
+        return
+    first = min(colours[node] for node in shared)
+    cell = [node for node in shared if colours[node] == first]
+    # In a forest, nodes of one colour can be exchanged; elsewhere twins can, which have the same neighbours.
+    forest = _is_forest(shared, near)
+    different = {0 if forest else frozenset(near[node]): node for node in reversed(cell)}
+    for node in sorted(different.values()):
+        # The chosen node goes before those that it was like.
+        alone = [2 * colour + (colour == first and other != node) for other, colour in enumerate(colours)]
+        yield from _numberings(_refined(_ranks(alone), near), near)
+
+
+def _is_forest(nodes: Sequence[int], near: Neighbours) -> bool:
+    """Whether the graph among some nodes has no cycle."""
+    place = {node: at for at, node in enumerate(nodes)}
+    edges = [(place[a], place[b]) for a in nodes for _, b in near[a] if a < b and b in place]
+    return len(edges) == len(nodes) - 1 - int(components(len(nodes), edges).max())
+
+
+def _refined(colours: list[int], near: Neighbours) -> list[int]:
+    count = 0
+    while len(set(colours)) > count:
+        count = len(set(colours))
+        seen = [tuple(sorted((kind, colours[other]) for kind, other in around)) for around in near]
+        colours = _ranks(list(zip(colours, seen)))
+    return colours
+
+
+def _ranks(values: Sequence[Any]) -> list[int]:
+    rank = {value: number for number, value in enumerate(sorted(set(values)))}
+    return [rank[value] for value in values]
 
 
 @dataclass(frozen=True)
@@ -247,47 +202,20 @@ class Pattern:
             smaller = self._without(number)
             if smaller is not None:
                 yield "drop", number, smaller
-        for node, label in enumerate(self.labels):
-            if label:
-                labels = [None if other == node else name for other, name in enumerate(self.labels)]
-                yield "any", node, self._with(labels, self.edge_labels)
-        for number, label in enumerate(self.edge_labels):
-            if label:
-                names = [None if other == number else name for other, name in enumerate(self.edge_labels)]
-                yield "any edge", number, self._with(self.labels, names)
-
-    def _with(self, labels: Sequence[Label], edge_labels: Sequence[Label]) -> Pattern:
-        return Pattern.make(labels, self.edges, edge_labels, self.marks, directed=self.directed)
+        for kind, labels in (("any", self.labels), ("any edge", self.edge_labels)):
+            for place in (place for place, label in enumerate(labels) if label):
+                general = (*labels[:place], None, *labels[place + 1 :])
+                both = (general, self.edge_labels) if kind == "any" else (self.labels, general)
+                yield kind, place, Pattern.make(both[0], self.edges, both[1], self.marks, directed=self.directed)
 
     def _without(self, gone: int) -> Pattern | None:
         """The pattern without an edge, if one piece with an edge is left and nothing marked is lost."""
-        if len(self.edges) == 1:
-            return None
-        seen, queue = {self.edges[gone][0]}, [self.edges[gone][0]]
-        while queue:
-            near = [node for number, node in self.neighbours[queue.pop()] if number != gone and node not in seen]
-            seen.update(near)
-            queue += near
-        if len(seen) == 1 or len(seen) == len(self.labels) - 1:
-            lost = self.edges[gone][0] if len(seen) == 1 else self.edges[gone][1]
-        elif len(seen) == len(self.labels):
-            lost = -1
-        else:
-            return None
-        if lost >= 0 and self.marks[lost]:
-            return None
-        stay = [node for node in range(len(self.labels)) if node != lost]
-        place = {node: new for new, node in enumerate(stay)}
-        rows = [number for number in range(len(self.edges)) if number != gone]
-        return Pattern.make(
-            [self.labels[node] for node in stay],
-            [(place[self.edges[row][0]], place[self.edges[row][1]]) for row in rows],
-            [self.edge_labels[row] for row in rows],
-            [self.marks[node] for node in stay],
-            directed=self.directed,
-        )
-
-    # -- in words -------------------------------------------------------------------------------------------
+        edges = [edge for number, edge in enumerate(zip(self.edges, self.edge_labels)) if number != gone]
+        nodes, marks = dict(enumerate(self.labels)), dict(enumerate(self.marks))
+        pieces = connected_patterns(nodes, edges, marks, directed=self.directed)
+        kept = [piece for piece in pieces if piece.edges]
+        lost = [piece for piece in pieces if not piece.edges]
+        return kept[0] if len(kept) == 1 and not any(any(piece.marks) for piece in lost) else None
 
     @property
     def text(self) -> str:
@@ -319,42 +247,44 @@ class Pattern:
         return BONDS[name][0] if name in BONDS else plain
 
     def _written(self, atom: Callable[[int], str], bond: Callable[[int, bool], str]) -> str:
-        """Depth first from the first node, the shortest branch first, rings closed by numbers."""
-        tree: dict[int, list[tuple[int, int]]] = {node: [] for node in range(len(self.labels))}
-        closing: dict[int, list[tuple[int, int]]] = {node: [] for node in range(len(self.labels))}
-        seen, used, numbers = set(), set(), 0
-        first = self.marks.index(1) if 1 in self.marks else _busiest(self)
+        """Depth first, the smallest branch first, rings closed by numbers."""
+        tree: list[list[tuple[int, int]]] = [[] for _ in self.labels]  # per node: edge, child
+        rings: list[list[tuple[int, int]]] = [[] for _ in self.labels]  # per node: edge (-1 at its end), number
+        weight = [1] * len(self.labels)
+        seen, used = set(), set()
 
         def visit(node: int) -> None:
-            nonlocal numbers
             seen.add(node)
             for edge, other in self.neighbours[node]:
                 if edge in used:
                     continue
                 used.add(edge)
                 if other in seen:
-                    numbers += 1
-                    closing[node].append((edge, numbers))
-                    closing[other].append((-1, numbers))
+                    number = len(used) - len(seen) + 1  # edges beyond those of a tree
+                    rings[node].append((edge, number))
+                    rings[other].append((-1, number))
                 else:
                     tree[node].append((edge, other))
                     visit(other)
-
-        visit(first)
-
-        def weight(node: int) -> int:
-            return 1 + sum(weight(other) for _, other in tree[node])
+                    weight[node] += weight[other]
 
         def written(node: int) -> str:
             text = atom(node)
-            for edge, number in closing[node]:
+            for edge, number in rings[node]:
                 mark = str(number) if number < 10 else f"%{number}"
                 text += mark if edge < 0 else bond(edge, self.edges[edge][0] == node) + mark
-            branches = sorted(tree[node], key=lambda pair: (weight(pair[1]), pair[0]))
+            branches = sorted(tree[node], key=lambda pair: (weight[pair[1]], pair[0]))
             parts = [bond(edge, self.edges[edge][0] == node) + written(other) for edge, other in branches]
             return text + "".join(f"({part})" for part in parts[:-1]) + "".join(parts[-1:])
 
+        first = self.marks.index(1) if 1 in self.marks else self._busiest()
+        visit(first)
         return written(first)
+
+    def _busiest(self) -> int:
+        """The node of the rarest label that has most edges: where a reader would begin."""
+        rank = [(self.labels.count(label), -len(near)) for label, near in zip(self.labels, self.neighbours)]
+        return rank.index(min(rank))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and strings, ready for JSON."""
@@ -368,12 +298,45 @@ class Pattern:
             "smarts": self.smarts,
         }
 
+    @staticmethod
+    def from_dict(given: Mapping[str, Any]) -> Pattern:
+        """The pattern that `to_dict` gave."""
+        labels = tuple(None if label is None else str(label) for label in given["nodes"])
+        marks = [0] * len(labels)
+        for role, node in enumerate(given["targets"], start=1):
+            marks[node] = role
+        edges = tuple((int(a), int(b)) for a, b in given["edges"])
+        if any(not 0 <= node < len(labels) for pair in edges for node in pair):
+            raise ValueError("an edge between nodes that are not there")
+        names = tuple(None if name is None else str(name) for name in given["edge_labels"])
+        return Pattern(labels, tuple(marks), edges, names, bool(given["directed"]))
 
-def _busiest(pattern: Pattern) -> int:
-    """The node with most edges that is rarest by its label: where a reader would begin."""
-    count = {label: pattern.labels.count(label) for label in pattern.labels}
-    rank = [(count[label], -len(near)) for label, near in zip(pattern.labels, pattern.neighbours)]
-    return rank.index(min(rank))
+
+def connected_patterns(
+    labels: Mapping[int, Label],
+    edges: Collection[tuple[tuple[int, int], Label]],
+    marks: Mapping[int, int] | None = None,
+    *,
+    directed: bool = False,
+) -> list[Pattern]:
+    """The connected pieces of a graph as patterns: labels by node, which is any number, and edges with theirs."""
+    place = {node: at for at, node in enumerate(labels)}
+    part = components(len(labels), [(place[a], place[b]) for (a, b), _ in edges])
+    pieces = []
+    for number in range(part.max(initial=-1) + 1):
+        nodes = [node for node, own in zip(labels, part) if own == number]
+        inside = {node: at for at, node in enumerate(nodes)}
+        own_edges = [((inside[a], inside[b]), label) for (a, b), label in edges if a in inside]
+        pieces.append(
+            Pattern.make(
+                [labels[node] for node in nodes],
+                [pair for pair, _ in own_edges],
+                [label for _, label in own_edges],
+                [(marks or {}).get(node, 0) for node in nodes],
+                directed=directed,
+            )
+        )
+    return pieces
 
 
 def _sortable(label: Label) -> tuple[bool, str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from cf2.options import Key
 from cf2.patterns.edit_rules import ADD, ARROW, EditRules, TriedRule
 from cf2.patterns.pattern import ELEMENTS, Pattern
 from cf2.patterns.summary import FoundPattern, Patterns
@@ -19,7 +18,7 @@ from cf2.report import scene as layout
 from cf2.report.scene import Scene, is_molecule
 from cf2.report.words import count_nouns, key_id
 
-LINKS = 12  # instances that are named per pattern
+MAX_LINKS = 12  # instances that are named per pattern
 MEANINGS = (
     ("coverage", "coverage", "of the predictions of the class, the share whose graph contains the pattern"),
     ("precision", "precision", "of the graphs that contain the pattern, the share that gets the class"),
@@ -27,33 +26,75 @@ MEANINGS = (
     ("chance", "… by chance", "the same when as many other edges are removed, drawn at random"),
     ("sufficiency", "sufficient", "share that keeps the class when only the occurrences are kept"),
     ("sufficiency_one", "… one alone", "the same with a single occurrence, the best of those tried"),
-)
-EFFECTS = (
     ("turned", "turned", "of other predictions of the class, the share that some one application turns"),
-    ("within", "… within θ", "the same, counted only where it changes little of the graph"),
 )
+
+
+def pattern_sections(patterns: Patterns, drawn: frozenset[Any] = frozenset()) -> list[dict[str, Any]]:
+    """One section per class, ready for the template; instances that are `drawn` on the page are links."""
+    sections = []
+    for prediction in patterns.classes():
+        rows = []
+        for row in patterns.of(prediction):
+            molecule = is_molecule(patterns.context) and all(label in ELEMENTS for label in row.pattern.labels)
+            scene = pattern_scene(row.pattern, molecule)
+            picture = svg.picture(scene, f"pattern {row.pattern.text}", molecule=molecule)
+            own = {"text": row.pattern.text, "smarts": row.pattern.smarts, "undecided": row.undecided}
+            own |= {"support": f"in {row.support} of {count_nouns(row.answers, 'answer')}"}
+            rows.append({"picture": picture, **own, "contained": count_nouns(row.contained, "tested graph")})
+            rows[-1] |= _numbers(row, drawn)
+        section = _section(patterns.name(prediction), patterns.about, prediction, rows)
+        jointly = patterns.about.get("jointly", {}).get(prediction) or {}
+        section["empty"] = patterns.about.get("empty", {}).get(prediction)
+        sections.append({**section, "jointly": {name: e for name, e in jointly.items() if e}})
+    return sections
+
+
+def edit_rule_sections(edit_rules: EditRules, drawn: frozenset[Any] = frozenset()) -> list[dict[str, Any]]:
+    """One section per class that the rules lead away from, in the form of `pattern_sections`."""
+    sections = []
+    for prediction in edit_rules.classes():
+        rows = []
+        for row in edit_rules.of(prediction):
+            scenes = [_piece_scene(piece, edit_rules.context) for piece in row.rule.pieces]
+            picture = Markup("").join(svg.picture(scene, f"edit rule {row.rule.text}") for scene in scenes)
+            support = f"{row.support} of {count_nouns(row.answers, 'answer')}"
+            rows.append({"picture": picture, "text": row.rule.text, "support": support, **_numbers(row, drawn)})
+        sections.append(_section(f"Away from {edit_rules.name(prediction)}", edit_rules.about, prediction, rows))
+    return sections
+
+
+def _section(name: str, about: Mapping[str, Any], prediction: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    tested, together = (about.get(fact, {}).get(prediction) for fact in ("tested", "together"))
+    return {"name": name, "tested": count_nouns(tested or 0, "prediction"), "together": together, "rows": rows}
+
+
+def _numbers(row: FoundPattern | TriedRule, drawn: frozenset[Any]) -> dict[str, Any]:
+    """The shares as bars, and the instances whose answers it is found in, the first ones by name."""
+    bars = [(name, tip, e) for field, name, tip in MEANINGS if (e := getattr(row, field, None)) is not None]
+    links = [{"id": key_id(key), "text": str(key), "linked": key in drawn} for key in row.keys[:MAX_LINKS]]
+    return {"bars": bars, "keys": links, "more": len(row.keys) - len(links)}
 
 
 def pattern_scene(pattern: Pattern, molecule: bool) -> Scene:
-    """The pattern as a picture's content."""
+    """The pattern as a picture's content; placed as chemists do if it is a `molecule`."""
     edges = np.array(pattern.edges, dtype=np.int64).reshape(-1, 2)
     count = len(pattern.labels)
     labels = tuple("*" if label is None else label for label in pattern.labels)
     points = None
-    if molecule and all(label in ELEMENTS for label in labels):
+    if molecule:
         from cf2.report.molecules import coordinates
 
         points = coordinates(labels, edges, np.zeros(0))
     if points is None:
         centre = pattern.marks.index(1) if 1 in pattern.marks else layout.busiest(edges, count)
         points = layout.positions(edges, count, centre)
-    everything = np.ones(len(edges), bool)
     return Scene(
         nodes=np.arange(count),
         points=points,
         edges=edges,
-        chosen=everything,
-        true=~everything,
+        chosen=np.ones(len(edges), bool),
+        true=np.zeros(len(edges), bool),
         targets=tuple(node for node, mark in enumerate(pattern.marks) if mark),
         units=np.full(len(edges), -1),
         inside=np.ones(count, bool),
@@ -63,104 +104,29 @@ def pattern_scene(pattern: Pattern, molecule: bool) -> Scene:
     )
 
 
-def picture(one: FoundPattern, context: dict[str, Any]) -> Markup:
-    """One pattern as SVG; chemists' drawing where all of its labels are elements."""
-    molecule = is_molecule(context) and all(label in ELEMENTS for label in one.pattern.labels)
-    return svg.picture(pattern_scene(one.pattern, molecule), f"pattern {one.pattern.text}", molecule=molecule)
-
-
-def rule_scene(piece: Pattern, molecule: bool) -> Scene:
+def _piece_scene(piece: Pattern, context: Mapping[str, Any]) -> Scene:
     """One piece of an edit rule as a picture's content: what is removed is struck, what is added dashed."""
     before = tuple((label or "*").split(ARROW)[0] for label in piece.labels)
-    plain = pattern_scene(replace(piece, labels=before), molecule)
+    plain = pattern_scene(
+        replace(piece, labels=before), is_molecule(context) and all(label in ELEMENTS for label in before)
+    )
     added = np.array([(name or "").startswith(ADD) for name in piece.edge_labels], dtype=bool)
-    changed = {n: label.replace(ARROW, " → ") for n, label in enumerate(piece.labels) if label and ARROW in label}
-    stays = ~added
     return replace(
         plain,
-        edges=plain.edges[stays],
-        chosen=plain.chosen[stays],
-        true=plain.true[stays],
-        units=plain.units[stays],
+        edges=plain.edges[~added],
+        chosen=plain.chosen[~added],
+        true=plain.true[~added],
+        units=plain.units[~added],
         added=plain.edges[added],
         lost=np.zeros(len(plain.nodes), dtype=bool),
-        changed=changed,
+        changed={n: label.replace(ARROW, " → ") for n, label in enumerate(piece.labels) if label and ARROW in label},
         edited=True,
     )
 
 
-def rule_sections(rules: EditRules, drawn: frozenset[Any] = frozenset()) -> list[dict[str, Any]]:
-    """One section per class that the rules lead away from, in the form of `pattern_sections`."""
-    sections = []
-    for prediction in sorted({one.prediction for one in rules}):
-        mine = [one for one in rules if one.prediction == prediction]
-        sections.append(
-            {
-                "name": f"Away from {rules.name(prediction)}",
-                "tested": count_nouns(rules.about.get("tested", {}).get(prediction, 0), "prediction"),
-                "together": rules.about.get("together", {}).get(prediction),
-                "rows": [_rule_row(one, rules.context, drawn) for one in mine],
-            }
-        )
-    return sections
-
-
-def _rule_row(one: TriedRule, context: Mapping[str, Any], drawn: frozenset[Any]) -> dict[str, Any]:
-    pieces = Markup("")
-    for piece in one.rule.pieces:
-        plain = [(label or "*").split(ARROW)[0] for label in piece.labels]
-        molecule = is_molecule(context) and all(label in ELEMENTS for label in plain)
-        pieces += svg.picture(rule_scene(piece, molecule), f"edit rule {one.rule.text}")
-    return {
-        "picture": pieces,
-        "text": one.rule.text,
-        "support": f"{one.support} of {count_nouns(one.answers, 'answer')}",
-        "bars": [(name, tip, e) for field, name, tip in EFFECTS if (e := getattr(one, field)) is not None],
-        **_links(one.keys, drawn),
-    }
-
-
-def pattern_sections(patterns: Patterns, drawn: frozenset[Any] = frozenset()) -> list[dict[str, Any]]:
-    """One section per class, ready for the template; instances that are `drawn` on the page are links."""
-    about = patterns.about
-    sections = []
-    for prediction in patterns.classes():
-        together, empty = (about.get(name, {}).get(prediction) for name in ("together", "empty"))
-        sections.append(
-            {
-                "name": patterns.name(prediction),
-                "tested": count_nouns(about.get("tested", {}).get(prediction, 0), "prediction"),
-                "together": together,
-                "empty": empty,
-                "jointly": {name: e for name, e in (about.get("jointly", {}).get(prediction) or {}).items() if e},
-                "rows": [_row(one, patterns.context, drawn) for one in patterns.of(prediction)],
-            }
-        )
-    return sections
-
-
-def _row(one: FoundPattern, context: dict[str, Any], drawn: frozenset[Any]) -> dict[str, Any]:
-    return {
-        "picture": picture(one, context),
-        "text": one.pattern.text,
-        "smarts": one.pattern.smarts,
-        "support": f"in {one.support} of {count_nouns(one.answers, 'answer')}",
-        "contained": count_nouns(one.contained, "tested graph"),
-        "undecided": one.undecided,
-        "bars": [(name, tip, e) for field, name, tip in MEANINGS if (e := getattr(one, field)) is not None],
-        **_links(one.keys, drawn),
-    }
-
-
-def _links(keys: Sequence[Key], drawn: frozenset[Any]) -> dict[str, Any]:
-    """The instances that share something, the first ones by name."""
-    shown = [{"id": key_id(key), "text": str(key), "linked": key in drawn} for key in keys[:LINKS]]
-    return {"keys": shown, "more": len(keys) - len(shown)}
-
-
 def patterns_html(patterns: Patterns) -> str:
     """The patterns as an HTML fragment for a notebook."""
-    from cf2.report.html import environment
+    from cf2.report import environment
 
     page = environment().get_template("patterns.html")
     style = Markup(svg.STYLE + charts.STYLE)

@@ -1,39 +1,38 @@
-"""What a graph may be made of, by what the data shows: kinds of nodes and edges, which join which, and how often."""
+"""A prototype: the graph that a model likes best, made from nothing by what the data shows a graph may be made of."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 from torch_geometric.data import Data
 
 from cf2.errors import require, require_number
 from cf2.graphs.data import graphs_of
 from cf2.graphs.graph import Extras, Instance
-from cf2.graphs.targets import GraphTargets
+from cf2.graphs.targets import targets_for
 from cf2.models.adapters import module_of
 from cf2.models.predictor import Predictor
-from cf2.models.receptive_field import instance_chunks
 from cf2.options import Key, Output, Spec
-from cf2.patterns.labelled import GraphRow, LabelledGraphs, node_labels
+from cf2.patterns.labelled import GraphRow, LabelledGraphs, instance_outputs, node_labels
 from cf2.patterns.matching import containing, distances
-from cf2.patterns.pattern import Pattern, colours_of
+from cf2.patterns.pattern import Pattern, node_colours
 from cf2.runs.session import Request, Session
 from cf2.sets.tests import PredictedClass
-from cf2.units.packs import pack
 
-# -- growth ----------------------------------------------------------------------------------------------
+MAX_RING_SIZE = 8  # larger rings are not looked for in real graphs, and may be made
+MAX_KINDS = 64  # kinds of nodes, and of edges, that a graph is made of: the most frequent ones
+EQUAL_SCORES = 1e-6  # scores closer than this are equal
+MAX_PATIENCE = 4  # edges that may be added without a wider margin
 
-
-RINGS = 8  # rings of up to so many nodes are looked for in real graphs
-KINDS = 64  # kinds of nodes, and of edges, that a graph is made of: the most frequent ones
-
-Bond = tuple[int, int, int]  # tail, head, kind of edge
+KindEdge = tuple[int, int, int]  # tail, head, kind of edge
 
 
 @dataclass(frozen=True)
@@ -41,51 +40,43 @@ class Draft:
     """A graph that is being made: the kind of each node, and its edges."""
 
     nodes: tuple[int, ...]
-    edges: tuple[Bond, ...] = ()
+    edges: tuple[KindEdge, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
-class Rules:
+class GrowthRules:
     """What was seen in real graphs, and nothing else is made."""
 
     x: Tensor  # [kinds, d]
-    node_extras: dict[str, Tensor]  # [kinds, ...] each
-    edge_extras: dict[str, Tensor]  # [kinds of edges, ...] each
-    graph_extras: dict[str, Tensor]
-    labels: tuple[str, ...]  # of the kinds of nodes
-    edge_labels: tuple[str, ...]
-    degree: tuple[int, ...]  # the most neighbours of each kind
-    joins: frozenset[Bond]  # kind of tail, kind of head, kind of edge
-    rings: frozenset[int]  # the sizes of rings that there are, up to `RINGS`
+    extras: Extras  # of nodes and edges by kind
+    labels: Sequence[str]  # of the kinds of nodes
+    edge_labels: Sequence[str]
+    degree: np.ndarray  # [kinds], the most neighbours
+    joins: Sequence[KindEdge]  # kind of tail, kind of head, kind of edge, ascending
+    rings: frozenset[int]  # the sizes of rings that there are, up to `MAX_RING_SIZE`
     directed: bool
 
     def steps(self, draft: Draft, most: int) -> Iterator[Draft]:
         """Every graph with one edge more: to a new node, while there are fewer than `most`, or between two."""
-        colours = colours_of(draft.nodes, draft.edges, self.directed)
+        colours = node_colours(draft.nodes, draft.edges, self.directed)
         degree = Counter(end for a, b, _ in draft.edges for end in (a, b))
         free = [node for node, kind in enumerate(draft.nodes) if degree[node] < self.degree[kind]]
-        joined = {frozenset(edge[:2]) for edge in draft.edges}
-        seen = set()
-        for node in free:
-            if colours[node] in seen or len(draft.nodes) >= most:
-                continue  # like another one, to which the same was added
-            seen.add(colours[node])
-            new = len(draft.nodes)
-            for tail, head, kind in sorted(self.joins):
+        new = len(draft.nodes)
+        different = {colours[node]: node for node in reversed(free)}  # one of those that are alike
+        for node in sorted(different.values()) if new < most else ():
+            for tail, head, kind in self.joins:
                 if tail == draft.nodes[node]:
                     yield Draft((*draft.nodes, head), (*draft.edges, (node, new, kind)))
                 if self.directed and head == draft.nodes[node]:
                     yield Draft((*draft.nodes, tail), (*draft.edges, (new, node, kind)))
-        pairs = set()
-        for a in free:
-            for b in free:
-                alike = (colours[a], colours[b])
-                if a == b or (a > b and not self.directed) or frozenset((a, b)) in joined or alike in pairs:
-                    continue
-                pairs.add(alike)
-                ring = _hops(draft, a, b) + 1
-                if ring <= RINGS and ring not in self.rings:
-                    continue
+        hops = _hops(draft)
+        pairs: dict[tuple[int, int], tuple[int, int]] = {}
+        for a, b in permutations(free, 2):
+            if hops[a, b] > 1 and (a < b or self.directed):
+                pairs.setdefault((colours[a], colours[b]), (a, b))
+        for a, b in pairs.values():
+            ring = hops[a, b] + 1
+            if ring > MAX_RING_SIZE or ring in self.rings:
                 for kind in range(len(self.edge_labels)):
                     if (draft.nodes[a], draft.nodes[b], kind) in self.joins:
                         yield Draft(draft.nodes, (*draft.edges, (a, b, kind)))
@@ -97,9 +88,8 @@ class Rules:
         kinds = torch.tensor([edge[2] for edge in draft.edges], dtype=torch.long)
         if not self.directed:
             ends, kinds = torch.cat([ends, ends.flip(0)], 1), kinds.repeat(2)
-        extras: Extras = {name: ("node", rows[nodes]) for name, rows in self.node_extras.items()}
-        extras |= {name: ("edge", rows[kinds]) for name, rows in self.edge_extras.items()}
-        extras |= {name: ("graph", rows) for name, rows in self.graph_extras.items()}
+        chosen: dict[str, Any] = {"node": nodes, "edge": kinds, "graph": slice(None)}
+        extras: Extras = {name: (kind, rows[chosen[kind]]) for name, (kind, rows) in self.extras.items()}
         return Instance(key, self.x[nodes], ends, (), torch.arange(len(nodes)), self.directed, extras)
 
     def pattern(self, draft: Draft) -> Pattern:
@@ -109,113 +99,81 @@ class Rules:
         return Pattern.make([self.labels[kind] for kind in draft.nodes], edges, names, directed=self.directed)
 
 
-def rules_of(
+def growth_rules(
     instances: Sequence[Instance], takes: Callable[[str], bool], names: Sequence[str] = ()
-) -> tuple[Rules, list[GraphRow]]:
-    """The rules of real graphs, and these graphs with the kinds of their nodes as labels."""
+) -> tuple[GrowthRules, LabelledGraphs]:
+    """The rules of real graphs, and these graphs with the kinds of their nodes and edges as labels."""
     first = instances[0]
-    of = {
-        kind: [n for n, (k, _) in first.extras.items() if k == kind and takes(n)] for kind in ("node", "edge", "graph")
-    }
-    x, place = _kinds([torch.cat([i.x for i in instances]), *(_joined(instances, name) for name in of["node"])])
-    edge_rows, edge_place = _kinds(
-        [
-            torch.cat([torch.zeros(i.edge_index.size(1), 1) for i in instances]),
-            *(_joined(instances, n) for n in of["edge"]),
-        ]
-    )
-    labels = [name or "" for name in node_labels(x[0].float().numpy(), names)]
+    extras: Extras = {name: first.extras[name] for name in first.extras if takes(name)}
+    of_nodes, of_edges = ([name for name, (kind, _) in extras.items() if kind == wanted] for wanted in ("node", "edge"))
+    x, node_kinds = _kinds([torch.cat([i.x for i in instances]), *(_stacked(instances, name) for name in of_nodes)])
+    plain = torch.zeros(sum(i.edge_index.size(1) for i in instances), 1)
+    edge_rows, edge_kinds = _kinds([plain, *(_stacked(instances, name) for name in of_edges)])
+    extras |= {name: ("node", rows) for name, rows in zip(of_nodes, x[1:])}
+    extras |= {name: ("edge", rows) for name, rows in zip(of_edges, edge_rows[1:])}
+    labels = node_labels(x[0].float().numpy(), names)
     if len(set(labels)) < len(labels):
-        labels = [f"kind {number}" if len(labels) > 1 else "" for number in range(len(labels))]
-    edge_labels = [f"kind {number}" if len(edge_rows[0]) > 1 else "" for number in range(len(edge_rows[0]))]
-    degree, joins, rows = [0] * len(labels), set(), []
-    at, edge_at = 0, 0
+        labels = [f"kind {number}" for number in range(len(labels))]
+    edge_labels = [f"kind {number}" for number in range(len(edge_rows[0]))] if len(edge_rows[0]) > 1 else [""]
+    real = _real_graphs(instances, [*labels, "other"], node_kinds, [*edge_labels, "other"], edge_kinds)
+    degree = np.zeros(len(labels), np.int64)
+    neighbours = np.bincount(real.edges.reshape(-1), minlength=len(node_kinds))
+    np.maximum.at(degree, node_kinds[node_kinds >= 0], neighbours[node_kinds >= 0])
+    tail, head = np.concatenate([i.edge_index.numpy() + start for i, start in zip(instances, real.ptr)], 1)
+    joined = np.stack([node_kinds[tail], node_kinds[head], edge_kinds], 1)[tail != head]
+    joins = [(a, b, kind) for a, b, kind in np.unique(joined[joined.min(1) >= 0], axis=0).tolist()]
+    return GrowthRules(x[0], extras, labels, edge_labels, degree, joins, _rings(real), first.directed), real
+
+
+def _real_graphs(
+    instances: Sequence[Instance], labels: list[str], kinds: np.ndarray, edge_labels: list[str], edge_kinds: np.ndarray
+) -> LabelledGraphs:
+    """Real graphs with a label per node and edge, of their kinds; the last label is that of all others."""
+    rows, node_at, edge_at = [], 0, 0
     for instance in instances:
-        kind = place[at : at + len(instance.x)]
-        of_edge = edge_place[edge_at : edge_at + instance.edge_index.size(1)]
-        at, edge_at = at + len(kind), edge_at + len(of_edge)
-        row, joined = _row(instance, kind, of_edge, labels, edge_labels)
-        rows.append(row)
-        joins |= joined
-        for node, count in Counter(row.edges.reshape(-1).tolist()).items():
-            if kind[node] >= 0:
-                degree[kind[node]] = max(degree[kind[node]], count)
-    return Rules(
-        x[0],
-        dict(zip(of["node"], x[1:])),
-        dict(zip(of["edge"], edge_rows[1:])),
-        {name: first.extras[name][1] for name in of["graph"]},
-        tuple(labels),
-        tuple(edge_labels),
-        tuple(degree),
-        frozenset(joins),
-        _rings(rows, first.directed),
-        first.directed,
-    ), rows
+        ends, count = instance.edge_index.numpy(), len(instance.x)
+        once = np.flatnonzero(ends[0] != ends[1] if instance.directed else ends[0] < ends[1])
+        pairs, first = np.unique(ends[:, once].T, axis=0, return_index=True)
+        names = [labels[kind] for kind in kinds[node_at : node_at + count]]
+        edge_names = [edge_labels[kind] for kind in edge_kinds[edge_at + once[first]]]
+        rows.append(GraphRow(instance.key, names, np.zeros(count, np.int64), pairs.reshape(-1, 2), edge_names))
+        node_at, edge_at = node_at + count, edge_at + ends.shape[1]
+    return LabelledGraphs(rows, instances[0].directed)
 
 
-def _rings(rows: Sequence[GraphRow], directed: bool) -> frozenset[int]:
-    """The sizes of rings that real graphs have, whatever the direction of their edges."""
-    plain = LabelledGraphs.join([replace(row, edge_labels=()) for row in rows])
-    if directed:
-        pairs = np.unique(np.sort(plain.edges, 1), axis=0)
-        counts = np.bincount(plain.graph_of[pairs[:, 0]], minlength=len(plain))
-        ptr = np.concatenate([[0], np.cumsum(counts)])
-        plain = replace(plain, edges=pairs, edge_label=np.zeros(len(pairs), np.int64), edge_ptr=ptr)
-    sizes = range(3, RINGS + 1)
-    rings = {n: Pattern.make([None] * n, [(i, (i + 1) % n) for i in range(n)]) for n in sizes}
-    return frozenset(n for n, ring in rings.items() if containing(ring, plain).contained.any())
+def _rings(real: LabelledGraphs) -> frozenset[int]:
+    """The sizes of rings that real graphs have, whatever the direction and the kinds of their edges."""
+    pairs = [np.unique(np.sort(row.edges, 1), axis=0).reshape(-1, 2) for row in real.rows]
+    plain = LabelledGraphs([replace(r, edges=p, edge_labels=[""] * len(p)) for r, p in zip(real.rows, pairs)])
+    sizes = range(3, MAX_RING_SIZE + 1)
+    rings = (Pattern.make([None] * size, [(n, (n + 1) % size) for n in range(size)]) for size in sizes)
+    return frozenset(ring.size for ring in rings if containing(ring, plain).contained.any())
 
 
-def _hops(draft: Draft, start: int, end: int) -> int:
-    """The length of the shortest way between two nodes."""
-    seen, front, hops = {start}, {start}, 0
-    while end not in seen:
-        front = {b for edge in draft.edges for a, b in (edge[:2], edge[1::-1]) if a in front} - seen
-        seen |= front
-        hops += 1
-    return hops
+def _hops(draft: Draft) -> np.ndarray:
+    """The length of the shortest way between every two nodes [n, n]."""
+    joined = np.zeros((len(draft.nodes), len(draft.nodes)))
+    for a, b, _ in draft.edges:
+        joined[a, b] = 1
+    return np.asarray(shortest_path(joined, directed=False, unweighted=True))
 
 
-def _row(
-    instance: Instance, kind: np.ndarray, of_edge: np.ndarray, labels: Sequence[str], edge_labels: Sequence[str]
-) -> tuple[GraphRow, set[Bond]]:
-    """A real graph with labels, and which kinds it joins."""
-    tail, head = instance.edge_index.numpy()
-    proper = tail != head if instance.directed else tail < head
-    joined = {
-        (int(a), int(b), int(c))
-        for a, b, c in zip(kind[tail[tail != head]], kind[head[tail != head]], of_edge[tail != head])
-        if min(a, b, c) >= 0
-    }
-    pairs, first = np.unique(np.stack([tail[proper], head[proper]], 1), axis=0, return_index=True)
-    said = [edge_labels[number] if number >= 0 else "other" for number in of_edge[proper][first]]
-    names = [labels[number] if number >= 0 else "other" for number in kind]
-    return GraphRow(instance.key, names, np.zeros(len(names), np.int64), pairs.reshape(-1, 2), said), joined
-
-
-def _joined(instances: Sequence[Instance], name: str) -> Tensor:
-    known = [instance.extras.get(name) for instance in instances]
-    require(all(one is not None for one in known), f"Expected every graph to have a `{name}`", got="some without")
-    return torch.cat([one[1] for one in known if one is not None])
+def _stacked(instances: Sequence[Instance], name: str) -> Tensor:
+    """An attribute of all graphs, end to end."""
+    given = [instance.extras.get(name) for instance in instances]
+    require(None not in given, f"Expected every graph to have a `{name}`", got="some without")
+    return torch.cat([value[1] for value in given if value is not None])
 
 
 def _kinds(tensors: Sequence[Tensor]) -> tuple[list[Tensor], np.ndarray]:
     """The most frequent distinct rows of tensors side by side, of each tensor; and the kind of every row, else -1."""
     wide = np.concatenate([tensor.reshape(len(tensor), -1).double().numpy() for tensor in tensors], 1)
-    _, first, place, count = np.unique(wide, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    order = np.argsort(-count, kind="stable")[:KINDS]
-    new = np.full(len(count), -1)
-    new[order] = np.arange(len(order))
+    _, first, row_of, count = np.unique(wide, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    order = np.argsort(-count, kind="stable")[:MAX_KINDS]
+    kind = np.full(len(count), -1)
+    kind[order] = np.arange(len(order))
     chosen = torch.from_numpy(first[order])
-    return [tensor[chosen] for tensor in tensors], new[place.reshape(-1)]
-
-
-# -- prototype -------------------------------------------------------------------------------------------
-
-
-SHARP = 1e-6  # scores closer than this are equal
-PATIENCE = 4  # edges that may be added without a wider margin
+    return [tensor[chosen] for tensor in tensors], kind[row_of.reshape(-1)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,41 +276,60 @@ def prototype(
     require_number("nodes", nodes, 1, integer=True)
     require_number("width", width, 1, integer=True)
     require_number("most", most, 1, integer=True)
-    graphs = graphs_of(data, "graph", positions=True)
-    targets = GraphTargets([graphs] if isinstance(graphs, Data) else graphs)
     spec = Spec(output=output, level="graph", device=None if device is None else str(device))
+    targets = targets_for(graphs_of(data, "graph", positions=True), "graph", spec)
     with Session(Request(module_of(model), targets, spec), fitting=True) as session:
         predictor = session.predictor
         next(iter(session.problems(list(range(min(64, len(targets)))))))  # what the model is, by real graphs
         classes = predictor.findings.columns if predictor.findings is not None else 0
         require_number("target", target, 0, max(classes, 2) - 1, integer=True)
         instances = [targets.instance(key) for key in range(min(most, len(targets)))]
-        rules, rows = rules_of(instances, predictor.adapter.takes, labels)
-        return _grown(predictor, rules, LabelledGraphs.join(rows, rules.directed), target, nodes, width)
+        rules, real = growth_rules(instances, predictor.adapter.takes, labels)
+        return _grown(predictor, rules, real, target, nodes, width)
 
 
-def _grown(predictor: Predictor, rules: Rules, real: LabelledGraphs, target: int, nodes: int, width: int) -> Prototype:
+def _grown(
+    predictor: Predictor, rules: GrowthRules, real: LabelledGraphs, target: int, nodes: int, width: int
+) -> Prototype:
+    """The best graph of a beam search that adds one edge at a time, beside the real ones."""
     front = [Draft((kind,)) for kind in range(len(rules.labels))]
-    best: tuple[float, Draft, Tensor] | None = None
+    best, best_slack, probabilities = front[0], -np.inf, torch.zeros(0)
     margins: list[float] = []
     waited, evaluations = 0, 0
-    while front and waited <= PATIENCE:
-        outputs, slack, margin = _judged(predictor, [rules.instance(d, k) for k, d in enumerate(front)], target)
+    while front and waited <= MAX_PATIENCE:
+        outputs = instance_outputs(predictor, [rules.instance(draft, key) for key, draft in enumerate(front)])
+        columns = outputs.size(1)
+        require(target < columns, f"Expected `target` to be a class from 0 to {columns - 1}", got=target)
+        criterion = PredictedClass(torch.full((len(outputs),), target, device=outputs.device))
+        slack = criterion.slack(outputs).tolist()
+        margins.append(max(criterion.margin(outputs).tolist()))
         evaluations += len(front)
-        margins.append(max(margin))
         # Equal ones by what they are, so that the order in which they were made does not matter.
-        ranked = sorted(range(len(front)), key=lambda row: (-round(slack[row] / SHARP), front[row].nodes, row))
-        first = ranked[0]
-        if best is None or slack[first] > best[0] + SHARP:
-            best, waited = (slack[first], front[first], outputs[first]), 0
-        else:
-            waited += 1
+        ranked = sorted(range(len(front)), key=lambda row: (-round(slack[row] / EQUAL_SCORES), front[row].nodes, row))
+        waited += 1
+        if slack[ranked[0]] > best_slack + EQUAL_SCORES:
+            best, best_slack, probabilities, waited = front[ranked[0]], slack[ranked[0]], outputs[ranked[0]], 0
         front = _next(rules, [front[row] for row in ranked], width, nodes)
-    assert best is not None
-    return _compared(rules, real, best[1], best[2].float().cpu().numpy(), target, tuple(margins), evaluations)
+    instance, pattern, said = rules.instance(best, 0), rules.pattern(best), probabilities.float().cpu().numpy()
+    far = distances(pattern, real)
+    nearest = int(far.argmin())
+    extras: dict[str, Any] = {name: value for name, (_, value) in instance.extras.items()}
+    return Prototype(
+        graph=Data(x=instance.x, edge_index=instance.edge_index, **extras),
+        pattern=pattern,
+        target=target,
+        probabilities=said,
+        margin=float(said[target] - np.delete(said, target).max()),
+        margins=tuple(margins),
+        evaluations=evaluations,
+        nearest=real.keys[nearest],
+        distance=float(far[nearest]),
+        contained=int(containing(pattern, real).contained.sum()),
+        compared=len(real),
+    )
 
 
-def _next(rules: Rules, ranked: Sequence[Draft], width: int, nodes: int) -> list[Draft]:
+def _next(rules: GrowthRules, ranked: Sequence[Draft], width: int, nodes: int) -> list[Draft]:
     """One edge more on the best few graphs that differ, each result once."""
     kept: dict[Pattern, Draft] = {}
     for draft in ranked:
@@ -361,45 +338,3 @@ def _next(rules: Rules, ranked: Sequence[Draft], width: int, nodes: int) -> list
         kept.setdefault(rules.pattern(draft), draft)
     grown = {rules.pattern(more): more for draft in kept.values() for more in rules.steps(draft, nodes)}
     return list(grown.values())
-
-
-def _judged(
-    predictor: Predictor, instances: Sequence[Instance], target: int
-) -> tuple[Tensor, list[float], list[float]]:
-    """What the model says of graphs, and by how much that is the class."""
-    takes = predictor.adapter.takes
-    parts = [predictor.predict(pack(part, takes=takes)) for part in instance_chunks(predictor, instances)]
-    outputs = torch.cat(parts)
-    require(target < outputs.size(1), f"Expected `target` to be a class from 0 to {outputs.size(1) - 1}", got=target)
-    criterion = PredictedClass(torch.full((len(outputs),), target, device=outputs.device))
-    return outputs, criterion.slack(outputs).tolist(), criterion.margin(outputs).tolist()
-
-
-def _compared(
-    rules: Rules,
-    real: LabelledGraphs,
-    draft: Draft,
-    probabilities: np.ndarray,
-    target: int,
-    margins: tuple[float, ...],
-    evaluations: int,
-) -> Prototype:
-    """The finished graph beside the real ones."""
-    instance, pattern = rules.instance(draft, 0), rules.pattern(draft)
-    far = distances(pattern, real)
-    nearest = int(np.flatnonzero(far == far.min())[0])
-    others = np.delete(probabilities, target)
-    extras: dict[str, Any] = {name: value for name, (_, value) in instance.extras.items()}
-    return Prototype(
-        Data(x=instance.x, edge_index=instance.edge_index, **extras),
-        pattern,
-        target,
-        probabilities,
-        float(probabilities[target] - others.max()),
-        margins,
-        evaluations,
-        real.keys[nearest],
-        float(far[nearest]),
-        int(containing(pattern, real).contained.sum()),
-        len(real),
-    )

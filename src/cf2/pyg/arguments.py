@@ -25,23 +25,10 @@ _CARRIER = {"node": "node_argument", "edge": "edge_argument", "graph": "node_gra
 class BatchTargets(GraphTargets):
     """The graphs of one batch; their nodes keep the ids that they have in the batch."""
 
-    def __init__(self, data: Data, batch: Tensor, *, directed: bool | None) -> None:
-        graphs = int(batch.max()) + 1
-        self.nodes = _members(batch, graphs)
-        edges = _members(batch[data.edge_index[0].cpu()], graphs)
-        super().__init__([_part(data, *rows) for rows in zip(self.nodes, edges)], directed=directed)
-
-    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
-        assert isinstance(key, int)
-        return replace(super().instance(key, hops, direction), node_ids=self.nodes[key])
-
-
-class TypedBatchTargets(GraphTargets):
-    """The graphs of a typed batch; their nodes keep the ids that they have in the batch."""
-
-    def __init__(self, batch: Graph, of_node: Tensor) -> None:
+    def __init__(self, batch: Graph, of_node: Tensor, *, directed: bool | None = True) -> None:
         graphs = int(of_node.max()) + 1 if of_node.numel() else 1
         self._batch, self.schema = batch, batch.schema
+        self._mixed = directed is None and batch.directed  # some of the graphs may be undirected
         self._nodes = _members(of_node, graphs)
         self._edges = _members(of_node[batch.edge_index[0]], graphs)
 
@@ -50,16 +37,9 @@ class TypedBatchTargets(GraphTargets):
 
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
         assert isinstance(key, int)
-        return self._batch.part(key, self._nodes[key], self._edges[key])
-
-    def features(self) -> Tensor:
-        return self._batch.x
-
-    def labels(self, keys: Sequence[Key]) -> None:
-        return None
-
-    def truth(self, keys: Sequence[Key]) -> None:
-        return None
+        part = self._batch.part(key, self._nodes[key], self._edges[key])
+        own = self._mixed and Graph(Data(x=part.x, edge_index=part.edge_index)).directed
+        return replace(part, directed=own) if self._mixed else part
 
 
 class LabelledPairs(PairTargets):
@@ -79,10 +59,9 @@ class LabelledPairs(PairTargets):
         return super().wholes(range(len(self)) if keys is None else keys)
 
     def probes(self, direction: Direction, count: int) -> list[Key]:
-        some: list[Key] = [*range(min(count, len(self)))]
-        return some
+        return [*range(min(count, len(self)))]
 
-    def _ends(self, key: Key) -> tuple[int, int]:
+    def _ends(self, key: Key) -> tuple[int, ...]:
         assert isinstance(key, int)
         return super()._ends(self._pairs[key])
 
@@ -90,16 +69,6 @@ class LabelledPairs(PairTargets):
 def _members(group: Tensor, groups: int) -> list[Tensor]:
     """The positions of every group, ascending."""
     return list(torch.split(group.argsort(stable=True), torch.bincount(group, minlength=groups).tolist()))
-
-
-def _part(data: Data, nodes: Tensor, edges: Tensor) -> Data:
-    """One graph of a batch by itself; `nodes` are ascending."""
-    rows = {"node": nodes, "edge": edges}
-    part = Data(x=data.x[nodes], edge_index=torch.searchsorted(nodes, data.edge_index[:, edges].cpu()))
-    for name in data.keys():  # noqa: SIM118
-        if name not in ("x", "edge_index"):
-            part[name] = data[name][rows[name.split("_")[0]]]
-    return part
 
 
 def arrange(
@@ -130,11 +99,10 @@ def arrange(
         names[own] = name
         data[own] = value
     bound = ModelWithArguments(model, constants, names, kwargs)
+    graph = Graph(data, directed=directed)
     if level == "edge":
-        return bound, LabelledPairs(Graph(data, directed=directed), labelled_pairs(kwargs))
-    if batch is None:
-        return bound, NodeTargets(Graph(data, directed=directed))
-    return bound, BatchTargets(data, batch, directed=directed)
+        return bound, LabelledPairs(graph, labelled_pairs(kwargs))
+    return bound, NodeTargets(graph) if batch is None else BatchTargets(graph, batch, directed=directed)
 
 
 PAIRS = "edge_label_index"
@@ -188,7 +156,7 @@ def arrange_types(
     if level == "edge":
         targets = LabelledPairs(graph, labelled_pairs(kwargs), edge_type=spec.edge_type)
     elif level == "graph":
-        targets = TypedBatchTargets(graph, _typed_batch(kwargs.get(batch or ""), x, graph.edge_index))
+        targets = BatchTargets(graph, _typed_batch(kwargs.get(batch or ""), x, graph.edge_index))
     else:
         targets = NodeTargets(graph, None, _type_of_rows(x, outputs) if spec.node_type is None else spec.node_type)
 
@@ -205,7 +173,7 @@ def _batch_name(model: torch.nn.Module, kwargs: Mapping[str, Any]) -> str | None
     """The argument in which a model is handed the graph of every node, by type."""
     takes = {**inspect.signature(model.forward).parameters, **kwargs}
     found = next((name for name in ("batch_dict", "batch") if name in takes), None)
-    expected = f"Expected the forward of a model of graphs to take `batch_dict`, {NEEDED['graph'].why}"
+    expected = f"Expected the forward of a model of graphs to take `batch_dict`, {NEEDED['graph'][1]}"
     require(found is not None, expected, got=f"forward({', '.join(takes)})")
     return found
 

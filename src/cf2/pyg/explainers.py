@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -22,17 +22,9 @@ from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.methods.trained import check_needs
 from cf2.models.outputs import TOLERANCE_SHARE
-from cf2.options import Key, Masking, Output, Spec
+from cf2.options import AlgorithmOptions, Key, Output, Spec, meanings, rows_of, with_options
 from cf2.pyg.arguments import arrange, arrange_types, classes_of, keys_of
-from cf2.pyg.masks import (
-    Layout,
-    VerifiedExplanation,
-    VerifiedHeteroExplanation,
-    fill,
-    fill_types,
-    plain_edges,
-    units_for,
-)
+from cf2.pyg.masks import Layout, VerifiedExplanation, VerifiedHeteroExplanation, plain_edges, units_for
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.session import GROUP, Request, Session, check_names, complete
@@ -44,39 +36,21 @@ _OUTPUTS: dict[ModelReturnType, Output] = {
     ModelReturnType.probs: "probabilities",
     ModelReturnType.log_probs: "log_probabilities",
 }
-OPTIONS = ("soft", "seed", "directed", "masking", "trained", "search", "tolerance", "column", "node_type", "edge_type")
-_SAME = 1e-3  # predictions with a smaller margin may differ by the order of summation
+SAME_MARGIN = 1e-3  # predictions with a smaller margin may differ by the order of summation
 
 
+@with_options(AlgorithmOptions)
 class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
     """Any method of cf2, also one of your own, as an algorithm for torch_geometric's `Explainer`.
+
+    The default `tolerance` of a regression is a tenth of the range of all outputs of the model, or of the size of its
+    only output. `node_type` is needed where the number of the model's outputs does not tell it.
 
     Parameters
     ----------
     method : str
         The method by name; `cf2 methods` lists them, `cf2.register` adds one.
-    soft : bool
-        Put scores into the masks in place of 1 and 0: above 0.5 for what was chosen, below for the rest.
-    seed : int, optional
-        Draw a random start from this seed; None starts from a fixed sequence.
-    directed : bool, optional
-        Whether an edge and its reverse are two units; None looks whether every edge has a reverse.
-    masking : {"auto", "messages"}
-        Where soft masks act: on edge weights if the model takes any (auto), or always on messages.
-    trained : optional
-        What `cf2.fit` made, for methods that are trained first; for `truth`, the true edges by key.
-    search : bool
-        Search for a set that passes the tests, from the scores of a method that only ranks.
-    tolerance : float, optional
-        Of a regression: the same answer is one within ± this; None: a tenth of the range of all outputs of the model,
-        or of the output's size where it is the only one.
-    column : int, optional
-        Of a regression with several columns: the one to explain.
-    node_type, edge_type : str, (str, str, str), optional
-        Of a heterogeneous graph: the type of the nodes that are explained, where the number of the model's outputs does
-        not tell it, or of the pairs.
-    **settings
-        Settings of the method, and of the search, by name.
+    {options}
 
     Examples
     --------
@@ -90,39 +64,17 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
     tensor(4.)
     """
 
-    def __init__(
-        self,
-        method: str,
-        *,
-        soft: bool = False,
-        seed: int | None = None,
-        directed: bool | None = None,
-        masking: Masking = "auto",
-        trained: Any = None,
-        search: bool = False,
-        tolerance: float | None = None,
-        column: int | None = None,
-        node_type: str | None = None,
-        edge_type: tuple[str, str, str] | None = None,
-        **settings: Any,
-    ) -> None:
+    def __init__(self, method: str, **selected: Unpack[AlgorithmOptions]) -> None:
         super().__init__()
-        require(isinstance(soft, bool), "Expected `soft` to be True or False", got=repr(soft)[:80])
-        self.spec = Spec(
-            method=method,
-            seed=seed,
-            directed=directed,
-            masking=masking,
-            search=search,
-            tolerance=tolerance,
-            target=column,
-            node_type=node_type,
-            edge_type=edge_type,
-            settings=settings,
-        )
-        self.method, self.soft = registry.get(method), soft
+        given: dict[str, Any] = {**selected}
+        self.soft = given.pop("soft", False)
+        require(isinstance(self.soft, bool), "Expected `soft` to be True or False", got=repr(self.soft)[:80])
+        options, trained, column = rows_of(AlgorithmOptions), given.pop("trained", None), given.pop("column", None)
+        chosen = {name: given.pop(name) for name in meanings() if name in given and name in options}
+        self.spec = Spec(method=method, target=column, settings=given, **chosen)
+        self.method = registry.get(method)
         self.trained = check_needs(self.method, trained)
-        check_names(self.spec, OPTIONS)
+        check_names(self.spec, options)
         complete(replace(self.spec, units=self.method.units or self.spec.units))  # so that bad values are refused now
 
     def supports(self) -> bool:
@@ -161,14 +113,16 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         )
         level, own = self.model_config.task_level.value, self.explainer_config.explanation_type == ExplanationType.model
         numbers = self.model_config.mode == ModelMode.regression
-        typed, call = isinstance(x, dict), None
-        edge_index = plain_edges(edge_index)
-        if typed:
-            options: dict[str, Any] = {"level": level, "outputs": len(target), "spec": self.spec}
-            bound = model
-            targets, call = arrange_types(model, x, edge_index, kwargs, **options)
+        edge_index, call = plain_edges(edge_index), None
+        out: VerifiedExplanation | VerifiedHeteroExplanation
+        if isinstance(x, dict):
+            targets, call = arrange_types(
+                model, x, edge_index, kwargs, level=level, outputs=len(target), spec=self.spec
+            )
+            out = VerifiedHeteroExplanation().set_value_dict("x", x).set_value_dict("edge_index", edge_index)
         else:
-            bound, targets = arrange(model, x, edge_index, kwargs, level=level, directed=self.spec.directed)
+            model, targets = arrange(model, x, edge_index, kwargs, level=level, directed=self.spec.directed)
+            out = VerifiedExplanation(x=x, edge_index=edge_index)
         keys = keys_of(index, len(targets))
         classes = () if numbers else classes_of(target, keys, len(targets))
         spec = replace(
@@ -178,19 +132,16 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
             target=self.spec.target if numbers else None if own else classes,
             tolerance=_tolerance(target, self.spec) if numbers else None,
         )
-        found: list[Explanation] = []
-        request = Request(bound, targets, spec, self.trained, call=call)
+        explained: list[Explanation] = []
+        request = Request(model, targets, spec, self.trained, call=call)
         with torch.enable_grad(), Session(request) as session:
             for start in range(0, len(keys), GROUP):
                 part = session.explain(keys[start : start + GROUP])
                 if own and not numbers:
                     _check_own(part, dict(classes))
-                found += part
-        made = Explanations(tuple(found), request.context())
-        if typed:
-            return fill_types(VerifiedHeteroExplanation(), x, edge_index, made, Layout(spec.units, 0, self.soft))
-        layout = Layout(spec.units, edge_index.size(1), self.soft)
-        return fill(VerifiedExplanation(x=x, edge_index=edge_index), made, layout)
+                explained += part
+        explanations = Explanations(tuple(explained), request.context())
+        return out.filled(explanations, Layout(spec.units, out.num_edges, self.soft))
 
 
 def _tolerance(outputs: Tensor, spec: Spec) -> float:
@@ -202,12 +153,12 @@ def _tolerance(outputs: Tensor, spec: Spec) -> float:
     return TOLERANCE_SHARE * (float(own.max() - own.min()) or float(own.abs().max()) or 1.0)
 
 
-def _check_own(found: Sequence[Explanation], classes: Mapping[Key, int]) -> None:
+def _check_own(explained: Sequence[Explanation], classes: Mapping[Key, int]) -> None:
     """Refuse predictions of the whole batch that the model does not give for a node or graph by itself."""
-    criterion = PredictedClass(torch.tensor([classes[e.key] for e in found]))
-    margin = criterion.margin(torch.from_numpy(np.stack([e.probabilities for e in found])))
-    for e, by in zip(found, margin.tolist()):
-        if by < -_SAME:
+    criterion = PredictedClass(torch.tensor([classes[e.key] for e in explained]))
+    margins = criterion.margin(torch.from_numpy(np.stack([e.probabilities for e in explained])))
+    for e, margin in zip(explained, margins.tolist()):
+        if margin < -SAME_MARGIN:
             raise CF2Error(
                 f"Expected the model to predict class {classes[e.key]} for {e.task} {e.key} by itself as well",
                 got=f"class {e.prediction}",
@@ -215,17 +166,17 @@ def _check_own(found: Sequence[Explanation], classes: Mapping[Key, int]) -> None
             )
 
 
+@with_options(AlgorithmOptions)
 class CF2Explainer(MethodExplainer):
     """CF²: edges and features that are sufficient, necessary and few, verified on really reduced graphs.
+
+    Settings are those of method `cf2` (`epochs`, `alpha`, `lam`, `gamma`, `lr`, `effort`, …), or of `cf2-relaxed`.
 
     Parameters
     ----------
     relaxed : bool
         The paper's procedure, a threshold without a search.
-    soft, seed, directed, masking, tolerance, column, node_type, edge_type
-        As in `MethodExplainer`.
-    **settings
-        Settings of method `cf2` (`epochs`, `alpha`, `lam`, `gamma`, `lr`, `effort`, …), or of `cf2-relaxed`.
+    {options}
 
     Examples
     --------
@@ -238,68 +189,20 @@ class CF2Explainer(MethodExplainer):
     torch.Size([8])
     """
 
-    def __init__(
-        self,
-        *,
-        relaxed: bool = False,
-        soft: bool = False,
-        seed: int | None = None,
-        directed: bool | None = None,
-        masking: Masking = "auto",
-        tolerance: float | None = None,
-        column: int | None = None,
-        node_type: str | None = None,
-        edge_type: tuple[str, str, str] | None = None,
-        **settings: Any,
-    ) -> None:
-        method = "cf2-relaxed" if relaxed else "cf2"
-        super().__init__(
-            method,
-            soft=soft,
-            seed=seed,
-            directed=directed,
-            masking=masking,
-            tolerance=tolerance,
-            column=column,
-            node_type=node_type,
-            edge_type=edge_type,
-            **settings,
-        )
+    def __init__(self, *, relaxed: bool = False, **selected: Unpack[AlgorithmOptions]) -> None:
+        super().__init__("cf2-relaxed" if relaxed else "cf2", **selected)
 
 
+@with_options(AlgorithmOptions)
 class CFGNNExplainer(MethodExplainer):
     """CF-GNNExplainer: the smallest removal seen that flips the prediction.
 
+    Settings are those of method `cf-gnnexplainer`: `epochs`, `lr`, `beta`.
+
     Parameters
     ----------
-    soft, seed, directed, masking, tolerance, column, node_type, edge_type
-        As in `MethodExplainer`.
-    **settings
-        Settings of method `cf-gnnexplainer`: `epochs`, `lr`, `beta`.
+    {options}
     """
 
-    def __init__(
-        self,
-        *,
-        soft: bool = False,
-        seed: int | None = None,
-        directed: bool | None = None,
-        masking: Masking = "auto",
-        tolerance: float | None = None,
-        column: int | None = None,
-        node_type: str | None = None,
-        edge_type: tuple[str, str, str] | None = None,
-        **settings: Any,
-    ) -> None:
-        super().__init__(
-            "cf-gnnexplainer",
-            soft=soft,
-            seed=seed,
-            directed=directed,
-            masking=masking,
-            tolerance=tolerance,
-            column=column,
-            node_type=node_type,
-            edge_type=edge_type,
-            **settings,
-        )
+    def __init__(self, **selected: Unpack[AlgorithmOptions]) -> None:
+        super().__init__("cf-gnnexplainer", **selected)

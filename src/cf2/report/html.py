@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,7 @@ from markupsafe import Markup
 from cf2.errors import require, require_number
 from cf2.models.outputs import output_kind
 from cf2.options import Key, titled
-from cf2.patterns.edit_rules import EditRules
-from cf2.patterns.pictures import pattern_sections, rule_sections
-from cf2.patterns.summary import Patterns
-from cf2.report import charts
+from cf2.report import charts, environment
 from cf2.report import pictures as svg
 from cf2.report.scene import OKABE_ITO, is_molecule, scene
 from cf2.report.words import (
@@ -42,68 +39,67 @@ from cf2.results.explanations import Explanations
 from cf2.storage import check_place, write_bytes
 from cf2.units.edits import EDITS
 
-PICTURES = 60  # instances that are drawn
-ROWS = 20_000  # rows of the table, one per instance and method
-LISTED = 40  # units of each kind that are written out
-LINE = Markup(".k.{0.past} {{ border-top: {0.width:.0f}px dashed {0.colour}; }}\n")  # the look of an edit in the legend
-RING = Markup(
-    ".k.{0.past} {{ width: 14px; height: 14px; border-radius: 50%; border: {0.width:.0f}px dashed {0.colour}; }}\n"
-)
-KEY_STYLES = {"cross": LINE, "line": LINE, "ring": RING}
+MAX_PICTURES = 60  # instances that are drawn
+MAX_ROWS = 20_000  # rows of the table, one per instance and method
+MAX_LISTED = 40  # units of each kind that are written out
+MAX_NOTEBOOK_ROWS = 8
+STYLE = Markup(svg.STYLE + charts.STYLE)
 
 
 def write_report(
     found: Sequence[Explanations],
     path: str | Path,
     *,
-    pictures: int = PICTURES,
-    rows: int = ROWS,
+    pictures: int = MAX_PICTURES,
+    rows: int = MAX_ROWS,
     title: str = "",
-    patterns: Patterns | None = None,
-    rules: EditRules | None = None,
+    patterns: Any = None,
+    rules: Any = None,
 ) -> Path:
     """Write one HTML file about explanations, one `Explanations` per method or several methods in one.
 
     The other parameters are those of `Explanations.report`; `rules` are the edit rules that `Explanations.rules` gives.
     """
+    from cf2.patterns.pictures import edit_rule_sections, pattern_sections
+
     require_number("pictures", pictures, 0, integer=True)
     require_number("rows", rows, 0, integer=True)
     groups = _groups(found)
     require(bool(groups), "Expected at least one explanation to report", got="none")
     path = Path(path)
     check_place(path)
-    partial = [given.context["partial"] for given in found if "partial" in given.context]
-    drawn = frozenset(list(dict.fromkeys(e.key for _, given in groups for e in given))[:pictures])
-    parts = _page(groups, pictures, rows, title) | {"partial": partial}
-    parts |= {"patterns": [] if patterns is None else pattern_sections(patterns, drawn)}
-    parts |= {"rules": [] if rules is None else rule_sections(rules, drawn)}
-    parts |= {"about": {} if patterns is None else patterns.about, "about_rules": {} if rules is None else rules.about}
-    page = environment().get_template("report.html").render(**parts)
-    write_bytes(path, page.encode())
+    keys = list(dict.fromkeys(e.key for _, given in groups for e in given))
+    drawn = frozenset(keys[:pictures])
+    parts = _page(groups, keys, drawn, rows, title) | {
+        "partial": [given.context["partial"] for given in found if "partial" in given.context],
+        "patterns": [] if patterns is None else pattern_sections(patterns, drawn),
+        "rules": [] if rules is None else edit_rule_sections(rules, drawn),
+        "about": {} if patterns is None else patterns.about,
+        "about_rules": {} if rules is None else rules.about,
+    }
+    write_bytes(path, environment().get_template("report.html").render(**parts).encode())
     return path
 
 
 def explanation_html(e: Explanation, context: Mapping[str, Any] | None = None) -> str:
     """One explanation as an HTML fragment for a notebook."""
-    context = context or {}
-    card = _card([(e.method or "explanation", e)], context)
-    return str(environment().get_template("explanation.html").render(card=card, style=_style()))
+    card = _card([(e.method or "explanation", e)], context or {})
+    return str(environment().get_template("explanation.html").render(card=card, style=STYLE))
 
 
-def explanations_html(found: Explanations, shown: int = 8) -> str:
+def explanations_html(found: Explanations) -> str:
     """A summary and the first few explanations as an HTML fragment for a notebook."""
     if not found:
         return "<p>No explanations.</p>"
-    rows = [_row(e, e.method, found.context) for e in found.items[:shown]]
+    rows = [_row(e, e.method, found.context) for e in found.items[:MAX_NOTEBOOK_ROWS]]
     parts = {
         "rows": rows,
         "edits": any(row["edits"] for row in rows),
-        "numbers": _numbers(found),
-        "methods": _summaries(_groups([found])),
-        "more": max(0, len(found) - shown),
+        "numbers": _gives_numbers(found),
+        "methods": [_summary(*group) for group in _groups([found])],
+        "more": len(found) - len(rows),
     }
-    page = environment().get_template("explanations.html")
-    return str(page.render(**parts, style=_style(), status=STATUS))
+    return str(environment().get_template("explanations.html").render(**parts, style=STYLE, status=STATUS))
 
 
 def _groups(found: Sequence[Explanations]) -> list[tuple[str, Explanations]]:
@@ -112,27 +108,25 @@ def _groups(found: Sequence[Explanations]) -> list[tuple[str, Explanations]]:
     several = len({e.question for given in found for e in given}) > 1
     for given in found:
         for method, question in dict.fromkeys((e.method, e.question) for e in given):
-            mine = tuple(e for e in given if (e.method, e.question) == (method, question))
-            part = Explanations(mine, given.context)
+            items = tuple(e for e in given if (e.method, e.question) == (method, question))
+            part = Explanations(items, given.context)
             name = titled(method or "explanations", question, several)
             groups[name] = groups[name] + part if name in groups else part
     return list(groups.items())
 
 
-def _page(groups: list[tuple[str, Explanations]], pictures: int, rows: int, title: str) -> dict[str, Any]:
-    methods = _summaries(groups)
+def _page(
+    groups: list[tuple[str, Explanations]], keys: list[Key], drawn: frozenset[Key], rows: int, title: str
+) -> dict[str, Any]:
+    methods = [_summary(*group) for group in groups]
     context = next((found.context for _, found in groups if found.context), {})
-    names = class_names(context)
-    keys = list(dict.fromkeys(e.key for _, found in groups for e in found))
-    total = sum(len(found) for _, found in groups)
-    drawn = set(keys[:pictures])
-    by_key: dict[Key, list[tuple[str, Explanation]]] = {key: [] for key in keys[:pictures]}
-    for name, found in groups:
-        for e in found:
-            if e.key in drawn:
-                by_key[e.key].append((name, e))
-    listed = [_row(e, name, context) for name, found in groups for e in found.items[: max(1, rows // len(groups))]]
+    by_key: dict[Key, list[tuple[str, Explanation]]] = {key: [] for key in keys if key in drawn}
+    for name, e in ((name, e) for name, found in groups for e in found if e.key in drawn):
+        by_key[e.key].append((name, e))
     cards = [_card(shown, context) for shown in by_key.values()]
+    panels = [panel for card in cards for panel in card["panels"]]
+    listed = [_row(e, name, context) for name, found in groups for e in found.items[: max(1, rows // len(groups))]]
+    counts = Counter(row["status"] for row in listed)
     data = context.get("dataset")
     return {
         "title": title or (f"Explanations of {data}" if data else "Explanations"),
@@ -143,38 +137,30 @@ def _page(groups: list[tuple[str, Explanations]], pictures: int, rows: int, titl
         "sizes": charts.histogram([(name, [e.size for e in found]) for name, found in groups]),
         "cards": cards,
         "hidden": len(keys) - len(drawn),
-        "unlisted": total - len(listed),
+        "unlisted": sum(len(found) for _, found in groups) - len(listed),
         "rows": listed[:rows],
         "truth": bool(context.get("truth")),
         "targets": next((e.task for _, found in groups for e in found if e.task != "graph"), ""),
         "edits": any(row["edits"] for row in listed),
-        "numbers": all(_numbers(found) for _, found in groups),
-        "drawn_as": {kind for card in cards for panel in card["panels"] for kind in panel["drawn_as"]},
-        "edit_words": [edit.past for edit in EDITS.values()],
-        "marked": any(panel["marked"] for card in cards for panel in card["panels"]),
-        "classes": list(zip(names or (), OKABE_ITO)),
-        "style": _style() + _asset("report.css") + _legend_style(),
-        "script": _asset("report.js"),
+        "numbers": all(_gives_numbers(found) for _, found in groups),
+        "drawn_as": {name for panel in panels for name in panel["drawn_as"]},
+        "edit_kinds": EDITS.values(),
+        "marked": any(panel["marked"] for panel in panels),
+        "classes": list(zip(class_names(context) or (), OKABE_ITO)),
+        "style": STYLE,
         "status": STATUS,
-        "verdicts": [(name, text, count) for name, text in STATUS.items() if (count := _count(listed, name))],
+        "verdicts": [(name, text, counts[name]) for name, text in STATUS.items() if counts[name]],
     }
 
 
-def _numbers(found: Explanations) -> bool:
+def _gives_numbers(found: Explanations) -> bool:
     """Whether the model gives numbers: these have no probability and no true class."""
     return not any(output_kind(e.output).probability for e in found)
 
 
-def _count(rows: Sequence[Mapping[str, Any]], status: str) -> int:
-    return sum(row["status"] == status for row in rows)
-
-
-def _summaries(groups: list[tuple[str, Explanations]]) -> list[dict[str, Any]]:
-    return [_summary(name, found) for name, found in groups]
-
-
 def _summary(name: str, found: Explanations) -> dict[str, Any]:
-    status = [e.status for e in found]
+    """What the table of methods says of one."""
+    status = Counter(e.status for e in found)
     return {
         "name": name,
         "n": len(found),
@@ -184,9 +170,9 @@ def _summary(name: str, found: Explanations) -> dict[str, Any]:
         "both": sum(e.sufficient and e.necessary for e in found),
         "minimal": sum(bool(e.minimal) or bool(e.optimal) for e in found),
         "optimal": sum(bool(e.optimal) for e in found),
-        "impossible": status.count("impossible"),
-        "missed": status.count("not found"),
-        "refused": status.count("refused"),
+        "impossible": status["impossible"],
+        "missed": status["not found"],
+        "refused": status["refused"],
         "seconds": sum(e.seconds for e in found) / len(found),
     }
 
@@ -214,21 +200,17 @@ def _row(e: Explanation, method: str, context: Mapping[str, Any]) -> dict[str, A
 
 def _card(shown: Sequence[tuple[str, Explanation]], context: Mapping[str, Any]) -> dict[str, Any]:
     """One instance with a picture per method."""
-    names = class_names(context)
-    first = shown[0][1]
-    others = [e for _, e in shown]
+    first, others = shown[0][1], [e for _, e in shown]
     return {
         "id": key_id(first.key),
-        "prediction": describe_prediction(first, names),
-        "panels": [_panel(name, e, context, others, names) for name, e in shown],
+        "prediction": describe_prediction(first, class_names(context)),
+        "panels": [_panel(name, e, context, others) for name, e in shown],
     }
 
 
-def _panel(
-    name: str, e: Explanation, context: Mapping[str, Any], others: Sequence[Explanation], names: Sequence[str] | None
-) -> dict[str, Any]:
-    drawn = scene(e, context, others)
-    words = verdict_sentences(e, names, atom_names(context))
+def _panel(name: str, e: Explanation, context: Mapping[str, Any], others: Sequence[Explanation]) -> dict[str, Any]:
+    drawn, names, atoms = scene(e, context, others), class_names(context), atom_names(context)
+    words = verdict_sentences(e, names, atoms)
     label = f"{describe_target(e)}, explained by {name}: " + " ".join(f"{s.head}: {s.text}" for s in words)
     return {
         "name": name,
@@ -237,8 +219,8 @@ def _panel(
         "sentences": words,
         "caption": drawn.caption,
         "size": count_units(e),
-        "units": _listed(e, atom_names(context)),
-        "edits": list_edits(e, atom_names(context), LISTED),
+        "units": _listed(e, atoms),
+        "edits": list_edits(e, atoms, MAX_LISTED),
         "wide": drawn.has_edits and is_molecule(context),
         "drawn_as": [edit.past for edit in drawn.edit_kinds] if drawn.edited else ["chosen"],
         "marked": bool(drawn.marked.any()),
@@ -251,36 +233,6 @@ def _listed(e: Explanation, atoms: Sequence[str] | None) -> list[tuple[str, list
     for name in e.units.names:
         rows = e.units.where(name)
         rows = rows[e.selected[rows]]
-        if len(rows):
-            shown = [describe_unit(e, row, atoms) for row in rows[:LISTED].tolist()]
-            parts.append((unit_words(name).plural.capitalize(), shown, len(rows) - len(shown)))
+        shown = [describe_unit(e, row, atoms) for row in rows[:MAX_LISTED].tolist()]
+        parts += [(unit_words(name).plural.capitalize(), shown, len(rows) - len(shown))] if shown else []
     return parts
-
-
-@lru_cache(maxsize=1)
-def environment() -> Any:
-    """Where the templates are; what comes from outside is escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    made = Environment(
-        loader=PackageLoader("cf2.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.globals["whisker"] = charts.whisker
-    return made
-
-
-def _asset(name: str) -> Markup:
-    return Markup((Path(__file__).parent / "templates" / name).read_text(encoding="utf-8"))
-
-
-def _legend_style() -> Markup:
-    return Markup("").join(KEY_STYLES[edit.mark].format(edit) for edit in EDITS.values())
-
-
-def _style() -> Markup:
-    """The styles of the pictures, the charts and the cards."""
-    return Markup(svg.STYLE + charts.STYLE) + _asset("card.css")

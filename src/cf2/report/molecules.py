@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cf2.report.scene import EXPLANATION, TRUTH, Scene
+from cf2.report.scene import EXPLANATION, MARKED, NO_EDGES, TRUTH, Scene
 from cf2.units.edits import CHANGE
 
 # The colours of elements, from the same palette as everything else; carbon takes the colour of the text.
@@ -18,26 +18,36 @@ HALOGENS = (9, 17, 35, 53)
 
 
 def coordinates(labels: Sequence[str], edges: np.ndarray, bonds: np.ndarray) -> np.ndarray | None:
-    """Places [atoms, 2] for the atoms, or None where rdkit is missing or cannot read the labels."""
+    """Points [atoms, 2] for the atoms, or None where rdkit is missing or cannot read the labels."""
     molecule = _molecule(labels, edges, bonds)
-    return None if molecule is None else _points(molecule)
+    if molecule is None:
+        return None
+    from rdkit.Chem import rdDepictor
+
+    rdDepictor.SetPreferCoordGen(False)
+    rdDepictor.Compute2DCoords(molecule, canonOrient=True)
+    rdDepictor.StraightenDepiction(molecule)
+    points = molecule.GetConformer().GetPositions()[:, :2]
+    return np.asarray(points - points.mean(0)) / 1.5
 
 
-def drawing(scene: Scene, width: int = 420, height: int = 320) -> tuple[str, np.ndarray] | None:
-    """The scene as SVG in chemists' style, explanation highlighted, and where each atom is [atoms, 2].
+def drawing(scene: Scene, width: int, height: int, bond: float = 36.0) -> tuple[str, np.ndarray] | None:
+    """The inside of an SVG in chemists' style, changed and marked atoms ringed, and where each atom is [atoms, 2].
 
-    None where it is no readable molecule. What a counterfactual takes away is not highlighted.
+    `bond` is how long bonds are at most. An atom that is folded into its neighbour is nowhere (NaN). None where it is
+    no readable molecule. Lines along bonds are left to the caller.
     """
-    made = _prepare(scene)
-    if made is None:
+    molecule = _prepare(scene)
+    if molecule is None:
         return None
     from rdkit.Chem.Draw import rdMolDraw2D
 
     drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
-    where = _draw(drawer, made, scene, own_lines=True)
-    behind = _lines("cf2-true", scene.edges[scene.true], where)
-    behind += "" if scene.edited else _lines("cf2-bond", scene.edges[scene.chosen], where)
-    return behind + _compact(_inside(drawer)), _places(scene, where)
+    at = _draw(drawer, molecule, scene, bond, lines=False)
+    text = drawer.GetDrawingText()
+    text = text[text.index("<!-- END OF HEADER -->") :].replace("</svg>", "")
+    # Black means "the colour of the text", so that the same drawing works on a dark page.
+    return _compact(text.replace("#000000", "currentColor")), at
 
 
 _ELEMENT = re.compile(r"<(path|ellipse) ([^>]*?)/>")
@@ -60,11 +70,6 @@ def _compact(text: str) -> str:
     return "".join([*marks, *(f"<path {look} d='{''.join(lines)}'/>" for look, lines in paths.items())])
 
 
-def _seen(text: str) -> str:
-    """The same drawing without what cannot be seen."""
-    return _ELEMENT.sub(lambda found: "" if _HIDDEN.search(found[0]) else found[0], text)
-
-
 class PlainDrawing(NamedTuple):
     """A molecule without marks: the inside of an SVG, its width and height, and where each atom is [atoms, 2]."""
 
@@ -77,40 +82,24 @@ def plain_drawing(scene: Scene, bond: float = 44.0) -> PlainDrawing | None:
     """The scene in chemists' style with nothing marked, large enough for bonds of `bond` pixels.
 
     Atoms in the explanation have the colour of the text, to be read on what marks them.
-    An atom that is folded into its neighbour is nowhere. None where it is no readable molecule.
     """
-    made = _prepare(scene)
-    if made is None:
-        return None
-    from rdkit.Chem.Draw import rdMolDraw2D
-
     span = np.ptp(scene.points, axis=0) if len(scene.points) else np.zeros(2)
     width, height = (int(part) for part in span * bond * 1.1 + 2 * bond)
-    drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
-    none = np.zeros(len(scene.nodes), dtype=bool)
-    plain = replace(scene, changed={}, marked=none)
-    where = _draw(drawer, made, plain, own_lines=True, bond=bond)
-    return PlainDrawing(_seen(_inside(drawer)), (width, height), _places(scene, where))
+    plain = replace(scene, changed={}, marked=np.zeros(len(scene.nodes), dtype=bool))
+    made = drawing(plain, width, height, bond)
+    return None if made is None else PlainDrawing(made[0], (width, height), made[1])
 
 
-def _inside(drawer: Any) -> str:
-    """What a drawer has drawn, without the element around it."""
-    text = drawer.GetDrawingText()
-    text = text[text.index("<!-- END OF HEADER -->") :].replace("</svg>", "")
-    # Black means "the colour of the text", so that the same drawing works on a dark page.
-    return re.sub(r"#000000", "currentColor", text)
-
-
-def image(scene: Scene, width: int = 840, height: int = 640) -> np.ndarray | None:
+def image(scene: Scene) -> np.ndarray | None:
     """The scene as pixels [height, width, 4], for a matplotlib figure."""
-    made = placed_image(scene, width, height)
+    made = placed_image(scene)
     return None if made is None else made[0]
 
 
 def placed_image(scene: Scene, width: int = 840, height: int = 640) -> tuple[np.ndarray, np.ndarray] | None:
     """The same, with where each atom is [atoms, 2]."""
-    made = _prepare(scene)
-    if made is None:
+    molecule = _prepare(scene)
+    if molecule is None:
         return None
     import io
 
@@ -118,14 +107,8 @@ def placed_image(scene: Scene, width: int = 840, height: int = 640) -> tuple[np.
     from rdkit.Chem.Draw import rdMolDraw2D
 
     drawer = rdMolDraw2D.MolDraw2DCairo(width, height)
-    where = _draw(drawer, made, scene, own_lines=False)
-    return np.asarray(pixels.imread(io.BytesIO(drawer.GetDrawingText()), format="png")), _places(scene, where)
-
-
-def _places(scene: Scene, where: dict[int, tuple[float, float]]) -> np.ndarray:
-    """Where each atom is [atoms, 2]; one that is folded into its neighbour is nowhere."""
-    nowhere = (float("nan"), float("nan"))
-    return np.array([where.get(atom, nowhere) for atom in range(len(scene.nodes))]).reshape(-1, 2)
+    at = _draw(drawer, molecule, scene, 72.0, lines=True)
+    return np.asarray(pixels.imread(io.BytesIO(drawer.GetDrawingText()), format="png")), at
 
 
 def _molecule(
@@ -158,16 +141,6 @@ def _molecule(
     return molecule
 
 
-def _points(molecule: Any) -> np.ndarray:
-    from rdkit.Chem import rdDepictor
-
-    rdDepictor.SetPreferCoordGen(False)
-    rdDepictor.Compute2DCoords(molecule, canonOrient=True)
-    rdDepictor.StraightenDepiction(molecule)
-    points = molecule.GetConformer().GetPositions()[:, :2]
-    return np.asarray(points - points.mean(0)) / 1.5
-
-
 def _prepare(scene: Scene) -> Any:
     """The molecule at the scene's places, hydrogens that nothing points at folded into their neighbours."""
     molecule = _molecule(scene.labels, scene.edges, scene.bonds, scene.formal)
@@ -198,10 +171,8 @@ def _folds(atom: Any) -> bool:
     return atom.GetSymbol() == "H" and len(around) == 1 and around[0].GetSymbol() != "H"
 
 
-def _draw(
-    drawer: Any, molecule: Any, scene: Scene, own_lines: bool, bond: float | None = None
-) -> dict[int, tuple[float, float]]:
-    """Draw with the explanation highlighted; returns where each of the scene's atoms landed."""
+def _draw(drawer: Any, molecule: Any, scene: Scene, bond: float, *, lines: bool) -> np.ndarray:
+    """Draw with changed and marked atoms highlighted, and with `lines` the explanation; where each atom landed."""
     here = {atom.GetIntProp("scene"): atom.GetIdx() for atom in molecule.GetAtoms()}
     options = drawer.drawOptions()
     options.clearBackground = False
@@ -211,18 +182,20 @@ def _draw(
     options.bondLineWidth = 1.6
     options.highlightBondWidthMultiplier = 14
     options.prepareMolsBeforeDrawing = False
-    options.fixedBondLength = bond or (36.0 if drawer.Width() < 600 else 72.0)
+    options.fixedBondLength = bond
     options.padding = 0.03
-    # Where we draw the lines ourselves, an invisible highlight still keeps atoms in the text's colour.
-    mine = _rgb(EXPLANATION, 0.0 if own_lines else 0.55)
-    other = _rgb(TRUTH, 0.35)
-    bonds = {}
-    for (a, b), chosen, true in zip(scene.edges.tolist(), scene.chosen & (not scene.edited), scene.true):
-        if (chosen or true) and not own_lines:
-            bonds[molecule.GetBondBetweenAtoms(here[a], here[b]).GetIdx()] = mine if chosen else other
-    atoms = {here[a]: mine for a in np.flatnonzero(scene.inside).tolist() if not scene.edited or own_lines}
+    bonds: dict[int, Any] = {}
+    if lines:
+        marked = [("true", _rgb(TRUTH, 0.35)), ("chosen", _rgb(EXPLANATION, 0.55))]
+        ends = dict(scene.lines)
+        for name, colour in marked:
+            for a, b in ends.get(name, NO_EDGES).tolist():
+                bonds[molecule.GetBondBetweenAtoms(here[a], here[b]).GetIdx()] = colour
+    # Where the caller draws the lines, an invisible highlight still keeps atoms in the text's colour.
+    colour = _rgb(EXPLANATION, 0.55 if lines else 0.0)
+    atoms = {here[a]: colour for a in np.flatnonzero(scene.inside).tolist() if not (scene.edited and lines)}
     atoms |= {here[a]: _rgb(CHANGE.colour, 0.75) for a in scene.changed}
-    atoms |= {here[a]: (0.94, 0.89, 0.26, 0.8) for a in np.flatnonzero(scene.marked).tolist()}
+    atoms |= {here[a]: _rgb(MARKED, 0.8) for a in np.flatnonzero(scene.marked).tolist()}
     drawer.DrawMolecule(
         molecule,
         highlightAtoms=list(atoms),
@@ -232,15 +205,11 @@ def _draw(
         highlightAtomRadii=dict.fromkeys(atoms, 0.22),
     )
     drawer.FinishDrawing()
-    points = {atom: drawer.GetDrawCoords(index) for atom, index in here.items()}
-    return {atom: (float(p.x), float(p.y)) for atom, p in points.items()}
-
-
-def _lines(kind: str, edges: np.ndarray, where: dict[int, tuple[float, float]]) -> str:
-    """Broad lines along some bonds, for behind the drawing."""
-    ends = [(*where[a], *where[b]) for a, b in edges.tolist()]
-    path = "".join(f"M{a:.1f} {b:.1f}L{c:.1f} {d:.1f}" for a, b, c, d in ends)
-    return f'<path class="cf2-molecule {kind}" d="{path}"/>' if path else ""
+    at = np.full((len(scene.nodes), 2), np.nan)
+    for atom, index in here.items():
+        point = drawer.GetDrawCoords(index)
+        at[atom] = point.x, point.y
+    return at
 
 
 def _rgb(colour: str, alpha: float) -> tuple[float, float, float, float]:

@@ -1,34 +1,32 @@
-"""What an explanation could choose from, in the user's own ids."""
+"""One explanation: what there was to choose from, what was chosen, and what of that was verified."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData
 
-from cf2.errors import require, unknown_name
+from cf2.errors import CF2Error, require, unknown_name
+from cf2.graphs.graph import commonest
 from cf2.graphs.typed import Types
-from cf2.options import EdgeType, Key
-from cf2.results.names import node_name
+from cf2.options import Key
+from cf2.results.names import node_name, typed_id
 from cf2.units.edits import ADD, CHANGE, EDGE_KINDS
 from cf2.units.kinds import KINDS
 
 if TYPE_CHECKING:
     import networkx
-import copy
 
-import torch
-from torch import Tensor
-from torch_geometric.data import HeteroData
-
-from cf2.errors import CF2Error
-from cf2.graphs.graph import commonest
-from cf2.graphs.typed import ATTRIBUTES
-
-# -- unit table ------------------------------------------------------------------------------------------
+# The verdicts that a set must have to be called found, by question.
+VERDICTS = {"why": ("sufficient", "necessary"), "factual": ("sufficient",), "counterfactual": ("necessary",)}
+UNTYPED = ("", "", "")  # the edge type of graphs without types, where these are treated as typed ones
+MAX_NODES = 1 << 31  # of a graph without types: two ids fit into one number
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,124 +88,6 @@ class UnitTable:
     def none() -> UnitTable:
         """A table without a row."""
         return UnitTable((), np.zeros(0, np.int8), np.zeros((0, 2), np.int64))
-
-
-# -- typed -----------------------------------------------------------------------------------------------
-
-
-class Explained(Protocol):
-    """An explanation of a typed graph."""
-
-    @property
-    def units(self) -> Any: ...
-
-    @property
-    def types(self) -> Types | None: ...
-
-    @property
-    def scores(self) -> np.ndarray: ...
-
-    @property
-    def selected(self) -> np.ndarray: ...
-
-
-def edges(e: Explained, which: np.ndarray) -> dict[EdgeType, np.ndarray]:
-    """The edges of some units [units, bool] by edge type [n, 2], with their mirror images; only types with any."""
-    types, found = e.types, {}
-    assert types is not None
-    units = e.units.where("edges")
-    for place, kind in enumerate(types.edges):
-        pairs = [pair for _, pair in _columns(e, units[which[units]], place)]
-        joined = np.concatenate([np.zeros((0, 2), np.int64), *pairs])
-        if len(joined):
-            found[kind] = np.unique(types.local(joined), axis=0)
-    return found
-
-
-def _columns(e: Explained, units: np.ndarray, place: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Units that govern edges of a type, and these edges [n, 2] in flat ids."""
-    assert e.types is not None
-    own = units[e.units.types[units] == place]
-    yield own, e.units.ids[own]
-    partner = e.types.partners[place]
-    if partner >= 0:
-        mirrored = units[e.units.types[units] == partner]
-        yield mirrored, e.units.ids[mirrored][:, ::-1]
-
-
-def rows(types: Types, ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Rows [n, ·] that start with a flat node id, by node type, with the id in that type first."""
-    kind = types.of(ids[:, 0])
-    first = types.local(ids[:, 0])
-    local = np.concatenate([first[:, None], ids[:, 1:]], 1)
-    return {name: local[kind == place] for place, name in enumerate(types.nodes) if (kind == place).any()}
-
-
-def counts(e: Explained) -> dict[Any, tuple[int, int]]:
-    """How many units of each edge type or node type were chosen, and how many there were."""
-    types, found = e.types, {}
-    assert types is not None
-    of_edge = np.concatenate([e.units.where(name) for name in EDGE_KINDS])
-    for place, kind in enumerate(types.edges):
-        mine = of_edge[e.units.types[of_edge] == place]
-        if len(mine):
-            found[kind] = (int(e.selected[mine].sum()), len(mine))
-    others = np.setdiff1d(np.arange(len(e.units.ids)), of_edge)
-    node = e.units.ids[others, 0]
-    kinds = np.where(node >= 0, types.of(np.maximum(node, 0)), e.units.types[others])
-    for place, name in enumerate(types.nodes):
-        mine = others[kinds == place]
-        if len(mine):
-            found[name] = (int(e.selected[mine].sum()), len(mine))  # type: ignore[index]
-    return found
-
-
-def mask(e: Explained, kind: EdgeType, ends: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The value of the unit of each edge [2, e] of a type in the ids of its ends' types, 0 where it has none."""
-    types = e.types
-    assert types is not None
-    made = np.zeros(ends.shape[1], dtype=np.float32)
-    units = e.units.where("edges")
-    if kind not in types.edges or not len(units):
-        return made
-    place = types.edges.index(kind)
-    starts = dict(zip(types.nodes, types.starts))
-    code = types.code(np.full(ends.shape[1], place), ends[0] + starts[kind[0]], ends[1] + starts[kind[2]])
-    known = types.code(e.units.types[units], *e.units.ids[units].T)
-    order = np.argsort(known)
-    near = np.minimum(np.searchsorted(known, code, sorter=order), len(known) - 1)
-    hit = known[order[near]] == code
-    made[hit] = values[units[order[near[hit]]]]
-    return made
-
-
-def true_edges(e: Explained, known: Mapping[Any, Any]) -> np.ndarray:
-    """Which edge units are true, bool [edge units]; `known` holds pairs [n, 2] by edge type, in their ids."""
-    types, units = e.types, e.units.where("edges")
-    assert types is not None
-    return np.isin(types.code(e.units.types[units], *e.units.ids[units].T), types.codes(known))
-
-
-def to_networkx(e: Explained) -> Any:
-    """The edges that could be chosen, between nodes (type, id); the key of an edge is its relation."""
-    import networkx as nx
-
-    graph, types = nx.MultiDiGraph(), e.types
-    assert types is not None
-    units = e.units.where("edges")
-    for place, (src, relation, dst) in enumerate(types.edges):
-        for rows, pairs in _columns(e, units, place):
-            for row, (tail, head) in zip(rows.tolist(), types.local(pairs).tolist()):
-                facts = {"score": float(e.scores[row]), "chosen": bool(e.selected[row])}
-                graph.add_edge((src, tail), (dst, head), key=relation, **facts)
-    return graph
-
-
-# -- explanation -----------------------------------------------------------------------------------------
-
-
-# The verdicts that a set must have to be called found, by question.
-VERDICTS = {"why": ("sufficient", "necessary"), "factual": ("sufficient",), "counterfactual": ("necessary",)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,27 +225,55 @@ class Explanation:
         ids: np.ndarray = self.units.ids[rows[self.selected[rows]]]
         return ids
 
-    def _pairs(self) -> np.ndarray:
+    def _edge_pairs(self) -> np.ndarray:
         """The chosen edges [n, 2], also of groups, as the table of units has them."""
         grouped = self.units.members[self.selected[self.units.members[:, 0]]][:, 1:]
         return np.concatenate([self.chosen("edges"), grouped])
 
+    def _typed_edges(self, position: int) -> tuple[np.ndarray, np.ndarray]:
+        """The units that govern edges of a type, and these edges [n, 2] in flat ids: their own and mirror images."""
+        assert self.types is not None
+        rows, ids = self.units.where("edges"), self.units.ids
+        own, mirrored = (rows[self.units.types[rows] == place] for place in (position, self.types.partners[position]))
+        return np.concatenate([own, mirrored]), np.concatenate([ids[own], ids[mirrored][:, ::-1]])
+
+    def _by_node_type(self, ids: np.ndarray) -> Any:
+        """Rows [n, ·] that start with a node id; of a typed graph by node type, with the id in that type first."""
+        if self.types is None:
+            return ids
+        kinds = self.types.of(ids[:, 0])
+        local = np.concatenate([self.types.local(ids[:, :1]), ids[:, 1:]], 1)
+        return {name: local[kinds == place] for place, name in enumerate(self.types.nodes) if (kinds == place).any()}
+
     @property
     def edges(self) -> Any:
-        """The chosen edges [n, 2] in the user's node ids, also of groups, both directions if edges are undirected.
+        """The chosen edges [n, 2], also those of chosen groups; both directions if edges are undirected.
 
         Of a typed graph by edge type, with the mirror images of edges that are one unit with them.
         """
-        if self.types is not None:
-            return edges(self, self.selected)
-        pairs = self._pairs()
-        return pairs if self.directed else np.concatenate([pairs, pairs[:, ::-1]])
+        if self.types is None:
+            pairs = self._edge_pairs()
+            return pairs if self.directed else np.concatenate([pairs, pairs[:, ::-1]])
+        by_type = {}
+        for position, kind in enumerate(self.types.edges):
+            rows, pairs = self._typed_edges(position)
+            if self.selected[rows].any():
+                by_type[kind] = np.unique(self.types.local(pairs[self.selected[rows]]), axis=0)
+        return by_type
 
     @property
     def features(self) -> Any:
         """The chosen feature entries [n, 2]: node and column; of a typed graph by node type."""
-        entries = self.chosen("features")
-        return entries if self.types is None else rows(self.types, entries)
+        return self._by_node_type(self.chosen("features"))
+
+    @property
+    def nodes(self) -> Any:
+        """The nodes [n] that the chosen units touch, ascending; of a typed graph by node type."""
+        parts = [self._edge_pairs().reshape(-1), *(self.chosen(name).reshape(-1) for name in EDGE_KINDS)]
+        parts += [self.chosen(name)[:, 0] for name in self.units.names if name not in (*EDGE_KINDS, "groups")]
+        touched = np.unique(np.concatenate(parts))
+        by_type = self._by_node_type(touched[touched >= 0][:, None])
+        return by_type[:, 0] if self.types is None else {name: ids[:, 0] for name, ids in by_type.items()}
 
     @property
     def edits(self) -> list[tuple[Any, ...]]:
@@ -375,8 +283,36 @@ class Explanation:
         features, ``("change", (node, column), old, new)`` a feature entry. A one-hot feature that moves is two such
         changes and counts once. Of a typed graph ids are those of the type, which comes last; mirror images go along.
         """
+        if self.question != "counterfactual":
+            return []
+        grouped = self.units.members[self.selected[self.units.members[:, 0]]][:, 1:].tolist()
+        edits: list[tuple[Any, ...]] = self._edge_edits("remove", "edges")
+        edits += [("remove", tuple(pair)) for pair in grouped]
+        for node in self.chosen("nodes")[:, 0].tolist():
+            number, *kind = self._node(node)
+            edits.append(("remove", (number,), *kind))
+        edits += self._edge_edits(ADD.name, ADD.unit_kind)
+        for name in ("features", CHANGE.unit_kind):
+            rows = self.units.where(name)
+            for row in rows[self.selected[rows]]:
+                (node, column), (source, old, new) = self.units.ids[row].tolist(), self.units.values[row].tolist()
+                number, *kind = self._node(node)
+                edits.append(("change", (number, column), old, new, *kind))
+                if source >= 0:
+                    edits.append(("change", (number, int(source)), 1.0, 0.0, *kind))
+        return edits
 
-        return edits_of(self)
+    def _edge_edits(self, edit: str, name: str) -> list[tuple[Any, ...]]:
+        if self.types is None:
+            return [(edit, tuple(pair)) for pair in self.chosen(name).tolist()]
+        rows = self.units.where(name)
+        kinds = self.units.types[rows[self.selected[rows]]].tolist()
+        pairs = self.types.local(self.chosen(name)).tolist()
+        return [(edit, tuple(pair), self.types.edges[kind]) for pair, kind in zip(pairs, kinds)]
+
+    def _node(self, node: int) -> tuple[Any, ...]:
+        """A node's id, and of a typed graph its type, in whose ids it is then."""
+        return (node,) if self.types is None else typed_id(self.types, node)[::-1]
 
     def apply(self, data: Any) -> Any:
         """The user's graph after the edits of a counterfactual.
@@ -392,20 +328,58 @@ class Explanation:
         Data or HeteroData
             A new one; the given one stays as it is.
         """
+        other = [name for name in self.units.names if name in ("node_features", "columns") and len(self.chosen(name))]
+        require(not other, "Expected edits of edges, nodes and feature entries", got=", ".join(other))
+        given = f"an object of type {type(data).__name__}"
+        if self.types is not None:
+            require(isinstance(data, HeteroData), "Expected the HeteroData that was explained", got=given)
+        for name in ("x", "edge_index") if self.types is None else ():
+            require(isinstance(getattr(data, name, None), Tensor), f"Expected a Data object with `{name}`", got=given)
+        edited = data.clone()
+        gone: list[tuple[Any, int]] = []  # nodes with their types
+        edges: dict[str, list[tuple[Any, Any]]] = {"remove": [], "add": []}  # with their types
+        for edit, ends, *values in self.edits:
+            kind = None if self.types is None else values[-1]
+            if len(ends) == 2 and edit in edges:
+                edges[edit] += self._mirrored(kind, ends)
+                continue
+            nodes = _store(edited, kind)
+            if edit == "remove":
+                gone.append((kind, ends[0]))
+            if "x" in nodes:
+                nodes.x[ends] = values[1] if edit == "change" else 0
+        for kind in [None] if self.types is None else edited.edge_types:
+            removed, added = ([pair for own, pair in edges[edit] if own == kind] for edit in edges)
+            self._edit_edges(_store(edited, kind), kind, gone, removed, added)
+        return edited
 
-        return apply_edits(self, data)
-
-    @property
-    def nodes(self) -> Any:
-        """The nodes [n] that the chosen units touch, ascending; of a typed graph by node type."""
-        parts = [self._pairs().reshape(-1), *(self.chosen(name).reshape(-1) for name in EDGE_KINDS)]
-        pairs = (*EDGE_KINDS, "groups")
-        parts += [self.chosen(name)[:, 0] for name in self.units.names if name not in pairs]
-        found = np.unique(np.concatenate(parts))
-        found = found[found >= 0]
+    def _mirrored(self, kind: Any, ends: tuple[int, int]) -> list[tuple[Any, tuple[int, int]]]:
+        """An edge with its mirror image, where that comes and goes with it; each with its type."""
         if self.types is None:
-            return found
-        return {name: ids[:, 0] for name, ids in rows(self.types, found[:, None]).items()}
+            return [(kind, ends)] if self.directed else [(kind, ends), (kind, ends[::-1])]
+        partner = self.types.partners[self.types.edges.index(kind)]
+        return [(kind, ends)] + ([(self.types.edges[partner], ends[::-1])] if partner >= 0 else [])
+
+    def _edit_edges(self, store: Any, kind: Any, gone: list[Any], removed: list[Any], added: list[Any]) -> None:
+        """Take edges, and those of nodes that are gone, from a store of one type; add others with all attributes."""
+        tail, head = store.edge_index
+        stays = torch.ones_like(tail, dtype=torch.bool)
+        for u, v in removed:
+            stays &= (tail != u) | (head != v)
+        for node_type, node in gone:
+            for ends, end_type in ((tail, kind and kind[0]), (head, kind and kind[2])):
+                stays &= (ends != node) | (end_type != node_type)
+        given = (self.context.get("spec") or {}).get("added_attributes") or {}
+        attributes = [name for name in store.edge_attrs() if name != "edge_index" and isinstance(store[name], Tensor)]
+        for name in attributes:
+            value = store[name]
+            store[name] = value[stays]
+            if added:
+                row = torch.as_tensor(given[name], dtype=value.dtype) if name in given else commonest(value)
+                new = row.to(value.device).expand(len(added), *value.shape[1:])
+                store[name] = torch.cat([store[name], new])
+        pairs = torch.tensor(added, dtype=torch.long, device=tail.device).reshape(-1, 2).t()
+        store.edge_index = torch.cat([store.edge_index[:, stays], pairs], 1)
 
     def by_type(self) -> dict[Any, tuple[int, int]]:
         """How many units of each type were chosen, and of how many: which types carried the answer.
@@ -413,7 +387,27 @@ class Explanation:
         By edge type, and for features by node type; an edge and its mirror image are one unit of the first of the two
         types. Empty for a graph without types.
         """
-        return {} if self.types is None else counts(self)
+        if self.types is None:
+            return {}
+        edges = np.isin(self.units.kind, [n for n, name in enumerate(self.units.names) if name in EDGE_KINDS])
+        nodes = self.units.ids[:, 0]
+        of_node = np.where(nodes >= 0, self.types.of(np.maximum(nodes, 0)), self.units.types)
+        counts: dict[Any, tuple[int, int]] = {}
+        for names, own, kinds in ((self.types.edges, edges, self.units.types), (self.types.nodes, ~edges, of_node)):
+            for position, name in enumerate(names):
+                rows = own & (kinds == position)
+                if rows.any():
+                    counts[name] = (int(self.selected[rows].sum()), int(rows.sum()))
+        return counts
+
+    def _coded_edges(self) -> tuple[Types, np.ndarray]:
+        """Types whose `codes` give edges of the user a number each, and these numbers [edge units] of the units."""
+        rows = self.units.where("edges")
+        tail, head = self.units.ids[rows].T
+        if self.types is not None:
+            return self.types, self.types.code(self.units.types[rows], tail, head)
+        types = Types(("",), (0, MAX_NODES), (UNTYPED,), (-1 if self.directed else 0,))
+        return types, types.code(np.zeros(len(rows), np.int64), tail, head)
 
     def edge_mask(self, edge_index: Any, *, soft: bool = False) -> Any:
         """A value for every column of the user's `edge_index`.
@@ -430,8 +424,23 @@ class Explanation:
         ndarray of float32, shape [edges]
             0 for edges outside of the receptive field. Of a typed graph a dictionary of these.
         """
+        types, codes = self._coded_edges()
+        order = np.argsort(codes)
+        values = (self.scores if soft else self.selected)[self.units.where("edges")].astype(np.float32)
+        masks = {}
+        for kind, columns in ({UNTYPED: edge_index} if self.types is None else edge_index).items():
+            ends = _ends(columns)
+            masks[kind] = np.zeros(ends.shape[1], np.float32)
+            if kind in types.edges and len(codes):
+                wanted = types.codes({kind: ends.T})
+                nearest = order[np.minimum(np.searchsorted(codes, wanted, sorter=order), len(codes) - 1)]
+                masks[kind] = np.where(codes[nearest] == wanted, values[nearest], np.float32(0))
+        return masks[UNTYPED] if self.types is None else masks
 
-        return edge_mask(self, edge_index, soft)
+    def true_edges(self, known: Any) -> np.ndarray:
+        """Which edge units are among true edges, bool [edge units]; pairs [n, 2], of a typed graph by edge type."""
+        types, codes = self._coded_edges()
+        return np.isin(codes, types.codes({UNTYPED: known} if self.types is None else known))
 
     def to_networkx(self) -> networkx.Graph:
         """The edges that could be chosen as a networkx graph, with `score` and `chosen` on each.
@@ -440,14 +449,22 @@ class Explanation:
         """
         import networkx as nx
 
-        if self.types is not None:
-            return to_networkx(self)
-        graph = nx.DiGraph() if self.directed else nx.Graph()
-        named = ((node, node_name(self, node)) for node in np.unique(self.units.of("edges")).tolist())
-        graph.add_nodes_from((node, {"name": name} if name else {}) for node, name in named)
-        rows = self.units.where("edges")
-        for row, (tail, head) in zip(rows.tolist(), self.units.ids[rows].tolist()):
-            graph.add_edge(tail, head, score=float(self.scores[row]), chosen=bool(self.selected[row]))
+        def facts(row: int) -> dict[str, Any]:
+            return {"score": float(self.scores[row]), "chosen": bool(self.selected[row])}
+
+        if self.types is None:
+            graph = nx.DiGraph() if self.directed else nx.Graph()
+            for node in np.unique(self.units.of("edges")).tolist():
+                name = node_name(self, node)
+                graph.add_node(node, **({"name": name} if name else {}))
+            for row in self.units.where("edges"):
+                graph.add_edge(*self.units.ids[row].tolist(), **facts(row))
+            return graph
+        graph = nx.MultiDiGraph()
+        for position, (source, relation, sink) in enumerate(self.types.edges):
+            rows, pairs = self._typed_edges(position)
+            for row, (tail, head) in zip(rows, self.types.local(pairs).tolist()):
+                graph.add_edge((source, tail), (sink, head), key=relation, **facts(row))
         return graph
 
     def to_dict(self) -> dict[str, Any]:
@@ -502,9 +519,16 @@ class Explanation:
         """
         from cf2.report.pictures import plot
 
-        known = self.context if context is None else context
-        shown = {"words": words, "probabilities": probabilities, "size": size}
-        return plot(self, ax=ax, layout=layout, path=path, context=known, **shown)  # type: ignore[arg-type]
+        return plot(
+            self,
+            ax=ax,
+            layout=layout,
+            path=path,
+            context=self.context if context is None else context,
+            words=words,
+            probabilities=probabilities,
+            size=size,
+        )
 
     def _repr_html_(self) -> str:
         from cf2.report.html import explanation_html
@@ -515,29 +539,6 @@ class Explanation:
 def stored_fields(kind: Any) -> list[Field[Any]]:
     """The fields that say what was found, and that a file keeps."""
     return [f for f in fields(kind) if f.metadata.get("stored", True)]
-
-
-# -- edge mask -------------------------------------------------------------------------------------------
-
-
-def edge_mask(e: Explanation, edge_index: Any, soft: bool) -> Any:
-    """As `Explanation.edge_mask` describes it."""
-    if e.types is not None:
-        values = e.scores if soft else e.selected.astype(np.float32)
-        return {kind: mask(e, kind, _ends(pairs), values) for kind, pairs in edge_index.items()}
-    rows = e.units.where("edges")
-    values, units = (e.scores if soft else e.selected.astype(np.float32))[rows], e.units.ids[rows]
-    tail, head = _ends(edge_index)
-    if not len(values) or not len(tail):
-        return np.zeros(len(tail), dtype=np.float32)
-    high = max(int(units.max()), int(tail.max()), int(head.max())) + 1
-    low_end, high_end = (tail, head) if e.directed else (np.minimum(tail, head), np.maximum(tail, head))
-    known = units[:, 0] * high + units[:, 1]
-    order = np.argsort(known)
-    wanted = low_end * high + high_end
-    place = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
-    hit = known[order[place]] == wanted
-    return np.where(hit, values[order[place]], 0.0).astype(np.float32)
 
 
 def _ends(edge_index: Any) -> np.ndarray:
@@ -553,136 +554,6 @@ def _ends(edge_index: Any) -> np.ndarray:
     return ends.astype(np.int64)
 
 
-# -- apply -----------------------------------------------------------------------------------------------
-
-
-def edits_of(e: Explanation) -> list[tuple[Any, ...]]:
-    """What the units that a counterfactual has chosen do, one after the other; of a typed graph with the type last."""
-    if e.question != "counterfactual":
-        return []
-    grouped = e.units.members[e.selected[e.units.members[:, 0]]][:, 1:].tolist()
-    found: list[tuple[Any, ...]] = _edges(e, "remove", "edges")
-    found += [("remove", tuple(pair)) for pair in grouped]
-    found += [("remove", *_node(e, node)) for node, _ in e.chosen("nodes").tolist()]
-    found += _edges(e, ADD.name, ADD.unit_kind)
-    for name in ("features", CHANGE.unit_kind):
-        rows = e.units.where(name)
-        for row in rows[e.selected[rows]]:
-            (node, column), (source, old, new) = e.units.ids[row].tolist(), e.units.values[row].tolist()
-            (local,), *kind = _node(e, node)
-            found.append(("change", (local, column), old, new, *kind))
-            if source >= 0:
-                found.append(("change", (local, int(source)), 1.0, 0.0, *kind))
-    return found
-
-
-def _edges(e: Explanation, sort: str, name: str) -> list[tuple[Any, ...]]:
-    rows = e.units.where(name)
-    rows = rows[e.selected[rows]]
-    if e.types is None:
-        return [(sort, tuple(pair)) for pair in e.units.ids[rows].tolist()]
-    pairs, kinds = e.types.local(e.units.ids[rows]).tolist(), e.units.types[rows].tolist()
-    return [(sort, tuple(pair), e.types.edges[kind]) for pair, kind in zip(pairs, kinds)]
-
-
-def _node(e: Explanation, node: int) -> tuple[Any, ...]:
-    """A node in a tuple, and of a typed graph its type, in whose ids it is then."""
-    if e.types is None:
-        return ((node,),)
-    flat = np.array([node])
-    return (int(e.types.local(flat)[0]),), e.types.nodes[int(e.types.of(flat)[0])]
-
-
-def apply_edits(e: Explanation, data: Any) -> Any:
-    """A copy of a Data object, or of a HeteroData, with the edits of an explanation made."""
-    other = [name for name in e.units.names if name in ("node_features", "columns") and len(e.chosen(name))]
-    require(not other, "Expected edits of edges, nodes and feature entries", got=", ".join(other))
-    if e.types is not None:
-        require(isinstance(data, HeteroData), "Expected the HeteroData that was explained", got=_kind(data))
-        return _apply_typed(e, e.types, data)
-    for name in ("x", "edge_index"):
-        require(isinstance(getattr(data, name, None), Tensor), f"Expected a Data object with `{name}`", got=_kind(data))
-    made = copy.copy(data)
-    made.x = data.x.clone()
-    tail, head = data.edge_index
-    stays = torch.ones_like(tail, dtype=torch.bool)
-    new: list[tuple[int, int]] = []
-    for sort, ends, *values in e.edits:
-        if sort == "change":
-            made.x[ends[0], ends[1]] = values[1]
-        elif sort == "add":
-            new += [ends] if e.directed else [ends, ends[::-1]]
-        elif len(ends) == 1:
-            stays &= (tail != ends[0]) & (head != ends[0])
-            made.x[ends[0]] = 0
-        else:
-            same = (tail == ends[0]) & (head == ends[1])
-            stays &= ~(same if e.directed else same | ((tail == ends[1]) & (head == ends[0])))
-    added = torch.tensor(new, dtype=torch.long, device=tail.device).reshape(-1, 2).t()
-    columns = data.edge_index.size(1)
-    made.edge_index = torch.cat([data.edge_index[:, stays], added], 1)
-    for name in list(data.keys()):
-        value = data[name]
-        own = name not in ("x", "edge_index") and isinstance(value, Tensor) and value.dim() > 0
-        if own and value.size(0) == columns and (name.startswith("edge_") or columns != data.num_nodes):
-            made[name] = torch.cat([value[stays], _new(e, name, value, added.size(1))])
-    return made
-
-
-def _new(e: Explanation, name: str, value: Tensor, count: int) -> Tensor:
-    """What added edges have beside their ends: what was given when they were explained, or else the commonest."""
-    given = (e.context.get("spec") or {}).get("added_attributes") or {}
-    row = torch.as_tensor(given[name], dtype=value.dtype) if name in given else commonest(value)
-    return row.to(value.device).expand(count, *value.shape[1:])
-
-
-def _apply_typed(e: Explanation, types: Types, data: HeteroData) -> HeteroData:
-    """A copy of a typed graph with the edits made; an edge comes and goes with its mirror image."""
-    made = copy.copy(data)
-    for sort, ends, *values in e.edits:
-        kind = values[-1]
-        if sort == "change":
-            made[kind].x = made[kind].x.clone()
-            made[kind].x[ends[0], ends[1]] = values[1]
-        elif len(ends) == 1:
-            _take_node(e, made, kind, ends[0])
-        else:
-            place = types.edges.index(kind)
-            _edit_edge(e, made, kind, ends, sort)
-            if types.partners[place] >= 0:
-                _edit_edge(e, made, types.edges[types.partners[place]], ends[::-1], sort)
-    return made
-
-
-def _edit_edge(e: Explanation, made: HeteroData, kind: Any, ends: tuple[int, int], sort: str) -> None:
-    store = made[kind]
-    tail, head = store.edge_index
-    stays = torch.ones_like(tail, dtype=torch.bool) if sort == "add" else (tail != ends[0]) | (head != ends[1])
-    added = torch.tensor([ends] if sort == "add" else [], dtype=torch.long, device=tail.device).reshape(-1, 2).t()
-    _keep_edges(e, store, stays, added)
-
-
-def _take_node(e: Explanation, made: HeteroData, kind: str, node: int) -> None:
-    if "x" in made[kind]:
-        made[kind].x = made[kind].x.clone()
-        made[kind].x[node] = 0
-    for source, relation, sink in made.edge_types:
-        store = made[source, relation, sink]
-        tail, head = store.edge_index
-        gone = ((tail == node) & (source == kind)) | ((head == node) & (sink == kind))
-        _keep_edges(e, store, ~gone, tail.new_zeros((2, 0)))
-
-
-def _keep_edges(e: Explanation, store: Any, stays: Tensor, added: Tensor) -> None:
-    """Some edges of a store, and further ones, with the attributes of each."""
-    for name in ATTRIBUTES:
-        if isinstance(store.get(name), Tensor):
-            value = store[name]
-            store[name] = torch.cat([value[stays], _new(e, name, value, added.size(1))])
-    store.edge_index = torch.cat([store.edge_index[:, stays], added], 1)
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, CF2Error):
-        return str(value)
-    return f"an object of type {type(value).__name__}"
+def _store(data: Any, kind: Any) -> Any:
+    """What a graph has of a type of nodes or edges; the graph itself where it has no types."""
+    return data if kind is None else data[kind]

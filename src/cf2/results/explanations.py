@@ -1,9 +1,9 @@
-"""What `Explanations.where` asks of each explanation: attributes, a status, a class by number or name."""
+"""Explanations of many predictions: a sequence that filters, tabulates, saves, draws and summarises them."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -23,65 +23,9 @@ if TYPE_CHECKING:
     from cf2.patterns.pattern import Pattern
     from cf2.patterns.summary import Patterns
 
-# -- where -----------------------------------------------------------------------------------------------
-
-
 STATUSES = ("found", "impossible", "not found", "unverified", "not predicted", "empty", "refused")
-_CLASSES = ("prediction", "label", "target", "explained")  # attributes that hold a class
-_FACTS = ("size", "explained", "value", "num_units")
-
-
-def test_for(wanted: Mapping[str, Any], classes: Sequence[str]) -> Callable[[Explanation], bool]:
-    """The test that an explanation has these values, each one or any of several; refuses names that nothing has."""
-    numbered = {name: [_number(name, one, classes) for one in _several(value)] for name, value in wanted.items()}
-
-    def has(e: Explanation, name: str, values: Sequence[Any]) -> bool:
-        own = getattr(e, name)
-        return any(own is one or own == one for one in values)
-
-    return lambda e: all(has(e, name, values) for name, values in numbered.items())
-
-
-def _several(value: Any) -> Any:
-    return value if isinstance(value, list | set | frozenset | range) else (value,)
-
-
-def _number(attribute: str, value: Any, classes: Sequence[str]) -> Any:
-    """A value of an attribute, of a class its number."""
-    if not hasattr(Explanation, attribute) and attribute not in Explanation.__dataclass_fields__:
-        known = [*Explanation.__dataclass_fields__, *(n for n in vars(Explanation) if n in _FACTS)]
-        raise unknown_name("an attribute of an explanation", attribute, known)
-    if attribute == "status" and value not in STATUSES:
-        raise unknown_name("`status`", value, STATUSES)
-    if attribute not in _CLASSES or not isinstance(value, str):
-        return value
-    require(bool(classes), f"Expected `{attribute}` as a number without `class_names`", got=repr(value)[:80])
-    if value not in classes:
-        raise unknown_name(f"`{attribute}`", value, classes)
-    return classes.index(value)
-
-
-# -- same ------------------------------------------------------------------------------------------------
-
-
-def same_results(one: Sequence[Explanation], other: Sequence[Explanation]) -> bool:
-    """Whether two lists explain the same keys with the same sets, scores, probabilities and verdicts."""
-    return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other))
-
-
-def _same(one: Any, other: Any) -> bool:
-    for name in (f.name for f in stored_fields(type(one)) if f.name != "seconds"):
-        mine, theirs = getattr(one, name), getattr(other, name)
-        if isinstance(mine, UnitTable):
-            equal = _same(mine, theirs)
-        else:
-            equal = np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs
-        if not equal:
-            return False
-    return True
-
-
-# -- explanations ----------------------------------------------------------------------------------------
+CLASS_ATTRIBUTES = ("prediction", "label", "target", "explained")
+COMPUTED_ATTRIBUTES = ("size", "explained", "value", "num_units")
 
 
 class _NoSuchIndex(CF2Error, IndexError):
@@ -103,8 +47,8 @@ class Explanations(Sequence[Explanation]):
     context: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = (e if e.context is self.context else replace(e, context=self.context) for e in self.items)
-        object.__setattr__(self, "items", tuple(known))
+        own = (e if e.context is self.context else replace(e, context=self.context) for e in self.items)
+        object.__setattr__(self, "items", tuple(own))
 
     def __len__(self) -> int:
         return len(self.items)
@@ -115,21 +59,21 @@ class Explanations(Sequence[Explanation]):
     def __getitem__(self, index: slice) -> Explanations: ...
     def __getitem__(self, index: int | slice) -> Explanation | Explanations:
         if not isinstance(index, slice):
-            return self.items[self._place(index)]
+            return self.items[self._position(index)]
         try:
             return replace(self, items=self.items[index])
         except (TypeError, ValueError) as error:
             raise CF2Error("Expected a slice of whole numbers", got=repr(index)) from error
 
-    def _place(self, index: Any) -> int:
+    def _position(self, index: Any) -> int:
         try:
-            place = operator.index(index)
+            position = operator.index(index)
         except (TypeError, RuntimeError) as error:
             cure = "at(key) finds the explanation of a node or graph, only(test) those that pass a test."
             raise CF2Error("Expected an index or a slice", got=repr(index)[:80], do=cure) from error
-        if not -len(self) <= place < len(self):
-            raise _NoSuchIndex(f"Expected an index below {len(self)}", got=place)
-        return place
+        if not -len(self) <= position < len(self):
+            raise _NoSuchIndex(f"Expected an index below {len(self)}", got=position)
+        return position
 
     def __iter__(self) -> Iterator[Explanation]:
         return iter(self.items)
@@ -166,8 +110,9 @@ class Explanations(Sequence[Explanation]):
 
         A list or set stands for any of its values, and a class may be given by its name.
         """
-
-        return self.only(test_for(wanted, list(self.context.get("class_names") or ())))
+        classes = list(self.context.get("class_names") or ())
+        values = {name: _values(name, value, classes) for name, value in wanted.items()}
+        return self.only(lambda e: all(getattr(e, name) in those for name, those in values.items()))
 
     def summary(self) -> dict[str, Any]:
         """The paper's metrics over all instances: n, pn, ps, fns, size, and the cost."""
@@ -185,17 +130,16 @@ class Explanations(Sequence[Explanation]):
         """A table with one row per explanation; sets are lists."""
         import pandas
 
-        rows = []
-        for e in self.items:
-            row: dict[str, Any] = {"key": e.key, "prediction": _said(e), "label": e.label, "size": e.size}
-            row |= {n: getattr(e, n) for n in ("sufficient", "necessary", "minimal", "optimal", "status", "note")}
-            row |= {"lower_bound": e.lower_bound}
-            row |= {"probability": float(e.probabilities[e.prediction])}
-            row |= {"only": float(e.probabilities_only[e.prediction])}
-            row |= {"without": float(e.probabilities_without[e.prediction])}
-            row |= {"edges": _plain(e.edges), "features": _plain(e.features), "units": e.num_units}
-            row |= {n: getattr(e, n) for n in ("method", "seed", "evaluations", "seconds")}
-            rows.append(row)
+        first = ("label", "size", "sufficient", "necessary", "minimal", "optimal", "status", "note", "lower_bound")
+        outputs = {"probability": "probabilities", "only": "probabilities_only", "without": "probabilities_without"}
+        rows = [
+            {"key": e.key, "prediction": _answer(e)}
+            | {name: getattr(e, name) for name in first}
+            | {name: float(getattr(e, output)[e.prediction]) for name, output in outputs.items()}
+            | {"edges": _lists(e.edges), "features": _lists(e.features), "units": e.num_units}
+            | {name: getattr(e, name) for name in ("method", "seed", "evaluations", "seconds")}
+            for e in self.items
+        ]
         return pandas.DataFrame(rows)
 
     def types(self) -> pandas.DataFrame:
@@ -205,17 +149,11 @@ class Explanations(Sequence[Explanation]):
         """
         import pandas
 
-        made: dict[Any, list[int]] = {}
-        for e in self.items:
-            for name, (chosen, units) in e.by_type().items():
-                row = made.setdefault(name, [0, 0, 0])
-                made[name] = [row[0] + chosen, row[1] + units, row[2] + (chosen > 0)]
-        rows = [
-            {"type": name, "chosen": chosen, "units": units, "share": inside / max(len(self), 1)}
-            for name, (chosen, units, inside) in made.items()
-        ]
-        rows.sort(key=lambda row: (-row["share"], -row["chosen"]))
-        return pandas.DataFrame(rows, columns=["type", "chosen", "units", "share"])
+        counts = [(name, *count, count[0] > 0) for e in self.items for name, count in e.by_type().items()]
+        table = pandas.DataFrame(counts, columns=["type", "chosen", "units", "share"])
+        table = table.groupby("type", sort=False, as_index=False).sum()
+        table["share"] /= max(len(self), 1)
+        return table.sort_values(["share", "chosen"], ascending=False, ignore_index=True)
 
     def save(self, path: str | Path) -> Path:
         """Write a `.parquet` or `.json` file that `cf2.load` reads back exactly."""
@@ -229,20 +167,9 @@ class Explanations(Sequence[Explanation]):
         self.to_pandas().to_csv(where, index=False)
         return where
 
-    def plot(
-        self,
-        index: int = 0,
-        *,
-        ax: Any = None,
-        layout: Any = None,
-        path: str | Path | None = None,
-        words: bool = True,
-        probabilities: bool = True,
-        size: tuple[float, float] = (9.0, 4.8),
-    ) -> Any:
-        """Draw one of them; the other parameters are those of `Explanation.plot`."""
-        one = self.items[self._place(index)]
-        return one.plot(ax=ax, layout=layout, path=path, words=words, probabilities=probabilities, size=size)
+    def plot(self, index: int = 0, **options: Any) -> Any:
+        """Draw one of them; the options are those of `Explanation.plot`."""
+        return self.items[self._position(index)].plot(**options)
 
     def report(
         self,
@@ -323,19 +250,15 @@ class Explanations(Sequence[Explanation]):
         -------
         Patterns
         """
-        from cf2.patterns.summary import Options, count_patterns
+        from cf2.patterns.summary import SummaryOptions, find_patterns
 
-        options = Options(count, held_out, seed, most, least, labels, tuple(given))
+        options = SummaryOptions(count, held_out, seed, most, least, labels, tuple(given))
         require(
             (model is None) == (data is None),
             "Expected a model with its data, or neither",
             got="a model alone" if data is None else "data alone",
         )
-        if model is None:
-            return count_patterns(self, options)
-        from cf2.patterns.summary import verified_patterns
-
-        return verified_patterns(self, model, data, options)
+        return find_patterns(self, model, data, options)
 
     def rules(
         self,
@@ -343,7 +266,6 @@ class Explanations(Sequence[Explanation]):
         data: Any,
         *,
         count: int = 10,
-        theta: float = 0.1,
         held_out: float = 0.5,
         seed: int = 0,
         most: int = 2000,
@@ -360,18 +282,15 @@ class Explanations(Sequence[Explanation]):
             As in `patterns`.
         count : int
             The most rules per class.
-        theta : float
-            The cost that GCFExplainer's coverage is counted at: edits per node and edge of both graphs.
 
         Returns
         -------
         EditRules
         """
-        from cf2.patterns.edit_rules import verified_rules
-        from cf2.patterns.summary import Options
+        from cf2.patterns.edit_rules import find_edit_rules
+        from cf2.patterns.summary import SummaryOptions
 
-        options = Options(count, held_out, seed, most, labels=labels)
-        return verified_rules(self, model, data, options, theta)
+        return find_edit_rules(self, model, data, SummaryOptions(count, held_out, seed, most, labels=labels))
 
     def _repr_html_(self) -> str:
         from cf2.report.html import explanations_html
@@ -379,12 +298,41 @@ class Explanations(Sequence[Explanation]):
         return explanations_html(self)
 
 
-def _plain(found: Any) -> Any:
+def same_results(first: Sequence[Explanation], second: Sequence[Explanation]) -> bool:
+    """Whether two lists explain the same keys with the same sets, scores, probabilities and verdicts."""
+    return len(first) == len(second) and all(_same(a, b) for a, b in zip(first, second))
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, Explanation | UnitTable):
+        names = [f.name for f in stored_fields(type(first)) if f.name != "seconds"]
+        return all(_same(getattr(first, name), getattr(second, name)) for name in names)
+    return np.array_equal(first, second) if isinstance(first, np.ndarray) else bool(first == second)
+
+
+def _values(attribute: str, given: Any, classes: Sequence[str]) -> list[Any]:
+    """The values that an attribute may have, a class by its number; refuses what no explanation has."""
+    known = Explanation.__dataclass_fields__
+    if not hasattr(Explanation, attribute) and attribute not in known:
+        raise unknown_name("an attribute of an explanation", attribute, [*known, *COMPUTED_ATTRIBUTES])
+    values = list(given) if isinstance(given, list | set | frozenset | range) else [given]
+    for position, value in enumerate(values):
+        if attribute == "status" and value not in STATUSES:
+            raise unknown_name("`status`", value, STATUSES)
+        if attribute in CLASS_ATTRIBUTES and isinstance(value, str):
+            require(bool(classes), f"Expected `{attribute}` as a number without `class_names`", got=repr(value)[:80])
+            if value not in classes:
+                raise unknown_name(f"`{attribute}`", value, classes)
+            values[position] = classes.index(value)
+    return values
+
+
+def _lists(found: Any) -> Any:
     """Pairs as lists; of a typed graph by type."""
     return {name: pairs.tolist() for name, pairs in found.items()} if isinstance(found, dict) else found.tolist()
 
 
-def _said(e: Explanation) -> int | float:
+def _answer(e: Explanation) -> int | float:
     """The class that the model gives, whether it gives the label, or its number."""
     return output_kind(e.output).answer(e.prediction, e.value)
 

@@ -1,4 +1,4 @@
-"""How sure a number is: 95 % intervals over the explained instances, by scipy, the same in every table and page."""
+"""Metrics over explanations: verdicts, sizes, fidelity, ground truth and stability, with their 95 % intervals."""
 
 from __future__ import annotations
 
@@ -11,14 +11,240 @@ import numpy as np
 from cf2.errors import require, require_number
 from cf2.models.outputs import output_kind
 from cf2.options import Key
-from cf2.results import explanation as typed
 from cf2.results.explanation import VERDICTS, Explanation
+from cf2.results.names import entry
 
-# -- intervals -------------------------------------------------------------------------------------------
+DRAWS = 1000  # resamples of a bootstrap
+MAX_DRAWN_AT_ONCE = 5_000_000  # numbers
+TRUTH_FIELDS = ("acc", "pr", "re", "f1")
 
 
-DRAWS = 1000
-LARGE = 5_000_000  # numbers drawn at once
+def pn(found: Sequence[Explanation]) -> float:
+    """Probability of necessity: the share of explanations without which the prediction changes."""
+    return _mean(found, lambda e: e.necessary)
+
+
+def ps(found: Sequence[Explanation]) -> float:
+    """Probability of sufficiency: the share of explanations that alone keep the prediction."""
+    return _mean(found, lambda e: e.sufficient)
+
+
+def fns(found: Sequence[Explanation]) -> float:
+    """F_NS = 2 PN PS / (PN + PS), 0 where both are 0."""
+    return harmonic(pn(found), ps(found))
+
+
+def harmonic(one: float, other: float) -> float:
+    """The harmonic mean of two shares, 0 where both are 0.
+
+    >>> harmonic(1.0, 0.5), harmonic(0.0, 0.0)
+    (0.6666666666666666, 0.0)
+    """
+    return 2 * one * other / (one + other) if one + other else 0.0
+
+
+def size(found: Sequence[Explanation]) -> float:
+    """The mean number of units of an explanation."""
+    return _mean(found, lambda e: e.size)
+
+
+def sparsity(found: Sequence[Explanation]) -> float:
+    """The mean share of the units that an explanation leaves out."""
+    return _mean(found, lambda e: 1 - e.size / max(e.num_units, 1))
+
+
+def passed(found: Sequence[Explanation]) -> float:
+    """The share of explanations that are sufficient and necessary at once."""
+    return _mean(found, lambda e: e.sufficient and e.necessary)
+
+
+def answered(found: Sequence[Explanation]) -> float:
+    """The share of explanations that pass every test of the question that was asked of them."""
+    return _mean(found, lambda e: all(getattr(e, name) for name in VERDICTS.get(e.question, ())))
+
+
+class Fidelity(NamedTuple):
+    """How far the probability of the explained class falls without the explanation, and with only it."""
+
+    plus: float
+    minus: float
+
+
+def fidelity(found: Sequence[Explanation]) -> Fidelity:
+    """fid₊ = mean P(ŷ|G) - P(ŷ|G without E), high is good; fid₋ = mean P(ŷ|G) - P(ŷ|E alone), low is good.
+
+    Of a regression, both are mean distances in the model's own unit.
+    """
+    whole, only, without = (
+        np.array([getattr(e, name)[e.explained] for e in _best(found)], dtype=float)
+        for name in ("probabilities", "probabilities_only", "probabilities_without")
+    )
+    if not all(output_kind(e.output).probability for e in found):  # a number may rise or fall
+        return Fidelity(float(np.abs(whole - without).mean()), float(np.abs(whole - only).mean()))
+    return Fidelity(float((whole - without).mean()), float((whole - only).mean()))
+
+
+def characterisation(plus: float, minus: float, weight: float = 0.5) -> float:
+    """The weighted harmonic mean of fid₊ and 1 - fid₋, 0 where either is 0 (GraphFramEx).
+
+    >>> characterisation(1.0, 0.5)
+    0.6666666666666666
+    """
+    require_number("weight", weight, 0, 1)
+    if not plus or minus == 1:
+        return 0.0
+    return 1.0 / (weight / plus + (1 - weight) / (1 - minus))
+
+
+def summary(found: Sequence[Explanation]) -> dict[str, Any]:
+    """Every metric that needs nothing but the explanations, and what they cost."""
+    plus, minus = fidelity(found)
+    shares = {metric.__name__: metric(found) for metric in (pn, ps, fns, size, passed, sparsity)}
+    fidelities = {"fidelity_plus": plus, "fidelity_minus": minus, "characterisation": characterisation(plus, minus)}
+    cost = {name: float(np.mean([getattr(e, name) for e in found])) for name in ("evaluations", "seconds")}
+    return {"n": len(found)} | shares | fidelities | cost
+
+
+# -- over seeds, and between metrics ----------------------------------------------------------------------------------
+
+
+def jaccard(one: Explanation, other: Explanation) -> float:
+    """The overlap of the units of two explanations of the same instance; two empty ones are equal."""
+    first, second = ({(name, *ids) for name in e.units.names for ids in e.chosen(name).tolist()} for e in (one, other))
+    union = first | second
+    return len(first & second) / len(union) if union else 1.0
+
+
+def stability(found: Sequence[Explanation]) -> float:
+    """The mean Jaccard overlap of explanations of one key by one method, over all pairs of seeds."""
+    groups: dict[tuple[Key, str], list[Explanation]] = {}
+    for e in found:
+        groups.setdefault((e.key, e.method), []).append(e)
+    overlaps = [jaccard(a, b) for group in groups.values() for a, b in combinations(group, 2) if a.seed != b.seed]
+    require(
+        len(overlaps) > 0,
+        "Expected explanations of the same key under at least two seeds",
+        got="none",
+        do="Explain the same keys with several values of `seed` and add the results.",
+    )
+    return float(np.mean(overlaps))
+
+
+class Correlation(NamedTuple):
+    """Kendall's τ and Spearman's ρ; NaN where one of the two metrics is the same for all methods."""
+
+    tau: float
+    rho: float
+
+
+def correlation(one: Sequence[float], other: Sequence[float]) -> Correlation:
+    """How far two metrics rank the same methods alike.
+
+    >>> correlation([1, 2, 3, 4], [2, 1, 3, 4])
+    Correlation(tau=0.6666666666666669, rho=0.7999999999999999)
+    """
+    from scipy.stats import kendalltau, spearmanr
+
+    require(
+        len(one) == len(other) and len(one) > 1,
+        "Expected two metrics of the same methods, at least two of them",
+        got=f"{len(one)} and {len(other)} values",
+    )
+    if np.ptp(one) == 0 or np.ptp(other) == 0:
+        return Correlation(float("nan"), float("nan"))
+    return Correlation(float(kendalltau(one, other).statistic), float(spearmanr(one, other).statistic))
+
+
+# -- ground truth ------------------------------------------------------------------------------------------------------
+
+
+def truth(found: Sequence[Explanation], masks: Any, data: Any = None) -> dict[str, float]:
+    """Accuracy, precision, recall, F1 and AUC per instance over the edges of its receptive field, averaged.
+
+    Parameters
+    ----------
+    found : sequence of Explanation
+    masks : mapping from keys, or list in the order of `found`
+        The true edges: pairs of node ids [n, 2], or a bool for each column of the `edge_index` of `data`; of a typed
+        graph pairs by edge type. Keys without truth are left out.
+    data : Data or sequence of Data, optional
+        The graph, or the graphs that the keys count, for masks with a bool per column.
+
+    Returns
+    -------
+    dict of str to float
+        `acc`, `pr`, `re`, `f1`, `truths` (how many were compared) and `auc`, which ranks by score, leaves out instances
+        in which all edges or none are true, and is not there if that leaves none.
+    """
+    rows = [instance_scores(e, mask, data) for e, mask in with_masks(found, masks)]
+    require(len(rows) > 0, "Expected the true edges of at least one explained key in `masks`", got="none")
+    table = np.array(rows)
+    ranked = table[~np.isnan(table[:, 4]), 4]
+    values = dict(zip(TRUTH_FIELDS, table[:, :4].mean(0).tolist()))
+    return values | ({"auc": float(ranked.mean())} if len(ranked) else {}) | {"truths": len(rows)}
+
+
+def true_units(e: Explanation, mask: Any, data: Any = None) -> np.ndarray:
+    """Which edge units of an explanation are true, bool [edge units]; `mask` and `data` as in `truth`."""
+    if e.types is not None:
+        require(isinstance(mask, Mapping), f"Expected the true edges of {e.key} by edge type", got=type(mask).__name__)
+        return e.true_edges(mask)
+    values = np.asarray(mask)
+    if values.dtype == bool and data is None:
+        count = len(e.units.where("edges"))
+        require(
+            values.shape == (count,),
+            f"Expected pairs of node ids, or a bool for each of the {count} edges of {e.key}",
+            got=f"a mask of shape {values.shape}",
+            do="For a bool per column of edge_index, pass the graph or graphs as `data`.",
+        )
+        return values
+    if values.dtype == bool:
+        edge_index = np.asarray((data if hasattr(data, "edge_index") else data[e.key]).edge_index)
+        require(
+            values.shape == edge_index.shape[1:],
+            f"Expected a bool for each of the {edge_index.shape[1]} columns of edge_index for {e.key}",
+            got=f"a mask of shape {values.shape}",
+        )
+        values = edge_index[:, values].T
+    require(
+        values.size == 0 or (values.ndim == 2 and values.shape[1] == 2),
+        f"Expected the true edges of {e.key} as pairs of node ids or as a bool mask",
+        got=f"shape {values.shape}",
+    )
+    return e.true_edges(values)
+
+
+def instance_scores(e: Explanation, mask: Any, data: Any = None) -> tuple[float, ...]:
+    """Accuracy, precision, recall, F1 and AUC of one explanation."""
+    rows = e.units.where("edges")
+    true, chosen = true_units(e, mask, data), e.selected[rows]
+    hits, picked, wanted = int((true & chosen).sum()), int(chosen.sum()), int(true.sum())
+    accuracy = float((true == chosen).mean()) if len(true) else 1.0
+    f1 = 2 * hits / (picked + wanted) if picked + wanted else 0.0
+    return accuracy, hits / max(picked, 1), hits / max(wanted, 1), f1, auc(e.scores[rows], true)
+
+
+def auc(scores: np.ndarray, true: np.ndarray) -> float:
+    """The probability that a true edge scores above a false one, a tie counting half; NaN without both."""
+    from scipy.stats import rankdata
+
+    true = np.asarray(true, dtype=bool)
+    good, bad = int(true.sum()), int((~true).sum())
+    if not good or not bad:
+        return float("nan")
+    return float((rankdata(scores)[true].sum() - good * (good + 1) / 2) / (good * bad))
+
+
+def with_masks(found: Sequence[Explanation], masks: Any) -> list[tuple[Explanation, Any]]:
+    """Each explanation whose truth is known, with its mask."""
+    if isinstance(masks, Mapping):
+        masks = [entry(masks, e.key) for e in found]  # JSON has only string keys
+    require(len(masks) == len(found), f"Expected one mask per explanation, {len(found)}", got=f"{len(masks)} masks")
+    return [(e, mask) for e, mask in zip(found, masks) if mask is not None]
+
+
+# -- how sure a number is ----------------------------------------------------------------------------------------------
 
 
 class Estimate(NamedTuple):
@@ -63,30 +289,23 @@ def bootstrap(values: Any, statistic: Callable[..., Any] = np.mean, *, draws: in
     value = float(statistic(*columns, axis=-1))
     if len(rows) == 1 or all(np.ptp(column) == 0 for column in columns):
         return Estimate(value, value, value)  # every resample is the sample
-    found = resample(
+    interval = resample(
         columns,
         statistic,
         n_resamples=draws,
-        batch=max(1, LARGE // len(rows)),
+        batch=max(1, MAX_DRAWN_AT_ONCE // len(rows)),
         paired=True,
         vectorized=True,
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
-    return Estimate(value, float(found.low), float(found.high))
+    return Estimate(value, float(interval.low), float(interval.high))
 
 
 def over_models(tables: Sequence[Any], statistic: Callable[..., Any] = np.mean, *, draws: int = DRAWS) -> Estimate:
     """The median over models of a statistic over instances; its interval draws models, and of each its instances, anew.
 
-    Parameters
-    ----------
-    tables : sequence of array-like, each of shape [n] or [n, k]
-        One per model, with one row per instance, as for `bootstrap`.
-    statistic : callable
-        Takes arrays and the `axis` over instances; the mean if not given.
-    draws : int
-        How often models and instances are drawn.
+    `tables` has one per model, with one row per instance, as for `bootstrap`.
     """
     require(len(tables) > 0, "Expected at least one model", got="none")
     rng = np.random.default_rng(0)
@@ -96,8 +315,8 @@ def over_models(tables: Sequence[Any], statistic: Callable[..., Any] = np.mean, 
         require(len(rows) > 0, "Expected at least one value to draw from", got="none")
         rows = rows.reshape(len(rows), -1)
         values.append(float(statistic(*rows.T, axis=-1)))
-        place = rng.integers(len(rows), size=(draws * len(tables), len(rows)))
-        drawn.append(statistic(*(column[place] for column in rows.T), axis=-1).reshape(draws, len(tables)))
+        positions = rng.integers(len(rows), size=(draws * len(tables), len(rows)))
+        drawn.append(statistic(*(column[positions] for column in rows.T), axis=-1).reshape(draws, len(tables)))
     which = rng.integers(len(tables), size=(draws, len(tables)))
     medians = np.median(np.take_along_axis(np.stack(drawn), which[None], 0)[0], axis=1)
     low, high = np.quantile(medians, (0.025, 0.975))
@@ -108,281 +327,6 @@ def harmonic_of_shares(necessary: Any, sufficient: Any, axis: int = -1) -> Any:
     """F_NS of two columns of verdicts."""
     pn, ps = np.mean(necessary, axis), np.mean(sufficient, axis)
     return 2 * pn * ps / np.maximum(pn + ps, 1e-12)
-
-
-# -- ground truth ----------------------------------------------------------------------------------------
-
-
-TRUTH_FIELDS = ("acc", "pr", "re", "f1")
-
-
-def truth(found: Sequence[Explanation], masks: Any, data: Any = None) -> dict[str, float]:
-    """Accuracy, precision, recall, F1 and AUC per instance over the edges of its receptive field, averaged.
-
-    Parameters
-    ----------
-    found : sequence of Explanation
-    masks : mapping from keys, or list in the order of `found`
-        The true edges: pairs of node ids [n, 2], or a bool for each column of the `edge_index` of `data`; of a typed
-        graph pairs by edge type. Keys without truth are left out.
-    data : Data or sequence of Data, optional
-        The graph, or the graphs that the keys count, for masks with a bool per column.
-
-    Returns
-    -------
-    dict of str to float
-        `acc`, `pr`, `re`, `f1`, `truths` (how many were compared) and `auc`, which ranks by score, leaves out instances
-        in which all edges or none are true, and is not there if that leaves none.
-    """
-    rows = [instance_scores(e, mask, data) for e, mask in with_masks(found, masks)]
-    require(len(rows) > 0, "Expected the true edges of at least one explained key in `masks`", got="none")
-    table = np.array(rows)
-    ranked = table[~np.isnan(table[:, 4]), 4]
-    values = dict(zip(TRUTH_FIELDS, table[:, :4].mean(0).tolist()))
-    return values | ({"auc": float(ranked.mean())} if len(ranked) else {}) | {"truths": len(rows)}
-
-
-def true_units(e: Explanation, mask: Any, data: Any = None) -> np.ndarray:
-    """Which edge units of an explanation are true, bool [edge units]; `mask` and `data` as in `truth`."""
-    if e.types is not None:
-        require(isinstance(mask, Mapping), f"Expected the true edges of {e.key} by edge type", got=type(mask).__name__)
-        return typed.true_edges(e, mask)
-    values = np.asarray(mask)
-    if values.dtype == bool:
-        if data is None:
-            count = len(e.units.where("edges"))
-            require(
-                values.shape == (count,),
-                f"Expected pairs of node ids, or a bool for each of the {count} edges of {e.key}",
-                got=f"a mask of shape {values.shape}",
-                do="For a bool per column of edge_index, pass the graph or graphs as `data`.",
-            )
-            return values
-        graph = data if hasattr(data, "edge_index") else data[e.key]
-        edge_index = np.asarray(graph.edge_index)
-        require(
-            values.shape == edge_index.shape[1:],
-            f"Expected a bool for each of the {edge_index.shape[1]} columns of edge_index for {e.key}",
-            got=f"a mask of shape {values.shape}",
-        )
-        values = edge_index[:, values].T
-    require(
-        values.size == 0 or (values.ndim == 2 and values.shape[1] == 2),
-        f"Expected the true edges of {e.key} as pairs of node ids or as a bool mask",
-        got=f"shape {values.shape}",
-    )
-    pairs = {tuple(pair) for pair in values.tolist()}
-    if not e.directed:
-        pairs |= {pair[::-1] for pair in pairs}
-    return np.array([tuple(pair) in pairs for pair in e.units.of("edges").tolist()], dtype=bool)
-
-
-def instance_scores(e: Explanation, mask: Any, data: Any = None) -> tuple[float, ...]:
-    """Accuracy, precision, recall, F1 and AUC of one explanation."""
-    rows = e.units.where("edges")
-    true, chosen = true_units(e, mask, data), e.selected[rows]
-    hits, picked, wanted = int((true & chosen).sum()), int(chosen.sum()), int(true.sum())
-    accuracy = float((true == chosen).mean()) if len(true) else 1.0
-    f1 = 2 * hits / (picked + wanted) if picked + wanted else 0.0
-    return accuracy, hits / max(picked, 1), hits / max(wanted, 1), f1, auc(e.scores[rows], true)
-
-
-def auc(scores: np.ndarray, true: np.ndarray) -> float:
-    """The probability that a true edge scores above a false one, a tie counting half; NaN without both."""
-    from scipy.stats import rankdata
-
-    true = np.asarray(true, dtype=bool)
-    good, bad = int(true.sum()), int((~true).sum())
-    if not good or not bad:
-        return float("nan")
-    return float((rankdata(scores)[true].sum() - good * (good + 1) / 2) / (good * bad))
-
-
-def with_masks(found: Sequence[Explanation], masks: Any) -> list[tuple[Explanation, Any]]:
-    """Each explanation whose truth is known, with its mask."""
-    if isinstance(masks, Mapping):
-        known = {e.key: masks.get(e.key, masks.get(str(e.key))) for e in found}  # JSON has only string keys
-        return [(e, known[e.key]) for e in found if known[e.key] is not None]
-    require(len(masks) == len(found), f"Expected one mask per explanation, {len(found)}", got=f"{len(masks)} masks")
-    return [(e, mask) for e, mask in zip(found, masks) if mask is not None]
-
-
-# -- metrics ---------------------------------------------------------------------------------------------
-
-
-__all__ = [
-    "Correlation",
-    "Fidelity",
-    "auc",
-    "characterisation",
-    "correlation",
-    "evaluate",
-    "fidelity",
-    "fns",
-    "harmonic",
-    "intervals",
-    "jaccard",
-    "passed",
-    "pn",
-    "ps",
-    "size",
-    "sparsity",
-    "stability",
-    "summary",
-    "true_units",
-    "truth",
-]
-
-
-def pn(found: Sequence[Explanation]) -> float:
-    """Probability of necessity: the share of explanations without which the prediction changes."""
-    return float(np.mean([e.necessary for e in _some(found)]))
-
-
-def ps(found: Sequence[Explanation]) -> float:
-    """Probability of sufficiency: the share of explanations that alone keep the prediction."""
-    return float(np.mean([e.sufficient for e in _some(found)]))
-
-
-def fns(found: Sequence[Explanation]) -> float:
-    """F_NS = 2 PN PS / (PN + PS), 0 where both are 0."""
-    return harmonic(pn(found), ps(found))
-
-
-def harmonic(one: float, other: float) -> float:
-    """The harmonic mean of two shares, 0 where both are 0.
-
-    >>> harmonic(1.0, 0.5), harmonic(0.0, 0.0)
-    (0.6666666666666666, 0.0)
-    """
-    return 2 * one * other / (one + other) if one + other else 0.0
-
-
-def size(found: Sequence[Explanation]) -> float:
-    """The mean number of units of an explanation."""
-    return float(np.mean([e.size for e in _some(found)]))
-
-
-def sparsity(found: Sequence[Explanation]) -> float:
-    """The mean share of the units that an explanation leaves out."""
-    return float(np.mean([1 - e.size / max(e.num_units, 1) for e in _some(found)]))
-
-
-def passed(found: Sequence[Explanation]) -> float:
-    """The share of explanations that are sufficient and necessary at once."""
-    return float(np.mean([e.sufficient and e.necessary for e in _some(found)]))
-
-
-def answered(found: Sequence[Explanation]) -> float:
-    """The share of explanations that pass every test of the question that was asked of them."""
-    best = _some(found)
-    return float(np.mean([all(getattr(e, name) for name in VERDICTS.get(e.question, ())) for e in best]))
-
-
-class Fidelity(NamedTuple):
-    """How far the probability of the explained class falls without the explanation, and with only it."""
-
-    plus: float
-    minus: float
-
-
-def fidelity(found: Sequence[Explanation]) -> Fidelity:
-    """fid₊ = mean P(ŷ|G) - P(ŷ|G without E), high is good; fid₋ = mean P(ŷ|G) - P(ŷ|E alone), low is good.
-
-    Of a regression, both are mean distances in the model's own unit.
-    """
-    whole, only, without = (
-        np.array([getattr(e, name)[e.explained] for e in _some(found)], dtype=float)
-        for name in ("probabilities", "probabilities_only", "probabilities_without")
-    )
-    if not all(output_kind(e.output).probability for e in found):  # a number may rise or fall
-        return Fidelity(float(np.abs(whole - without).mean()), float(np.abs(whole - only).mean()))
-    return Fidelity(float((whole - without).mean()), float((whole - only).mean()))
-
-
-def characterisation(plus: float, minus: float, weight: float = 0.5) -> float:
-    """The weighted harmonic mean of fid₊ and 1 - fid₋, 0 where either is 0 (GraphFramEx).
-
-    >>> characterisation(1.0, 0.5)
-    0.6666666666666666
-    """
-    require_number("weight", weight, 0, 1)
-    if not plus or minus == 1:
-        return 0.0
-    return 1.0 / (weight / plus + (1 - weight) / (1 - minus))
-
-
-def summary(found: Sequence[Explanation]) -> dict[str, Any]:
-    """Every metric that needs nothing but the explanations, and what they cost."""
-    plus, minus = fidelity(found)
-    return {
-        "n": len(found),
-        "pn": pn(found),
-        "ps": ps(found),
-        "fns": fns(found),
-        "size": size(found),
-        "passed": passed(found),
-        "sparsity": sparsity(found),
-        "fidelity_plus": plus,
-        "fidelity_minus": minus,
-        "characterisation": characterisation(plus, minus),
-        "evaluations": float(np.mean([e.evaluations for e in found])),
-        "seconds": float(np.mean([e.seconds for e in found])),
-    }
-
-
-# -- over seeds, between metrics, and how sure a number is --------------------------------------------------
-
-
-def jaccard(one: Explanation, other: Explanation) -> float:
-    """The overlap of the units of two explanations of the same instance; two empty ones are equal."""
-    first, second = _units(one), _units(other)
-    union = first | second
-    return len(first & second) / len(union) if union else 1.0
-
-
-def _units(e: Explanation) -> set[tuple[Any, ...]]:
-    return {(name, *ids) for name in e.units.names for ids in e.chosen(name).tolist()}
-
-
-def stability(found: Sequence[Explanation]) -> float:
-    """The mean Jaccard overlap of explanations of one key by one method, over all pairs of seeds."""
-    groups: dict[tuple[Key, str], list[Explanation]] = {}
-    for e in found:
-        groups.setdefault((e.key, e.method), []).append(e)
-    overlaps = [jaccard(a, b) for group in groups.values() for a, b in combinations(group, 2) if a.seed != b.seed]
-    require(
-        len(overlaps) > 0,
-        "Expected explanations of the same key under at least two seeds",
-        got="none",
-        do="Explain the same keys with several values of `seed` and add the results.",
-    )
-    return float(np.mean(overlaps))
-
-
-class Correlation(NamedTuple):
-    """Kendall's τ and Spearman's ρ; NaN where one of the two metrics is the same for all methods."""
-
-    tau: float
-    rho: float
-
-
-def correlation(one: Sequence[float], other: Sequence[float]) -> Correlation:
-    """How far two metrics rank the same methods alike.
-
-    >>> correlation([1, 2, 3, 4], [2, 1, 3, 4])
-    Correlation(tau=0.6666666666666669, rho=0.7999999999999999)
-    """
-    from scipy.stats import kendalltau, spearmanr
-
-    require(
-        len(one) == len(other) and len(one) > 1,
-        "Expected two metrics of the same methods, at least two of them",
-        got=f"{len(one)} and {len(other)} values",
-    )
-    if np.ptp(one) == 0 or np.ptp(other) == 0:
-        return Correlation(float("nan"), float("nan"))
-    return Correlation(float(kendalltau(one, other).statistic), float(spearmanr(one, other).statistic))
 
 
 def intervals(found: Sequence[Explanation], masks: Any = None, data: Any = None) -> dict[str, Estimate]:
@@ -399,13 +343,13 @@ def intervals(found: Sequence[Explanation], masks: Any = None, data: Any = None)
     dict of str to Estimate
         A value, its lower and its upper end.
     """
-    necessary = [e.necessary for e in _some(found)]
-    sufficient = [e.sufficient for e in found]
+    best = _best(found)
+    verdicts = np.array([(e.necessary, e.sufficient) for e in best])
     ranges = {
-        "pn": share(necessary),
-        "ps": share(sufficient),
-        "fns": bootstrap(np.stack([necessary, sufficient], 1), harmonic_of_shares),
-        "size": bootstrap([e.size for e in found]),
+        "pn": share(verdicts[:, 0]),
+        "ps": share(verdicts[:, 1]),
+        "fns": bootstrap(verdicts, harmonic_of_shares),
+        "size": bootstrap([e.size for e in best]),
     }
     rows = [] if masks is None else [instance_scores(e, mask, data)[:4] for e, mask in with_masks(found, masks)]
     if rows:
@@ -423,7 +367,11 @@ def evaluate(found: Sequence[Explanation], masks: Any = None, data: Any = None) 
     return values | {"intervals": {name: [e.low, e.high] for name, e in ranges.items()}}
 
 
-def _some(found: Sequence[Explanation]) -> Sequence[Explanation]:
+def _best(found: Sequence[Explanation]) -> Sequence[Explanation]:
     """The best answer of every key: alternatives to it are not counted."""
     require(len(found) > 0, "Expected at least one explanation", got="none")
     return [e for e in found if not e.rank]
+
+
+def _mean(found: Sequence[Explanation], value: Callable[[Explanation], float]) -> float:
+    return float(np.mean([value(e) for e in _best(found)]))

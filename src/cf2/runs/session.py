@@ -1,13 +1,13 @@
-"""The settings of a request: which are its method's, which those of a search from the method's scores."""
+"""A request carried out: keys are cut and packed, a method ranks their units, and what it chose is verified."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +19,9 @@ from cf2.graphs.data import graphs_of
 from cf2.graphs.graph import Instance
 from cf2.graphs.targets import GraphTargets, Targets, targets_for
 from cf2.methods import registry
-from cf2.methods.contract import Method, Problem, Ranking, choose_once, search_from, settings_dict
+from cf2.methods.contract import Method, Problem, Ranking, choose_once, search_from
 from cf2.methods.reduction import MAX_EDITS, NARROWED_NOTE, REDUCED_NOTE, REFUSAL, narrowed, reduced, too_many
-from cf2.methods.trained import Trained, check_needs
+from cf2.methods.trained import Trained
 from cf2.models.adapters import Call, adapter_of, module_of
 from cf2.models.neighbours import Neighbours, neighbours, single_removals
 from cf2.models.outputs import (
@@ -37,6 +37,7 @@ from cf2.models.predictor import Findings, Predictor
 from cf2.models.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.options import Key, Spec
 from cf2.results.explanation import Explanation, UnitTable
+from cf2.results.names import Names
 from cf2.sets.alternatives import list_answers, without_supersets
 from cf2.sets.search import Choice, Search, proof_budget
 from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict
@@ -45,38 +46,10 @@ from cf2.units.edits import CHANGE, Editing, kinds_for
 from cf2.units.kinds import InstanceUnits, units_of
 from cf2.units.packs import Pack, chunks, pack
 
-# -- settings --------------------------------------------------------------------------------------------
-
-
-def split_settings(spec: Spec, method: Method) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The settings of a Spec that are its method's, and those of a search from the method's scores, if there is one."""
-    own = dict(spec.settings)
-    if not spec.search or method.searches:
-        return own, None
-    return own, {f.name: own.pop(f.name) for f in fields(Search) if f.name in own}
-
-
-def check_names(spec: Spec, options: Iterable[str]) -> None:
-    """Refuse a setting that neither the method nor the search knows, with the nearest name, `options` included."""
-    method = registry.get(spec.method)
-    searching = fields(Search) if spec.search and not method.searches else ()
-    known = [f.name for f in (*fields(method.settings), *searching)]
-    for name in spec.settings:
-        if name not in known:
-            raise unknown_name(f"an option, or a setting of method {spec.method!r}", name, [*known, *options])
-
-
-def complete(spec: Spec) -> Spec:
-    """A checked Spec with every setting of its method written out, so that another default does not change it."""
-    method = registry.get(spec.method)
-    method.check_units(kinds_for(spec))
-    own, search = split_settings(spec, method)
-    searching = {} if search is None else settings_dict(Search(**search))
-    return replace(spec, settings=settings_dict(method.make_settings(own)) | searching)
-
-
-# -- verified --------------------------------------------------------------------------------------------
-
+GROUP = 256  # keys that are cut at once, so that memory is bounded and the packs are the same on every engine
+FIRST = 64  # keys by which a model is measured
+PART = 8_000  # units of one part: some seconds of work
+USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
 
 NOTHING = "The receptive field has no unit that can be removed: the prediction rests on the rest of the input."
 UNCONFIRMED = "The search ended with a set that the final check does not confirm."
@@ -89,98 +62,569 @@ NOT_PREDICTED = (
     "The model says class {said}, not class {asked}: nothing can be the reason for an answer that it does not give. "
     'Ask question="counterfactual", target={asked} for what would have to change.'
 )
+FAR_NOTE = (
+    "With edges inside of the receptive field alone nothing was found, so edges to nodes all over the graph count too."
+)
+
+Progress = Callable[[int], None]
+Cut = tuple[Instance, InstanceUnits]  # a receptive field, and the units that can be chosen in it
+Others = tuple[list[Explanation], bool]  # further answers of an instance, and whether these are all there are
 
 
-class Asked(Protocol):
-    """What an explanation says of the request that it answers."""
-
-    @property
-    def targets(self) -> Targets: ...
-
-    @property
-    def spec(self) -> Spec: ...
-
-    @property
-    def labels(self) -> Mapping[Key, int] | None: ...
+# -- requests -------------------------------------------------------------------------------------------------
 
 
-def explanations(
-    request: Asked,
-    settings: Any,
-    problem: Problem,
-    ranking: Ranking,
-    verdict: Verdict,
-    refused: bool,
-    seconds: float,
-    empty: Tensor | None = None,
-) -> Iterator[Explanation]:
-    """What was said and verified, as one frozen value per instance.
+def check_names(spec: Spec, options: Iterable[str]) -> None:
+    """Refuse a setting that neither the method nor the search knows, with the nearest name, `options` included."""
+    method = registry.get(spec.method)
+    searching = fields(Search) if spec.search and not method.searches else ()
+    known = [f.name for f in (*fields(method.settings), *searching)]
+    for name in spec.settings:
+        if name not in known:
+            raise unknown_name(f"an option, or a setting of method {spec.method!r}", name, [*known, *options])
 
-    `empty` says of which instances the model gives the same answer with everything removed [B].
-    """
-    spec, choice, labels = request.spec, ranking.choice, request.labels or {}
-    plain = settings_dict(settings)
-    scores = [part.cpu().float().numpy() for part in problem.pack.split(ranking.scores)]
-    selected = [part.cpu().numpy() for part in problem.pack.split(choice.selected)]
-    P, only, without = (part.float().cpu().numpy() for part in (problem.outputs, verdict.only, verdict.without))
-    confirmed, given = verdict.passes(problem.tests).tolist(), problem.criterion.holds(problem.outputs).tolist()
-    said, asked = problem.criterion.said(problem.outputs).tolist(), problem.criterion.answers.tolist()
-    default = None if empty is None else empty.tolist()
-    assert problem.predictor.findings is not None
-    kind = FORMS[problem.predictor.findings.output].kind
-    for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
-        status, note = _status(spec, choice, row, confirmed[row], table.count, refused)
-        tried = status in ("impossible", "not found")
-        if tried and default is not None and default[row] and given[row] and _may_add(spec):
-            note = f"{DEFAULT} {note}".strip()
-        if instance.narrowed and not refused:
-            note = f"{note} {NARROWED_NOTE.format(most=MAX_EDITS, all=instance.narrowed)}".strip()
-        if not given[row] and status not in ("refused", "empty"):
-            text = ALREADY if spec.question == "counterfactual" else NOT_PREDICTED
-            status, note = "not predicted", text.format(said=said[row], asked=asked[row])
-        kept = 0 if refused else len(scores[row])
-        found = status == "found"
-        yield Explanation(
-            key=instance.key,
-            task=request.targets.level,
-            prediction=said[row],
-            units=UnitTable.none() if refused else _unit_table(instance, table, spec.question),
-            scores=scores[row][:kept],
-            selected=selected[row][:kept],
-            probabilities=P[row],
-            probabilities_only=only[row],
-            probabilities_without=without[row],
-            sufficient=bool(verdict.sufficient[row]),
-            necessary=bool(verdict.necessary[row]),
-            minimal=choice.minimal[row] if found and choice.minimal else None,
-            optimal=choice.optimal[row] if found and choice.optimal else None,
-            status=status,
-            note=note,
-            question=spec.question,
-            method=spec.method,
-            settings=plain,
-            seed=spec.seed,
-            evaluations=int(choice.evaluations[row]) + VERDICT_RUNS,
-            seconds=seconds,
-            directed=instance.directed,
-            label=labels.get(instance.key) if kind.exclusive else None,
-            target=None if spec.target is None else asked[row],
-            lower_bound=_bound(spec, choice, row) if status in ("found", "not found") else None,
-            default=default[row] if default is not None and tried else None,
-            output=kind.name,
-            tolerance=getattr(problem.criterion, "tolerance", None),
-            types=instance.types,
+
+def make_settings(spec: Spec, method: Method, trained: Any = None) -> tuple[Any, Search | None]:
+    """The settings of the method of a Spec, and of a search from its scores where one is asked for."""
+    method.check_units(kinds_for(spec))
+    own, search = dict(spec.settings), None
+    if spec.search and not method.searches:
+        search = Search(**{f.name: own.pop(f.name) for f in fields(Search) if f.name in own})
+    return method.make_settings(trained.merge(method.name, own) if isinstance(trained, Trained) else own), search
+
+
+def complete(spec: Spec) -> Spec:
+    """A checked Spec with every setting of its method written out, so that another default does not change it."""
+    settings, search = make_settings(spec, registry.get(spec.method))
+    return replace(spec, settings=asdict(settings) | ({} if search is None else asdict(search)))
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What one session found out by running the model, and every worker of the same request relies on."""
+
+    findings: Findings
+    reach: Reach
+    tolerance: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A model, what is explained of it, and how: one value that is checked when it is made and sent to workers."""
+
+    model: torch.nn.Module
+    targets: Targets
+    spec: Spec = Spec()
+    trained: Any = None  # what the method needs beside the model: see `Method.needs`
+    labels: Mapping[Key, int] | None = None
+    measured: Measured | None = None
+    valid: Valid | None = None  # says of an edited graph whether it is accepted
+    call: Call | None = None  # how the model is called, where the user says so
+    names: Names = field(default_factory=Names)
+    method: Method = field(init=False)  # sent along, so that a worker knows a user's own one
+    settings: Any = field(init=False)
+    search: Search | None = field(init=False)  # of a method that only ranks
+
+    def __post_init__(self) -> None:
+        spec, method = self.spec, registry.get(self.spec.method)
+        settings, search = make_settings(spec, method, self.trained)
+        ranks = method.ranks and not spec.search
+        expected = f"Expected a method that only ranks and takes `k`, for `sizes`, and {spec.method!r} does not"
+        require(spec.sizes is None or ranks, expected)
+        method.check_level(self.targets.level)
+        require(
+            spec.tolerance is None or takes_tolerance(spec.output),
+            'Expected output="regression" beside `tolerance`',
+            got=f"output={spec.output!r}",
+            do="Classes and labels have no tolerance.",
         )
+        for name, value in {"method": method, "settings": settings, "search": search}.items():
+            object.__setattr__(self, name, value)
+
+    def context(self) -> dict[str, Any]:
+        """What a reader of its explanations needs to know of it."""
+        return {"method": self.spec.method, "spec": self.spec.to_json()}
 
 
-def _may_add(spec: Spec) -> bool:
-    """Whether edits that add could be asked for, and were not."""
-    return "add" not in spec.edits
+class Chunk(NamedTuple):
+    """Keys that are packed together, whatever runs them, and their number in the run; some may be done already."""
+
+    number: int
+    keys: list[Key]
+    done: frozenset[Key] = frozenset()
 
 
-def _bound(spec: Spec, choice: Choice, row: int) -> int | None:
-    """The size below which nothing passes; it counts units, so there is none where some cost more than others."""
-    return None if choice.lower_bound is None or spec.costs else choice.lower_bound[row]
+# -- the session ----------------------------------------------------------------------------------------------
+
+
+class Session:
+    """A request with its model borrowed, so that many keys share what is measured once."""
+
+    def __init__(self, request: Request, *, fitting: bool = False) -> None:
+        spec, method, measured = request.spec, request.method, request.measured
+        self.request, self.spec, self.method, self.settings = request, spec, method, request.settings
+        self.searches = method.searches or request.search is not None
+        self.kinds = kinds_for(spec)
+        self.predictor = Predictor(
+            request.model,
+            request.targets.level,
+            output=spec.output,
+            device=spec.device,
+            masking=spec.masking,
+            findings=None if measured is None else measured.findings,
+            adapter=adapter_of(request.model, request.targets, request.call),
+        )
+        editing = Editing.of(spec, request.targets)
+        self.group = GROUP if editing is None else GROUP // 8  # candidates take room
+        self.tolerance = spec.tolerance if measured is None or measured.tolerance is None else measured.tolerance
+        self.field = ReceptiveField(
+            self.predictor, request.targets, None if measured is None else measured.reach, editing
+        )
+        self._far_editing = None if editing is None else editing.wider(request.targets)
+        self._labels_checked = measured is not None
+        self._named_classes = len(request.names.classes())
+        if method.needs == "training" and request.trained is None and not fitting:
+            raise CF2Error(
+                f"Expected a trained explainer for method {method.name!r}",
+                got="none",
+                do=f"Train one with cf2.fit(model, data, method={method.name!r}, …) and pass it as trained=….",
+            )
+
+    def __enter__(self) -> Session:
+        self.predictor.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.predictor.__exit__(kind, error, trace)
+
+    # -- measuring ----------------------------------------------------------------------------------------------
+
+    def measure(self, keys: Sequence[Key]) -> Request:
+        """The request with everything measured that a session would find out from these keys."""
+        for _ in self.problems(keys[:FIRST]):
+            pass
+        return replace(self.request, measured=self.measured)
+
+    @property
+    def measured(self) -> Measured | None:
+        """What has been found out about the model so far; None where every key was refused."""
+        findings = self.predictor.findings
+        return None if findings is None else Measured(findings, self.field.reach, self.tolerance)
+
+    @property
+    def kind(self) -> OutputKind:
+        """What the model's outputs are: classes, labels or numbers."""
+        assert self.predictor.findings is not None
+        return FORMS[self.predictor.findings.output].kind
+
+    def _settle_tolerance(self, keys: Sequence[Key]) -> None:
+        """Of a regression without a tolerance: measure it once, on the first of the given keys."""
+        if not takes_tolerance(self.spec.output) or self.tolerance is not None:
+            return
+        instances = self.field.instances(keys[:FIRST])
+        takes = self.predictor.adapter.takes
+        outputs = torch.cat([P for _, _, P in self.field.packed(instances, lambda part: pack(part, takes=takes))])
+        columns = target_columns(outputs, [instance.key for instance in instances], self.spec.target, self.kind)
+        self.tolerance = default_tolerance(outputs, columns)
+
+    def _check_outputs(self, instances: Sequence[Instance], outputs: Tensor) -> None:
+        """Has the model as many classes as there are names, and, once per request, as the data's labels need?"""
+        named, findings = self._named_classes, self.predictor.findings
+        expected = f"Expected `class_names` to hold {outputs.size(1)} names, one for each class that the model knows"
+        require(named in (0, outputs.size(1)), expected, got=named)
+        if not self._labels_checked and self.spec.output == "auto" and findings is not None:
+            check_labels(self.request.targets.truth([instance.key for instance in instances]), findings.columns)
+            self._labels_checked = True
+
+    # -- from keys to packed problems ---------------------------------------------------------------------------
+
+    def problems(self, keys: Sequence[Key]) -> Iterator[Problem]:
+        """The keys as packed problems; what is too large is left out."""
+        self._settle_tolerance(keys)
+        for start in range(0, len(keys), self.group):
+            yield from self._problems(keys[start : start + self.group], refused=False)
+
+    def _problems(
+        self,
+        keys: Sequence[Key],
+        done: frozenset[Key] = frozenset(),
+        max_units: int = sys.maxsize,
+        refused: bool = True,
+    ) -> Iterator[Problem]:
+        """The keys as packed problems, and then each that is `refused` as too large as a problem of its own.
+
+        The packs are those of all keys, of at most `max_units` units each; a pack of which all is `done` is left out.
+        """
+        cuts = self._cut(keys, self.field)
+        small = [cut for cut in cuts if not self._is_too_large(cut[1])]
+        packs, start = [], 0
+        for instances in instance_chunks(self.predictor, [instance for instance, _ in small]):
+            fitting, start = small[start : start + len(instances)], start + len(instances)
+            packs += [fitting[part] for part in chunks([table.count for _, table in fitting], max_units)]
+        packs += [[cut] for cut in cuts if refused and self._is_too_large(cut[1])]
+        for part in packs:
+            if not done.issuperset(instance.key for instance, _ in part):
+                yield from self._packed(part, self.field)
+
+    def _cut(self, keys: Sequence[Key], field: ReceptiveField) -> list[Cut]:
+        return [(instance, units_of(instance, self.kinds)) for instance in field.instances(keys)]
+
+    def _is_too_large(self, table: InstanceUnits) -> bool:
+        """Whether an instance with these units is refused."""
+        return self.spec.max_units is not None and self.spec.reduce is None and table.count > self.spec.max_units
+
+    def _packed(self, cuts: Sequence[Cut], field: ReceptiveField) -> Iterator[Problem]:
+        """Receptive fields as packed problems."""
+        tables, takes = {id(instance): table for instance, table in cuts}, self.predictor.adapter.takes
+        limit = None if self.spec.reduce is None else self.spec.max_units
+
+        def tables_of(part: Sequence[Instance]) -> list[InstanceUnits]:
+            return [tables.get(id(i)) or units_of(i, self.kinds) for i in part]  # another one, if it was cut wider
+
+        def make(part: Sequence[Instance]) -> Pack:
+            return pack(part, tables=tables_of(part), takes=takes)
+
+        for instances, packed, outputs in field.packed([instance for instance, _ in cuts], make):
+            self._check_outputs(instances, outputs)
+            problem = self._problem(instances, tables_of(instances), packed, outputs)
+            if any(map(too_many, problem.tables)):
+                fewer = narrowed(problem)
+                problem = self._problem(fewer, tables_of(fewer), make(fewer), outputs)
+            yield problem if limit is None else reduced(problem, limit)
+
+    def _problem(
+        self, instances: Sequence[Instance], tables: Sequence[InstanceUnits], packed: Pack, outputs: Tensor
+    ) -> Problem:
+        """Packed instances with what is asked of them, and the constraints of an answer."""
+        spec, predictor, tests = self.spec, self.predictor, QUESTIONS[self.spec.question]
+
+        def flagged(made: Pack) -> Pack:
+            return replace(made, units=made.units.flagged(flags(spec, instances, tables)))
+
+        packed = flagged(packed).to(predictor.device)
+        keys, wanted = [instance.key for instance in instances], spec.question == "counterfactual"
+        criterion = criterion_for(outputs, keys, spec.target, self.kind, wanted=wanted, tolerance=self.tolerance)
+        disturbed = None
+        if spec.robust:
+            disturbed = neighbours(
+                predictor,
+                criterion,
+                tests,
+                instances,
+                tables,
+                count=spec.robust,
+                seed=spec.seed or 0,
+                flagged=flagged,
+                takes=predictor.adapter.takes,
+            )
+        constraints = constraints_for(spec, packed, instances, tables, self.request.valid, disturbed)
+        trained = self.request.trained
+        return Problem(predictor, instances, tables, packed, outputs, criterion, tests, constraints, spec.seed, trained)
+
+    # -- from problems to explanations --------------------------------------------------------------------------
+
+    def explain(self, keys: Sequence[Key], progress: Progress | None = None) -> list[Explanation]:
+        """Explanations of the keys, in their order."""
+        self._settle_tolerance(keys)
+        explained: list[Explanation] = []
+        for start in range(0, len(keys), self.group):
+            group = keys[start : start + self.group]
+            made: list[Explanation] = []
+            for part in self._explained(self._problems(group)):
+                made += part
+                if progress is not None:
+                    progress(sum(not e.rank for e in part))
+            if [e.key for e in made if not e.rank] != list(group):  # those that are too large came last
+                by_key: dict[Key, list[Explanation]] = {}
+                for e in made:  # what is asked for twice is explained twice, with the same result
+                    by_key[e.key] = [*by_key[e.key], e] if e.rank else [e]
+                made = [e for key in group for e in by_key[key]]
+            explained += made
+        return explained
+
+    def parts(self, chunk: Chunk) -> Iterator[list[Explanation]]:
+        """Explanations of a chunk as they are made, some seconds of work at a time, in any order.
+
+        How the keys are packed does not depend on what is done already, so the results do not either.
+        """
+        for start in range(0, len(chunk.keys), self.group):
+            keys = chunk.keys[start : start + self.group]
+            yield from self._explained(self._problems(keys, chunk.done, PART))
+
+    def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
+        started = time.perf_counter()
+        for problem in problems:
+            yield self._with_far_candidates(self.answer(problem, started))
+            started = time.perf_counter()
+
+    def answer(self, problem: Problem, started: float) -> list[Explanation]:
+        """Explanations of a problem's instances in their order, the best answer of each first."""
+        spec, predicted = self.spec, problem.criterion.holds(problem.outputs)
+        if self.searches and bool(predicted.any()) and not bool(predicted.all()):
+            return self._answer_apart(problem, predicted, started)
+        refused = self._is_too_large(problem.tables[0])
+        skipped = refused or not problem.pack.units.count or (self.searches and not bool(predicted.any()))
+        ranking = _no_ranking(problem) if skipped else self._ranking(problem)
+        ranking, verdict = _judged(problem, ranking)
+        searched = self.searches and not skipped
+        others = self._others(problem, ranking, verdict) if searched and spec.alternatives > 1 else {}
+        empty = _holds_empty(problem, verdict) if searched else None
+        seconds = (time.perf_counter() - started) / max(problem.num_instances, 1)
+        best = self._explanations(problem, ranking, verdict, refused, seconds, empty)
+        if searched and spec.robust:
+            best = _with_robustness(problem, ranking, best)
+        return [e for row, first in enumerate(best) for e in _ordered(first, others.get(row))]
+
+    def _answer_apart(self, problem: Problem, predicted: Tensor, started: float) -> list[Explanation]:
+        """Search only where the model gives the answer that is asked about."""
+        parts = [rows.nonzero().flatten() for rows in (predicted, ~predicted)]
+        by_row: list[list[Explanation]] = []
+        for rows in parts:
+            for e in self.answer(problem.take(rows), started):
+                if e.rank == 0:
+                    by_row.append([])
+                by_row[-1].append(e)
+        return [e for position in torch.cat(parts).argsort().tolist() for e in by_row[position]]
+
+    def _ranking(self, problem: Problem) -> Ranking:
+        """What the method says of the units, with the choice of `sizes` or of a search from its scores."""
+        ranking, sizes = self.method.rank(problem, self.settings), self.spec.sizes
+        if sizes is not None and not self.searches:
+            selected = choose_once(problem, ranking.scores, k=problem.sizes(sizes), threshold=None)
+            ranking = replace(ranking, choice=replace(ranking.choice, selected=selected))
+        return ranking if self.request.search is None else search_from(problem, ranking, self.request.search)
+
+    def _with_far_candidates(self, made: list[Explanation]) -> list[Explanation]:
+        """Answers in their order, those sought in vain from candidates all over the graph if these are left open."""
+        failed = {e.key: e for e in made if e.status in ("impossible", "not found", "empty")}
+        if self._far_editing is None or not failed:
+            return made
+        field = ReceptiveField(self.predictor, self.request.targets, self.field.reach, self._far_editing)
+        cuts = [cut for cut in self._cut(list(failed), field) if not self._is_too_large(cut[1])]
+        answers: dict[Key, list[Explanation]] = {}
+        started = time.perf_counter()
+        for problem in self._packed(cuts, field):
+            for e in self.answer(problem, started):
+                if not e.rank:  # the first answer has what the first try cost, and a word about it
+                    first, note = failed[e.key], f"{FAR_NOTE} {e.note}".strip()
+                    evaluations, seconds = e.evaluations + first.evaluations, e.seconds + first.seconds
+                    e = replace(e, note=note, evaluations=evaluations, seconds=seconds)
+                answers.setdefault(e.key, []).append(e)
+            started = time.perf_counter()
+        return [new for e in made for new in (answers.get(e.key, [e]) if e.key in failed else [e])]
+
+    def _others(self, problem: Problem, ranking: Ranking, verdict: Verdict) -> dict[int, Others]:
+        """Further answers of the instances that have one, by row."""
+        most, search = self.spec.alternatives, self.request.search
+        if search is None:
+            names = [name for name in ("effort", "confidence", "proof") if hasattr(self.settings, name)]
+            search = Search(**{name: getattr(self.settings, name) for name in names})
+        trials = problem.trials(problem.constraints)
+        alive = verdict.passes(problem.tests)
+        others: dict[int, Others] = {}
+        for row in alive.nonzero().flatten().tolist():  # all answers at once, where they can be listed
+            answers = list_answers(trials, row, most, proof_budget(search))
+            if answers is not None:
+                alive[row] = False
+                rows = torch.full((len(answers.sets),), row, device=alive.device)
+                others[row] = (self._listed(problem.take(rows), answers.sets), answers.complete)
+        known = problem.oracle.dense(ranking.choice.selected, False)[:, None]
+        for _ in range(most - 1):  # elsewhere one after the other, each by a search for something else
+            rows = alive.nonzero().flatten()
+            if not len(rows):
+                break
+            part = problem.take(rows)
+            assert isinstance(part.constraints, SetConstraints)
+            width = int(part.pack.units.counts.max())
+            part = replace(part, constraints=part.constraints.besides(known[rows][:, :, :width]))
+            used = known[rows].any(1)[trials.valid[rows]]
+            scores = ranking.scores[alive[problem.pack.units.owner]]
+            start = Ranking(scores - USED * used, Choice(used & False, torch.zeros(len(rows), device=rows.device)))
+            further, judged = _judged(part, search_from(part, start, search))
+            passed = judged.passes(part.tests)
+            made = self._explanations(part, further, judged)
+            for position in passed.nonzero().flatten().tolist():
+                others.setdefault(int(rows[position]), ([], False))[0].append(made[position])
+            alive[rows[~passed]] = False
+            sets = torch.zeros_like(known[:, 0])
+            own = part.oracle.dense(further.choice.selected, False)
+            sets[rows[passed], : own.size(1)] = own[passed]
+            known = torch.cat([known, sets[:, None]], 1)
+        return others
+
+    def _listed(self, repeated: Problem, sets: Tensor) -> list[Explanation]:
+        """Explanations of sets that are known to be minimal answers of one instance, repeated once for each."""
+        if not len(sets):
+            return []
+        count, size = int(repeated.pack.units.counts[0]), sets.sum(1)
+        smallest: list[bool | None] = [bool(own == size.min()) or None for own in size]
+        status, minimal = ["found"] * len(sets), [True] * len(sets)
+        cost = torch.zeros(len(sets), device=sets.device)
+        choice = Choice(sets[:, :count].reshape(-1), cost, status, minimal, smallest)
+        scores = torch.zeros(len(sets) * count, device=sets.device)
+        return self._explanations(repeated, *_judged(repeated, Ranking(scores, choice)))
+
+    def _explanations(
+        self,
+        problem: Problem,
+        ranking: Ranking,
+        verdict: Verdict,
+        refused: bool = False,
+        seconds: float = 0.0,
+        empty: Tensor | None = None,
+    ) -> list[Explanation]:
+        """What was said and verified, as one frozen value per instance.
+
+        `empty` says of which instances the model gives the same answer with everything removed [B].
+        """
+        spec, choice, criterion, kind = self.spec, ranking.choice, problem.criterion, self.kind
+        labels = self.request.labels or {} if kind.exclusive else {}
+        settings = asdict(self.settings)
+        scores = [part.cpu().float().numpy() for part in problem.pack.split(ranking.scores)]
+        selected = [part.cpu().numpy() for part in problem.pack.split(choice.selected)]
+        P, only, without = (part.float().cpu().numpy() for part in (problem.outputs, verdict.only, verdict.without))
+        sufficient, necessary = verdict.sufficient.tolist(), verdict.necessary.tolist()
+        confirmed, given = verdict.passes(problem.tests).tolist(), criterion.holds(problem.outputs).tolist()
+        said, asked = criterion.said(problem.outputs).tolist(), criterion.answers.tolist()
+        evaluations, default = choice.evaluations.tolist(), None if empty is None else empty.tolist()
+        made = []
+        for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
+            status, note = self._status(choice, row, confirmed[row], table.count, refused)
+            tried = status in ("impossible", "not found")
+            if tried and default is not None and default[row] and given[row] and "add" not in spec.edits:
+                note = f"{DEFAULT} {note}".strip()
+            if instance.narrowed and not refused:
+                note = f"{note} {NARROWED_NOTE.format(most=MAX_EDITS, all=instance.narrowed)}".strip()
+            if not given[row] and status not in ("refused", "empty"):
+                text = ALREADY if spec.question == "counterfactual" else NOT_PREDICTED
+                status, note = "not predicted", text.format(said=said[row], asked=asked[row])
+            count, found = 0 if refused else len(scores[row]), status == "found"
+            # A bound counts units, so there is none where some cost more than others.
+            bounded = choice.lower_bound is not None and not spec.costs and status in ("found", "not found")
+            made.append(
+                Explanation(
+                    key=instance.key,
+                    task=self.request.targets.level,
+                    prediction=said[row],
+                    units=UnitTable.none() if refused else _unit_table(instance, table, spec.question),
+                    scores=scores[row][:count],
+                    selected=selected[row][:count],
+                    probabilities=P[row],
+                    probabilities_only=only[row],
+                    probabilities_without=without[row],
+                    sufficient=sufficient[row],
+                    necessary=necessary[row],
+                    minimal=choice.minimal[row] if found and choice.minimal else None,
+                    optimal=choice.optimal[row] if found and choice.optimal else None,
+                    status=status,
+                    note=note,
+                    question=spec.question,
+                    method=spec.method,
+                    settings=settings,
+                    seed=spec.seed,
+                    evaluations=int(evaluations[row]) + VERDICT_RUNS,
+                    seconds=seconds,
+                    directed=instance.directed,
+                    label=labels.get(instance.key),
+                    target=None if spec.target is None else asked[row],
+                    lower_bound=choice.lower_bound[row] if bounded else None,  # type: ignore[index]
+                    default=default[row] if default is not None and tried else None,
+                    output=kind.name,
+                    tolerance=getattr(criterion, "tolerance", None),
+                    types=instance.types,
+                )
+            )
+        return made
+
+    def _status(self, choice: Choice, row: int, confirmed: bool, units: int, refused: bool) -> tuple[str, str]:
+        """The status of an explanation, which comes from the final check, and what a reader should know beside it."""
+        limit = self.spec.max_units or 0
+        if refused:
+            return "refused", REFUSAL.format(units=units, limit=limit)
+        if not units:
+            return "empty", NOTHING
+        status = "unverified" if choice.status is None else choice.status[row]
+        notes = [choice.notes[row]] if choice.notes else []
+        if status == "found" and not confirmed:
+            status, notes = "not found", [UNCONFIRMED]
+        if self.spec.reduce is not None and limit and units > limit:
+            notes.insert(0, REDUCED_NOTE.format(limit=limit, units=units))
+        return status, " ".join(notes).strip()
+
+
+def train(request: Request, keys: Sequence[Key]) -> Trained:
+    """Train the method of a request on some keys."""
+    if request.method.fit is None:
+        raise CF2Error(f"Expected a method that is trained first, and {request.spec.method!r} needs no training")
+    started = time.perf_counter()
+    with Session(request, fitting=True) as session:
+        problems = list(session.problems(keys))
+        require(
+            len(problems) > 0,
+            "Expected instances to train the method on that have at most `max_units` units",
+            got=f"none among {len(keys)}",
+            do='Raise it, or pass reduce="gradient".',
+        )
+        trained: Trained = request.method.fit(problems, session.settings, request.spec.seed or 0)
+    return replace(trained, facts={**trained.facts, "seconds": time.perf_counter() - started})
+
+
+# -- verdicts and tables of units -----------------------------------------------------------------------------
+
+
+def _no_ranking(problem: Problem) -> Ranking:
+    """The ranking of instances that are not explained."""
+    units = problem.pack.units.owner
+    return Ranking(units * 0.0, Choice(torch.zeros_like(units, dtype=torch.bool), torch.zeros(problem.num_instances)))
+
+
+def _judged(problem: Problem, ranking: Ranking) -> tuple[Ranking, Verdict]:
+    """The ranking with what may be chosen of its choice, and the final check of that."""
+    selected = problem.pack.units.admissible(ranking.choice.selected)
+    return replace(ranking, choice=replace(ranking.choice, selected=selected)), problem.judge(selected)
+
+
+def _ordered(first: Explanation, others: Others | None) -> list[Explanation]:
+    """All answers of one instance, the smallest first, none with another one inside."""
+    if others is None:
+        return [first]
+    further, complete = others
+    answers = [first, *(replace(e, scores=first.scores, seconds=0.0) for e in further)]
+    kept = without_supersets([torch.from_numpy(e.selected) for e in answers])
+    return [replace(answers[position], rank=rank, complete=complete) for rank, position in enumerate(kept)]
+
+
+def _holds_empty(problem: Problem, verdict: Verdict) -> Tensor | None:
+    """Whether the model gives the same answer with everything removed [B], if some set was looked for in vain."""
+    failed = (~verdict.passes(problem.tests)).nonzero().flatten()
+    if not len(failed) or problem.tests == QUESTIONS["factual"]:
+        return None
+    pack = problem.pack.take(failed)
+    everything = pack.units.kept(torch.zeros_like(pack.units.owner, dtype=torch.bool))
+    said = problem.predictor.hard(pack, everything)
+    empty = torch.zeros(problem.num_instances, dtype=torch.bool, device=failed.device)
+    empty[failed] = problem.criterion.take(failed).holds(said)
+    return empty
+
+
+def _with_robustness(problem: Problem, ranking: Ranking, made: Sequence[Explanation]) -> list[Explanation]:
+    """Explanations that say on how many disturbed graphs they pass, and of how many with one other unit gone."""
+    assert isinstance(problem.constraints, SetConstraints)
+    disturbed, selected = problem.constraints.neighbours, ranking.choice.selected
+    assert isinstance(disturbed, Neighbours)
+    sets = problem.oracle.dense(selected, False)
+    passed, tried, _ = disturbed.passed(torch.arange(len(made), device=sets.device), sets)
+    kept, removals = single_removals(problem.predictor, problem.pack, problem.criterion, problem.tests, selected)
+    costs = disturbed.evaluations + 2 * removals
+    numbers = zip(*(part.tolist() for part in (passed, tried, kept, removals, costs)))
+    return [
+        replace(e, robust=(p, t), robust_removals=(k, r), evaluations=e.evaluations + cost)
+        if e.status not in ("empty", "refused", "not predicted")
+        else e
+        for e, (p, t, k, r, cost) in zip(made, numbers)
+    ]
 
 
 def _unit_table(instance: Instance, table: InstanceUnits, question: str) -> UnitTable:
@@ -212,567 +656,18 @@ def _members(instance: Instance, table: InstanceUnits) -> np.ndarray:
     if "groups" not in table.names:
         return np.zeros((0, 3), np.int64)
     first, _ = table.edges
-    mine = (first >= 0) & (table.kind[first.clamp(min=0)] == table.names.index("groups"))
-    ends = instance.node_ids[instance.edge_index[:, mine]].t()
+    grouped = (first >= 0) & (table.kind[first.clamp(min=0)] == table.names.index("groups"))
+    ends = instance.node_ids[instance.edge_index[:, grouped]].t()
     ends = ends if instance.directed else ends.sort(1).values
-    return np.unique(torch.cat([first[mine, None], ends], 1).numpy(), axis=0)
+    return np.unique(torch.cat([first[grouped, None], ends], 1).numpy(), axis=0)
 
 
-def _status(spec: Spec, choice: Choice, row: int, confirmed: bool, units: int, refused: bool) -> tuple[str, str]:
-    """The status of an explanation, which comes from the final check, and what a reader should know beside it."""
-    limit = spec.max_units or 0
-    if refused:
-        return "refused", REFUSAL.format(units=units, limit=limit)
-    if not units:
-        return "empty", NOTHING
-    status = "unverified" if choice.status is None else choice.status[row]
-    notes = [choice.notes[row]] if choice.notes else []
-    if status == "found" and not confirmed:
-        status, notes = "not found", [UNCONFIRMED]
-    if spec.reduce is not None and limit and units > limit:
-        notes.insert(0, REDUCED_NOTE.format(limit=limit, units=units))
-    return status, " ".join(notes).strip()
+# -- what is known about a model between requests -------------------------------------------------------------
 
+State = list[tuple[Tensor, int]]  # tensors, and how often each was written to
 
-# -- answers ---------------------------------------------------------------------------------------------
 
-
-LAST = 1e4  # by how much a unit that was used falls in the ranking of a further search
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """How one request is answered, whatever its problems are."""
-
-    request: Asked
-    method: Any  # Method
-    settings: Any
-    search: Search | None  # of a method that only ranks
-    refuses: Any  # whether an instance with these units is too large
-
-    @property
-    def searches(self) -> bool:
-        return self.method.searches or self.search is not None
-
-    def explain(self, problem: Problem, started: float) -> list[Explanation]:
-        """Explanations of a problem's instances in their order, the best answer of each first."""
-        asked = problem.criterion.holds(problem.outputs)
-        if self.searches and bool(asked.any()) and not bool(asked.all()):
-            return self._apart(problem, asked, started)
-        refused = self.refuses(problem.tables[0])
-        skipped = refused or not problem.pack.units.count or (self.searches and not bool(asked.any()))
-        ranking = _nothing(problem) if skipped else self.method.rank(problem, self.settings)
-        sizes = self.request.spec.sizes
-        if sizes is not None and not skipped and not self.searches:
-            most = choose_once(problem, ranking.scores, k=problem.sizes(sizes), threshold=None)
-            ranking = replace(ranking, choice=replace(ranking.choice, selected=most))
-        if self.search is not None and not skipped:
-            ranking = search_from(problem, ranking, self.search)
-        ranking, verdict = _judged(problem, ranking)
-        looked = self.searches and not skipped
-        several = looked and self.request.spec.alternatives > 1
-        others = self._others(problem, ranking, verdict) if several else {}
-        empty = _default(problem, verdict) if looked else None
-        seconds = (time.perf_counter() - started) / max(problem.num_instances, 1)
-        best = explanations(self.request, self.settings, problem, ranking, verdict, refused, seconds, empty)
-        if looked and self.request.spec.robust:
-            best = iter(_with_robustness(problem, ranking, list(best)))
-        return [e for row, first in enumerate(best) for e in _ordered(first, others.get(row))]
-
-    def _apart(self, problem: Problem, asked: Tensor, started: float) -> list[Explanation]:
-        """Search only where the model gives the answer that is asked about."""
-        parts = [rows.nonzero().flatten() for rows in (asked, ~asked)]
-        made = [_by_key(self.explain(problem.take(rows), started), len(rows)) for rows in parts]
-        listed = [answers for part in made for answers in part]
-        return [e for place in torch.cat(parts).argsort().tolist() for e in listed[place]]
-
-    def _others(
-        self, problem: Problem, ranking: Ranking, verdict: Verdict
-    ) -> dict[int, tuple[list[Explanation], bool]]:
-        """Further answers of the instances that have one, by row, and whether these are all there are."""
-        most, settings = self.request.spec.alternatives, self._search_settings()
-        assert isinstance(problem.constraints, SetConstraints)
-        trials = problem.trials(problem.constraints)
-        alive = verdict.passes(problem.tests)
-        found: dict[int, tuple[list[Explanation], bool]] = {}
-        for row in alive.nonzero().flatten().tolist():
-            listed = list_answers(trials, row, most, proof_budget(settings))
-            if listed is not None:
-                alive[row] = False
-                rows = torch.full((len(listed.sets),), row, device=alive.device)
-                found[row] = (self._made(problem.take(rows), listed.sets), listed.complete)
-        known = problem.oracle.dense(ranking.choice.selected, False)[:, None]
-        for _ in range(most - 1):
-            rows = alive.nonzero().flatten()
-            if not len(rows):
-                break
-            sub = problem.take(rows)
-            assert isinstance(sub.constraints, SetConstraints)
-            width = int(sub.pack.units.counts.max())
-            sub = replace(sub, constraints=sub.constraints.besides(known[rows][:, :, :width]))
-            used = known[rows].any(1)[trials.valid[rows]]
-            scores = ranking.scores[alive[problem.pack.units.owner]]
-            start = Ranking(scores - LAST * used, Choice(used & False, torch.zeros(len(rows), device=rows.device)))
-            again, judged = _judged(sub, search_from(sub, start, settings))
-            good = judged.passes(sub.tests)
-            made = list(explanations(self.request, self.settings, sub, again, judged, False, 0.0))
-            for place in good.nonzero().flatten().tolist():
-                found.setdefault(int(rows[place]), ([], False))[0].append(made[place])
-            alive[rows[~good]] = False
-            sets = torch.zeros_like(known[:, 0])
-            own = sub.oracle.dense(again.choice.selected, False)
-            sets[rows[good], : own.size(1)] = own[good]
-            known = torch.cat([known, sets[:, None]], 1)
-        return found
-
-    def _made(self, sub: Problem, sets: Tensor) -> list[Explanation]:
-        """Explanations of sets that are known to be minimal answers of one instance, repeated once for each."""
-        if not len(sets):
-            return []
-        count, size = int(sub.pack.units.counts[0]), sets.sum(1)
-        smallest: list[bool | None] = [bool(one == size.min()) or None for one in size]
-        mine = torch.zeros(len(sets) * count, device=sets.device)
-        choice = Choice(
-            sets[:, :count].reshape(-1),
-            torch.zeros(len(sets), device=sets.device),
-            ["found"] * len(sets),
-            [True] * len(sets),
-            smallest,
-        )
-        made, judged = _judged(sub, Ranking(mine, choice))
-        return list(explanations(self.request, self.settings, sub, made, judged, False, 0.0))
-
-    def _search_settings(self) -> Search:
-        if self.search is not None:
-            return self.search
-        names = ("effort", "confidence", "proof")
-        return Search(**{name: getattr(self.settings, name) for name in names if hasattr(self.settings, name)})
-
-
-def _judged(problem: Problem, ranking: Ranking) -> tuple[Ranking, Verdict]:
-    """The ranking with what may be chosen of its choice, and the final check of that."""
-    selected = problem.pack.units.admissible(ranking.choice.selected)
-    verdict = problem.judge(selected)
-    return replace(ranking, choice=replace(ranking.choice, selected=selected)), verdict
-
-
-def _ordered(first: Explanation, others: tuple[list[Explanation], bool] | None) -> list[Explanation]:
-    """All answers of one instance, the smallest first, none with another one inside."""
-    if others is None:
-        return [first]
-    listed, complete = others
-    made = [first, *(replace(e, scores=first.scores, seconds=0.0) for e in listed)]
-    kept = without_supersets([torch.from_numpy(e.selected) for e in made])
-    return [replace(made[place], rank=rank, complete=complete) for rank, place in enumerate(kept)]
-
-
-def _by_key(made: list[Explanation], count: int) -> list[list[Explanation]]:
-    """Explanations as lists of answers, one list per instance."""
-    groups: list[list[Explanation]] = []
-    for e in made:
-        if e.rank == 0:
-            groups.append([])
-        groups[-1].append(e)
-    assert len(groups) == count
-    return groups
-
-
-def _default(problem: Problem, verdict: Verdict) -> Tensor | None:
-    """Whether the model gives the same answer with everything removed [B], if some set was looked for in vain."""
-    failed = (~verdict.passes(problem.tests)).nonzero().flatten()
-    if not len(failed) or problem.tests == QUESTIONS["factual"]:
-        return None
-    pack = problem.pack.take(failed)
-    everything = pack.units.kept(torch.zeros_like(pack.units.owner, dtype=torch.bool))
-    said = problem.predictor.hard(pack, everything)
-    empty = torch.zeros(problem.num_instances, dtype=torch.bool, device=failed.device)
-    empty[failed] = problem.criterion.take(failed).holds(said)
-    return empty
-
-
-def _with_robustness(problem: Problem, ranking: Ranking, made: list[Explanation]) -> list[Explanation]:
-    """Explanations that say on how many disturbed graphs they pass, and of how many with one other unit gone."""
-    assert isinstance(problem.constraints, SetConstraints)
-    near = problem.constraints.neighbours
-    assert isinstance(near, Neighbours)
-    sets = problem.oracle.dense(ranking.choice.selected, False)
-    passed, tried, _ = near.passed(torch.arange(len(made), device=sets.device), sets)
-    criterion, tests = problem.criterion, problem.tests
-    kept, removals = single_removals(problem.predictor, problem.pack, criterion, tests, ranking.choice.selected)
-    cost = (near.evaluations + 2 * removals).tolist()
-    numbers = zip(passed.tolist(), tried.tolist(), kept.tolist(), removals.tolist())
-    return [
-        replace(e, robust=(p, t), robust_removals=(k, r), evaluations=e.evaluations + extra)
-        if e.status not in ("empty", "refused", "not predicted")
-        else e
-        for e, (p, t, k, r), extra in zip(made, numbers, cost)
-    ]
-
-
-def _nothing(problem: Problem) -> Ranking:
-    """The ranking of instances that are not explained."""
-    units = problem.pack.units.owner
-    return Ranking(units * 0.0, Choice(torch.zeros_like(units, dtype=torch.bool), torch.zeros(problem.num_instances)))
-
-
-# -- wider -----------------------------------------------------------------------------------------------
-
-
-IN_VAIN = ("impossible", "not found", "empty")
-WIDER_NOTE = (
-    "With edges inside of the receptive field alone nothing was found, so edges to nodes all over the graph count too."
-)
-
-
-class Searching(Protocol):
-    """What is asked of a session."""
-
-    request: Any
-    wider: Editing | None
-    predictor: Predictor
-    field: ReceptiveField
-    answers: Answers
-
-    def known(self, keys: Sequence[Key], field: ReceptiveField | None) -> list[tuple[Instance, InstanceUnits]]: ...
-
-    def packed(
-        self, known: Sequence[tuple[Instance, InstanceUnits]], field: ReceptiveField | None
-    ) -> Iterator[Problem]: ...
-
-    @property
-    def is_too_large(self) -> Callable[[InstanceUnits], bool]: ...
-
-
-def answers_from_wider(session: Searching, made: list[Explanation]) -> list[Explanation]:
-    """Answers in their order, those that were sought in vain from wider candidates if a request leaves these open."""
-    failed = {e.key: e for e in made if e.status in IN_VAIN}
-    if session.wider is None or not failed:
-        return made
-    field = ReceptiveField(session.predictor, session.request.targets, session.field.reach, session.wider)
-    known = [one for one in session.known(list(failed), field) if not session.is_too_large(one[1])]
-    again: dict[Key, list[Explanation]] = {}
-    started = time.perf_counter()
-    for problem in session.packed(known, field):
-        for e in session.answers.explain(problem, started):
-            again.setdefault(e.key, []).append(_after(e, failed[e.key]))
-        started = time.perf_counter()
-    return [new for e in made for new in (again.get(e.key, [e]) if e.key in failed else [e])]
-
-
-def _after(e: Explanation, first: Explanation) -> Explanation:
-    """An explanation with what the first try cost, and a word about it."""
-    if e.rank:
-        return e
-    cost = {"evaluations": e.evaluations + first.evaluations, "seconds": e.seconds + first.seconds}
-    return replace(e, note=f"{WIDER_NOTE} {e.note}".strip(), **cost)  # type: ignore[arg-type]
-
-
-# -- session ---------------------------------------------------------------------------------------------
-
-
-Progress = Callable[[int], None]
-Known = tuple[Instance, InstanceUnits]
-
-
-class Chunk(NamedTuple):
-    """Keys that are packed together, whatever runs them, and their number in the run; some may be done already."""
-
-    number: int
-    keys: list[Key]
-    done: frozenset[Key] = frozenset()
-
-
-GROUP = 256  # keys that are cut at once, so that memory is bounded and the packs are the same on every engine
-FIRST = 64  # keys by which a model is measured
-PART = 8_000  # units of one part: some seconds of work
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """What one session found out by running the model, and every worker of the same request relies on."""
-
-    findings: Findings
-    reach: Reach
-    tolerance: float | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Request:
-    """A model, what is explained of it, and how: one value that can be sent to another process."""
-
-    model: torch.nn.Module
-    targets: Targets
-    spec: Spec = Spec()
-    trained: Any = None  # what the method needs beside the model: see `Method.needs`
-    labels: Mapping[Key, int] | None = None
-    measured: Measured | None = None
-    valid: Valid | None = None  # says of an edited graph whether it is accepted
-    call: Call | None = None  # how the model is called, where the user says so
-    class_names: tuple[str, ...] = ()  # a name per column of the model's output, where the user gives them
-    method: Method = field(init=False)
-
-    def __post_init__(self) -> None:
-        # The method is sent along, so that a worker knows a user's own one.
-        object.__setattr__(self, "method", registry.get(self.spec.method))
-        complete(self.spec)
-        ranks = self.method.ranks and not self.spec.search
-        expected = f"Expected a method that only ranks and takes `k`, for `sizes`, and {self.spec.method!r} does not"
-        require(self.spec.sizes is None or ranks, expected)
-        self.method.check_level(self.targets.level)
-
-    def context(self) -> dict[str, Any]:
-        """What a reader of its explanations needs to know of it."""
-        return {"method": self.spec.method, "spec": self.spec.to_json()}
-
-    def settings(self) -> tuple[Any, Search | None]:
-        """The settings of the method, and of the search from its scores where one is asked for."""
-        own, search = split_settings(self.spec, self.method)
-        if isinstance(self.trained, Trained):
-            own = self.trained.merge(self.method.name, own)
-        return self.method.make_settings(own), None if search is None else Search(**search)
-
-
-class Session:
-    """A request with its model borrowed, so that many keys share what is measured once."""
-
-    def __init__(self, request: Request, *, fitting: bool = False) -> None:
-        self.request, self.spec, self.method = request, request.spec, request.method
-        self.settings, self.search = request.settings()
-        self.kinds = kinds_for(self.spec)
-        known = request.measured
-        self._labels_checked = known is not None
-        self.predictor = Predictor(
-            request.model,
-            request.targets.level,
-            output=self.spec.output,
-            device=self.spec.device,
-            masking=self.spec.masking,
-            findings=None if known is None else known.findings,
-            adapter=adapter_of(request.model, request.targets, request.call),
-        )
-        require(
-            self.spec.tolerance is None or takes_tolerance(self.spec.output),
-            'Expected output="regression" beside `tolerance`',
-            got=f"output={self.spec.output!r}",
-            do="Classes and labels have no tolerance.",
-        )
-        editing = Editing.of(self.spec, request.targets)
-        self.answers = Answers(request, self.method, self.settings, self.search, self.is_too_large)
-        self.group = GROUP if editing is None else GROUP // 8  # candidates take room
-        self.tolerance = self.spec.tolerance if known is None or known.tolerance is None else known.tolerance
-        self.field = ReceptiveField(self.predictor, request.targets, None if known is None else known.reach, editing)
-        self.wider = None if editing is None else editing.wider(request.targets)
-        if self.method.needs == "training" and request.trained is None and not fitting:
-            name = self.method.name
-            raise CF2Error(
-                f"Expected a trained explainer for method {name!r}",
-                got="none",
-                do=f"Train one with cf2.fit(model, data, method={name!r}, …) and pass it as trained=….",
-            )
-
-    def __enter__(self) -> Session:
-        self.predictor.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.predictor.__exit__(kind, error, trace)
-
-    def measure(self, keys: Sequence[Key]) -> Request:
-        """The request with everything measured that a session would find out from these keys."""
-        for _ in self.problems(keys[:FIRST]):
-            pass
-        return replace(self.request, measured=self.measured)
-
-    @property
-    def measured(self) -> Measured | None:
-        """What has been found out about the model so far; None where every key was refused."""
-        findings = self.predictor.findings
-        return None if findings is None else Measured(findings, self.field.reach, self.tolerance)
-
-    def _settle_tolerance(self, keys: Sequence[Key]) -> None:
-        """Of a regression without a tolerance: measure it once, on the first of the given keys."""
-        if not takes_tolerance(self.spec.output) or self.tolerance is not None:
-            return
-        instances = self.field.instances(keys[:FIRST])
-        takes = self.predictor.adapter.takes
-        outputs = torch.cat([P for _, _, P in self.field.packed(instances, lambda part: pack(part, takes=takes))])
-        columns = target_columns(outputs, [instance.key for instance in instances], self.spec.target, self.kind)
-        self.tolerance = default_tolerance(outputs, columns)
-
-    # -- problems -------------------------------------------------------------------------------------------
-
-    def problems(self, keys: Sequence[Key]) -> Iterator[Problem]:
-        """The keys as packed problems; what is too large is left out."""
-        self._settle_tolerance(keys)
-        for start in range(0, len(keys), self.group):
-            known = self.known(keys[start : start + self.group])
-            yield from self.packed([one for one in known if not self.is_too_large(one[1])])
-
-    def known(self, keys: Sequence[Key], field: ReceptiveField | None = None) -> list[Known]:
-        """The instances of keys and their units, by the session's receptive field or another."""
-        return [(instance, units_of(instance, self.kinds)) for instance in (field or self.field).instances(keys)]
-
-    def _all_problems(
-        self, keys: Sequence[Key], done: frozenset[Key] = frozenset(), most: int | None = None
-    ) -> Iterator[Problem]:
-        """The same with what is too large, each a problem of its own, after the others.
-
-        The packs are those of all keys, of at most `most` units each; a pack of which everything is `done` is left out.
-        """
-        known = self.known(keys)
-        large = [one for one in known if self.is_too_large(one[1])]
-        small = [one for one in known if not self.is_too_large(one[1])]
-        at = 0
-        for instances in instance_chunks(self.predictor, [instance for instance, _ in small]):
-            fitting, at = small[at : at + len(instances)], at + len(instances)
-            parts = [fitting[part] for part in chunks([table.count for _, table in fitting], most or sys.maxsize)]
-            for part in parts:
-                if not done.issuperset(instance.key for instance, _ in part):
-                    yield from self.packed(part)
-        for one in large:
-            if one[0].key not in done:
-                yield from self.packed([one])
-
-    def packed(self, known: Sequence[Known], field: ReceptiveField | None = None) -> Iterator[Problem]:
-        """Instances as packed problems, each with what is asked of it."""
-        tables = {id(instance): table for instance, table in known}
-        takes = self.predictor.adapter.takes
-
-        def table_of(instance: Instance) -> InstanceUnits:
-            return tables.get(id(instance)) or units_of(instance, self.kinds)  # another one, if it was cut wider
-
-        def make(part: Sequence[Instance]) -> Any:
-            return pack(part, tables=[table_of(instance) for instance in part], takes=takes)
-
-        for instances, packed, P in (field or self.field).packed([instance for instance, _ in known], make):
-            named, classes = len(self.request.class_names), P.size(1)
-            expected = f"Expected `class_names` to hold {classes} names, one for each class that the model knows"
-            require(named in (0, classes), expected, got=named)
-            self._check_labels(instances)
-            problem = self._problem(instances, [table_of(instance) for instance in instances], packed, P)
-            if any(map(too_many, problem.tables)):
-                fewer = narrowed(problem)
-                listed = [units_of(instance, self.kinds) for instance in fewer]
-                problem = self._problem(fewer, listed, pack(fewer, tables=listed, takes=takes), P)
-            limit = self.spec.max_units
-            yield problem if limit is None or self.spec.reduce is None else reduced(problem, limit)
-
-    def _problem(
-        self, instances: Sequence[Instance], tables: Sequence[InstanceUnits], packed: Pack, P: Tensor
-    ) -> Problem:
-        """Packed instances with what is asked of them, and under which constraints."""
-        spec = self.spec
-        units = packed.units.flagged(flags(spec, instances, tables))
-        packed = replace(packed, units=units).to(self.predictor.device)
-        keys = [instance.key for instance in instances]
-        wanted = spec.question == "counterfactual"
-        criterion = criterion_for(P, keys, spec.target, self.kind, wanted=wanted, tolerance=self.tolerance)
-        disturbed = None
-        if spec.robust:
-            disturbed = neighbours(
-                self.predictor,
-                criterion,
-                QUESTIONS[spec.question],
-                instances,
-                tables,
-                count=spec.robust,
-                seed=spec.seed or 0,
-                flagged=lambda made: replace(made, units=made.units.flagged(flags(spec, instances, tables))),
-                takes=self.predictor.adapter.takes,
-            )
-        return Problem(
-            self.predictor,
-            instances,
-            tables,
-            packed,
-            P,
-            criterion,
-            QUESTIONS[spec.question],
-            constraints_for(spec, packed, instances, tables, self.request.valid, disturbed),
-            spec.seed,
-            self.request.trained,
-        )
-
-    @property
-    def kind(self) -> OutputKind:
-        """What the model's outputs are: classes, labels or numbers."""
-        assert self.predictor.findings is not None
-        return FORMS[self.predictor.findings.output].kind
-
-    def _check_labels(self, instances: Sequence[Instance]) -> None:
-        """Once per request: are the model's outputs classes, by what the data says is true?"""
-        findings = self.predictor.findings
-        if self._labels_checked or self.spec.output != "auto" or findings is None:
-            return
-        check_labels(self.request.targets.truth([instance.key for instance in instances]), findings.columns)
-        self._labels_checked = True
-
-    def is_too_large(self, table: InstanceUnits) -> bool:
-        """Whether an instance with these units is refused."""
-        return self.spec.max_units is not None and self.spec.reduce is None and table.count > self.spec.max_units
-
-    # -- explanations ---------------------------------------------------------------------------------------
-
-    def explain(self, keys: Sequence[Key], progress: Progress | None = None) -> list[Explanation]:
-        """Explanations of the keys, in their order."""
-        self._settle_tolerance(keys)
-        found: list[Explanation] = []
-        for start in range(0, len(keys), self.group):
-            group = keys[start : start + self.group]
-            made: list[Explanation] = []
-            for part in self._explained(self._all_problems(group)):
-                made += part
-                if progress is not None:
-                    progress(sum(not e.rank for e in part))
-            if [e.key for e in made if not e.rank] != list(group):  # those that are too large came last
-                by_key: dict[Key, list[Explanation]] = {}
-                for e in made:  # what is asked for twice is explained twice, with the same result
-                    by_key[e.key] = [*by_key[e.key], e] if e.rank else [e]
-                made = [e for key in group for e in by_key[key]]
-            found += made
-        return found
-
-    def parts(self, chunk: Chunk) -> Iterator[list[Explanation]]:
-        """Explanations of a chunk as they are made, some seconds of work at a time, in any order.
-
-        How the keys are packed does not depend on what is done already, so the results do not either.
-        """
-        for start in range(0, len(chunk.keys), self.group):
-            yield from self._explained(self._all_problems(chunk.keys[start : start + self.group], chunk.done, PART))
-
-    def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
-        started = time.perf_counter()
-        for problem in problems:
-            yield answers_from_wider(self, self.answers.explain(problem, started))
-            started = time.perf_counter()
-
-
-def train(request: Request, keys: Sequence[Key]) -> Trained:
-    """Train the method of a request on some keys."""
-    if request.method.fit is None:
-        raise CF2Error(f"Expected a method that is trained first, and {request.spec.method!r} needs no training")
-    started = time.perf_counter()
-    with Session(request, fitting=True) as session:
-        problems = list(session.problems(keys))
-        require(
-            len(problems) > 0,
-            "Expected instances to train the method on that have at most `max_units` units",
-            got=f"none among {len(keys)}",
-            do='Raise it, or pass reduce="gradient".',
-        )
-        trained: Trained = request.method.fit(problems, session.settings, request.spec.seed or 0)
-    return replace(trained, facts={**trained.facts, "seconds": time.perf_counter() - started})
-
-
-# -- planning --------------------------------------------------------------------------------------------
-
-
-State = list[tuple[torch.Tensor, int]]
-
-
-class Kept:
+class ModelCache:
     """A model and its data, with what was found out about them, for as long as neither changes."""
 
     def __init__(self, model: Any, data: Any) -> None:
@@ -781,121 +676,57 @@ class Kept:
         self._measured: dict[Any, tuple[State, Measured]] = {}
 
     def targets(self, nodes: Any, spec: Spec) -> Targets:
-        """What can be explained of the data, as it is now."""
-        asked = (spec.leave_out_pair, spec.node_type, spec.edge_type, spec.reverse)
-        kind, state = (spec.level, spec.directed, nodes is None, *asked), self._state()
-        if kind not in self._targets or not _same(self._targets[kind][0], state):
-            self._targets[kind] = (state, make_targets(self.data, nodes, spec))
-        return self._targets[kind][1]
+        """What can be explained of the data, as it is now: the nodes or pairs of one graph, or graphs."""
+        typed = (spec.leave_out_pair, spec.node_type, spec.edge_type, spec.reverse)
+        key, state = (spec.level, spec.directed, nodes is None, *typed), self._state()
+        if key not in self._targets or not _same(self._targets[key][0], state):
+            graphs = graphs_of(self.data, spec.level, positions=nodes is not None)
+            single = isinstance(graphs, Data | HeteroData) and spec.level != "graph"
+            if single and nodes is None:
+                raise CF2Error(
+                    "Expected `nodes` or `pairs` beside a single graph",
+                    got="none",
+                    do='Pass nodes=[…] or pairs=[(u, v), …], or level="graph" to explain the graph as a whole.',
+                )
+            level = "graph" if not single else "pair" if spec.level == "pair" else "node"
+            self._targets[key] = (state, targets_for(graphs, level, spec))
+        return self._targets[key][1]
 
-    @staticmethod
-    def graph_count(request: Request) -> int | None:
-        """How many graphs there are to explain; None where nodes or pairs of one are."""
-        return len(request.targets) if isinstance(request.targets, GraphTargets) else None
-
-    def graph_of(self, request: Request) -> Callable[[Key], Any]:
-        """Gives the user's graph that a key is explained in."""
+    def context(self, request: Request, keys: Sequence[Key]) -> dict[str, Any]:
+        """What a reader of the explanations needs beside them, ready for JSON."""
         targets = request.targets
         if isinstance(targets, GraphTargets):
-            return lambda key: targets.graphs[key]  # type: ignore[index]
-        one = graphs_of(self.data, targets.level, positions=True)
-        return lambda key: one
+            graphs: Any = targets.graphs
+            return request.names.context(lambda key: graphs[key], keys, len(targets)) | request.context()
+        graph = graphs_of(self.data, targets.level, positions=True)
+        return request.names.context(lambda key: graph, keys, None) | request.context()
 
     def measured(self, request: Request) -> Measured | None:
         """What is known about the model from an earlier call, if that still holds."""
-        state, known = self._measured.get(self._way(request), ([], None))
-        return known if _same(state, self._state()) else None
+        state, measured = self._measured.get(_way(request), ([], None))
+        return measured if _same(state, self._state()) else None
 
     def learn(self, session: Session) -> None:
         """Keep what a session has found out about the model."""
-        known = session.measured
-        if known is not None:
-            self._measured[self._way(session.request)] = (self._state(), known)
-
-    @staticmethod
-    def _way(request: Request) -> tuple[Any, ...]:
-        spec = request.spec
-        way = (spec.output, spec.masking, spec.device, spec.tolerance, spec.target)
-        return request.targets, request.call, *way  # themselves, so that they live as long as what is known of them
+        if session.measured is not None:
+            self._measured[_way(session.request)] = (self._state(), session.measured)
 
     def _state(self) -> State:
         """What is other when the model or a single graph has changed: torch counts writes to a tensor."""
         module = module_of(self.model)
         tensors = [*module.parameters(), *module.buffers()]
         if isinstance(self.data, Data | HeteroData):
-            held = (value for store in self.data.stores for value in store.values())
-            tensors += [value for value in held if isinstance(value, torch.Tensor)]
+            values = (value for store in self.data.stores for value in store.values())
+            tensors += [value for value in values if isinstance(value, Tensor)]
         return [(tensor, 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
 
-def _same(one: State, other: State) -> bool:
+def _way(request: Request) -> tuple[Any, ...]:
+    """On what a measurement depends: the objects themselves, so that they live as long as what is known of them."""
+    spec = request.spec
+    return request.targets, request.call, spec.output, spec.masking, spec.device, spec.tolerance, spec.target
+
+
+def _same(state: State, other: State) -> bool:
     """Whether these are the very same tensors, unwritten since; they are held, so that no other takes their place."""
-    return len(one) == len(other) and all(a is b and x == y for (a, x), (b, y) in zip(one, other))
-
-
-def plan(
-    model: Any,
-    data: Any,
-    nodes: Any,
-    spec: Spec,
-    *,
-    pairs: Any = None,
-    target: Any = None,
-    trained: Any = None,
-    call: Call | None = None,
-    options: Iterable[str] = (),
-) -> tuple[Request, list[Key]]:
-    """The request that `explain` would carry out, and the keys; `target` is a class, or one per key in their order.
-
-    `options` are the names that may have been meant where one is misspelt.
-    """
-    check_names(spec, options)
-    if pairs is not None:
-        require(nodes is None, "Expected either `nodes` or `pairs`", got="both")
-        spec = replace(spec, level="pair")
-    kept, named = data if isinstance(data, Kept) else None, nodes if pairs is None else pairs
-    targets = make_targets(data, named, spec) if kept is None else kept.targets(named, spec)
-    keys = targets.check(named)
-    if target is not None:
-        spec = replace(spec, target=_classes(target, keys, len(targets)))
-    if isinstance(spec.sizes, tuple):
-        known = dict(spec.sizes)
-        missing = next((key for key in keys if key not in known), None)
-        require(missing is None, "Expected a size in `sizes` for every key", got=f"none for {missing}")
-    needed = check_needs(registry.get(spec.method), trained)
-    request = Request(module_of(model), targets, spec, needed, targets.labels(keys), call=call)
-    return request if kept is None else replace(request, measured=kept.measured(request)), keys
-
-
-def _classes(given: Any, keys: Sequence[Key], count: int) -> Any:
-    """A class for all keys, or pairs of a key and its class, which the Spec checks."""
-    if isinstance(given, Mapping):
-        return given
-    try:
-        listed = given.tolist() if hasattr(given, "tolist") else list(given) if isinstance(given, range) else given
-    except Exception as error:  # of a tensor without values, or a sparse one
-        got = f"an object of type {type(given).__name__}"
-        raise CF2Error("Expected `target` to be a class, or one for each key", got=got) from error
-    if not isinstance(listed, list | tuple):
-        return listed
-    require(
-        len(listed) == len(keys),
-        f"Expected one class in `target` per key, {len(keys)}",
-        got=len(listed),
-        do="Pass target[nodes], the classes of what is explained." if len(listed) == count else "",
-    )
-    return tuple(zip(keys, listed))
-
-
-def make_targets(data: Any, nodes: Any, spec: Spec) -> Targets:
-    """What can be explained of the user's data: the nodes or pairs of one graph, or graphs."""
-    graphs = graphs_of(data, spec.level, positions=nodes is not None)
-    if not isinstance(graphs, Data | HeteroData) or spec.level == "graph":
-        return targets_for(graphs, "graph", spec)
-    if nodes is None:
-        raise CF2Error(
-            "Expected `nodes` or `pairs` beside a single graph",
-            got="none",
-            do='Pass nodes=[…] or pairs=[(u, v), …], or level="graph" to explain the graph as a whole.',
-        )
-    return targets_for(graphs, "pair" if spec.level == "pair" else "node", spec)
+    return len(state) == len(other) and all(a is b and x == y for (a, x), (b, y) in zip(state, other))

@@ -113,8 +113,8 @@ class ModelAndData:
             spec = replace(spec, atoms=self.atoms)
         targets = self.targets(spec)
         labels = targets.labels(keys) or {key: self.labels[key] for key in keys if key in self.labels} or None
-        names = self.class_names if self.description.get("kind") == "function" else ()
-        return Request(self.model, targets, spec, trained, labels, call=self.call, class_names=names)
+        own = self.class_names if self.description.get("kind") == "function" else ()
+        return Request(self.model, targets, spec, trained, labels, call=self.call, names=Names(own or None))
 
     def needed(self, spec: Spec, keys: Sequence[Key]) -> Any:
         """What the method of a Spec needs beside the model to explain the keys: see `Method.needs`."""

@@ -46,6 +46,8 @@ FORMAT = 2
 MANIFEST, CONTEXT, SHARDS, LOCK, SET_ASIDE = "manifest.json", "context.json", "shards", ".lock", "set-aside"
 TRAINED = "trained-{job}.safetensors"
 SHARD_NAME = re.compile(r"(?P<job>.+)-(?P<number>\d{6,})\.(?P<digest>[0-9a-f]{16})\.parquet")
+# What only the writer of a run writes: not the report that another command may be writing here.
+OWN_PARTIAL = re.compile(rf"{PARTIAL}\d+-(manifest\.json|context\.json|trained-.+\.safetensors|.+-\d{{6,}}\.parquet)")
 DIGITS = 16  # of every digest in a run directory
 CHUNK_SIZE = GROUP
 SECONDS_PER_SHARD = 5.0  # after which what is finished goes to the disk
@@ -92,21 +94,11 @@ class Finished(NamedTuple):
         return f"{self.finished:,} of {self.asked:,} by {self.method}"
 
 
-class Refused(NamedTuple):
-    """A file among the shards that is not used, and why."""
-
-    path: Path
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path.name} {self.reason}"
-
-
 class Survey(NamedTuple):
     """What lies among the shards of a run."""
 
     holders: dict[str, dict[Key, Path]]  # by job: the shard of every key that is finished
-    refused: list[Refused]
+    refused: dict[Path, str]  # the files that are not used, and why
 
     def shards(self, job: str) -> dict[Path, list[Key]]:
         """The shards of a job, with their keys."""
@@ -161,7 +153,7 @@ class Store:
     _new_jobs: set[str] = field(default_factory=set, repr=False)
     _is_locked: bool = field(default=False, repr=False)
     _unfinished: dict[str, set[Key]] = field(default_factory=dict, repr=False)  # by job, for as long as it is locked
-    _named: set[Refused] = field(default_factory=set, repr=False)  # in the log
+    _named: dict[Path, str] = field(default_factory=dict, repr=False)  # in the log: files that are not used, and why
 
     # -- beginning, resuming, opening -----------------------------------------------------------------------
 
@@ -340,7 +332,9 @@ class Store:
         with lock:
             with suppress(OSError):  # the name is for the message above alone
                 file.write_text(f"{os.getpid()}\n{socket.gethostname()}\n", encoding="utf-8")
-            self._sweep()
+            for partial in self.path.iterdir():  # what writers that ended left half-written
+                if OWN_PARTIAL.fullmatch(partial.name) and not partial.is_dir():
+                    partial.unlink(missing_ok=True)
             self._unfinished.clear()
             if self.manifest:
                 same = (now := _read_manifest(self.path / MANIFEST))["id"] == self.manifest["id"]
@@ -351,14 +345,6 @@ class Store:
                 yield
             finally:
                 self._is_locked = False
-
-    def _sweep(self) -> None:
-        """Remove the half-written files of processes that have ended."""
-        for partial in self.path.glob(f"{PARTIAL}*"):
-            pid = partial.name.removeprefix(PARTIAL).partition("-")[0]
-            if not (pid.isdecimal() and _is_alive(int(pid))):
-                with suppress(OSError):  # a directory of that name is not ours
-                    partial.unlink()
 
     @contextmanager
     def started(self, spec: Spec) -> Iterator[None]:
@@ -556,7 +542,7 @@ class Store:
         jobs, asked = self.jobs(), set(self.keys)
         identities = {spec.name: self.identity(spec) for spec in (jobs if specs is None else specs)}
         others = {spec.name for spec in jobs} - identities.keys()
-        survey = Survey({job: {} for job in identities}, [])
+        survey = Survey({job: {} for job in identities}, {})
         for file in self._shard_files():
             name = SHARD_NAME.fullmatch(file.name)
             job = name["job"] if name else ""
@@ -566,13 +552,13 @@ class Store:
             if name and job in identities:
                 keys = _shard_keys(file, name["digest"], identities[job], asked, survey.holders[job])
             if isinstance(keys, str):
-                survey.refused.append(Refused(file, keys))
+                survey.refused[file] = keys
             else:
                 survey.holders[job].update(dict.fromkeys(keys, file))
-        for refused in survey.refused:
-            self._warn(refused, f"it is set aside in {SET_ASIDE}" if self._is_locked else "it is not used")
+        for file, reason in survey.refused.items():
+            self._warn(file, reason, f"it is set aside in {SET_ASIDE}" if self._is_locked else "it is not used")
             if self._is_locked:
-                self._set_aside(refused.path)
+                self._set_aside(file)
         return survey
 
     def _shard_files(self) -> list[Path]:
@@ -592,10 +578,10 @@ class Store:
             targets = (place / (f"{file.name}.{number}" if number else file.name) for number in count())
             os.rename(file, next(target for target in targets if not target.exists()))
 
-    def _warn(self, refused: Refused, what: str) -> None:
-        if refused not in self._named:  # once is enough
-            log.warning("Shard %s: %s.", refused, what)
-        self._named.add(refused)
+    def _warn(self, file: Path, reason: str, what: str) -> None:
+        if self._named.get(file) != reason:  # once is enough
+            log.warning("Shard %s %s: %s.", file.name, reason, what)
+        self._named[file] = reason
 
     def _load(self, shard: Path, keys: Sequence[Key]) -> tuple[Explanation, ...]:
         """The explanations of a shard; none, and a word in the log, if they cannot be read."""
@@ -604,7 +590,7 @@ class Store:
             same = [e.key for e in explanations if not e.rank] == list(keys)
             require(same, f"Expected {shard} to explain the keys that it names", got="others")
         except CF2Error as error:
-            self._warn(Refused(shard, f"cannot be read: {error}".rstrip(".")), "it is not used")
+            self._warn(shard, f"cannot be read: {error}".rstrip("."), "it is not used")
             return ()
         return explanations
 
@@ -653,7 +639,7 @@ class Store:
         except CF2Error as error:
             problems.append(str(error))
         survey, total = self.survey(), len(self.keys)
-        problems += [f"Shard {refused}." for refused in survey.refused]
+        problems += [f"Shard {file.name} {reason}." for file, reason in survey.refused.items()]
         for spec in self.jobs():
             unread = [shard for shard, keys in survey.shards(spec.name).items() if not self._load(shard, keys)]
             problems += [f"Shard {shard.name} does not hold what it names." for shard in unread]
@@ -757,19 +743,6 @@ def _owner(lock: Path) -> str:
     except (OSError, ValueError):
         return "another process"
     return f"process {pid}" + ("" if host == socket.gethostname() else f" on {host}")
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a process other than this one has that number; where one cannot ask, it may have."""
-    if os.name != "posix":
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return pid != os.getpid()
 
 
 def _without_root(plan: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import pickletools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -39,8 +38,8 @@ OPCODES = {
 NUMBERS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "f4", "f8"}
 
 
-class _Record:
-    """What a pickle says of an array, a matrix or a type, and nothing else."""
+class _Array:
+    """What a pickle says of an array, and nothing else."""
 
     state: Any = None
 
@@ -51,16 +50,12 @@ class _Record:
         self.state = state
 
 
-class _Array(_Record):
-    pass
+class _Sparse(_Array):
+    """The same of a sparse matrix."""
 
 
-class _Sparse(_Record):
-    pass
-
-
-class _Type(_Record):
-    pass
+class _Type(_Array):
+    """The same of a type of numbers."""
 
 
 _STAND_INS: dict[tuple[str, str], Any] = {
@@ -158,9 +153,9 @@ def _dense(state: Any) -> np.ndarray:
     return dense
 
 
-def _array(found: Any) -> np.ndarray:
-    _check(isinstance(found, _Array) and found.state, "something else than an array")
-    _, shape, kind, by_columns, content = found.state
+def _array(record: Any) -> np.ndarray:
+    _check(type(record) is _Array and record.state, "something else than an array")
+    _, shape, kind, by_columns, content = record.state
     _check(isinstance(kind, _Type) and kind.given[0] in NUMBERS, "an array of something else than numbers")
     order = kind.state[1] if kind.state else "="
     dtype = np.dtype(f"{'>' if order == '>' else '<'}{kind.given[0]}")
@@ -180,31 +175,6 @@ def _shape(given: Any, dimensions: int) -> tuple[int, ...]:
 # -- the sets -------------------------------------------------------------------------------------------------
 
 CITESEER_CLASSES = ("AI", "ML", "IR", "DB", "Agents", "HCI")  # told by the classes' sizes
-
-DIGESTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "CiteSeer": {
-            "ind.citeseer.x": "d20de19150741e555de0ed037195630fc194114ebc7fd72ced62810148aa22f6",
-            "ind.citeseer.tx": "539a8906a2da97628d212f2fdd668c109a8b3f0d36574b59e5d3fd5b5303da21",
-            "ind.citeseer.allx": "2ac30345d95c9ec933a817ee0bdd6a5f077f8c184a20e696910192d534414668",
-            "ind.citeseer.y": "8ba87e515d8e3ee3cf52f6d2c5b86aa73f11ecad825a808455209ec26cd54924",
-            "ind.citeseer.ty": "55e5bd1ba1e733a04598753ad1a8d57957f4b8f89e74519f41f4f4938767e4ce",
-            "ind.citeseer.ally": "f704b2d986dde6c2669934de1f3ae5696a6cf9455c0f6b2646a2d135ea0a1c95",
-            "ind.citeseer.graph": "d79a4ef9d3e7169aee8946145f6b7306e35bc79bffad26346cfb94e10e9912a7",
-            "ind.citeseer.test.index": "2af990671580b6b2df5d158d1038f8292e30c9cd821b5453f399659b25b723d4",
-        },
-        "Cora": {
-            "ind.cora.x": "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
-            "ind.cora.tx": "b9afbaa4a400df991f6f02ef677e1e44da55ffc04801fd02f9e673987829226a",
-            "ind.cora.allx": "9419ba2f26f5c35243db64aba110e0f35a04851609e0dc5433450676ca6b8543",
-            "ind.cora.y": "94465c14eb53e04ca262198dcbb2521ee8af60fb3f3d546cd6ca24a511b0e7d1",
-            "ind.cora.ty": "41f5ac76596a1699cc33f53084a2419e92961c42bb75f36fc38e616d348532ad",
-            "ind.cora.ally": "2b998f5cc7fedc86e7f97ca2498f47a1ffc1462c29e2d578b23bf3f62b6e7d71",
-            "ind.cora.graph": "58f13302f39dde8852dad6fe6d15b89b077b6d7f837626bce671ef80344b383d",
-            "ind.cora.test.index": "297ce89af2b51a6a194181c7dbe1796c6a1cf9cd9349a88383b1b1e227867875",
-        },
-    }
-)
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 
@@ -228,7 +198,7 @@ def planetoid(name: str, root: str | Path | None = None) -> Dataset:
 
 def _read(name: str, root: str | Path | None) -> Data:
     files = [f"ind.{name.lower()}.{part}" for part in _PARTS]
-    directory = storage.raw_directory(root, "Planetoid", name, files, DIGESTS.get(name, {}), lambda: _urls(files))
+    directory = storage.raw_directory(root, "Planetoid", name, files, lambda: _urls(files))
     return storage.processed(f"planetoid-{name}", directory, files, lambda: _parse(name, directory))[0]
 
 

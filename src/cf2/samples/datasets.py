@@ -59,24 +59,20 @@ class Dataset:
         [nodes] and, where the truth is known, `motif` [nodes] and `edge_motif` [edges], both -1 outside of motifs.
         A graph task has `y` [1] on each graph and, where the truth is known, `truth` [edges], bool. A pair task has
         one graph, which holds the edges that messages take and none of the edges that are predicted.
-    num_classes, num_features : int
-        How many classes, and columns of `x`, there are; a typed graph may have other widths for other types.
-    class_names : tuple of str
-        A name per class.
-    positive : tuple of int
-        The classes that the paper explains.
+    num_classes, num_features, num_edge_features : int
+        How many classes, columns of `x` and columns of `edge_attr` (0: none) there are; a typed graph may have other
+        widths for other types.
+    class_names, positive : tuple of str, tuple of int
+        A name per class, and the classes that the paper explains.
     atoms : tuple of str, optional
         The element per column of `x`, for molecules whose elements are known.
     seed : int
         The seed of a synthetic set, or of the draw of the pairs.
     output : {"classes", "logit", "regression"}
         What a model gives for an instance: a logit per class, one logit for two classes, or a number.
-    num_edge_features : int
-        The columns of `edge_attr` [edges, num_edge_features]; 0 where edges have none.
-    node_type : str, optional
-        Which nodes of a typed graph are classified.
-    edge_type : tuple of str, optional
-        Which edges of a typed graph are predicted: pairs are numbers of its first and its last node type.
+    node_type, edge_type : str, tuple of str, optional
+        Which nodes of a typed graph are classified, or which edges are predicted: pairs are numbers of its first and
+        its last node type.
     pairs, pair_labels : Tensor, optional
         int64 [instances, 2] and [instances], of a pair task; label 1 is a link.
     test_ids : Tensor, optional
@@ -182,18 +178,7 @@ class Dataset:
         return edges
 
     def truths(self, key: Key) -> list[Edges]:
-        """Every acceptable explanation of a key, each as `truth` gives it; none where the truth is not known.
-
-        Parameters
-        ----------
-        key : int or tuple of int
-            A node (node task), the number of a graph, or the two nodes of a pair.
-
-        Returns
-        -------
-        list of Tensor, or of dict
-            For example one per benzene ring, or one per path between the two nodes of a pair.
-        """
+        """Every acceptable explanation of a key, each as `truth` gives it: for example one per benzene ring."""
         number = self._check(key)
         if self.explanations is not None:
             return self.explanations(key)
@@ -209,7 +194,7 @@ class Dataset:
         Parameters
         ----------
         key : int or tuple of int
-            As for `truths`.
+            A node (node task), the number of a graph, or the two nodes of a pair.
 
         Returns
         -------

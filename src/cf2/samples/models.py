@@ -105,14 +105,6 @@ class GraphGNN(_Layers):
         return self.logits(self.pool(self.embed(x, edge_index), batch))
 
 
-class NodeEdgeGNN(_Layers):
-    """Node logits from layers that read edge features."""
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
-        """Logits [nodes, classes]; `edge_attr` is [edges, edge features]."""
-        return self.logits(self.embed(x, edge_index, edge_attr))
-
-
 class GraphEdgeGNN(_Layers):
     """Graph logits, or a number per graph, from layers that read edge features."""
 
@@ -152,7 +144,6 @@ MODELS: dict[tuple[str, str], type[_Layers]] = {
     ("node", "nothing"): NodeGNN,
     ("graph", "nothing"): GraphGNN,
     ("pair", "nothing"): PairGNN,
-    ("node", "features"): NodeEdgeGNN,
     ("graph", "features"): GraphEdgeGNN,
 }
 

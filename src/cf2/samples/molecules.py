@@ -6,9 +6,8 @@ here, because torch_geometric's reader checks nothing and drops a last line with
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,43 +27,16 @@ Root = str | Path | None
 # -- TUDataset ------------------------------------------------------------------------------------------------
 
 MUTAGEN = 0  # in these files label 0 is the mutagen
+MUTAG_CLASSES = ("mutagen", "non-mutagen")
 MUTAG_ATOMS = ("C", "O", "Cl", "H", "N", "F", "Br", "S", "P", "I", "Na", "K", "Li", "Ca")
 CARBON, OXYGEN, NITROGEN = 0, 1, 4
-DIGESTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        name: {f"{name}_{part}.txt": digest for part, digest in parts.items()}
-        for name, parts in {
-            "Mutagenicity": {
-                "A": "ae85e22b4b898ebd819d2ed3adc8f06a7bf1cda746b333086472d19b36711145",
-                "graph_indicator": "88b2d83ff10fad75b3280654061e965976f74e75620058c371ed23567236b4bc",
-                "graph_labels": "b604c7dcbfdf89193901e32abdcbf9b5b92137414ce22231f00ed65d48ec48f9",
-                "node_labels": "b429ec418c831d02dc3088b2fe08d11214627850d2bbdacfa9797c0510e70ae7",
-            },
-            "NCI1": {
-                "A": "2c028eda59a5fe96e2265a63d9ac236901bd9a7dc658498be13cd704a703076d",
-                "graph_indicator": "ffe5acfa754b057d5ce0dc725c5aadb631628161886cc040d38c719635257dc5",
-                "graph_labels": "fae44681e70113f496256ae87eaac33b7836e3a97fe8e023933b84fde6a5c8a2",
-                "node_labels": "dc0a22b6cbff0c939de00373e823977ba32b358f560e4288d7602f7b51407ee2",
-            },
-        }.items()
-    }
-)
-
-
-def mutag(root: Root = None) -> Dataset:
-    """Mutagenicity: 4,337 molecules; label 0 is the mutagen."""
-    return _mutag("mutag", _read("Mutagenicity", root))
 
 
 def mutag0(root: Root = None) -> Dataset:
     """Mutag₀: the 448 mutagens with a benzene-NO₂, whose edges are the truth, and the 1,853 non-mutagens without."""
-    directory = _raw("Mutagenicity", root)
-    return _mutag("mutag0", storage.processed("mutag0", directory, list(DIGESTS["Mutagenicity"]), lambda: _kept(root)))
-
-
-def _mutag(name: str, graphs: list[Data]) -> Dataset:
-    classes = ("mutagen", "non-mutagen")
-    return Dataset(name, "graph", graphs, 2, len(MUTAG_ATOMS), classes, (MUTAGEN,), atoms=MUTAG_ATOMS)
+    files = list(storage.known_digests("TUDataset", "Mutagenicity"))
+    graphs = storage.processed("mutag0", _raw("Mutagenicity", root), files, lambda: _kept(root))
+    return Dataset("mutag0", "graph", graphs, 2, len(MUTAG_ATOMS), MUTAG_CLASSES, (MUTAGEN,), atoms=MUTAG_ATOMS)
 
 
 def _kept(root: Root) -> dict[str, Tensor]:
@@ -76,17 +48,16 @@ def _kept(root: Root) -> dict[str, Tensor]:
     return storage.pack(kept)
 
 
-def nci1(root: Root = None) -> Dataset:
-    """NCI1: 4,110 compounds, active (1) or not against lung cancer; the 37 atom types are not named."""
-    return Dataset("nci1", "graph", _read("NCI1", root), 2, 37, ("inactive", "active"), (1,))
+def tu(member: str, root: Root = None, name: str = "", classes: tuple[str, ...] = (), **more: Any) -> Dataset:
+    """A classification set of TUDataset; a graph without node features gets a constant one.
 
-
-def tu(name: str, root: Root = None) -> Dataset:
-    """Any classification set of TUDataset; a graph without node features gets a constant one."""
-    graphs = _read(name, root)
+    A set with a name of its own has names for its classes; else their numbers are shown, and all are explained.
+    """
+    graphs = _read(member, root)
     numbers = tuple(range(int(torch.cat([graph.y for graph in graphs]).max()) + 1))
-    width = int(graphs[0].x.shape[1])
-    return Dataset(f"tu:{name}", "graph", graphs, len(numbers), width, tuple(map(str, numbers)), numbers)
+    classes, width = classes or tuple(map(str, numbers)), int(graphs[0].x.shape[1])
+    more = {"positive": numbers} | more
+    return Dataset(name or f"tu:{member}", "graph", graphs, len(numbers), width, classes, **more)
 
 
 def _raw(name: str, root: Root) -> Path:
@@ -95,9 +66,9 @@ def _raw(name: str, root: Root) -> Path:
 
         return [f"{TUDataset.url}/{name}.zip"]
 
-    digests = DIGESTS.get(name, {})
-    files = list(digests) or [f"{name}_{part}.txt" for part in ("A", "graph_indicator", "graph_labels")]
-    return storage.raw_directory(root, "TUDataset", name, files, digests, urls)
+    needed = [f"{name}_{part}.txt" for part in ("A", "graph_indicator", "graph_labels")]
+    files = list(storage.known_digests("TUDataset", name)) or needed
+    return storage.raw_directory(root, "TUDataset", name, files, urls)
 
 
 def _read(name: str, root: Root) -> list[Data]:
@@ -223,8 +194,8 @@ def _carbon_rings(start: int, atoms: list[int], around: list[list[int]]) -> set[
 
 
 # -- GraphAttribution and logP --------------------------------------------------------------------------------
-# Atoms are numbered as RDKit's `MolFromSmiles` does; hydrogens are implicit. The bonds decide the class of a molecule as
-# much as its atoms, so `x` says the element (for logP also its charge) and `edge_attr` the kind of the bond.
+# Atoms are numbered as RDKit's `MolFromSmiles` does; hydrogens are implicit. The bonds decide the class of a molecule
+# as much as its atoms, so `x` says the element (for logP also its charge) and `edge_attr` the kind of the bond.
 
 ATOMS = ("C", "N", "O", "F", "S", "Cl", "Br", "I", "P")
 CHARGES = (0, 1, -1)  # the logP of an atom depends on its charge: `crippen` has the columns of ATOMS for each

@@ -19,13 +19,21 @@ Root = str | Path | None
 
 SAMPLES: dict[str, Callable[[Root, int], Dataset]] = {
     "ba-shapes": lambda root, seed: synthetic.ba_shapes(seed),
-    "tree-cycles": lambda root, seed: synthetic.tree_cycles(seed),
-    "mutag": lambda root, seed: molecules.mutag(root),
+    "tree-cycles": lambda root, seed: synthetic.tree("tree-cycles", synthetic.SIX_CYCLE, 60, 0.05, "cycle", seed),
+    "mutag": lambda root, seed: molecules.tu(
+        "Mutagenicity",
+        root,
+        "mutag",
+        molecules.MUTAG_CLASSES,
+        positive=(molecules.MUTAGEN,),
+        atoms=molecules.MUTAG_ATOMS,
+    ),
     "mutag0": lambda root, seed: molecules.mutag0(root),
-    "nci1": lambda root, seed: molecules.nci1(root),
+    # The atom types of NCI1 are not named; class 1 is active against lung cancer.
+    "nci1": lambda root, seed: molecules.tu("NCI1", root, "nci1", ("inactive", "active"), positive=(1,)),
     "citeseer": lambda root, seed: citations.citeseer(root),
     "ba-community": lambda root, seed: synthetic.ba_community(seed),
-    "tree-grid": lambda root, seed: synthetic.tree_grid(seed),
+    "tree-grid": lambda root, seed: synthetic.tree("tree-grid", synthetic.GRID, 80, 0.1, "grid", seed),
     "ba-2motifs": lambda root, seed: synthetic.ba_2motifs(seed),
     "typed-motifs": lambda root, seed: synthetic.typed_motifs(seed),
     "benzene": lambda root, seed: molecules.with_truth("benzene", ("no benzene", "benzene"), root),
@@ -40,13 +48,7 @@ FAMILIES: dict[str, Callable[[str, Root], Dataset]] = {"tu": molecules.tu, "plan
 
 
 def names() -> list[str]:
-    """The names that `load` knows, besides `tu:NAME` and `planetoid:NAME`.
-
-    Returns
-    -------
-    list of str
-        The paper's data sets first.
-    """
+    """The names that `load` knows, besides `tu:NAME` and `planetoid:NAME`; the paper's data sets first."""
     return list(SAMPLES)
 
 
@@ -111,18 +113,7 @@ def statistics(name: str, *, root: Root = None, seed: int = 0) -> dict[str, Any]
 
 
 def overview(*, root: Root = None, seed: int = 0) -> list[dict[str, Any]]:
-    """The statistics of every named set.
-
-    Parameters
-    ----------
-    root, seed
-        As for `load`.
-
-    Returns
-    -------
-    list of dict
-        One per name, as `statistics` gives it; `name` and `problem` for a set whose raw files are not there.
-    """
+    """The `statistics` of every named set; `name` and `problem` for one whose raw files are not there."""
     rows = []
     for name in names():
         try:

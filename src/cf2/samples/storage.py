@@ -15,6 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,27 +55,35 @@ def data_root(root: str | Path | None) -> Path:
         raise CF2Error("Expected a directory for the raw files", got=f"{str(root)!r} ({error})") from error
 
 
+@cache
+def known_digests(family: str, name: str) -> dict[str, str]:
+    """The SHA-256 of each raw file of a set for which it is known, by its name."""
+    rows = (line.split() for line in (Path(__file__).parent / "digests.txt").read_text().splitlines())
+    return {path.rpartition("/")[2]: digest for path, digest in rows if path.startswith(f"{family}/{name}/")}
+
+
 def raw_directory(
-    root: str | Path | None,
-    family: str,
-    name: str,
-    files: Sequence[str],
-    digests: Mapping[str, str],
-    urls: Callable[[], Sequence[str]],
+    root: str | Path | None, family: str, name: str, files: Sequence[str], urls: Callable[[], Sequence[str]]
 ) -> Path:
     """The directory that holds the raw files of a set, all and intact; they are downloaded if none is anywhere.
 
-    `family` is the collection of torch_geometric (`TUDataset`, `Planetoid`), `digests` has the known SHA-256 sums, and
-    `urls` gives the addresses: of each file, or of one archive `name.zip` that holds them in `name/`.
+    `family` is the collection of torch_geometric (`TUDataset`, `Planetoid`), and `urls` gives the addresses: of each
+    file, or of one archive `name.zip` that holds them in `name/`.
     """
     plain = name.translate(str.maketrans("", "", "._-"))
     require(plain.isalnum(), f"Expected the name of a set of {family}", got=repr(name))
+    digests = known_digests(family, name)
     places = [data_root(root) / family / name / "raw", data_root(root) / name / "raw"]
     cached = cache_directory() / family / name / "raw"
     for place in [*places, cached]:
         missing = [file for file in files if not _there(place / file)]
         if not missing:
-            _verify(place, digests)
+            for file in _damaged(place, digests):
+                raise CF2Error(
+                    f"Expected {place / file} to have SHA-256 {digests[file][:16]}…",
+                    got=f"{_digest(place / file)[:16]}… ({(place / file).stat().st_size} bytes)",
+                    do="The file is corrupted or truncated: delete it and get it again.",
+                )
             return place
         if len(missing) < len(files):
             raise CF2Error(
@@ -188,17 +197,6 @@ def require_size(rows: int, columns: int) -> None:
         f"Expected a data set of at most {MAX_ENTRIES:,} features in all nodes",
         got=f"{rows:,} nodes with {columns:,} features each",
     )
-
-
-def _verify(directory: Path, digests: Mapping[str, str]) -> None:
-    """Refuse the first file that differs from its known SHA-256."""
-    for file in _damaged(directory, digests):
-        path = directory / file
-        raise CF2Error(
-            f"Expected {path} to have SHA-256 {digests[file][:16]}…",
-            got=f"{_digest(path)[:16]}… ({path.stat().st_size} bytes)",
-            do="The file is corrupted or truncated: delete it and get it again.",
-        )
 
 
 def _damaged(directory: Path, digests: Mapping[str, str]) -> list[str]:

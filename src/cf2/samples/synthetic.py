@@ -135,22 +135,13 @@ def ba_shapes(seed: int = 0) -> Dataset:
     return _node_dataset("ba-shapes", _ba_shapes(random.Random(seed)).finish(), ROLES, (1, 2, 3), seed)
 
 
-def tree_cycles(seed: int = 0) -> Dataset:
-    """60 six-cycles on a balanced binary tree of depth 8; classes: tree, cycle."""
-    return _tree("tree-cycles", SIX_CYCLE, 60, 0.05, ("tree", "cycle"), seed)
-
-
-def tree_grid(seed: int = 0) -> Dataset:
-    """80 grids of 3 × 3 nodes on a balanced binary tree of depth 8; classes: tree, grid."""
-    return _tree("tree-grid", GRID, 80, 0.1, ("tree", "grid"), seed)
-
-
-def _tree(name: str, motif: Motif, count: int, noise: float, classes: tuple[str, ...], seed: int) -> Dataset:
+def tree(name: str, motif: Motif, count: int, noise: float, role: str, seed: int = 0) -> Dataset:
+    """So many motifs on a balanced binary tree of depth 8; the classes are the tree and the motif."""
     rng = random.Random(seed)
     sketch = _binary_tree(8)
     _plant_evenly(sketch, motif, count)
     sketch.disturb(noise, rng)
-    return _node_dataset(name, sketch.finish(), classes, (1,), seed)
+    return _node_dataset(name, sketch.finish(), ("tree", role), (1,), seed)
 
 
 def ba_community(seed: int = 0) -> Dataset:

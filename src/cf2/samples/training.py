@@ -23,7 +23,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from cf2.errors import CF2Error, require, require_number, unknown_name
+from cf2.errors import CF2Error, require, unknown_name
 from cf2.samples import from_clone
 from cf2.samples import registry as datasets
 from cf2.samples.models import build
@@ -49,35 +49,23 @@ class Recipe:
     ----------
     arch : {"gcn", "gin", "gat", "sage", "rgcn", "hgt"}
         The kind of the graph layers; the last two are for typed graphs.
-    hidden, layers : int
-        The width of every hidden layer, and the number of graph layers.
-    aggregation : {"symmetric", "symmetric-self-loops", "sum"}
-        How a GCN scales its messages. Typed graphs: sum, else mean.
-    readout : {"last", "all"}
-        Whether the head gets the last hidden state or all of them side by side; for pairs always the last.
-    dense : int
-        The number of linear layers in the head, the last of which gives the logits.
-    epochs : int
-        How often each training instance is seen.
-    lr, weight_decay : float
-        Those of Adam.
+    hidden, layers, dense : int
+        The width of the hidden layers, and the numbers of graph layers and of linear layers in the head.
+    aggregation, scale : {"symmetric", "symmetric-self-loops", "sum"}, float
+        How a GCN scales its messages, and the factor of its sums. Typed graphs: sum, else mean.
+    readout, pool : {"last", "all"}, {"mean", "sum"}
+        Whether the head gets the last hidden state or all of them (of pairs: the last); how nodes become one graph.
+    epochs, lr, weight_decay, schedule : int, float, float, {"constant", "cosine"}
+        How often each training instance is seen, the rates of Adam, and how the learning rate changes.
     dropout : float
         The share of the input features that is dropped in each training step.
-    batch_size : int, optional
-        Graphs per training step; None: all at once.
-    schedule : {"constant", "cosine"}
-        How the learning rate changes.
-    pool : {"mean", "sum"}
-        How the nodes of a graph become one.
-    instances : int, optional
-        Train on at most so many instances; None: on all of the training part.
+    batch_size, instances : int, optional
+        Graphs per training step, and how many instances are trained on at most; None: all.
     validation : float
         The share of the training instances that is held out; the epoch with the smallest loss on them is kept. 0: the
         last epoch is kept.
     redraw : bool
         Whether pairs without a link are drawn anew in each epoch; those that are held out stay.
-    scale : float
-        The factor of the sums of a GCN with `aggregation="sum"`.
     """
 
     arch: str = "gcn"
@@ -97,18 +85,6 @@ class Recipe:
     validation: float = 0.0
     redraw: bool = False
     scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_number("epochs", self.epochs, 0, integer=True)
-        require_number("lr", self.lr, 1e-12)
-        require_number("weight_decay", self.weight_decay, 0)
-        require_number("dropout", self.dropout, 0, 0.99)
-        require_number("validation", self.validation, 0, 0.9)
-        for name in ("batch_size", "instances"):
-            if getattr(self, name) is not None:
-                require_number(name, getattr(self, name), 1, integer=True)
-        if self.schedule not in ("constant", "cosine"):
-            raise unknown_name("`schedule`", self.schedule, ("constant", "cosine"))
 
     def build(self, data: Dataset | Description) -> nn.Module:
         """The untrained model of this shape for a data set, or for the one that is described."""
@@ -130,28 +106,19 @@ class Description:
 
     Parameters
     ----------
-    dataset, dataset_seed, fingerprint, task, num_features, num_classes
-        The data set: its name, seed, SHA-256 and shape.
+    dataset, dataset_seed, fingerprint, task, num_features, num_classes, num_edge_features, types, output
+        The data set: its name, seed, SHA-256 and shape, as a `Dataset` has them.
     recipe : Recipe
         The model's shape and its training.
     seed : int
         The seed of the split, of the first weights and of the order of training.
     split : mapping
         `seed`, the sizes `train` and `test`, and `test_sha256`, a digest of the test ids.
-    train_accuracy, test_accuracy : float
-        Shares of right predictions, in [0, 1]; where a number is predicted, R², at most 1.
-    seconds : float
-        How long the training took.
-    versions : mapping of str to str
-        The versions of Python, torch and torch_geometric that trained it.
-    validation_accuracy : float, optional
-        The same of the instances that were held out of the training, where the recipe holds some out.
-    output : {"classes", "logit", "regression"}
-        What the model gives for an instance.
-    num_edge_features : int
-        The columns of `edge_attr`.
-    types : mapping, optional
-        The types of a typed graph, as `Dataset.types` gives them.
+    train_accuracy, test_accuracy, validation_accuracy : float
+        Shares of right predictions, in [0, 1]; where a number is predicted, R², at most 1. The last is of the instances
+        that were held out of the training, where the recipe holds some out.
+    seconds, versions : float, mapping of str to str
+        How long the training took, and the versions of Python, torch and torch_geometric.
     """
 
     dataset: str
@@ -183,18 +150,7 @@ class Description:
         return self.num_classes if self.output == "classes" else 1
 
     def mismatches(self, dataset: Dataset) -> list[str]:
-        """The differences between a data set and the one that the model was trained on.
-
-        Parameters
-        ----------
-        dataset : Dataset
-            The data set at hand.
-
-        Returns
-        -------
-        list of str
-            A phrase per difference; none if it is the same data with the same split.
-        """
+        """The differences between a data set and the one that the model was trained on, a phrase each."""
         compared = [
             ("data set", self.dataset, dataset.name),
             ("task", self.task, dataset.task),
@@ -246,12 +202,8 @@ def save(path: str | Path, model: nn.Module, description: Description) -> Path:
     path = weights_path(path)
     weights = to_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()})
     about = json.dumps({**asdict(description), WEIGHTS: hashlib.sha256(weights).hexdigest()}, indent=2) + "\n"
-    write_together(
-        {
-            path: lambda partial: partial.write_bytes(weights),
-            path.with_suffix(".json"): lambda partial: partial.write_text(about, encoding="utf-8"),
-        }
-    )
+    described = path.with_suffix(".json")
+    write_together({path: lambda p: p.write_bytes(weights), described: lambda p: p.write_text(about, encoding="utf-8")})
     return path
 
 
@@ -292,29 +244,14 @@ def load(path_or_name: str | Path, dataset: Dataset | None = None) -> tuple[nn.M
         model.load_state_dict(from_bytes(weights))
     except (SafetensorError, RuntimeError) as error:
         raise CF2Error(matching, got=error, do=TRAIN_AGAIN) from error
-    differences = description.mismatches(dataset) if dataset is not None else []
-    require(
-        not differences,
-        f"Expected the data that {path.name} was trained on",
-        got="; ".join(differences),
-        do="Train it again.",
-    )
+    differences = "; ".join(description.mismatches(dataset)) if dataset is not None else ""
+    expected_data = f"Expected the data that {path.name} was trained on"
+    require(not differences, expected_data, got=differences, do="Train it again.")
     return model.eval(), description
 
 
 def shipped(name: str) -> tuple[nn.Module, Description]:
-    """The trained model that comes with the package for a data set.
-
-    Parameters
-    ----------
-    name : str
-        One of `shipped_names()`.
-
-    Returns
-    -------
-    model, description
-        As `load` gives them.
-    """
+    """The trained model that comes with the package for a data set of `shipped_names()`, as `load` gives it."""
     if name not in shipped_names():
         raise unknown_name("a data set with a shipped model", name, shipped_names())
     return load(DIRECTORY / name)

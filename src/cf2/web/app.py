@@ -1,21 +1,36 @@
-"""The what-if page as a Dash app: every callback checks what it is given and answers from a `WhatIf`."""
+"""`build_app`, the what-if page as a Dash app; and `serve`, which opens a run and answers a browser on this machine."""
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from cf2.errors import CF2Error, extra
+from dash import Dash
+
+from cf2.errors import CF2Error, require
+from cf2.models.soft_masks import single_thread
+from cf2.patterns.edit_rules import EditRules
+from cf2.patterns.summary import Patterns
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
-from cf2.web import browsing, explaining, saving, trying
-from cf2.web.guard import LOOPBACK, protect
-from cf2.web.labels import visible
-from cf2.web.layout import layout
-from cf2.web.summary import NOTHING, Shared
-from cf2.web.whatif import SECONDS, Queue, WhatIf
+from cf2.runs.store import Store
+from cf2.samples.sources import restore
+from cf2.web import navigation, panel, searches
+from cf2.web.layout import NOTHING, Shared, layout
+from cf2.web.searches import MAX_SECONDS, Searches
+from cf2.web.server import LOOPBACK, is_loopback, listening_socket, protect, started
+from cf2.web.whatif import WhatIf, visible_context
+
+UNTRUSTED = (
+    "Read-only: the model of this run comes from the function {function}, which is not run unless you trust it; "
+    "what-if needs --trust (trust=True)."
+)
+
+log = logging.getLogger("cf2.web")
 
 
 def build_app(
@@ -24,7 +39,7 @@ def build_app(
     *,
     hosts: frozenset[str] | None = LOOPBACK,
     notes: Sequence[str] = (),
-    seconds: float = SECONDS,
+    seconds: float = MAX_SECONDS,
     run: str = "",
     shared: Shared = NOTHING,
 ) -> Any:
@@ -50,34 +65,10 @@ def build_app(
     Returns
     -------
     dash.Dash
-        Its `server` is a WSGI application, and `server.extensions["cf2"]` the `Queue` of what is being explained again.
+        Its `server` is a WSGI application, and `server.extensions["cf2"]` the `Searches` of the page.
     """
-    asked, queue, app = WhatIf(source, found), Queue(seconds), _empty_app()
-    run = visible(run)
-    app.layout = lambda: layout(asked, notes, shared)
-    browsing.callbacks(app, asked, run)
-    explaining.callbacks(app, asked, queue)
-    trying.callbacks(app, asked, run)
-    saving.callbacks(app, asked)
-    app.enable_dev_tools(debug=False)
-    app.server.extensions["cf2"] = queue
-    protect(app, hosts)
-    return app
-
-
-def _empty_app() -> Any:
-    """A Dash app without content, or an error where Dash is not installed."""
-    try:
-        with warnings.catch_warnings():
-            # Dash's own modules use things that it deprecates; none of it is ours to change.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            import dash
-            import dash_cytoscape  # noqa: F401
-    except ImportError as error:
-        raise CF2Error(
-            "Expected dash and dash-cytoscape to be installed", got="one that is missing", do=extra("web")
-        ) from error
-    app = dash.Dash(
+    whatif, search = WhatIf(source, found, run), Searches(seconds)
+    app = Dash(
         "cf2",
         assets_folder=str(Path(__file__).parent / "assets"),
         serve_locally=True,
@@ -87,4 +78,107 @@ def _empty_app() -> Any:
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
+    app.layout = lambda: layout(whatif, notes, shared)
+    navigation.callbacks(app, whatif)
+    panel.callbacks(app, whatif)
+    searches.callbacks(app, whatif, search)
+    app.enable_dev_tools(debug=False)
+    app.server.extensions["cf2"] = search
+    protect(app, hosts)
     return app
+
+
+def serve(
+    run: str | Path | Store,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8050,
+    root: str | Path | None = None,
+    trust: bool = False,
+    seconds: float = MAX_SECONDS,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve the page for one run until interrupted.
+
+    Parameters
+    ----------
+    run : str, Path or Store
+        The run, or its directory.
+    host, port : str, int
+        Where to listen; port 0 takes a free one.
+    root : str or Path, optional
+        A run outside of this directory is refused, also one that a link leads to.
+    trust : bool
+        Whether a function of yours that the run names may be run. Without, the page of such a run is read-only.
+    seconds : float
+        How long "explain again" may take.
+    ready : callable, optional
+        Called with the address when the page can be opened.
+    """
+    opened = run if isinstance(run, Store) else Store.open(inside(run, root))
+    with closing(listening_socket(host, port)) as listening:  # before anything that takes time
+        hosts = LOOPBACK | {host.lower()} if is_loopback(listening) else None
+        if hosts is None:
+            visitors = "everyone who can reach this machine can use the page and run the model."
+            warnings.warn(f"Listening on {host}: {visitors}", stacklevel=2)
+        found, source = explanations(opened), opened.source or _restored(opened, trust)
+        app = build_app(
+            source,
+            found,
+            hosts=hosts,
+            notes=_notes(opened, found, source),
+            seconds=seconds,
+            run=opened.path.resolve().name,
+            shared=_shared_by(opened),
+        )
+        with single_thread(), started(app, listening) as server:
+            if ready is not None:
+                ready(f"http://{f'[{host}]' if ':' in host else host}:{server.effective_port}/")
+            server.run()
+
+
+def inside(path: str | Path, root: str | Path | None) -> Path:
+    """The path with its links resolved, refused where it is not below `root`."""
+    resolved = Path(path).expanduser().resolve()
+    if root is not None:
+        top = Path(root).expanduser().resolve()
+        require(resolved.is_relative_to(top), f"Expected a run inside of {str(top)!r}", got=repr(str(path)))
+    return resolved
+
+
+def explanations(run: Store) -> dict[str, Explanations]:
+    """What is finished in a run, by method and question, and by seed where a method has several."""
+    found: dict[str, Explanations] = {}
+    for row, job in ((row, job) for row, jobs in run.rows().items() for job in jobs):
+        every = run.explanations(job.method, job.seed, job.question)
+        name = row if row not in found else f"{row}, seed {job.seed}"
+        found[name] = Explanations(tuple(e for e in every if e.seed == job.seed), every.context)
+    require(any(map(len, found.values())), f"Expected finished explanations in {str(run.path)!r}", got="none yet")
+    return found
+
+
+def _restored(run: Store, trust: bool) -> ModelAndData | None:
+    """The model and data of a run; None where that would run a function that nobody has said to trust."""
+    described = run.manifest.get("source")
+    names_code = isinstance(described, Mapping) and described.get("kind") == "function"
+    return None if names_code and not trust else restore(described or {}, trust=trust)
+
+
+def _notes(run: Store, found: Mapping[str, Explanations], source: ModelAndData | None) -> list[str]:
+    """What stands at the top of the page: how much is finished, if not all, and whether a model can be asked."""
+    total = len(run.keys)
+    partial = {name: f"{len(given):,} of {total:,} explained" for name, given in found.items() if len(given) < total}
+    said = [f"{name}: {text}" if len(found) > 1 else text for name, text in partial.items()]
+    untrusted = [] if source is not None else [UNTRUSTED.format(function=run.manifest["source"].get("function"))]
+    return [*([f"{'; '.join(said)}."] if said else []), *untrusted]
+
+
+def _shared_by(run: Store) -> Shared:
+    """The patterns and edit rules that the directory of a run holds; a file that cannot be read is left out."""
+    found: dict[str, Any] = {}
+    for name, kind in (("patterns", Patterns), ("rules", EditRules)):
+        try:
+            found[name] = kind.of_run(run.path, visible_context(run.context()))
+        except CF2Error as error:
+            log.warning("%s", error)
+    return Shared(**found)

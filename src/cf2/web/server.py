@@ -1,141 +1,157 @@
-"""`serve`: open a run and answer a browser on this machine."""
+"""What the page lets in: a browser on this machine that asks for this page, and only so much of it."""
 
 from __future__ import annotations
 
+import errno
+import ipaddress
 import logging
-import warnings
-from collections.abc import Callable, Mapping
-from contextlib import closing
-from pathlib import Path
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from cf2.errors import CF2Error, extra, require
-from cf2.models.soft_masks import single_thread
-from cf2.patterns.files import PATTERNS, RULES, load_patterns, load_rules
-from cf2.results.explanations import Explanations
-from cf2.runs.source import ModelAndData
-from cf2.runs.store import Store
-from cf2.samples.sources import restore
-from cf2.web.app import build_app
-from cf2.web.guard import LOOPBACK, Server, is_loopback, listening_socket
-from cf2.web.labels import visible_context
-from cf2.web.summary import Shared
-from cf2.web.whatif import SECONDS
+import waitress
+from dash.exceptions import DashException
+from flask import Response, request
+from waitress import wasyncore
+from werkzeug.exceptions import HTTPException
 
-UNTRUSTED = (
-    "Read-only: the model of this run comes from the function {function}, which is not run unless you trust it; "
-    "what-if needs --trust (trust=True)."
+from cf2.errors import CF2Error, require, require_number
+
+MAX_REQUEST_BYTES = 2_000_000
+MAX_REFUSAL_LENGTH = 300  # characters of an answer to a request that is refused
+LIMITS = {
+    "threads": 8,  # requests that are answered at once
+    "connection_limit": 200,
+    "channel_timeout": 60,  # seconds that a connection may stay open without anything being sent
+    "max_request_body_size": MAX_REQUEST_BYTES,
+    "max_request_header_size": 65_536,
+}
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+# Dash and cytoscape put their styles into <style> elements of their own, so inline styles stay allowed, and
+# nothing else inline: scripts come from files of this server, and the one that starts Dash is known by its hash.
+POLICY = (
+    "default-src 'none'; connect-src 'self'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
+    "style-src-attr 'none'; img-src 'self' data: blob:; font-src 'self'; object-src 'none'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
 )
+FREE = "choose another port (--port), or 0, which takes a free one."
+FAILURES = {
+    errno.EADDRINUSE: ("one that another program listens on", f"Stop that program, or {FREE}"),
+    errno.EACCES: ("one that this user may not listen on", FREE.capitalize()),
+    errno.EADDRNOTAVAIL: ("an address that this machine does not have", "Leave the host out for 127.0.0.1."),
+}
 
 log = logging.getLogger("cf2.web")
+logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request waits for a moment is no news
 
 
-def serve(
-    run: str | Path | Store,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8050,
-    root: str | Path | None = None,
-    trust: bool = False,
-    seconds: float = SECONDS,
-    ready: Callable[[str], None] | None = None,
-) -> None:
-    """Serve the page for one run until interrupted.
+# -- requests
 
-    Parameters
-    ----------
-    run : str, Path or Store
-        The run, or its directory.
-    host, port : str, int
-        Where to listen; port 0 takes a free one.
-    root : str or Path, optional
-        A run outside of this directory is refused, also one that a link leads to.
-    trust : bool
-        Whether a function of yours that the run names may be run. Without, the page of such a run is read-only.
-    seconds : float
-        How long "explain again" may take.
-    ready : callable, optional
-        Called with the address when the page can be opened.
+
+def protect(app: Any, hosts: frozenset[str] | None = LOOPBACK) -> None:
+    """Have the app's server refuse foreign hosts and origins, and answer every error in words.
+
+    `hosts=None` allows every host. A foreign page that has its own name lead to this machine is still named in `Host`.
     """
-    try:
-        pass
-    except ImportError as error:
-        raise CF2Error("Expected waitress to be installed", got="no such package", do=extra("web")) from error
-    opened = run if isinstance(run, Store) else Store.open(inside(run, root))
-    with closing(listening_socket(host, port)) as listening:  # before anything that takes time
-        hosts = LOOPBACK | {host.lower()} if is_loopback(listening) else None
-        if hosts is None:
-            _warn_of_visitors(host)
-        found, source = explanations(opened), opened.source or _restored(opened, trust)
-        about: dict[str, Any] = {
-            "notes": notes(opened, found, source),
-            "run": opened.path.resolve().name,
-            "shared": shared_by(opened),
-        }
-        app = build_app(source, found, hosts=hosts, seconds=seconds, **about)
-        with single_thread(), Server(app.server, listening) as server, closing(app.server.extensions["cf2"]):
-            address = f"http://{f'[{host}]' if ':' in host else host}:{server.port}/"
-            log.debug("Serving %s", address)
-            try:
-                if ready is not None:
-                    ready(address)
-                server.serve_forever()
-            except KeyboardInterrupt:
-                log.info("Stopped")
+    server = app.server
+    server.config["MAX_CONTENT_LENGTH"] = MAX_REQUEST_BYTES
+    server.register_error_handler(Exception, _refusal)
+    policy = POLICY.format(scripts=" ".join(app.csp_hashes()))
+
+    @server.before_request  # type: ignore[untyped-decorator]
+    def check() -> Any:
+        host, origin = re.sub(r":[0-9]+$", "", request.host).strip("[]"), request.headers.get("Origin")
+        if hosts is not None and host.lower() not in hosts:
+            return _plain("This page answers to its own address only.", 403)
+        if origin is not None and origin.partition("://")[2] != request.host:
+            return _plain("This page answers to itself only.", 403)
+        return None
+
+    @server.after_request  # type: ignore[untyped-decorator]
+    def headers(response: Any) -> Any:
+        response.headers["Content-Security-Policy"] = policy
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        return response
 
 
-def _warn_of_visitors(host: str) -> None:
-    """Warn that others can reach the page."""
-    warnings.warn(
-        f"Listening on {host}: everyone who can reach this machine can use the page and run the model.", stacklevel=3
+def _refusal(error: Exception) -> Any:
+    """An error as an answer, without a traceback."""
+    if isinstance(error, HTTPException):
+        return _plain(error.description or error.name, error.code or 500)
+    if isinstance(error, CF2Error):
+        return _plain(str(error), 400)
+    if isinstance(error, DashException):
+        return _plain("Expected a file or a question that this page has.", 404)
+    log.error("Failed to answer", exc_info=error)
+    return _plain("The page failed to answer; its log says why.", 500)
+
+
+def _plain(text: str, code: int) -> Any:
+    short = text if len(text) <= MAX_REFUSAL_LENGTH else f"{text[:MAX_REFUSAL_LENGTH]} …"
+    return Response(short.encode("utf-8", "backslashreplace"), code, mimetype="text/plain")
+
+
+# -- connections
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens, or an error that says why there is none; port 0 takes a free one."""
+    require_number("port", port, 0, 65535, integer=True)
+    require(
+        isinstance(host, str) and bool(host.strip()),  # an empty name would stand for every address of this machine
+        "Expected the name or the address of a host to listen on",
+        got=repr(host),
+        do="Leave it out for 127.0.0.1, which only this machine can reach.",
     )
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, ValueError) as error:
+        raise CF2Error("Expected a host that this machine knows", got=repr(host)[:80]) from error
+    family, address = found[0][0], str(found[0][4][0])
+    both = family == socket.AF_INET6 and address == "::" and socket.has_dualstack_ipv6()
+    try:
+        return socket.create_server((address, port), family=family, dualstack_ipv6=both)
+    except OSError as error:
+        got, do = FAILURES.get(error.errno or 0, (str(error), "Choose another port (--port) or host (--host)."))
+        raise CF2Error(f"Expected to listen on port {port} of {host}", got=got, do=do) from error
 
 
-def _restored(run: Store, trust: bool) -> ModelAndData | None:
-    """The model and data of a run; None where that would run a function that nobody has said to trust."""
-    described = run.manifest.get("source")
-    names_code = isinstance(described, Mapping) and described.get("kind") == "function"
-    return None if names_code and not trust else restore(described or {}, trust=trust)
+def is_loopback(listening: socket.socket) -> bool:
+    """Whether only this machine can reach the socket."""
+    return ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback
 
 
-def notes(run: Store, found: Mapping[str, Explanations], source: ModelAndData | None) -> list[str]:
-    """What stands at the top of the page: how much is finished, if not all, and whether a model can be asked."""
-    total = len(run.keys)
-    partial = {name: f"{len(given):,} of {total:,} explained" for name, given in found.items() if len(given) < total}
-    said = [f"{name}: {text}" if len(found) > 1 else text for name, text in partial.items()]
-    untrusted = [] if source is not None else [UNTRUSTED.format(function=run.manifest["source"].get("function"))]
-    return [*([f"{'; '.join(said)}."] if said else []), *untrusted]
+@contextmanager
+def started(app: Any, listening: socket.socket) -> Iterator[Any]:
+    """The page behind a socket, whose `run()` answers until an interrupt; on leaving, everything is closed."""
+    server = waitress.create_server(app.server, sockets=[listening], ident=None, log_socket_errors=False, **LIMITS)
+    try:
+        yield server
+    finally:
+        app.server.extensions["cf2"].close()
+        server.task_dispatcher.shutdown()
+        wasyncore.close_all(server._map)
 
 
-def shared_by(run: Store) -> Shared:
-    """The patterns and edit rules that the directory of a run holds; a file that cannot be read is left out."""
-    found: dict[str, Any] = {}
-    for name, file, load in (("patterns", PATTERNS, load_patterns), ("rules", RULES, load_rules)):
-        if (run.path / file).exists():
-            try:
-                found[name] = load(run.path / file, visible_context(run.context()))
-            except CF2Error as error:
-                log.warning("%s", error)
-    return Shared(**found)
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """The page on a free port of this machine, in a thread, until the block is left; gives its address."""
+    stopped = threading.Event()
+    with started(app, listening_socket("127.0.0.1", 0)) as server:
 
+        def answer() -> None:
+            while not stopped.is_set():
+                wasyncore.loop(timeout=1.0, use_poll=True, map=server._map, count=1)
 
-def inside(path: str | Path, root: str | Path | None) -> Path:
-    """The path with its links resolved, refused where it is not below `root`."""
-    resolved = Path(path).expanduser().resolve()
-    if root is not None:
-        top = Path(root).expanduser().resolve()
-        require(
-            resolved == top or top in resolved.parents, f"Expected a run inside of {str(top)!r}", got=repr(str(path))
-        )
-    return resolved
-
-
-def explanations(run: Store) -> dict[str, Explanations]:
-    """What is finished in a run, by method and question, and by seed where a method has several."""
-    found: dict[str, Explanations] = {}
-    for row, job in ((row, job) for row, jobs in run.rows().items() for job in jobs):
-        every = run.explanations(job.method, job.seed, job.question)
-        name = row if row not in found else f"{row}, seed {job.seed}"
-        found[name] = Explanations(tuple(e for e in every if e.seed == job.seed), every.context)
-    require(any(map(len, found.values())), f"Expected finished explanations in {str(run.path)!r}", got="none yet")
-    return found
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.effective_port}"
+        finally:
+            stopped.set()
+            server.pull_trigger()
+            thread.join()

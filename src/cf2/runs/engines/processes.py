@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -12,12 +13,11 @@ import tempfile
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
-from multiprocessing.shared_memory import SharedMemory
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +28,6 @@ from cf2.runs.session import Chunk, Request, Session
 
 MIN_SHARED_BYTES = 1 << 16  # below that, looking an array up costs as much as sending it
 ALIGNMENT = 64  # bytes
-SPARE_BYTES = 16 << 20  # of shared memory that are left to others
 CHUNKS_PER_WORKER = 2  # the one it does, and the next, so that it never waits for this process
 SECONDS_TO_DIE = 60  # for a worker that has hung up to end, so that one can say what it died of
 
@@ -85,72 +84,41 @@ def _tensor(array: np.ndarray, is_parameter: bool, requires_grad: bool) -> torch
     return torch.nn.Parameter(tensor, requires_grad) if is_parameter else tensor.requires_grad_(requires_grad)
 
 
-class Block(NamedTuple):
-    """Buffers in one block of memory that the processes of this machine share: where it is, and each of them in it."""
+class SharedBuffers:
+    """Buffers copied once to where every process of this machine can see them.
 
-    name: str
-    is_file: bool
-    places: tuple[slice, ...]
-
-
-@contextmanager
-def shared(buffers: Sequence[memoryview]) -> Iterator[Block]:
-    """Buffers copied once to where every process of this machine can see them; gone on exit.
-
-    Shared memory is freed by Python's resource tracker even if this process is killed. Where there is too
-    little of it (containers often have 64 MiB), a temporary file does the same through the page cache.
+    That is memory without a name, which the system frees with the last process that has it, even if that is killed.
+    A process that is started with this gets the buffers.
     """
-    places, size = list[slice](), 0
-    for buffer in buffers:
-        places.append(slice(size, size + buffer.nbytes))
-        size += -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
-    size = max(size, ALIGNMENT)  # a block of nothing cannot be made
-    is_file = not _has_room(size)
-    with ExitStack() as stack:
-        if is_file:
-            handle, name = tempfile.mkstemp(prefix="cf2-")
-            os.close(handle)
-            stack.callback(Path(name).unlink, missing_ok=True)
-            target = memoryview(np.memmap(name, dtype=np.uint8, mode="w+", shape=(size,)))
-        else:
-            memory = SharedMemory(create=True, size=size)
-            stack.callback(memory.unlink)
-            stack.callback(memory.close)
-            name, target = memory.name, memory.buf
-        for place, buffer in zip(places, buffers):
-            target[place] = buffer
-        yield Block(name, is_file, tuple(places))
+
+    def __init__(self, buffers: Sequence[memoryview]) -> None:
+        self.places: list[slice] = []
+        has_memory = hasattr(os, "memfd_create")  # else the file is one of the disk
+        self.file = os.fdopen(os.memfd_create("cf2"), "w+b") if has_memory else tempfile.TemporaryFile()  # noqa: SIM115
+        for buffer in buffers:
+            start = self.file.tell()
+            self.places.append(slice(start, start + buffer.nbytes))
+            self.file.write(buffer)
+            self.file.seek(-buffer.nbytes % ALIGNMENT, os.SEEK_CUR)
+        self.file.flush()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _attach, (reduction.DupFd(self.file.fileno()), self.places)
 
 
-_ATTACHED: list[SharedMemory] = []  # a worker keeps its block as long as it lives
-
-
-def attach(block: Block) -> list[memoryview]:
-    """The buffers of a block that another process made."""
-    if block.is_file:
-        memory = memoryview(np.memmap(block.name, dtype=np.uint8, mode="r"))
-    else:
-        _ATTACHED.append(SharedMemory(block.name))
-        memory = _ATTACHED[-1].buf
-    return [memory[place] for place in block.places]
-
-
-def _has_room(size: int) -> bool:
-    try:
-        status = os.statvfs("/dev/shm")
-    except (OSError, AttributeError):
-        return True  # another system, where shared memory is not a file system with a size
-    return status.f_bavail * status.f_frsize > size + SPARE_BYTES
+def _attach(handle: Any, places: Sequence[slice]) -> list[memoryview]:
+    """The buffers that another process shares."""
+    number = handle.detach()
+    memory = memoryview(mmap.mmap(number, 0, access=mmap.ACCESS_READ) if places else b"")
+    os.close(number)
+    return [memory[place] for place in places]
 
 
 def _run(request: Request, chunks: Iterable[Chunk], resources: Resources) -> Iterator[Outcome]:
     message, buffers = serialise(request)
-    with shared(buffers) as block:
-        pool = _Pool(message, block, resources.workers or cores(), resources.retries)
-        try:
-            yield from pool.outcomes(iter(chunks))
-        finally:
-            pool.close()
+    shared = SharedBuffers(buffers)
+    with shared.file, closing(_Pool((message, shared, os.getcwd()), resources)) as pool:
+        yield from pool.outcomes(iter(chunks))
 
 
 PROCESSES = Engine("processes", _run)
@@ -167,8 +135,8 @@ class _Worker:
 class _Pool:
     """Workers, and the chunks that they have; one that dies is replaced."""
 
-    def __init__(self, message: bytes, block: Block, size: int, retries: int) -> None:
-        self.message, self.block, self.size, self.retries = message, block, size, retries
+    def __init__(self, given: tuple[Any, ...], resources: Resources) -> None:
+        self.given, self.size, self.retries = given, resources.workers or cores(), resources.retries
         self.context = worker_context()
         self.workers: list[_Worker] = []
         self.returned: deque[Chunk] = deque()  # by workers that died
@@ -214,8 +182,7 @@ class _Pool:
 
     def _start(self) -> _Worker:
         ours, theirs = self.context.Pipe()
-        given = (theirs, self.message, self.block, os.getcwd())
-        process = self.context.Process(target=_serve, args=given, daemon=True)
+        process = self.context.Process(target=_serve, args=(theirs, *self.given), daemon=True)
         try:
             process.start()
         except (BrokenPipeError, EOFError):  # the server ran the user's script again, and that failed
@@ -301,13 +268,13 @@ def _unguarded() -> CF2Error:
     )
 
 
-def _serve(connection: Connection, message: bytes, block: Block, directory: str) -> None:
+def _serve(connection: Connection, message: bytes, buffers: Sequence[memoryview], directory: str) -> None:
     """A worker: explain the chunks that come until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other end's to handle
     torch.set_num_threads(1)
     sys.path.append(directory)  # the user's own module may lie in the current directory
     try:
-        session = Session(deserialise(message, attach(block)))
+        session = Session(deserialise(message, buffers))
     except Exception as error:
         with suppress(OSError):  # the other end may have gone meanwhile, and its data with it
             connection.send(("broken", reason_of(error)))

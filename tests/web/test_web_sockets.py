@@ -1,22 +1,16 @@
-"""The server: slow, idle, many and oversized connections keep nobody waiting; ports and hosts that cannot be."""
+"""The server: slow and oversized requests keep nobody waiting; ports and hosts that cannot be."""
 
 import socket
-import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from cf2.errors import CF2Error
-
-pytest.importorskip("waitress", reason="waitress is not installed")
-
-from cf2.web import guard as listen
-from cf2.web.guard import is_loopback, listening_socket
-from web.browser import PATIENCE, served
+from cf2.web.server import LIMITS, is_loopback, listening_socket, served
+from web.browser import PATIENCE
 
 HALF = b"POST /_dash-update-component HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 
@@ -31,65 +25,12 @@ def answers(address: str) -> bool:
         return bool(answer.status == 200)
 
 
-def is_closed(connection: socket.socket) -> bool:
-    """Whether the server closes the connection without an answer; waits for it."""
-    try:
-        return connection.recv(1000) == b""
-    except ConnectionResetError:
-        return True
-
-
-# -- slow and many --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("start", [b"", b"GET / HT", HALF, HALF + b"Content-Length: 1000\r\n\r\n{"])
+@pytest.mark.parametrize("start", [b"", HALF + b"Content-Length: 1000\r\n\r\n{"])
 def test_connections_that_send_half_a_request_keep_nobody_waiting(app_of_its_own: Any, start: bytes) -> None:
     with served(app_of_its_own) as address, ExitStack() as stack:
-        for _ in range(3 * listen.THREADS):
+        for _ in range(3 * LIMITS["threads"]):
             stack.enter_context(connected(address)).sendall(start)
         assert answers(address)
-
-
-@contextmanager
-def dripping(connection: socket.socket, pause: float) -> Iterator[None]:
-    """Send one byte of a header after the other, so that the connection is never idle."""
-    over = threading.Event()
-
-    def drip() -> None:
-        while not over.wait(pause):
-            try:
-                connection.sendall(b"x")
-            except OSError:
-                return
-
-    thread = threading.Thread(target=drip)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-def test_a_request_that_comes_byte_by_byte_is_given_up(app_of_its_own: Any) -> None:
-    with served(app_of_its_own, arrival=0.5) as address, connected(address) as slow:
-        slow.sendall(HALF + b"X-Slow: ")
-        with dripping(slow, 0.05):
-            assert is_closed(slow)
-        assert answers(address)
-
-
-def test_when_most_connections_are_taken_the_oldest_make_room(app_of_its_own: Any) -> None:
-    limit = 30
-    with served(app_of_its_own, connections=limit) as address, ExitStack() as stack:
-        held = [stack.enter_context(connected(address)) for _ in range(2 * limit)]
-        for connection in held:
-            connection.sendall(HALF)
-        assert answers(address)
-        assert is_closed(held[0])
-
-
-# -- large ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -97,8 +38,6 @@ def test_when_most_connections_are_taken_the_oldest_make_room(app_of_its_own: An
     [
         (HALF + b"Content-Length: 99999999999\r\n\r\n", b"413"),
         (HALF + b"X-Large: " + b"x" * 100_000 + b"\r\n\r\n", b"431"),
-        (HALF + b"Content-Length: -5\r\n\r\n", b"400"),
-        (HALF + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400"),
     ],
 )
@@ -110,10 +49,7 @@ def test_what_is_too_large_or_no_request_is_refused_at_once(app_of_its_own: Any,
         assert answers(address)
 
 
-# -- where to listen ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("host", ["", " ", "\t", None, 3])
+@pytest.mark.parametrize("host", ["", " ", None])
 def test_an_empty_host_is_refused_for_it_would_mean_every_address(host: Any) -> None:
     with pytest.raises(CF2Error, match=r"name or the address of a host.*Leave it out for 127\.0\.0\.1"):
         listening_socket(host, 0)
@@ -135,7 +71,7 @@ def test_an_address_of_another_machine_is_refused_in_words() -> None:
         listening_socket("192.0.2.1", 0)  # an address for documentation, which no machine has
 
 
-@pytest.mark.parametrize("port", [-1, 65536, 8050.0, "8050", None, True, float("nan")])
+@pytest.mark.parametrize("port", [-1, 65536, "8050", True])
 def test_what_is_no_port_is_refused(port: Any) -> None:
     with pytest.raises(CF2Error, match="Expected `port` to be a whole number from 0 to 65535"):
         listening_socket("127.0.0.1", port)
@@ -150,20 +86,14 @@ def test_a_port_in_use_is_named_and_so_is_the_way_out() -> None:
 
 @pytest.mark.parametrize(
     ("host", "expected"),
-    [("127.0.0.1", True), ("127.0.0.2", True), ("localhost", True), ("0.0.0.0", False), ("0", False)],
+    [("127.0.0.2", True), ("localhost", True), ("0.0.0.0", False), ("0", False), ("::1", True), ("::", False)],
 )
 def test_whether_others_can_reach_a_host_is_seen_from_its_address(host: str, expected: bool) -> None:
-    with closing(listening_socket(host, 0)) as listening:
-        assert is_loopback(listening) is expected
-        assert listening.getsockname()[1] > 0
-
-
-@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6")
-@pytest.mark.parametrize(("host", "expected"), [("::1", True), ("::", False)])
-def test_the_same_for_ipv6(host: str, expected: bool) -> None:
     try:
         listening = listening_socket(host, 0)
     except CF2Error:
+        assert ":" in host
         pytest.skip("no IPv6 on this machine")
     with closing(listening):
         assert is_loopback(listening) is expected
+        assert listening.getsockname()[1] > 0

@@ -10,12 +10,8 @@ import pytest
 from cf2.results.explanation import UnitTable
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
-from cf2.web import build_app, canvas, view
-from cf2.web.listing import PAGE
+from cf2.web import build_app, canvas, panel
 from report.explained_toys import explained, nitro_bonds, red_edges
-
-pytest.importorskip("dash", reason="dash is not installed")
-pytest.importorskip("dash_cytoscape", reason="dash-cytoscape is not installed")
 
 
 def test_a_button_answers_with_the_models_own_words(app: Any, ask: Any, found: dict[str, Explanations]) -> None:
@@ -53,19 +49,6 @@ def test_the_state_that_is_saved_repeats_the_answer(app: Any, ask: Any, found: d
     assert state["removed"] == {"sufficient": e.sufficient, "necessary": e.necessary}
 
 
-def test_one_page_of_ten_thousand_instances_is_sent(
-    ask: Any, found: dict[str, Explanations], red_source: ModelAndData
-) -> None:
-    some = found["cf2"].items
-    many = Explanations(tuple(replace(some[i % len(some)], key=i) for i in range(10_000)), found["cf2"].context)
-    values = {"show.value": "all", "sort.value": "largest", "method.value": "cf2", "key.data": "0", "place.data": 70}
-    response = ask(build_app(red_source, {"cf2": many}), "list.children", "next.n_clicks", values)
-    assert len(response.get_data()) < 40_000
-    body = response.get_json()["response"]
-    assert len(body["list"]["children"]) == PAGE
-    assert body["pages"]["children"] == "72 of 500"
-
-
 def test_pairs_are_picked_and_drawn_by_both_ids(
     ask: Any, found: dict[str, Explanations], red_source: ModelAndData
 ) -> None:
@@ -75,7 +58,7 @@ def test_pairs_are_picked_and_drawn_by_both_ids(
     body = response.get_json()["response"]
     assert "pair (4, 1)" in body["prediction"]["children"]
     assert sum("target" in part["classes"] for part in body["cytoscape"]["elements"]) == 2
-    listing = {"show.value": "all", "sort.value": "key", "method.value": "cf2", "place.data": 0, "search.value": "4, 1"}
+    listing = {"show.value": "all", "sort.value": "key", "method.value": "cf2", "page.data": 0, "search.value": "4, 1"}
     response = ask(app, "list.children", "", listing)
     (entry,) = response.get_json()["response"]["list"]["children"]
     assert entry["props"]["children"]["props"]["data-pick"] == "4-1"
@@ -86,21 +69,26 @@ def test_units_of_every_kind_have_a_checkbox_and_removed_nodes_fade(found: dict[
     units = UnitTable(names, np.array([0, 1, 1, 2], dtype=np.int8), np.array([[-1, 7], [3, -1], [4, -1], [3, 4]]))
     chosen = np.array([False, False, True, False])
     e = replace(found["cf2"][3], units=units, scores=np.arange(4.0), selected=chosen)
-    assert [box["label"] for box in view.options(e, view.listed(e))] == ["node 4 ●", "3–4", "node 3", "feature 7"]
-    assert view.listed(e, (4,)).tolist() == [2, 3]
+    assert [box["label"] for box in panel.unit_options(e, panel.listed_units(e))] == [
+        "node 4 ●",
+        "3–4",
+        "node 3",
+        "feature 7",
+    ]
+    assert panel.listed_units(e, (4,)).tolist() == [2, 3]
     *_, faded, covered = canvas.stylesheet(e, np.array([True, False, True, False]))
     assert faded["selector"].split(", ") == ["#k3u0", "#k3u2", "#k3n4"]
     assert ".atom#k3n4" in covered["selector"].split(", ")
 
 
 def test_every_kind_gets_the_same_room_in_the_list_of_units(found: dict[str, Explanations]) -> None:
-    many = view.LISTED + 10
+    many = panel.MAX_LISTED_UNITS + 10
     kind = np.repeat(np.array([0, 1], dtype=np.int8), [many, 3])
     ids = np.stack([np.arange(many + 3), np.zeros(many + 3, dtype=np.int64)], 1)
     units = UnitTable(("features", "edges"), kind, ids)
     chosen = np.arange(many + 3) == many
     e = replace(found["cf2"][3], units=units, scores=-np.arange(many + 3.0), selected=chosen)
-    assert view.listed(e).tolist() == [many, *range(view.LISTED // 2), many + 1, many + 2]
+    assert panel.listed_units(e).tolist() == [many, *range(panel.MAX_LISTED_UNITS // 2), many + 1, many + 2]
 
 
 def test_a_graph_that_is_explained_by_features_alone_has_its_edges(ask: Any, red_source: ModelAndData) -> None:

@@ -1,0 +1,181 @@
+"""Searches: one at a time, a time limit, a way to cancel; and the page answers meanwhile."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cf2.errors import CF2Error
+from cf2.runs.source import ModelAndData
+from cf2.web import build_app
+from cf2.web.searches import Searches, Stopped
+from cf2.web.whatif import WhatIf
+from report.explained_toys import RedNeighbours, explained, first_edge, red_graph
+from web.browser import PATIENCE
+from web.holding import Holding
+
+VALUES = {"shown.data": {"key": "3", "method": "guess"}, "again.n_clicks": 1, "alpha.value": 0.5}
+
+
+@contextmanager
+def running(work: Callable[[], Any]) -> Iterator[list[Any]]:
+    """Work in a thread of its own; on leaving, it has ended, and the list holds what it returned or raised."""
+    done: list[Any] = []
+
+    def call() -> None:
+        try:
+            done.append(work())
+        except Exception as error:
+            done.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    yield done
+    thread.join()
+
+
+# -- one search at a time -------------------------------------------------------------------------------------
+
+
+def test_one_search_is_done_at_a_time_and_can_be_cancelled_or_closed() -> None:
+    searches, began = Searches(), threading.Event()
+
+    def forever(go_on: Callable[[], None]) -> None:
+        while True:
+            go_on()
+            began.set()
+            threading.Event().wait(0.001)
+
+    assert searches.progress() == ""
+    for end in (searches.cancel, searches.close):
+        with running(lambda: searches.run(forever)) as first:
+            assert began.wait(PATIENCE)
+            with pytest.raises(Stopped, match=r"Busy: another search is running\. Try again"):
+                searches.run(lambda go_on: None)
+            assert searches.progress().startswith("Explaining: ")
+            end()
+        assert [str(error) for error in first] == ["Cancelled."]
+        began.clear()
+    with pytest.raises(Stopped, match="Cancelled"):
+        searches.run(lambda go_on: go_on())
+
+
+def test_what_takes_too_long_is_stopped_and_the_next_one_has_its_own_time() -> None:
+    searches = Searches(0.05)
+
+    def slow(go_on: Callable[[], None]) -> None:
+        while True:
+            go_on()
+
+    with pytest.raises(Stopped, match=r"Stopped after 0\.05 seconds, the limit"):
+        searches.run(slow)
+    searches.seconds = PATIENCE
+    assert searches.run(lambda go_on: go_on() or 7) == 7
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), True, "60", None])
+def test_a_time_limit_is_a_number_of_seconds(seconds: Any) -> None:
+    with pytest.raises(CF2Error, match="time limit of more than 0 seconds"):
+        Searches(seconds)
+
+
+# -- the model ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_the_model_is_asked_while_a_copy_is_searched_with(holding: ModelAndData, cancelled: bool) -> None:
+    given = explained(first_edge, "guess", [3, 6])
+    whatif, searches, e = WhatIf(holding, {"guess": given}), Searches(), given[0]
+    with running(lambda: searches.run(lambda go_on: whatif.again(e, 0.5, None, go_on))) as made:
+        assert Holding.held.wait(PATIENCE)
+        answer = whatif.ask(given[1], given[1].selected)
+        assert np.allclose(answer.left, given[1].probabilities_without, atol=1e-5)
+        assert made == []
+        hook = holding.model.register_forward_hook(lambda *_: pytest.fail("the model itself was run"))
+        if cancelled:
+            searches.cancel()
+        Holding.let_go.set()
+    hook.remove()
+    if not cancelled:
+        assert whatif.explanation(3, made[0]).status == "found"
+        return
+    assert [str(error) for error in made] == ["Cancelled."]
+    assert Holding.runs == 1  # it ended before the next run of the model
+    assert list(whatif.explanations(3)) == ["guess"]
+    assert whatif.again(e, 0.5, None) in whatif.explanations(3)
+
+
+class Uncopied(RedNeighbours):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise RuntimeError("no copies")
+
+
+def test_a_model_that_cannot_be_copied_is_refused_in_words() -> None:
+    source = ModelAndData(model=Uncopied(), level="node", graphs=[red_graph()])
+    given = explained(first_edge, "guess", [3])
+    with pytest.raises(CF2Error, match=r"copy\.deepcopy can copy.*RuntimeError: no copies"):
+        WhatIf(source, {"guess": given}).again(given[0], 0.5, None)
+
+
+# -- the page -------------------------------------------------------------------------------------------------
+
+
+def note_of(response: Any) -> str:
+    assert "sideUpdate" not in response.get_json()
+    return str(response.get_json()["response"]["search-note"]["children"])
+
+
+def test_the_page_says_what_was_made_and_shows_it(red_source: ModelAndData, ask: Any) -> None:
+    app = build_app(red_source, {"guess": explained(first_edge, "guess", [3, 6])})
+    body = ask(app, "search-note.children", "again.n_clicks", VALUES).get_json()
+    assert body["response"]["search-note"]["children"].startswith("node 3: 2 units in ")
+    made = body["sideUpdate"]["made"]["data"]
+    shown = {"key.data": "3", "made.data": made, "method.value": "guess"}
+    chosen = ask(app, "method.options", "made.data", shown).get_json()["response"]
+    assert chosen["method"]["value"] == made["method"] == "cf2 (α = 0.5, λ = auto)"
+    elsewhere = ask(app, "method.options", "made.data", shown | {"key.data": "6"}).get_json()["response"]
+    assert elsewhere["method"] == {"options": ["guess"], "value": "guess"}
+    back = ask(app, "method.options", "key.data", shown).get_json()["response"]
+    assert back["method"]["value"] == "guess"
+
+
+def test_the_page_says_that_the_time_is_over_and_goes_on(red_source: ModelAndData, ask: Any) -> None:
+    app = build_app(red_source, {"guess": explained(first_edge, "guess", [3])}, seconds=1e-6)
+    said = note_of(ask(app, "search-note.children", "again.n_clicks", VALUES))
+    assert said == "Stopped after 1e-06 seconds, the limit for one explanation."
+    assert ask(app, "removed.data", "without.n_clicks", VALUES | {"removed.data": []}).status_code == 200
+
+
+@pytest.mark.parametrize("alpha", [None, "x", 7, -1, 1e300, True])
+def test_the_page_says_which_numbers_it_takes(red_source: ModelAndData, ask: Any, alpha: Any) -> None:
+    app = build_app(red_source, {"guess": explained(first_edge, "guess", [3])})
+    values = VALUES | {"alpha.value": alpha}
+    assert note_of(ask(app, "search-note.children", "again.n_clicks", values)).startswith("Expected ")
+
+
+def test_the_page_cancels_and_is_busy(holding: ModelAndData, ask: Any) -> None:
+    app = build_app(holding, {"guess": explained(first_edge, "guess", [3])})
+    with running(lambda: ask(app, "search-note.children", "again.n_clicks", VALUES)) as made:
+        assert Holding.held.wait(PATIENCE)
+        assert note_of(ask(app, "search-note.children", "again.n_clicks", VALUES)).startswith("Busy: ")
+        said = ask(app, "ticked.data", "ticking.n_intervals", {}).get_json()
+        assert said["sideUpdate"]["search-progress"]["children"].startswith("Explaining: 1 runs of the model")
+        assert ask(app, "cancelled.data", "cancel.n_clicks", {}).status_code == 200
+        Holding.let_go.set()
+    assert [note_of(response) for response in made] == ["Cancelled."]
+
+
+def test_a_failure_of_the_model_is_logged_and_said(
+    red_source: ModelAndData, ask: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*given: Any) -> Any:
+        raise ZeroDivisionError("inside")
+
+    app = build_app(red_source, {"guess": explained(first_edge, "guess", [3])})
+    monkeypatch.setattr(WhatIf, "again", fails)
+    said = note_of(ask(app, "search-note.children", "again.n_clicks", VALUES))
+    assert said == "It failed, and the log says why: inside"
+    assert "ZeroDivisionError" in caplog.text
