@@ -255,15 +255,16 @@ class OutputForm(NamedTuple):
     kind: OutputKind
     values: Callable[[Tensor], Tensor]
     unsaturated: Callable[[Tensor], Tensor]
+    unit: float = 0.0  # of that scale, where it has one: 1 for logarithms
 
 
 FORMS: Mapping[Output, OutputForm] = MappingProxyType(
     {
         "logits": OutputForm(CLASSES, _of_logits, _finite),
-        "log_probabilities": OutputForm(CLASSES, lambda rows: _both(rows.exp()), _finite),
-        "probabilities": OutputForm(CLASSES, _both, _logarithm),
+        "log_probabilities": OutputForm(CLASSES, lambda rows: _both(rows.exp()), _finite, 1.0),
+        "probabilities": OutputForm(CLASSES, _both, _logarithm, 1.0),
         "multilabel_logits": OutputForm(MULTILABEL, lambda rows: rows.double().sigmoid(), _finite),
-        "multilabel_probabilities": OutputForm(MULTILABEL, lambda rows: rows, _logarithm),
+        "multilabel_probabilities": OutputForm(MULTILABEL, lambda rows: rows, _logarithm, 1.0),
         "regression": OutputForm(REGRESSION, lambda rows: rows, _finite),
     }
 )
@@ -284,11 +285,18 @@ def unsaturated(rows: Tensor, output: Output) -> Tensor:
     return FORMS[output].unsaturated(rows.double())
 
 
-def differ(one: Tensor, other: Tensor, precision: float) -> Tensor:
-    """Which rows [B] are not the same numbers summed in another order; `precision` is what the model computes with."""
-    scale = torch.maximum(one.abs(), other.abs()).amax(1)
-    gap = (one - other).abs().amax(1)
-    same: Tensor = gap <= precision**0.5 * (1 + scale)
+def differ(one: Tensor, other: Tensor, output: Output, precision: float) -> Tensor:
+    """Which of the model's rows [B, width] are not the same numbers summed in another order, bool [B].
+
+    `precision` is what the model computes with. Rounding is relative to the size of the outputs, whatever their unit
+    is; logarithms have a unit of their own. A column that never varies, such as a masked class at -1e9, does not count.
+    """
+    one, other = unsaturated(one, output), unsaturated(other, output)
+    both = torch.cat([one, other])
+    varies = both.amax(0) - both.amin(0) > precision * both.abs().amax(0)
+    size = (torch.maximum(one.abs(), other.abs()) * varies).amax(1)
+    size = torch.maximum(size, size.median()) if len(size) else size  # one output may be near 0 by chance
+    same: Tensor = (one - other).abs().amax(1) <= precision**0.5 * (FORMS[output].unit + size)
     return ~same
 
 

@@ -138,21 +138,26 @@ class Predictor:
         """Run the model a few times: is it a function of the graph, and what does it read and return?"""
         with restored_buffers(self.model), torch.no_grad():
             rows, again = self._rows(pack), self._rows(pack)
-            check_repeats(rows, again, self.precision)
-            alone = depends_on_others(pack, self._hard_rows, self.precision)
-            ordered = alone or depends_on_order(pack, self._call, self.precision)
-        output = outputs.settle(rows, self.output)
-        return Findings(output, rows.size(1), self._reads_weights(pack), self._reads_sparse(pack), alone, ordered)
+            output = outputs.settle(rows, self.output)
+
+            def differ(one: Tensor, other: Tensor) -> Tensor:
+                return outputs.differ(one, other, output, self.precision)
+
+            check_repeats(rows, again, differ)
+            alone = depends_on_others(pack, self._hard_rows, differ)
+            ordered = alone or depends_on_order(pack, self._call, differ)
+        sparse = self._reads_sparse(pack, differ)
+        return Findings(output, rows.size(1), self._reads_weights(pack), sparse, alone, ordered)
+
+    def differ(self, one: Tensor, other: Tensor) -> Tensor:
+        """Which of the model's rows [B, width] are not the same numbers summed in another order, bool [B]."""
+        return outputs.differ(one, other, self._known.output, self.precision)
 
     @property
     def precision(self) -> float:
         """The spacing of the coarsest numbers that the model computes with."""
         kinds = {p.dtype for p in self.model.parameters() if p.is_floating_point()} or {torch.float32}
         return max(torch.finfo(kind).eps for kind in kinds)
-
-    def unsaturated(self, rows: Tensor) -> Tensor:
-        """Rows of the model on a scale on which a sure model can still be told from a surer one."""
-        return outputs.unsaturated(rows, self._known.output)
 
     def _reads_weights(self, pack: Pack) -> bool:
         """Whether the output depends on `edge_weight`: some models take one and drop it."""
@@ -163,7 +168,7 @@ class Predictor:
         rows = self._call(pack, pack.dense(), pack.edge_index, weight, None)
         return rows.requires_grad and torch.autograd.grad(rows.sum(), weight, allow_unused=True)[0] is not None
 
-    def _reads_sparse(self, pack: Pack) -> bool:
+    def _reads_sparse(self, pack: Pack, differ: Callable[[Tensor, Tensor], Tensor]) -> bool:
         """Whether the output is the same when wide features are read by their non-zero entries."""
         if pack.x.size(1) < WIDE or pack.x.dtype not in (torch.float32, torch.float64):
             return False
@@ -171,7 +176,7 @@ class Predictor:
         with torch.no_grad():
             quick = self._call(replace(pack, sparse=sparse), sparse.value, pack.edge_index, None, None)
             rows = self._call(pack, pack.dense(), pack.edge_index, None, None)
-        return torch.allclose(quick, rows, atol=1e-4)
+        return not bool(differ(quick, rows).any())
 
     def rows_of_many(self, whole: Pack, targets: Tensor) -> Tensor:
         """What the model returns for many targets [n, nodes to read] of one graph in one pass."""
