@@ -23,10 +23,9 @@ from cf2.runs.store import Store
 from cf2.samples import registry as datasets
 from cf2.samples.models import ARCHITECTURES
 from cf2.samples.sources import from_dataset
-from cf2.samples.training import save
 from reproduction import published as paper
 from reproduction.cells import Reproduction, ships
-from reproduction.training import recipe_for, train
+from reproduction.training import recipe_for
 
 SIZES = {"benzene": 6, "fluoride-carbonyl": 2}  # what methods of a fixed size are told: a ring; one bond of each group
 INSTANCES = 40
@@ -62,22 +61,19 @@ def attribution_rows(
 def _model(cells: Reproduction, name: str, arch: str) -> ModelAndData:
     if arch == recipe_for(datasets.load(name, root=cells.root)).arch and ships(name, 0):
         return from_dataset(name, root=cells.root)
-    path = cells.out / "models" / f"{name}-{arch}"
-    if not path.with_suffix(".json").is_file():
-        cells.tell(f"train {arch} on {name}")
-        save(path, *train(datasets.load(name, root=cells.root), arch=arch, seed=0))
+    path = cells.trained(name, arch, f"train {arch} on {name}", arch=arch, seed=0)
     return from_dataset(name, checkpoint=path, root=cells.root)
 
 
-def fit(source: ModelAndData, found: Sequence[Explanation]) -> Row:
+def fit(source: ModelAndData, explanations: Sequence[Explanation]) -> Row:
     """F1 and Jaccard against the acceptable truth that fits best, with the verdicts and the size."""
     scores = np.array(
-        [best_fit(e, [true_units(e, mask, source.graphs) for mask in source.truths(e.key)]) for e in found]
+        [best_fit(e, [true_units(e, mask, source.graphs) for mask in source.truths(e.key)]) for e in explanations]
     )
-    estimates = {name: bootstrap(scores[:, place]) for place, name in enumerate(("f1", "jaccard"))}
-    row: Row = {name: one.value for name, one in estimates.items()}
-    row |= {"n": len(found), "fns": metrics.fns(found), "size": metrics.size(found)}
-    return row | {"interval": {name: [one.low, one.high] for name, one in estimates.items()}}
+    estimates = {name: bootstrap(scores[:, column]) for column, name in enumerate(("f1", "jaccard"))}
+    row: Row = {name: estimate.value for name, estimate in estimates.items()}
+    row |= {"n": len(explanations), "fns": metrics.fns(explanations), "size": metrics.size(explanations)}
+    return row | {"interval": {name: [estimate.low, estimate.high] for name, estimate in estimates.items()}}
 
 
 def best_fit(e: Explanation, truths: Sequence[np.ndarray]) -> tuple[float, float]:

@@ -66,10 +66,14 @@ class Reproduction:
         """The path of a base model that is trained here, if it is not yet; None for the shipped one."""
         if seed is None or ships(name, seed):
             return None
-        path = self.out / "models" / f"{name}-{seed}"
+        return self.trained(name, str(seed), f"train {name}, seed {seed}", seed=seed)
+
+    def trained(self, name: str, suffix: str, label: str, **options: Any) -> Path:
+        """The path of a model that is trained here with these options, if it is not yet."""
+        path = self.out / "models" / f"{name}-{suffix}"
         if not path.with_suffix(".json").is_file():
-            self.tell(f"train {name}, seed {seed}")
-            training.save(path, *train(datasets.load(name, root=self.root), seed=seed))
+            self.tell(label)
+            training.save(path, *train(datasets.load(name, root=self.root), **options))
         return path
 
     def keys(self, name: str, seed: BaseSeed) -> list[Key]:
@@ -86,7 +90,7 @@ class Reproduction:
             self.progress(label, self.done, self.total)
 
     def explanations(
-        self, column: Column, row: str, seed: BaseSeed, *, place: str = "", **changes: Any
+        self, column: Column, row: str, seed: BaseSeed, *, folder: str = "", **changes: Any
     ) -> Explanations | None:
         """The explanations of the cell; None without the data, or where the method of the row does not apply."""
         source = self.source(column.dataset, seed) if column.allows(row) else None
@@ -102,7 +106,7 @@ class Reproduction:
             settings=paper_settings(method, column.dataset, features=column.units != "edges") | own | changes,
         )
         run = Store.create(
-            self.out / "runs" / base / (place or (column.name if row == method else f"{column.name}-{row}")),
+            self.out / "runs" / base / (folder or (column.name if row == method else f"{column.name}-{row}")),
             source,
             spec,
             keys=self.keys(column.dataset, seed),
@@ -112,10 +116,10 @@ class Reproduction:
         job = run.job(spec.method, spec.seed)
         engines.explain_run(run, job, engine=self.engine, workers=self.workers, address=self.address)
         self.done += 1
-        found = run.explanations(method)
-        if not place:
-            self.seconds[column.name, row] = metrics.summary(found)["seconds"]
-        return found
+        explained = run.explanations(method)
+        if not folder:
+            self.seconds[column.name, row] = metrics.summary(explained)["seconds"]
+        return explained
 
 
 def ships(name: str, seed: int) -> bool:

@@ -45,8 +45,8 @@ def draw_sizes(rows: Sequence[dict[str, Any]], out: Path) -> list[str]:
         axes.grid(alpha=0.25)
     for axes in panels[len(names) :]:
         axes.set_axis_off()
-    known = {label: one for axes in panels for one, label in zip(*axes.get_legend_handles_labels())}
-    figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    handles = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
     return _write(figure, out, "sizes")
 
 
@@ -57,21 +57,18 @@ def alpha_rows(cells: Reproduction, columns: Sequence[Column], seeds: Sequence[B
         for alpha in paper.ALPHAS:
             values = []
             for seed in seeds:
-                place = "" if alpha == 0.6 else f"alpha/{column.name}-{alpha:.1f}"
+                folder = "" if alpha == 0.6 else f"alpha/{column.name}-{alpha:.1f}"
                 changes = {} if alpha == 0.6 else {"alpha": alpha}
-                found = cells.explanations(column, "cf2-relaxed", seed, place=place, **changes)
+                explanations = cells.explanations(column, "cf2-relaxed", seed, folder=folder, **changes)
                 source = cells.source(column.dataset, seed)
-                if found is None or source is None:
+                if explanations is None or source is None:
                     continue
-                truth = metrics.truth(found, source.true_edges([e.key for e in found]))
-                values.append(_few(metrics.summary(found)) | {"f1": truth["f1"], "acc": truth["acc"]})
+                truth = metrics.truth(explanations, source.true_edges([e.key for e in explanations]))
+                measured = metrics.summary(explanations) | truth
+                values.append({name: measured[name] for name in ("n", "pn", "ps", "fns", "size", "f1", "acc")})
             if values:
                 rows.append({"figure": "alpha", "dataset": column.name, "alpha": alpha, **over_seeds(values)})
     return rows
-
-
-def _few(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in ("n", "pn", "ps", "fns", "size")}
 
 
 def draw_alpha(rows: Sequence[dict[str, Any]], out: Path) -> list[str]:
@@ -81,9 +78,11 @@ def draw_alpha(rows: Sequence[dict[str, Any]], out: Path) -> list[str]:
         return []
     figure = _figure((4.2 * len(names), 3.3))
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
-        mine = [row for row in rows if row["dataset"] == name]
+        curve = [row for row in rows if row["dataset"] == name]
         for field, label, colour in LINES:
-            axes.plot([r["alpha"] for r in mine], [100 * r[field] for r in mine], "o-", ms=3, color=colour, label=label)
+            axes.plot(
+                [r["alpha"] for r in curve], [100 * r[field] for r in curve], "o-", ms=3, color=colour, label=label
+            )
         axes.set(title=name, xlabel="α (0: counterfactual only, 1: factual only)", ylabel="%", ylim=(-3, 103))
         axes.grid(alpha=0.25)
     figure.axes[0].legend(frameon=False, fontsize=8, ncols=2)
@@ -96,11 +95,12 @@ def draw_cases(
     """One instance a data set, explained by three methods, beside the truth."""
     chosen = []
     for column in columns:
-        found = {method: cells.explanations(column, method, seed) for method in paper.CASES}
-        known = {method: one for method, one in found.items() if one is not None}
-        if len(known) == len(paper.CASES):
-            place = _legible(known["cf2"])
-            chosen.append((column, known["cf2"].context, {method: one[place] for method, one in known.items()}))
+        cell = {method: cells.explanations(column, method, seed) for method in paper.CASES}
+        explained = {method: explanations for method, explanations in cell.items() if explanations is not None}
+        if len(explained) == len(paper.CASES):
+            position = _legible(explained["cf2"])
+            cases = {method: explanations[position] for method, explanations in explained.items()}
+            chosen.append((column, explained["cf2"].context, cases))
     if not chosen:
         return [], []
     figure = _figure((3.1 * len(paper.CASES), 3.1 * len(chosen)))
@@ -118,9 +118,9 @@ def _case_row(column: Column, method: str, e: Explanation) -> dict[str, Any]:
     return row | {"sufficient": e.sufficient, "necessary": e.necessary, "edges": e.edges.tolist()}
 
 
-def _legible(found: Explanations) -> int:
+def _legible(explanations: Explanations) -> int:
     """The first instance that can be drawn whole, else the smallest; no method's result has a say."""
-    sizes = [len(e.units.where("edges")) for e in found]
+    sizes = [len(e.units.where("edges")) for e in explanations]
     return next((i for i, size in enumerate(sizes) if 12 <= size <= LEGIBLE), sizes.index(min(sizes)))
 
 

@@ -85,12 +85,12 @@ def _table(names: tuple[str, ...], rows: Mapping[tuple[str, str], _Values]) -> M
     """Percentages as fractions; the size, which is a count, stays as it is."""
     return MappingProxyType(
         {
-            place: {
+            cell: {
                 name: value if name == "size" else round(value / 100, 6)
                 for name, value in zip(names, values)
                 if value is not None
             }
-            for place, values in rows.items()
+            for cell, values in rows.items()
         }
     )
 

@@ -100,14 +100,16 @@ def _rows(
     bases: Sequence[BaseSeed],
     asked: bool,
 ) -> list[dict[str, Any]]:
-    known = rows_of.dataset_names(columns)
+    column_sets = rows_of.dataset_names(columns)
     rows: list[dict[str, Any]] = []
     if "datasets" in tables:
-        rows += rows_of.datasets_rows(cells, [n for n in paper.DATASETS if names is None or n in {*known, *names}])
+        rows += rows_of.datasets_rows(
+            cells, [n for n in paper.DATASETS if names is None or n in {*column_sets, *names}]
+        )
     if "mutag" in tables and (names is None or "mutag" in names):
         rows += rows_of.mutag_rows(cells)
     if "accuracy" in tables:
-        rows += rows_of.accuracy_rows(cells, known, bases)
+        rows += rows_of.accuracy_rows(cells, column_sets, bases)
     needed = [table for table in ("causal", "truth") if table in tables]
     if "reached" in tables and "causal" not in needed:
         needed.append("causal")
@@ -132,12 +134,12 @@ def _figures(
     drawn: dict[str, Any] = {}
     files: list[str] = []
     if "alpha" in figures:
-        mine = [column for column in columns if column.name in paper.ALPHA_COLUMNS]
-        drawn["alpha"] = pictures.alpha_rows(cells, mine, bases[:1])
+        shown = [column for column in columns if column.name in paper.ALPHA_COLUMNS]
+        drawn["alpha"] = pictures.alpha_rows(cells, shown, bases[:1])
         files += pictures.draw_alpha(drawn["alpha"], cells.out / "figures")
     if "cases" in figures:
-        mine = [column for column in columns if column.truth]
-        drawn["cases"], names = pictures.draw_cases(cells, mine, bases[0])
+        shown = [column for column in columns if column.truth]
+        drawn["cases"], names = pictures.draw_cases(cells, shown, bases[0])
         files += names
     return drawn, files
 
@@ -190,12 +192,12 @@ def _about(cells: Reproduction, started: datetime, seeds: int, engine: str) -> d
     }
 
 
-def _choose(kind: str, given: Sequence[str] | None, known: Sequence[str], default: Sequence[str] | None) -> Any:
+def _choose(kind: str, given: Sequence[str] | None, choices: Sequence[str], default: Sequence[str] | None) -> Any:
     if given is None:
         return default
     for name in given:
-        if name not in known:
-            raise unknown_name(f"the {kind}", name, known)
+        if name not in choices:
+            raise unknown_name(f"the {kind}", name, choices)
     return list(given)
 
 
@@ -261,8 +263,8 @@ class Part:
                 for method in self.methods or ():
                     cells.explanations(column, method, self.seed)
             if "alpha" in self.figures:
-                mine = [column for column in self.columns if column.name in paper.ALPHA_COLUMNS]
-                pictures.alpha_rows(cells, mine, [self.seed])
+                shown = [column for column in self.columns if column.name in paper.ALPHA_COLUMNS]
+                pictures.alpha_rows(cells, shown, [self.seed])
 
 
 def parts_of(
@@ -277,19 +279,21 @@ def parts_of(
     """The parts that fill the chosen tables and figures, those that take longest first."""
     parts = []
     own = tuple(methods) if asked else None
-    for table, known in (("robustness", DATASETS), ("attribution", tuple(SIZES))):
+    for table, datasets in (("robustness", DATASETS), ("attribution", tuple(SIZES))):
         if table in tables:
-            parts += [Part(table, name, own) for name in known if names is None or name in names]
+            parts += [Part(table, name, own) for name in datasets if names is None or name in names]
     causal = bool({"causal", "reached"} & set(tables))
     truth = bool({"truth", "correlation"} & set(tables))
     for seed in bases:
         drawn = tuple(figures) if seed == bases[0] else ()
         for name in dict.fromkeys(column.dataset for column in columns):
-            mine = tuple(column for column in columns if column.dataset == name)
-            filled = tuple(column for column in mine if causal or (truth and column.truth))
-            wanted = "accuracy" in tables or any(column.name in paper.ALPHA_COLUMNS for column in mine if drawn)
+            own_columns = tuple(column for column in columns if column.dataset == name)
+            filled = tuple(column for column in own_columns if causal or (truth and column.truth))
+            wanted = "accuracy" in tables or any(column.name in paper.ALPHA_COLUMNS for column in own_columns if drawn)
             if filled or wanted:
-                parts.append(Part("columns", name, tuple(methods) if filled else (), filled or mine, seed, drawn))
+                parts.append(
+                    Part("columns", name, tuple(methods) if filled else (), filled or own_columns, seed, drawn)
+                )
     return parts
 
 

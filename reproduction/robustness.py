@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -28,12 +29,10 @@ from cf2.runs.source import ModelAndData
 from cf2.samples import registry as datasets
 from cf2.samples.models import ARCHITECTURES
 from cf2.samples.sources import from_dataset
-from cf2.samples.training import save
 from cf2.storage import read_json, write_json
 from cf2.units.molecules import molecule_check
 from reproduction import published as paper
 from reproduction.cells import Reproduction
-from reproduction.training import train
 
 DATASETS = ("mutag", "nci1")
 SIZES = tuple(range(1, 26))
@@ -42,13 +41,7 @@ NOISE = (1, 2, 3, 4, 5)
 TRIES = 50  # random choices of edges of noise, of which one must keep the prediction
 SEEDS = (0, 1, 2)  # of methods that draw or are trained
 INSTANCES = 30
-SHAPE: dict[str, Any] = {
-    "hidden": 32,
-    "dense": 2,
-    "epochs": 30,
-    "lr": 0.005,
-    "batch_size": 128,
-}  # of all base models here
+SHAPE: dict[str, Any] = {"hidden": 32, "dense": 2, "epochs": 30, "lr": 0.005, "batch_size": 128}  # of all models here
 
 Row = dict[str, Any]
 Edges = frozenset[tuple[int, int]]
@@ -79,10 +72,7 @@ def robustness_rows(
 
 
 def _model(cells: Reproduction, name: str, arch: str) -> ModelAndData:
-    path = cells.out / "models" / f"{name}-{arch}"
-    if not path.with_suffix(".json").is_file():
-        cells.tell(f"train {arch} on {name}")
-        save(path, *train(datasets.load(name, root=cells.root), arch=arch, seed=0, **SHAPE))
+    path = cells.trained(name, arch, f"train {arch} on {name}", arch=arch, seed=0, **SHAPE)
     return from_dataset(name, checkpoint=path, root=cells.root)
 
 
@@ -101,19 +91,19 @@ def _row(models: Mapping[str, ModelAndData], name: str, method: str, keys: list[
     base = models["gcn"]
     spec = spec_of(method)
     trained = base.needed(spec, keys)
-    found = _explained(base, spec, keys, trained)
-    chosen = [chosen_edges(e) for e in found]
+    explanations = _explained(base, spec, keys, trained)
+    chosen = [chosen_edges(e) for e in explanations]
     row: Row = {"table": "robustness", "dataset": name, "method": method, "n": len(keys)}
-    row |= curves(base, spec, found, trained)
+    row |= curves(base, spec, explanations, trained)
     row |= {"sufficiency": row["sufficient_at"][TEN - 1], "necessity": row["necessary_at"][TEN - 1]}
     row["both"] = row["both_at"][TEN - 1]
-    row["size"] = float(np.mean([len(one) for one in chosen]))
+    row["size"] = float(np.mean([len(edges) for edges in chosen]))
     for count in NOISE:
         row[f"noise_{count}"] = _under_noise(base, spec, trained, keys, chosen, count)
     row["seeds_overlap"] = _over_seeds(base, spec, keys, chosen)
-    others = [_explained(models[arch], spec, keys) for arch in models if arch != "gcn"]
-    row["models_overlap"] = _pairwise([chosen, *([chosen_edges(e) for e in one] for one in others)])
-    row["connected"] = float(np.mean([_connected(one) for one in chosen]))
+    of_others = [_explained(models[arch], spec, keys) for arch in models if arch != "gcn"]
+    row["models_overlap"] = _pairwise([chosen, *([chosen_edges(e) for e in edges] for edges in of_others)])
+    row["connected"] = float(np.mean([_connected(edges) for edges in chosen]))
     row["valid"] = _valid(base, keys, chosen)
     return row | {"published": dict(paper.ROBUSTNESS.get((name, paper.PUBLISHED_AS.get(method, method)), {}))}
 
@@ -149,19 +139,21 @@ def chosen_edges(e: Explanation, count: int = TEN) -> Edges:
     return frozenset((min(a, b), max(a, b)) for a, b in e.units.of("edges")[top(e, count)].tolist())
 
 
-def curves(source: ModelAndData, spec: Spec, found: Sequence[Explanation], trained: Any) -> dict[str, list[float]]:
+def curves(
+    source: ModelAndData, spec: Spec, explanations: Sequence[Explanation], trained: Any
+) -> dict[str, list[float]]:
     """The shares of graphs whose answer of at most k edges is sufficient, necessary and both, for every k."""
-    by_key = {e.key: e for e in found}
+    by_key = {e.key: e for e in explanations}
     verdicts: list[list[Tensor]] = [[] for _ in SIZES]
     with Session(source.request(list(by_key), spec, trained)) as session:
         for problem in session.problems(list(by_key)):
             here = [by_key[instance.key] for instance in problem.instances]
-            for place, size in enumerate(SIZES):
+            for position, size in enumerate(SIZES):
                 chosen = torch.from_numpy(np.concatenate([top(e, size) for e in here])).to(problem.outputs.device)
                 said = problem.judge(chosen)
                 both = said.sufficient & said.necessary
-                verdicts[place].append(torch.stack([said.sufficient, said.necessary, both]).cpu())
-    shares = [torch.cat(one, 1).double().mean(1).tolist() for one in verdicts]
+                verdicts[position].append(torch.stack([said.sufficient, said.necessary, both]).cpu())
+    shares = [torch.cat(parts, 1).double().mean(1).tolist() for parts in verdicts]
     return {f"{name}_at": [share[i] for share in shares] for i, name in enumerate(("sufficient", "necessary", "both"))}
 
 
@@ -177,7 +169,7 @@ def _under_noise(
         return None
     noisy = replace(base, graphs=[graph for graph, _ in kept], _targets={}, truth=lambda key: None)
     after = [chosen_edges(e) for e in _explained(noisy, spec, list(range(len(kept))), trained)]
-    return float(np.mean([jaccard(before, one) for (_, before), one in zip(kept, after)]))
+    return float(np.mean([jaccard(before, edges) for (_, before), edges in zip(kept, after)]))
 
 
 def absent_pairs(graph: Data) -> Tensor:
@@ -212,12 +204,12 @@ def with_noise(
     absent = absent_pairs(graph)
     if absent.size(1) < count:
         return None
-    made = []
+    disturbed = []
     for _ in range(TRIES):
         new = absent[:, torch.randperm(absent.size(1), generator=draw)[:count]]
-        made.append(Data(x=graph.x, edge_index=torch.cat([graph.edge_index, new, new.flip(0)], 1)))
-    same = (predict(made) == predict([graph])).nonzero().view(-1)
-    return made[int(same[0])] if len(same) else None
+        disturbed.append(Data(x=graph.x, edge_index=torch.cat([graph.edge_index, new, new.flip(0)], 1)))
+    same = (predict(disturbed) == predict([graph])).nonzero().view(-1)
+    return disturbed[int(same[0])] if len(same) else None
 
 
 def _over_seeds(base: ModelAndData, spec: Spec, keys: Sequence[Key], chosen: list[Edges]) -> float:
@@ -225,16 +217,16 @@ def _over_seeds(base: ModelAndData, spec: Spec, keys: Sequence[Key], chosen: lis
     if spec.seed is None:
         return 1.0
     others = [_explained(base, replace(spec, seed=seed), keys) for seed in SEEDS if seed != spec.seed]
-    return _pairwise([chosen, *([chosen_edges(e) for e in one] for one in others)])
+    return _pairwise([chosen, *([chosen_edges(e) for e in explanations] for explanations in others)])
 
 
 def _pairwise(answers: Sequence[Sequence[Edges]]) -> float:
-    return float(np.mean([jaccard(a, b) for one, other in combinations(answers, 2) for a, b in zip(one, other)]))
+    return float(np.mean([jaccard(a, b) for first, second in combinations(answers, 2) for a, b in zip(first, second)]))
 
 
-def jaccard(one: Edges, other: Edges) -> float:
+def jaccard(first: Edges, second: Edges) -> float:
     """The overlap of two sets of edges; two empty ones are equal."""
-    return len(one & other) / len(one | other) if one | other else 1.0
+    return len(first & second) / len(first | second) if first | second else 1.0
 
 
 def _plain(source: ModelAndData, key: Key) -> Data:
@@ -251,11 +243,7 @@ def _classes(model: nn.Module, graphs: Sequence[Data]) -> Tensor:
 
 def _connected(edges: Edges) -> bool:
     """Whether the edges are one piece; none are."""
-    pieces: list[set[int]] = []
-    for pair in edges:
-        joined = set(pair).union(*(piece for piece in pieces if piece & set(pair)))
-        pieces = [piece for piece in pieces if not piece & set(pair)] + [joined]
-    return len(pieces) <= 1
+    return not edges or bool(nx.is_connected(nx.Graph(list(edges))))
 
 
 def _valid(base: ModelAndData, keys: Sequence[Key], chosen: Sequence[Edges]) -> float | None:

@@ -99,11 +99,13 @@ def method_rows(
         if "causal" not in tables and not column.truth:
             continue
         by_method = {method: cell for method in methods if (cell := _explanations(cells, column, method, seeds))}
-        known = [smallest([cell[place] for cell in by_method.values()]) for place in range(len(seeds)) if by_method]
+        sizes_by_model = [
+            smallest([cell[model] for cell in by_method.values()]) for model in range(len(seeds)) if by_method
+        ]
         for method, cell in by_method.items():
             row = {"dataset": column.name, "method": method}
             if "causal" in tables:
-                shares = [causal_values(explained, sizes) for explained, sizes in zip(cell, known)]
+                shares = [causal_values(explained, sizes) for explained, sizes in zip(cell, sizes_by_model)]
                 beside = {"published": published(paper.CAUSAL, column.name, method)}
                 rows.append({"table": "causal"} | row | _with_interval(shares, cell) | beside)
             if "truth" in tables and column.truth and not _is_truth(method):
@@ -115,37 +117,37 @@ def method_rows(
 
 
 def _explanations(cells: Reproduction, column: Column, method: str, seeds: Sequence[BaseSeed]) -> list[Explanations]:
-    found = [cells.explanations(column, method, seed) for seed in seeds]
-    return [one for one in found if one is not None]
+    by_seed = [cells.explanations(column, method, seed) for seed in seeds]
+    return [explanations for explanations in by_seed if explanations is not None]
 
 
-def causal_values(found: Explanations, known: Mapping[Key, int]) -> dict[str, Any]:
+def causal_values(explanations: Explanations, smallest_sizes: Mapping[Key, int]) -> dict[str, Any]:
     """What the causal table says of one cell, given the smallest passing set that any method found of a key.
 
     `beaten` is the share of instances whose set passes although a smaller one is known. There are no seconds,
     so that a resumed table is the same to the bit.
     """
-    values = metrics.summary(found)
+    values = metrics.summary(explanations)
     values.pop("seconds")
-    units = [e.num_units for e in found]
-    passing = [e for e in found if e.sufficient and e.necessary]
+    units = [e.num_units for e in explanations]
+    passing = [e for e in explanations if e.sufficient and e.necessary]
     proved = [e for e in passing if e.optimal]
     return values | {
         "units": float(np.mean(units)),
         "size_passed": metrics.size(passing) if passing else None,
-        "optimal": len(proved) / len(found),
-        "impossible": float(np.mean([e.status == "impossible" for e in found])),
-        "ceiling": len(known) / len(found),
-        "beaten": sum(e.size > known[e.key] for e in passing) / len(found),
+        "optimal": len(proved) / len(explanations),
+        "impossible": float(np.mean([e.status == "impossible" for e in explanations])),
+        "ceiling": len(smallest_sizes) / len(explanations),
+        "beaten": sum(e.size > smallest_sizes[e.key] for e in passing) / len(explanations),
     }
 
 
 def smallest(cells: Sequence[Explanations]) -> dict[Key, int]:
     """The size of the smallest set that passes both tests, by key, where some method found one."""
-    known: dict[Key, int] = {}
+    sizes: dict[Key, int] = {}
     for e in (e for cell in cells for e in cell if e.sufficient and e.necessary):
-        known[e.key] = min(e.size, known.get(e.key, e.size))
-    return known
+        sizes[e.key] = min(e.size, sizes.get(e.key, e.size))
+    return sizes
 
 
 def correlation_rows(rows: Sequence[Row], columns: Sequence[Column]) -> list[Row]:
@@ -159,16 +161,16 @@ def correlation_rows(rows: Sequence[Row], columns: Sequence[Column]) -> list[Row
     for column in columns:
         table = {row["method"]: row for row in rows if row["table"] == "truth" and row["dataset"] == column.name}
         for group, names in groups.items():
-            known = [table[name] for name in names if name in table]
-            if len(known) < (4 if group != "all" else 5):
+            compared = [table[name] for name in names if name in table]
+            if len(compared) < (4 if group != "all" else 5):
                 continue
             for metric in ("f1", "acc"):
-                tau, rho = metrics.correlation([row["fns"] for row in known], [row[metric] for row in known])
+                tau, rho = metrics.correlation([row["fns"] for row in compared], [row[metric] for row in compared])
                 row: Row = {"table": "correlation", "dataset": column.name, "pair": f"fns-{metric}", "group": group}
                 beside = paper.CORRELATION[column.name, metric] if group != "all" else {}
                 numbers = {"tau": tau, "rho": rho}
                 row |= {name: None if np.isnan(value) else value for name, value in numbers.items()}
-                row["methods"] = len(known)
+                row["methods"] = len(compared)
                 result.append(row | {"published": dict(beside)})
     return result
 
@@ -205,31 +207,37 @@ def over_seeds(values: Sequence[dict[str, Any]], tables: Mapping[str, Sequence[A
     row: dict[str, Any] = {}
     ranges = {}
     for name in values[0]:
-        known = [value[name] for value in values if value.get(name) is not None]
-        row[name] = float(np.median(known)) if known else None
+        numbers = [value[name] for value in values if value.get(name) is not None]
+        row[name] = float(np.median(numbers)) if numbers else None
         given = (tables or {}).get(name)
-        if known:
+        if numbers:
             statistic = harmonic_of_shares if name == "fns" and given is not None else np.mean
-            estimate = over_models([[one] for one in known] if given is None else given, statistic)
+            estimate = over_models([[number] for number in numbers] if given is None else given, statistic)
             ranges[name] = [estimate.low, estimate.high]
     return row | {"interval": ranges, "seeds": list(values)}
 
 
-def _with_interval(values: list[dict[str, Any]], found: list[Explanations], masks: Any = None) -> dict[str, Any]:
+def _with_interval(values: list[dict[str, Any]], by_model: list[Explanations], masks: Any = None) -> dict[str, Any]:
     if len(values) > 1:
-        return over_seeds(values, _instance_tables(found, masks))
-    ranges = metrics.intervals(found[0], None if masks is None else masks[0])
-    return values[0] | {"interval": {name: [one.low, one.high] for name, one in ranges.items() if name in values[0]}}
+        return over_seeds(values, _instance_tables(by_model, masks))
+    ranges = metrics.intervals(by_model[0], None if masks is None else masks[0])
+    return values[0] | {
+        "interval": {name: [estimate.low, estimate.high] for name, estimate in ranges.items() if name in values[0]}
+    }
 
 
-def _instance_tables(found: Sequence[Explanations], masks: Any = None) -> dict[str, list[Any]]:
+def _instance_tables(by_model: Sequence[Explanations], masks: Any = None) -> dict[str, list[Any]]:
     """Of every metric that is a statistic over instances, its table for each base model."""
-    verdicts = [np.array([[e.necessary, e.sufficient, e.size] for e in one], dtype=float) for one in found]
-    tables = {name: [table[:, place] for table in verdicts] for place, name in enumerate(("pn", "ps", "size"))}
+    verdicts = [
+        np.array([[e.necessary, e.sufficient, e.size] for e in explanations], dtype=float) for explanations in by_model
+    ]
+    tables = {name: [table[:, column] for table in verdicts] for column, name in enumerate(("pn", "ps", "size"))}
     tables["fns"] = [table[:, :2] for table in verdicts]
     if masks is not None:
-        pairs = [metrics.with_masks(one, mask) for one, mask in zip(found, masks)]
-        scores = [np.array([metrics.instance_scores(e, mask)[:4] for e, mask in one]) for one in pairs]
+        pairs = [metrics.with_masks(explanations, mask) for explanations, mask in zip(by_model, masks)]
+        scores = [
+            np.array([metrics.instance_scores(e, mask)[:4] for e, mask in explanations]) for explanations in pairs
+        ]
         tables |= {name: [table[:, at] for table in scores] for at, name in enumerate(metrics.TRUTH_FIELDS)}
     return tables
 
@@ -238,13 +246,15 @@ def _is_truth(row: str) -> bool:
     return registry.get(paper.method_of(row)[0]).needs == "truth"
 
 
-def _masks(cells: Reproduction, column: Column, found: Sequence[Explanations], seeds: Sequence[BaseSeed]) -> list[Any]:
+def _masks(
+    cells: Reproduction, column: Column, by_model: Sequence[Explanations], seeds: Sequence[BaseSeed]
+) -> list[Any]:
     """The planted edges of the explained keys, one mapping per base model."""
     masks = []
-    for seed, one in zip(seeds, found):
+    for seed, explanations in zip(seeds, by_model):
         source = cells.source(column.dataset, seed)
         assert source is not None
-        masks.append(source.true_edges([e.key for e in one]))
+        masks.append(source.true_edges([e.key for e in explanations]))
     return masks
 
 

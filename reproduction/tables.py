@@ -175,31 +175,31 @@ def terminal(result: Mapping[str, Any]) -> list[RichTable]:
     """One rich table each: ours (published, difference); the best F of every data set in bold."""
     from rich.table import Table
 
-    made = []
+    shown = []
     for name in present(result):
         layout, rows = LAYOUTS[name], rows_of(result, name)
         table = Table(title=f"{layout.title}: ours (published, difference)", title_justify="left")
         for field, heading in (*layout.names, *layout.values):
             table.add_column(heading, justify="left" if (field, heading) in layout.names else "right")
         best = best_rows(rows, "fns" if name == "causal" else "f1")
-        for place, row in enumerate(rows):
-            last = place + 1 == len(rows) or rows[place + 1].get("dataset") != row.get("dataset")
-            table.add_row(*cells(layout, row), style="bold" if place in best else None, end_section=last)
-        made.append(table)
-    return made
+        for position, row in enumerate(rows):
+            last = position + 1 == len(rows) or rows[position + 1].get("dataset") != row.get("dataset")
+            table.add_row(*cells(layout, row), style="bold" if position in best else None, end_section=last)
+        shown.append(table)
+    return shown
 
 
 def best_rows(rows: Sequence[Row], field: str) -> set[int]:
     """The places of the rows with the highest value in their data set; the planted motif does not compete."""
     competing = {
-        place: row
-        for place, row in enumerate(rows)
+        position: row
+        for position, row in enumerate(rows)
         if row.get(field) is not None and row.get("method") is not None and not _is_truth(row["method"])
     }
     best: dict[Any, float] = {}
     for row in competing.values():
         best[row["dataset"]] = max(best.get(row["dataset"], 0.0), row[field])
-    return {place for place, row in competing.items() if row[field] == best[row["dataset"]]}
+    return {position for position, row in competing.items() if row[field] == best[row["dataset"]]}
 
 
 def _is_truth(method: str) -> bool:

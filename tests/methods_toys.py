@@ -31,6 +31,11 @@ class Toy:
     truth: dict[int, np.ndarray]
 
 
+def undirected(pairs: list[tuple[int, int]]) -> torch.Tensor:
+    """The `edge_index` with each pair in both directions."""
+    return torch.tensor(pairs + [(b, a) for a, b in pairs]).t().contiguous()
+
+
 def plant(kind: str, seed: int) -> tuple[Data, dict[int, np.ndarray]]:
     """A tree with six-cycles, or a scale-free graph with houses; and the motif edges of every motif node."""
     draw = random.Random(seed)
@@ -49,8 +54,7 @@ def plant(kind: str, seed: int) -> tuple[Data, dict[int, np.ndarray]]:
     for _ in range(len(edges) // (5 if kind == "cycles" else 20)):  # else a cycle is most of what its nodes see
         edges.add((draw.randrange(base), draw.randrange(len(labels))))
     pairs = sorted({(min(a, b), max(a, b)) for a, b in edges if a != b})
-    both = torch.tensor(pairs + [(b, a) for a, b in pairs]).t().contiguous()
-    return Data(x=torch.ones(len(labels), 4), edge_index=both, y=torch.tensor(labels)), truth
+    return Data(x=torch.ones(len(labels), 4), edge_index=undirected(pairs), y=torch.tensor(labels)), truth
 
 
 @functools.cache
@@ -93,8 +97,17 @@ def star(*lights: float) -> Data:
     """Node 0 with neighbours 1, 2, … that add so much light each, and behind the last one a node that adds nothing."""
     last = len(lights)
     pairs = [(0, node) for node in range(1, last + 1)] + [(last, last + 1)]
-    both = torch.tensor(pairs + [(b, a) for a, b in pairs]).t().contiguous()
-    return Data(x=torch.tensor([0.0, *lights, 3.0])[:, None], edge_index=both)
+    return Data(x=torch.tensor([0.0, *lights, 3.0])[:, None], edge_index=undirected(pairs))
+
+
+def stars(rays: list[list[list[float]]], middle: list[float]) -> tuple[Data, list[int]]:
+    """Stars with the features of their rays, all with the same middle; and the nodes in their middle."""
+    pairs, x, middles = [], [], []
+    for own in rays:
+        middles.append(len(x))
+        pairs += [(len(x), len(x) + 1 + number) for number in range(len(own))]
+        x += [middle, *own]
+    return Data(x=torch.tensor(x), edge_index=undirected(pairs)), middles
 
 
 def edges(one: Explanation) -> set[tuple[int, int]]:

@@ -84,6 +84,10 @@ def planted(kinds: tuple[int, int, int], seed: int, count: int = 64, **asked: An
     return Path(*kinds), graphs, cf2.explain(Path(*kinds), graphs, range(0, count, 2), **asked)
 
 
+def says(model: nn.Module, graph: Data) -> int:
+    return int(model(graph.x, graph.edge_index, torch.zeros(len(graph.x), dtype=torch.long))[0].argmax())
+
+
 def network(labels: Sequence[str | None], edges: Sequence[tuple[int, int]], directed: bool = False) -> nx.Graph:
     graph = nx.DiGraph() if directed else nx.Graph()
     graph.add_nodes_from((node, {"label": label}) for node, label in enumerate(labels))

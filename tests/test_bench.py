@@ -227,12 +227,3 @@ def test_the_command_prints_one_flat_object(monkeypatch: pytest.MonkeyPatch) -> 
     done = CliRunner().invoke(app, ["bench", "--json"])
     assert done.exit_code == 0
     assert json.loads(done.stdout) == {"toy_ratio": 12.35, "toy_seconds": 0.5}
-
-
-def test_without_the_source_the_command_says_where_the_benchmarks_would_be(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("cf2.samples.CLONE", tmp_path)
-    done = CliRunner().invoke(app, ["bench"])
-    assert isinstance(done.exception, CF2Error)
-    assert "Clone the repository" in str(done.exception)

@@ -53,7 +53,7 @@ def rebuilt(data: Data, edits: Sequence[Edit], *, directed: bool) -> tuple[Tenso
     return x, torch.tensor(columns, dtype=torch.long).reshape(-1, 2).t()
 
 
-def answer(model: nn.Module, x: Tensor, edge_index: Tensor, key: int | None) -> int:
+def answer(model: nn.Module, x: Tensor, edge_index: Tensor, key: Any) -> int:
     with torch.no_grad():
         if key is None:
             return int(model(x, edge_index, batch=torch.zeros(len(x), dtype=torch.long)).argmax(1))
@@ -70,16 +70,30 @@ def units(e: cf2.Explanation) -> list[Edit]:
     return found
 
 
+def chosen_units(e: cf2.Explanation) -> list[Edit]:
+    return [unit for unit, inside in zip(units(e), e.selected.tolist()) if inside]
+
+
 def contradicts(edits: Sequence[Edit]) -> bool:
     """Whether two changes are of the same feature: the same column, or colours of one node."""
     changed = [(ids[0], "colour" if ids[1] < 3 else ids[1]) for kind, ids in edits if kind == "changes"]
     return len(set(changed)) < len(changed)
 
 
+def says(model: nn.Module, data: Data, e: cf2.Explanation, edits: Sequence[Edit]) -> int:
+    """What the model says of the whole graph after edits."""
+    return answer(model, *rebuilt(data, edits, directed=e.directed), e.key if e.task == "node" else None)
+
+
 def reached(model: nn.Module, data: Data, e: cf2.Explanation, edits: Sequence[Edit], target: int | None) -> bool:
-    x, edge_index = rebuilt(data, edits, directed=e.directed)
-    said = answer(model, x, edge_index, e.key if e.task == "node" else None)  # type: ignore[arg-type]
+    said = says(model, data, e, edits)
     return said != e.prediction if target is None else said == target
+
+
+def passes(model: nn.Module, data: Data, e: cf2.Explanation, chosen: Sequence[Edit], *kept: Edit) -> tuple[bool, bool]:
+    """Whether units are sufficient and necessary; those `kept` are never removed."""
+    rest = [unit for unit in units(e) if unit not in chosen and unit not in kept]
+    return says(model, data, e, rest) == e.prediction, says(model, data, e, chosen) != e.prediction
 
 
 def smaller(every: Sequence[Edit], most: int) -> Iterator[tuple[Edit, ...]]:
@@ -112,8 +126,7 @@ def test_every_claim_about_edits_is_true_on_the_whole_graph(draw: Any) -> None:
     if e.status in ("not predicted", "empty"):
         assert e.status == "empty" or e.prediction == target
         return
-    every = units(e)
-    chosen = [unit for unit, inside in zip(every, e.selected.tolist()) if inside]
+    every, chosen = units(e), chosen_units(e)
     assert not contradicts(chosen)
     assert e.necessary == reached(model, data, e, chosen, target)
     assert (e.status == "found") == e.necessary
@@ -121,25 +134,32 @@ def test_every_claim_about_edits_is_true_on_the_whole_graph(draw: Any) -> None:
         for number in range(len(chosen)):
             assert not reached(model, data, e, chosen[:number] + chosen[number + 1 :], target)
         applied = e.apply(data)
-        assert answer(model, applied.x, applied.edge_index, 0 if node_level else None) == (
-            answer(model, *rebuilt(data, chosen, directed=directed), 0 if node_level else None)
-        )
+        said = answer(model, applied.x, applied.edge_index, 0 if node_level else None)
+        assert said == says(model, data, e, chosen)
     proved = e.size if e.optimal else int(e.lower_bound or 0)
     for edits in smaller(every, min(proved, 3)):
         assert contradicts(edits) or not reached(model, data, e, edits, target)
 
 
-def test_an_added_edge_counts_with_all_that_lies_behind_it() -> None:
+CHAIN = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8]])
+
+
+@pytest.mark.parametrize(
+    ("candidates", "found"), [([(0, 8), (0, 7)], {(0, 7), (0, 8)}), ("far", {(0, other) for other in range(2, 9)})]
+)
+def test_an_added_edge_counts_with_all_that_lies_behind_it(candidates: Any, found: set[tuple[int, int]]) -> None:
     """What an edge brings near is in the instance: the verdict is that of the whole graph, far away as it may be."""
-    ends = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8]])
     stream = torch.Generator().manual_seed(3)
-    data = Data(x=torch.randn(9, 4, generator=stream), edge_index=torch.cat([ends, ends.flip(0)], 1))
+    data = Data(x=torch.randn(9, 4, generator=stream), edge_index=torch.cat([CHAIN, CHAIN.flip(0)], 1))
+    options: dict[str, Any] = {"question": "counterfactual", "edits": "add", "candidates": candidates}
     for seed in range(6):
         model = NodeNet("gcn", seed=seed, layers=2)
-        (e,) = cf2.explain(model, data, nodes=[0], question="counterfactual", edits="add", candidates=[(0, 8), (0, 7)])
-        chosen = [unit for unit, inside in zip(units(e), e.selected.tolist()) if inside]
-        assert {ids for _, ids in units(e)} == {(0, 7), (0, 8)}
-        assert e.necessary == reached(model, data, e, chosen, None)
+        (e,) = cf2.explain(model, data, nodes=[0], **options)
+        assert {ids for _, ids in units(e)} == found
+        assert e.necessary == reached(model, data, e, chosen_units(e), None)
+    if candidates == "far":
+        with pytest.raises(cf2.CF2Error, match="whole graphs"):
+            cf2.explain(GraphNet("gcn"), [data], **options)
 
 
 def test_the_edits_say_what_was_done_and_nothing_without_a_counterfactual() -> None:
@@ -182,25 +202,19 @@ def test_every_kind_of_edit_is_one_row_with_its_words_and_looks() -> None:
 # -- rules ----------------------------------------------------------------------------------------------------
 
 
+GRAPH, NET = random_graph(10, 14, seed=3), NodeNet("sum", seed=1, layers=2)
+
+
 @pytest.mark.parametrize("question", ["why", "factual", "counterfactual"])
 def test_kept_and_forbidden_edges_are_not_in_the_answer_and_kept_ones_stay(question: Any) -> None:
-    data, model = random_graph(10, 14, seed=3), NodeNet("sum", seed=1, layers=2)
-    plain = cf2.explain(model, data, nodes=range(10), question=question)
-    assert any(e.size for e in plain)
+    plain = [e for e in cf2.explain(NET, GRAPH, nodes=range(10), question=question) if e.size]
+    assert plain
     for e in plain:
-        if not e.size:
-            continue
-        first = e.chosen("edges")[:1].tolist()
-        for rule in ("keep", "forbid"):
-            (ruled,) = cf2.explain(model, data, nodes=[e.key], question=question, **{rule: first})
-            assert first[0] not in ruled.chosen("edges").tolist()
-            kept = first if rule == "keep" else []
-            chosen = [("edges", tuple(pair)) for pair in ruled.chosen("edges").tolist()]
-            others = [unit for unit in units(ruled) if unit not in chosen and list(unit[1]) not in kept]
-            only = rebuilt(data, others, directed=False)
-            without = rebuilt(data, chosen, directed=False)
-            assert ruled.sufficient == (answer(model, *only, e.key) == e.prediction)  # type: ignore[arg-type]
-            assert ruled.necessary == (answer(model, *without, e.key) != e.prediction)  # type: ignore[arg-type]
+        first = tuple(e.chosen("edges")[0].tolist())
+        for rule, kept in (("keep", [("edges", first)]), ("forbid", [])):
+            (ruled,) = cf2.explain(NET, GRAPH, nodes=[e.key], question=question, **{rule: [first]})
+            assert ("edges", first) not in chosen_units(ruled)
+            assert (ruled.sufficient, ruled.necessary) == passes(NET, GRAPH, ruled, chosen_units(ruled), *kept)
 
 
 def pieces(pairs: Sequence[Sequence[int]], start: int | None) -> int:
@@ -226,45 +240,33 @@ def test_a_connected_answer_is_one_piece_with_its_node() -> None:
         if e.status == "found":
             assert pieces(e.chosen("edges").tolist(), e.key) <= 1  # type: ignore[arg-type]
             assert other.optimal is not True or e.size >= other.size
-        if e.optimal:
-            every = [tuple(ids) for ids in e.units.ids.tolist()]
-            for chosen in smaller([("edges", ids) for ids in every], min(e.size, 3)):
-                rest = [unit for unit in units(e) if unit not in chosen]
-                only, without = (rebuilt(data, part, directed=False) for part in (rest, chosen))
-                good = answer(model, *only, e.key) == e.prediction != answer(model, *without, e.key)  # type: ignore[arg-type]
-                assert not good or pieces([ids for _, ids in chosen], e.key) > 1  # type: ignore[arg-type]
+        for chosen in smaller(units(e), min(e.size, 3)) if e.optimal else ():
+            good = all(passes(model, data, e, chosen))
+            assert not good or pieces([ids for _, ids in chosen], e.key) > 1  # type: ignore[arg-type]
 
 
 def test_edges_of_a_group_go_and_stay_together() -> None:
-    data, model = random_graph(10, 14, seed=3), NodeNet("sum", seed=1, layers=2)
-    low, _ = data.edge_index.sort(0).values
+    data, low = GRAPH.clone(), GRAPH.edge_index.min(0).values
     data.ring = torch.where(low < 3, low, -1)
     for given_groups in ("ring", data.ring):
-        found = cf2.explain(model, data, nodes=range(10), groups=given_groups)
+        found = cf2.explain(NET, data, nodes=range(10), groups=given_groups)
         assert any("groups" in e.units.names and len(e.chosen("groups")) for e in found)
         for e in found:
             chosen = {tuple(sorted(pair)) for pair in e.edges.tolist()}
             members = {tuple(pair) for pair in e.units.members[:, 1:].tolist()}
-            everything = members | {tuple(pair) for pair in e.units.of("edges").tolist()}
             for pair in members:
                 mates = {other for other in members if other[0] == pair[0]}
                 assert mates <= chosen or not mates & chosen
-            without = rebuilt(data, [("edges", pair) for pair in chosen], directed=False)
-            only = rebuilt(data, [("edges", pair) for pair in everything - chosen], directed=False)
-            assert e.necessary == (answer(model, *without, e.key) != e.prediction)  # type: ignore[arg-type]
-            assert e.sufficient == (answer(model, *only, e.key) == e.prediction)  # type: ignore[arg-type]
+            rest = (members | {tuple(pair) for pair in e.units.of("edges").tolist()}) - chosen
+            assert e.necessary == (says(NET, data, e, [("edges", pair) for pair in chosen]) != e.prediction)
+            assert e.sufficient == (says(NET, data, e, [("edges", pair) for pair in rest]) == e.prediction)
 
 
 def test_a_node_goes_with_its_edges_and_features() -> None:
-    data, model = random_graph(10, 14, seed=3), NodeNet("gcn", seed=1, layers=2)
-    for e in cf2.explain(model, data, nodes=range(10), units="nodes"):
-        every = [("nodes", tuple(ids)) for ids in e.units.ids.tolist()]
+    model = NodeNet("gcn", seed=1, layers=2)
+    for e in cf2.explain(model, GRAPH, nodes=range(10), units="nodes"):
         assert e.key not in e.units.ids[:, 0].tolist()
-        chosen = [unit for unit, inside in zip(every, e.selected.tolist()) if inside]
-        without = rebuilt(data, chosen, directed=False)
-        only = rebuilt(data, [unit for unit in every if unit not in chosen], directed=False)
-        assert e.necessary == (answer(model, *without, e.key) != e.prediction)  # type: ignore[arg-type]
-        assert e.sufficient == (answer(model, *only, e.key) == e.prediction)  # type: ignore[arg-type]
+        assert (e.sufficient, e.necessary) == passes(model, GRAPH, e, chosen_units(e))
 
 
 FLIPS = (one_hot_graph(6, 7, 1), GraphNet("sum", classes=3, seed=6))  # single edits of every sort change its class
@@ -317,9 +319,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "said"), MISTAKES)
 def test_mistakes_are_answered_with_a_sentence(options: dict[str, Any], said: str) -> None:
-    data, model = random_graph(10, 14, seed=3), NodeNet("sum", seed=1, layers=2)
     with pytest.raises(cf2.CF2Error, match=said):
-        cf2.explain(model, data, nodes=[0], **options)
+        cf2.explain(NET, GRAPH, nodes=[0], **options)
 
 
 # -- other answers, and answers that hold nearby ----------------------------------------------------------------
@@ -332,9 +333,7 @@ def passing(model: nn.Module, data: Data, e: cf2.Explanation) -> list[frozenset[
         for chosen in combinations(every, count):
             if any(known <= set(chosen) for known in found):
                 continue
-            rest = [unit for unit in every if unit not in chosen]
-            only, without = (rebuilt(data, part, directed=e.directed) for part in (rest, chosen))
-            if answer(model, *only, e.key) == e.prediction != answer(model, *without, e.key):  # type: ignore[arg-type]
+            if all(passes(model, data, e, chosen)):
                 found.append(frozenset(chosen))
     return found
 
@@ -346,7 +345,7 @@ def test_all_minimal_answers_are_listed_where_that_is_possible() -> None:
     assert any(len([o for o in found if o.key == e.key]) > 1 for e in complete)
     for first in complete:
         mine = [e for e in found if e.key == first.key]
-        sets = [frozenset(unit for unit, inside in zip(units(e), e.selected.tolist()) if inside) for e in mine]
+        sets = [frozenset(chosen_units(e)) for e in mine]
         assert set(sets) == set(passing(model, data, first))
         assert [e.rank for e in mine] == list(range(len(mine)))
         assert [len(one) for one in sets] == sorted(len(one) for one in sets)
@@ -363,13 +362,7 @@ def test_several_answers_pass_and_none_is_a_part_of_another() -> None:
         for one, other in combinations(mine, 2):
             assert (one.selected & ~other.selected).any()
             assert (other.selected & ~one.selected).any()
-        for e in mine:
-            if e.status != "found":
-                continue
-            chosen = [unit for unit, inside in zip(units(e), e.selected.tolist()) if inside]
-            rest = [unit for unit in units(e) if unit not in chosen]
-            only, without = (rebuilt(data, part, directed=False) for part in (rest, chosen))
-            assert answer(model, *only, key) == e.prediction != answer(model, *without, key)
+        assert all(all(passes(model, data, e, chosen_units(e))) for e in mine if e.status == "found")
     assert len(found) == len({(e.key, e.rank) for e in found})
     assert cf2.metrics.size(found) == cf2.metrics.size([e for e in found if not e.rank])
 
@@ -377,19 +370,13 @@ def test_several_answers_pass_and_none_is_a_part_of_another() -> None:
 def test_answers_survive_files(tmp_path: Any) -> None:
     data, model = random_graph(12, 14, seed=7), NodeNet("sum", seed=3, layers=2)
     found = cf2.explain(model, data, nodes=range(6), alternatives=3, robust=2)
+    graph, net = FLIPS
+    edited = cf2.explain(net, [graph], question="counterfactual", edits=("remove", "add", "change"))
     for ending in ("json", "parquet"):
         back = cf2.load(found.save(tmp_path / f"found.{ending}"))
         for one, other in zip(found, back):
-            assert (one.rank, one.complete, one.robust, one.robust_removals) == (
-                other.rank,
-                other.complete,
-                other.robust,
-                other.robust_removals,
-            )
-    options: dict[str, Any] = {"question": "counterfactual", "edits": ("remove", "add", "change")}
-    graph, net = FLIPS
-    edited = cf2.explain(net, [graph], **options)
-    for ending in ("json", "parquet"):
+            for name in ("rank", "complete", "robust", "robust_removals"):
+                assert getattr(one, name) == getattr(other, name)
         assert cf2.load(edited.save(tmp_path / f"edited.{ending}"))[0].edits == edited[0].edits
 
 
@@ -405,31 +392,10 @@ def test_a_robust_answer_passes_with_any_other_edge_gone_as_often_as_it_says() -
         assert e.robust_removals is not None
         assert e.robust[0] == e.robust[1]
         assert e.size >= other.size or not other.optimal
-        chosen = [unit for unit, inside in zip(units(e), e.selected.tolist()) if inside]
-        passed = tried = 0
-        for unit in units(e):
-            if unit in chosen:
-                continue
-            if answer(model, *rebuilt(data, [unit], directed=False), e.key) != e.prediction:  # type: ignore[arg-type]
-                continue
-            tried += 1
-            passed += answer(model, *rebuilt(data, [*chosen, unit], directed=False), e.key) != e.prediction  # type: ignore[arg-type]
-        assert e.robust_removals == (passed, tried)
-
-
-def test_far_candidates_join_the_node_with_nodes_all_over_the_graph() -> None:
-    ends = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8]])
-    stream = torch.Generator().manual_seed(3)
-    data = Data(x=torch.randn(9, 4, generator=stream), edge_index=torch.cat([ends, ends.flip(0)], 1))
-    options: dict[str, Any] = {"question": "counterfactual", "edits": "add", "candidates": "far"}
-    for seed in range(4):
-        model = NodeNet("gcn", seed=seed, layers=2)
-        (e,) = cf2.explain(model, data, nodes=[0], **options)
-        assert {ids for _, ids in units(e)} == {(0, other) for other in range(2, 9)}
-        chosen = [unit for unit, inside in zip(units(e), e.selected.tolist()) if inside]
-        assert e.necessary == reached(model, data, e, chosen, None)
-    with pytest.raises(cf2.CF2Error, match="whole graphs"):
-        cf2.explain(GraphNet("gcn"), [data], **options)
+        chosen = chosen_units(e)
+        others = [unit for unit in units(e) if unit not in chosen and says(model, data, e, [unit]) == e.prediction]
+        passed = sum(says(model, data, e, [*chosen, unit]) != e.prediction for unit in others)
+        assert e.robust_removals == (passed, len(others))
 
 
 class Loudness(nn.Module):

@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 import cf2
 from cf2 import options as cf2_spec
 from cf2.errors import CF2Error
-from cf2.options import Spec, meanings, options
+from cf2.methods import registry
+from cf2.options import MethodSettings, Spec, meanings, options
+from cf2.pyg import CF2Explainer, CFGNNExplainer, MethodExplainer
+from cf2.sets.search import Search
 from toys import NodeNet, random_graph
 
 DATA, MODEL = random_graph(30, 45, seed=6), NodeNet("sum", seed=1)
@@ -212,6 +215,22 @@ def test_fit_takes_options_of_a_spec_by_the_same_names_and_defaults() -> None:
     for name, parameter in inspect.signature(cf2.fit).parameters.items():
         if name in meanings() and name not in {*required, "settings"}:
             assert parameter.default == getattr(Spec(), name)
+
+
+def test_the_settings_of_all_methods_are_typed() -> None:
+    """All but those that only `settings` of a Spec can give, because an option has the same name."""
+    methods = [registry.get(name).settings for name in registry.names()]
+    names = {f.name for settings in (*methods, Search) for f in fields(settings)}
+    assert set(MethodSettings.__annotations__) == names - {"candidates", "target", "nodes"}
+
+
+@pytest.mark.parametrize("algorithm", [CF2Explainer, CFGNNExplainer, MethodExplainer])
+def test_algorithms_of_torch_geometric_show_their_options(algorithm: type) -> None:
+    shown = inspect.signature(algorithm).parameters
+    assert {*described(algorithm)} >= {*shown}
+    for name, (default, meaning) in cf2_spec.rows_of(cf2_spec.AlgorithmOptions).items():
+        assert shown[name].default == default
+        assert described(algorithm)[name] == meaning
 
 
 def test_every_meaning_is_a_sentence() -> None:

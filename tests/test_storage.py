@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,7 +19,7 @@ from cf2.errors import CF2Error
 from cf2.methods.trained import Trained
 from cf2.samples import registry as datasets
 from cf2.samples import training
-from cf2.storage import check_place, read_json, write_bytes, write_json, write_together
+from cf2.storage import check_place, fingerprint, read_json, write_bytes, write_json, write_together
 from report.explained_toys import explained, first_edge
 
 FOUND = explained(first_edge, "random", [0, 1, 2])
@@ -68,12 +70,22 @@ def test_a_full_disk_leaves_the_old_file(file: Path, monkeypatch: pytest.MonkeyP
     assert contents(file.parent) == before
 
 
+@contextmanager
+def mounted(place: Path, *options: str) -> Iterator[None]:
+    """A file system at a place; the test is skipped where none can be mounted."""
+    try:
+        for option in options:
+            if os.name != "posix" or os.geteuid() != 0 or os.system(f"mount {option} {place} 2>/dev/null"):
+                pytest.skip("cannot mount a file system here")
+        yield
+    finally:
+        os.system(f"umount -l {place} 2>/dev/null")
+
+
 def test_a_really_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     place = tmp_path / "small"
     place.mkdir()
-    if os.name != "posix" or os.geteuid() != 0 or os.system(f"mount -t tmpfs -o size=256k none {place} 2>/dev/null"):
-        pytest.skip("cannot mount a small file system here")
-    try:
+    with mounted(place, "-t tmpfs -o size=256k none"):
         for name, write in WRITERS.items():
             write(place / name)
             before = contents(place)
@@ -86,38 +98,26 @@ def test_a_really_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
             assert contents(place) == before, name
             for there in place.iterdir():
                 there.unlink()
-    finally:
-        os.system(f"umount -l {place}")
 
 
-def test_a_read_only_file_system_is_said(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_file_system_is_said(file: Path) -> None:
     before = contents(file.parent)
-    if os.system(f"mount --bind {file.parent} {file.parent} 2>/dev/null"):
-        pytest.skip("cannot mount here")
-    try:
-        if os.system(f"mount -o remount,ro,bind {file.parent} 2>/dev/null"):
-            pytest.skip("cannot mount read-only here")
-        with pytest.raises(CF2Error, match=r"Read-only file system|not writable"):
-            WRITERS[file.name](file)
-    finally:
-        os.system(f"umount -l {file.parent}")
+    readonly = mounted(file.parent, f"--bind {file.parent}", "-o remount,ro,bind")
+    with readonly, pytest.raises(CF2Error, match=r"Read-only file system|not writable"):
+        WRITERS[file.name](file)
     assert contents(file.parent) == before
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_file_where_a_directory_should_be_is_said(tmp_path: Path, name: str) -> None:
+def test_what_is_in_the_way_is_said_and_stays(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("precious")
     with pytest.raises(CF2Error, match=r"file"):
         WRITERS[name](tmp_path / "file" / name)
     assert contents(tmp_path) == {"file": b"precious"}
-
-
-@pytest.mark.parametrize("name", WRITERS)
-def test_a_directory_where_the_file_should_be_is_said(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir()
+    (tmp_path / "folder" / name).mkdir(parents=True)
     with pytest.raises(CF2Error, match=r"Expected (to write|the path of a file)"):
-        WRITERS[name](tmp_path / name)
-    assert [p.name for p in tmp_path.iterdir()] == [name]
+        WRITERS[name](tmp_path / "folder" / name)
+    assert [p.name for p in (tmp_path / "folder").iterdir()] == [name]
 
 
 def test_files_that_belong_together_appear_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,3 +167,16 @@ def test_reading_what_is_no_regular_file_does_not_wait(tmp_path: Path) -> None:
     (tmp_path / "deep").write_text("[" * 200_000)
     with pytest.raises(CF2Error, match="deep to hold"):
         read_json(tmp_path / "deep")
+
+
+def test_a_fingerprint_is_of_the_bytes_in_their_order(tmp_path: Path) -> None:
+    """Digests in the files of version 0.2 are of this form."""
+    (tmp_path / "file").write_bytes(b"abc")
+    true = hashlib.sha256(b"abc").hexdigest()
+    for parts in (["abc"], [b"abc"], ["a", b"bc"], [tmp_path / "file"], [np.frombuffer(b"abc", np.int8)]):
+        assert fingerprint(*parts) == true
+    numbers = torch.arange(6.0).reshape(2, 3)
+    assert fingerprint(numbers.t()) == fingerprint(numbers.t().contiguous().numpy()) != fingerprint(numbers)
+    assert fingerprint(numbers.to_sparse()) == fingerprint(numbers)
+    assert fingerprint(torch.zeros(0), "abc", digits=16) == true[:16]
+    assert fingerprint({"b": 1, "a": [2]}) == fingerprint({"a": [2], "b": 1}) == fingerprint('{"a": [2], "b": 1}')

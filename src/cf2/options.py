@@ -329,8 +329,9 @@ class Spec:
     candidates: Pairs | Literal["near", "target", "far"] | None = _option(
         None,
         _candidates,
-        "Pairs that may be added as edges, such as 3:17,4:9; near: all inside of the receptive field; target: those "
-        "with the explained node; far: these, also with nodes all over the graph; None: near, and if in vain far too.",
+        "Pairs that may be added as edges, such as 3:17,4:9. near: all pairs inside of the receptive field; target: "
+        "those with the explained node; far: these, also with nodes all over the graph. Default: try near; if nothing "
+        "is found, try far.",
     )
     keep: Pairs | None = _option(None, _pairs, "Edges, as pairs such as 3:17,4:9, that must not be removed.")
     forbid: Pairs | None = _option(None, _pairs, "Edges, as pairs such as 3:17,4:9, that must not be in the answer.")
@@ -397,7 +398,7 @@ class Spec:
     tolerance: float | None = _option(
         None,
         _number(0, 1e300, none=True),
-        "Of a regression: the same answer is one within ± this; None: a tenth of the range of up to 64 predictions.",
+        "Regression only: outputs within ± this count as unchanged; None: a tenth of the range of at most 64 outputs.",
     )
     level: Level = _option(
         "auto", _choice(Level), "Whether one graph is explained by its nodes (node), as a whole (graph) or by pairs."
@@ -408,15 +409,15 @@ class Spec:
         "Whether the edge between a pair that is explained is left out of the graph; if not, it is a unit.",
     )
     node_type: str | None = _option(
-        None, _text("the name of a type", none=True), "Of a HeteroData: the type of the nodes that are explained."
+        None, _text("the name of a type", none=True), "HeteroData only: the type of the nodes that are explained."
     )
     edge_type: tuple[str, str, str] | None = _option(
-        None, _edge_type, "Of a HeteroData: the type (source, relation, destination) of the pairs that are explained."
+        None, _edge_type, "HeteroData only: the type (source, relation, destination) of the pairs that are explained."
     )
     reverse: Reverse = _option(
         "auto",
         _reverse,
-        "Of a HeteroData: auto makes one unit of an edge and its mirror image, where the edges of two types mirror "
+        "HeteroData only: auto makes one unit of an edge and its mirror image, where the edges of two types mirror "
         "each other exactly; none does not; a mapping such as user,buys,item=item,bought_by,user says for which types.",
     )
     directed: bool | None = _option(
@@ -520,7 +521,7 @@ _BESIDE: dict[str, tuple[Any, str]] = {
         False,
         "Put scores into the masks in place of 1 and 0: above 0.5 for what was chosen, below for the rest.",
     ),
-    "column": (None, "Of a regression with several columns: the one to explain."),
+    "column": (None, "Regression with several columns: the one to explain."),
 }
 
 
@@ -631,11 +632,12 @@ class AlgorithmOptions(ModelOptions, total=False):
     column: int | None
 
 
+_ROWS = {name: (getattr(Spec(), name), meaning) for name, meaning in meanings().items()} | _BESIDE
+
+
 def rows_of(options: type) -> dict[str, tuple[Any, str]]:
     """The default and the meaning of the options of a TypedDict, in the order in which they are shown."""
-    kept = Spec()
-    rows = {name: (getattr(kept, name), meaning) for name, meaning in meanings().items()} | _BESIDE
-    return {name: row for name, row in rows.items() if name in options.__annotations__}
+    return {name: row for name, row in _ROWS.items() if name in options.__annotations__}
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from commands_here import COMMANDS, cf2
+from rich.console import Console
 from typer.testing import CliRunner
 
 from cf2.cli import options
@@ -206,3 +208,12 @@ def test_what_is_stopped_by_hand_is_kept_and_said(tmp_path: Path, monkeypatch: p
     assert "--resume" in done.said
     assert "Traceback" not in done.stderr
     assert (tmp_path / "run" / "manifest.json").is_file()
+
+
+def test_a_terminal_shows_how_far_a_command_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = StringIO()
+    monkeypatch.setattr("cf2.cli.terminal.err", Console(file=shown, force_terminal=True, width=120))
+    cf2("explain", "tree-cycles", "--nodes", "511", "--method", "gradient", "--out", tmp_path / "run")
+    assert re.search(r"explaining.*1/1", shown.getvalue())
+    cf2("train", "tree-cycles", "--epochs", 2, "--set", "hidden=2", "--out", tmp_path / "model")
+    assert re.search(r"training accuracy.*2/2", shown.getvalue())

@@ -62,30 +62,17 @@ def test_reading_a_run_runs_nothing_that_it_names(here: Path, words: list[str]) 
     assert not ran()
 
 
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the page is started with; it is not."""
+def test_the_page_is_told_whether_the_function_is_trusted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr("cf2.web.serve", lambda run, **options: given.update(options, run=run))
-    return given
-
-
-@pytest.mark.parametrize(("words", "trust"), [([], False), (["--trust"], True), (["--data", "hostile_one:load"], True)])
-def test_the_page_is_told_whether_the_function_is_trusted(
-    here: Path, served: dict[str, Any], words: list[str], trust: bool
-) -> None:
-    claim(STRANGE)
-    assert cf2("serve", "run", *words).returncode == 0
-    assert served["trust"] is trust
-    assert not ran()
-
-
-def test_another_function_than_the_runs_is_no_trust(here: Path, served: dict[str, Any]) -> None:
+    monkeypatch.setattr("cf2.web.serve", lambda run, **options: given.update(options))
     claim(STRANGE)
     done = cf2("serve", "run", "--data", "other:load")
     assert done.returncode == 1
     assert "Expected --data to name what the run was made of, the function hostile_one:load" in done.said
-    assert not served
+    assert not given
+    for words, trust in (([], False), (["--trust"], True), (["--data", "hostile_one:load"], True)):
+        assert cf2("serve", "run", *words).returncode == 0
+        assert given["trust"] is trust
     assert not ran()
 
 

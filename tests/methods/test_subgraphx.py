@@ -71,7 +71,7 @@ def test_every_subgraph_is_connected(level: str, problem_of: Callable[..., Probl
     settings, tried = Settings(k=3, budget=400), 0
     for row, tree in enumerate(grow(Subgraphs(problem, settings), settings)):
         ids = problem.tables[row].ids
-        for made in tree.sets:
+        for made in (subgraph.units for subgraph in tree.tried.values()):
             graph = nx.Graph([tuple(pair) for pair in ids[torch.from_numpy(made[: len(ids)])].tolist()])
             assert not made[len(ids) :].any()
             if graph.number_of_edges():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -68,6 +70,20 @@ def test_numbers_are_compared_in_their_own_unit_beside_whatever_never_varies(uni
     assert not outputs.differ(rows, rounded, "logits", 1.2e-7).any()
 
 
+def test_every_kind_of_output_is_one_row_and_every_form_stands_for_one() -> None:
+    assert {form.kind.name for form in outputs.FORMS.values()} == set(outputs.OUTPUT_KINDS)
+    assert {*outputs.FORMS, "auto", "multilabel"} == set(get_args(outputs.Output))
+    same = torch.tensor([[0.2, 0.7], [0.9, 0.4]])
+    for kind in outputs.OUTPUT_KINDS.values():
+        target = None if kind.exclusive else 1
+        tolerance = 0.1 if kind.takes_tolerance else None
+        criterion = outputs.criterion_for(same, [3, 4], target, kind, tolerance=tolerance)
+        assert criterion.holds(same).all()
+        assert not criterion.holds(same.flip(0)).any()
+    assert [kind.answer(1, 0.7) for kind in outputs.OUTPUT_KINDS.values()] == [1, 1, 0.7]
+    assert outputs.output_kind("of another version") is outputs.CLASSES
+
+
 class Rows(nn.Module):
     """Returns so many columns per node."""
 
@@ -96,25 +112,15 @@ SEVERAL = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 0, 1], [0, 0, 1]])
         (3, SEVERAL, r"a row with 2 of 3 labels.*multi-label"),
         (3, SEVERAL.float(), "multi-label"),
         (1, torch.tensor([3, 17, 4, 9]), "as of a regression"),
+        # Those of the nodes that are explained could be classes; the others say what the model is.
+        (3, torch.tensor([1.0, 2.0, 2.0, 2.5]), "whole numbers"),
+        (3, torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]]), "multi-label"),
     ],
 )
 def test_labels_that_are_no_classes(columns: int, y: Tensor, match: str) -> None:
     with pytest.raises(CF2Error, match=match):
         cf2.explain(Rows(columns), chain(y), nodes=[0, 1, 2])
     assert len(cf2.explain(Rows(columns), chain(y), nodes=[0, 1, 2], output="logits")) == 3  # the user knows better
-
-
-@pytest.mark.parametrize(
-    ("y", "match"), [(torch.tensor([1.0, 2.0, 0.5, 2.5]), "whole numbers"), (SEVERAL[[1, 3, 0, 2]], "multi-label")]
-)
-def test_labels_of_other_nodes_say_what_the_model_is(y: Tensor, match: str) -> None:
-    """Those of the nodes that are explained could be classes."""
-    with pytest.raises(CF2Error, match=match):
-        cf2.explain(Rows(3), chain(y), nodes=[0, 1])
-
-
-def test_a_node_without_a_label_beside_others_of_one_class_is_no_other_task() -> None:
-    assert len(cf2.explain(Rows(3), chain(torch.eye(4)[[0, 1, 2, 3], :3]), nodes=[0, 1])) == 2
 
 
 @pytest.mark.parametrize(
@@ -125,6 +131,7 @@ def test_a_node_without_a_label_beside_others_of_one_class_is_no_other_task() ->
         (3, torch.tensor([0, 2, 1, 1])),
         (3, torch.tensor([0.0, 2.0, 1.0, 1.0])),
         (3, torch.eye(3)[[0, 1, 2, 0]]),
+        (3, torch.eye(4)[[0, 1, 2, 3], :3]),  # a node without a label
         (3, torch.tensor([0.0, float("nan"), 1.0, 1.0])),
         (3, None),
     ],

@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 import cf2
 from cf2.patterns.pattern import Pattern
 from cf2.patterns.summary import Patterns, SummaryOptions
-from pattern_toys import COLUMNS, KINDS, Both, made_of_two, network, networkx_occurrences, planted
+from pattern_toys import COLUMNS, KINDS, Both, made_of_two, network, networkx_occurrences, planted, says
 from toys import model_state, same_state
 
 Planted = tuple[nn.Module, list[Data], Any]
@@ -75,10 +75,6 @@ def stays(model: nn.Module, graph: Data, pattern: Pattern, keep: bool) -> bool:
     inside = frozenset[Any]().union(*networkx_occurrences(pattern, host))
     rest = [(tuple(sorted(pair)) in inside) == keep for pair in graph.edge_index.t().tolist()]
     return says(model, Data(x=graph.x, edge_index=graph.edge_index[:, torch.tensor(rest, dtype=torch.bool)])) == 1
-
-
-def says(model: nn.Module, graph: Data) -> int:
-    return int(model(graph.x, graph.edge_index, torch.zeros(len(graph.x), dtype=torch.long))[0].argmax())
 
 
 @pytest.mark.parametrize("kinds", [(0, 1), (1, 2), (0, 1, 2)])

@@ -16,6 +16,7 @@ from torch_geometric.nn import GIN, GCNConv, global_add_pool
 import cf2
 from cf2.errors import CF2Error
 from cf2.pyg import CF2Explainer, CFGNNExplainer, VerifiedExplanation
+from pyg_toys import make_explainer, make_graph, make_model
 
 # -- arguments of the model --------------------------------------------------------------------------------
 
@@ -46,7 +47,7 @@ class Arguments(torch.nn.Module):
 
 
 @pytest.mark.parametrize("level", ["node", "graph"])
-def test_arguments_reach_the_model_in_their_places(level: str, make_graph: Any, make_explainer: Any) -> None:
+def test_arguments_reach_the_model_in_their_places(level: str) -> None:
     model = Arguments(level).eval()
     graphs = [make_graph(0, 12), make_graph(1, 7)]
     data = Batch.from_data_list(graphs) if level == "graph" else graphs[0]
@@ -73,7 +74,7 @@ def test_arguments_reach_the_model_in_their_places(level: str, make_graph: Any, 
     assert fidelity(explain, found.each()[1])[0] == float(found.each()[1].necessary)
 
 
-def test_an_argument_of_graphs_is_not_taken_for_one_of_edges(make_explainer: Any) -> None:
+def test_an_argument_of_graphs_is_not_taken_for_one_of_edges() -> None:
     """There are as many graphs as columns of `edge_index`, and two graphs of one node."""
     model = Arguments("graph").eval()
     draw = torch.Generator().manual_seed(0)
@@ -91,7 +92,7 @@ def test_an_argument_of_graphs_is_not_taken_for_one_of_edges(make_explainer: Any
         assert torch.allclose(torch.from_numpy(one.probabilities), truth[one.key], atol=1e-5)
 
 
-def test_weights_that_a_model_takes_and_drops_do_not_hide_the_masks(make_graph: Any, make_explainer: Any) -> None:
+def test_weights_that_a_model_takes_and_drops_do_not_hide_the_masks() -> None:
     """torch_geometric's own GIN has an argument `edge_weight` that changes nothing."""
     torch.manual_seed(1)
     model, data = GIN(4, 8, 2, 3).eval(), make_graph(1)
@@ -103,9 +104,7 @@ def test_weights_that_a_model_takes_and_drops_do_not_hide_the_masks(make_graph: 
     assert not torch.allclose(found.edge_mask, start(data.x, data.edge_index, index=3).edge_mask, atol=0.05)
 
 
-def test_an_output_that_depends_on_the_rest_of_the_batch_is_refused(
-    make_model: Any, make_graph: Any, make_explainer: Any
-) -> None:
+def test_an_output_that_depends_on_the_rest_of_the_batch_is_refused() -> None:
     class Mixing(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -129,7 +128,7 @@ def test_an_output_that_depends_on_the_rest_of_the_batch_is_refused(
 @pytest.mark.parametrize("node_mask", [None, "attributes", "object"])
 @pytest.mark.parametrize("seed", range(3))
 def test_fidelity_is_the_verdict_where_a_zero_message_is_no_message(
-    level: str, node_mask: str | None, seed: int, make_model: Any, make_graph: Any, make_explainer: Any
+    level: str, node_mask: str | None, seed: int
 ) -> None:
     model, data = make_model("gin", level, seed=seed), make_graph(seed)
     explain = make_explainer(model, level, node_mask_type=node_mask)
@@ -138,9 +137,7 @@ def test_fidelity_is_the_verdict_where_a_zero_message_is_no_message(
 
 
 @pytest.mark.parametrize("node_mask", [None, "attributes", "object", "common_attributes"])
-def test_subgraphs_keep_the_explanation(
-    node_mask: str | None, make_model: Any, make_graph: Any, make_explainer: Any
-) -> None:
+def test_subgraphs_keep_the_explanation(node_mask: str | None) -> None:
     model, data = make_model("gin", "node", seed=4), make_graph(4)
     found = make_explainer(model, "node", node_mask_type=node_mask)(data.x, data.edge_index, index=torch.tensor([3, 6]))
     inside, outside = found.get_explanation_subgraph(), found.get_complement_subgraph()
@@ -153,7 +150,7 @@ def test_subgraphs_keep_the_explanation(
         inside.each()
 
 
-def test_pictures(tmp_path: Any, make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_pictures(tmp_path: Any) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -170,9 +167,7 @@ def test_pictures(tmp_path: Any, make_model: Any, make_graph: Any, make_explaine
     assert "features" in sizes
 
 
-def test_the_result_survives_copying_saving_and_thresholds(
-    tmp_path: Any, make_model: Any, make_graph: Any, make_explainer: Any
-) -> None:
+def test_the_result_survives_copying_saving_and_thresholds(tmp_path: Any) -> None:
     data = make_graph()
     explain = make_explainer(make_model("gcn", "node"), "node", threshold_config={"threshold_type": "topk", "value": 2})
     found = explain(data.x, data.edge_index, index=torch.tensor([1, 2]))
@@ -189,7 +184,7 @@ def test_the_result_survives_copying_saving_and_thresholds(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_model_is_left_as_it_was(fails: bool, make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_the_model_is_left_as_it_was(fails: bool) -> None:
     model, data = make_model("gcn", "node").train(), make_graph()
     before = copy.deepcopy(model.state_dict())
     random = torch.random.get_rng_state()
@@ -212,7 +207,7 @@ def test_the_model_is_left_as_it_was(fails: bool, make_model: Any, make_graph: A
         assert conv.explain is None
 
 
-def test_heterogeneous_graphs_are_refused(make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_heterogeneous_graphs_are_refused() -> None:
     algorithm = CF2Explainer()
     make_explainer(make_model("gcn", "node"), "node", algorithm=algorithm)
     data = make_graph()
@@ -220,14 +215,14 @@ def test_heterogeneous_graphs_are_refused(make_model: Any, make_graph: Any, make
         algorithm(make_model("gcn", "node"), {"a": data.x}, {("a", "to", "a"): data.edge_index}, target=torch.zeros(12))
 
 
-def test_an_isolated_node_gets_an_empty_explanation(make_model: Any, make_explainer: Any) -> None:
+def test_an_isolated_node_gets_an_empty_explanation() -> None:
     data = Data(x=torch.ones(3, 4), edge_index=torch.tensor([[0, 1], [1, 0]]))
     found = make_explainer(make_model("gin", "node"), "node")(data.x, data.edge_index, index=torch.tensor([0, 2]))
     assert found.cf2[1].status == "empty"
     assert not found.edge_masks[:, 1].any()
 
 
-def test_self_loops_are_never_chosen(make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_self_loops_are_never_chosen() -> None:
     data = make_graph()
     loops = torch.arange(12).repeat(2, 1)
     edge_index = torch.cat([loops, data.edge_index], 1)
@@ -236,7 +231,7 @@ def test_self_loops_are_never_chosen(make_model: Any, make_graph: Any, make_expl
     assert found.edge_mask[12:].any()
 
 
-def test_directed_edges_can_be_told_apart(make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_directed_edges_can_be_told_apart() -> None:
     model, data = make_model("gin", "node", seed=4), make_graph(4)
     found = make_explainer(model, "node", algorithm=CF2Explainer(directed=True))(data.x, data.edge_index, index=3)
     assert found.cf2[0].directed

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
-from torch_geometric.explain import Explainer, HeteroExplanation
+from torch_geometric.explain import Explainer
 from torch_geometric.explain.config import ModelConfig
 from torch_geometric.nn import GCNConv, global_add_pool
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.pyg import CF2Explainer, CFGNNExplainer, MethodExplainer, VerifiedHeteroExplanation
+from cf2.pyg import CF2Explainer, CFGNNExplainer, MethodExplainer, VerifiedExplanation, VerifiedHeteroExplanation
 from typed_toys import LIKES, graph, kept, model, transformed
 
 LEVELS = ("node", "edge", "graph")
@@ -73,25 +73,19 @@ def configurations() -> Iterator[tuple[str, str, str]]:
         yield from ((level, mode, one) for one in returns)
 
 
-@pytest.mark.parametrize("algorithm", ["cf2", "cf-gnnexplainer"])
-@pytest.mark.parametrize(("level", "mode", "returns"), list(configurations()))
-def test_homogeneous(level: str, mode: str, returns: str, algorithm: str) -> None:
-    config = ModelConfig(mode=mode, task_level=level, return_type=returns)
-    net = Net(config)
+def check_grid(net: nn.Module, x: Any, edges: Any, passed: dict[str, Any], config: ModelConfig, make: Any) -> None:
+    """Every combination of masks, kinds and `index` fills masks of the right shape, or is refused with a reason."""
+    level, mode, returns = config.task_level.value, config.mode.value, config.return_type.value
     count: Counter[str] = Counter()
-    arguments = {"edge_label_index": PAIRS, "batch": BATCH}
     with torch.no_grad():
-        said = net(X, EDGES, **arguments)
+        said = net(x, edges, **passed)
     for node_mask, edge_mask, kind, index in product(NODE_MASKS, EDGE_MASKS, KINDS, INDICES):
         if level == "graph" and isinstance(index, Tensor):
             continue  # there is one graph
         index = 0 if level == "graph" and index == 1 else index
-        own = {"cf2": CF2Explainer, "cf-gnnexplainer": CFGNNExplainer}[algorithm]
-        searched = algorithm == "cf2" and isinstance(index, int) and kind == "model"
-        settings: dict[str, Any] = {"effort": "quick", "epochs": 1} if searched else {"epochs": 1}
-        settings |= {"relaxed": True} if algorithm == "cf2" and not searched else {}
+        algorithm = make(isinstance(index, int) and kind == "model")
         try:
-            explain = Explainer(net, own(**settings), kind, config, node_mask_type=node_mask, edge_mask_type=edge_mask)
+            explain = Explainer(net, algorithm, kind, config, node_mask_type=node_mask, edge_mask_type=edge_mask)
         except ValueError:
             count["refused"] += 1
             assert (node_mask is None and edge_mask is None) or (kind == "phenomenon" and mode == "regression")
@@ -99,22 +93,37 @@ def test_homogeneous(level: str, mode: str, returns: str, algorithm: str) -> Non
         target = None
         if kind == "phenomenon":
             target = said.argmax(-1) if mode.startswith("multi") else (said > (returns == "probs") / 2).long().view(-1)
-        passed = {"batch": arguments["batch"]} if level == "graph" else {}
-        passed |= {"edge_label_index": PAIRS} if level == "edge" else {}
-        found = explain(X, EDGES, target=target, index=index, **passed)
+        found = explain(x, edges, target=target, index=index, **passed)
         count["works"] += 1
-        shapes = {"object": (8, 1), "attributes": (8, 3), "common_attributes": (1, 3)}
-        assert (node_mask is None) or tuple(found.node_mask.shape) == shapes[node_mask]
-        assert (edge_mask is None) or tuple(found.edge_mask.shape) == (14,)
-        asked = len(said) if index is None else 1 if isinstance(index, int) else len(index)
-        assert len(found.cf2) == asked
+        assert isinstance(found, VerifiedHeteroExplanation if isinstance(x, dict) else VerifiedExplanation)
+        assert len(found.cf2) == (len(said) if index is None else 1 if isinstance(index, int) else len(index))
         for e in found.cf2:
             assert e.task == {"edge": "pair"}.get(level, level)
             assert e.output == ("regression" if mode == "regression" else "classes")
+        if edge_mask is not None:
+            for name, ends in edges.items() if isinstance(x, dict) else [(None, edges)]:
+                assert (found if name is None else found[name]).edge_mask.shape == (ends.size(1),)
+        for name, rows in () if node_mask is None else x.items() if isinstance(x, dict) else [(None, x)]:
+            shapes = {"object": (len(rows), 1), "attributes": rows.shape, "common_attributes": (1, rows.size(1))}
+            assert (found if name is None else found[name]).node_mask.shape == shapes[node_mask]
     kinds = 2 if level == "graph" else 3  # of `index`
-    masks = 7  # of 8 kinds; one has no mask at all
     types = 1 if mode == "regression" else 2
-    assert count == {"works": masks * types * kinds, "refused": (16 - masks * types) * kinds}
+    # of 8 kinds of masks one is none at all
+    assert count == {"works": 7 * types * kinds, "refused": (16 - 7 * types) * kinds}
+
+
+@pytest.mark.parametrize("algorithm", ["cf2", "cf-gnnexplainer"])
+@pytest.mark.parametrize(("level", "mode", "returns"), list(configurations()))
+def test_homogeneous(level: str, mode: str, returns: str, algorithm: str) -> None:
+    config = ModelConfig(mode=mode, task_level=level, return_type=returns)
+    passed = {"graph": {"batch": BATCH}, "edge": {"edge_label_index": PAIRS}, "node": {}}[level]
+
+    def make(searched: bool) -> MethodExplainer:
+        if algorithm == "cf-gnnexplainer":
+            return CFGNNExplainer(epochs=1)
+        return CF2Explainer(effort="quick", epochs=1) if searched else CF2Explainer(relaxed=True, epochs=1)
+
+    check_grid(Net(config), X, EDGES, passed, config, make)
 
 
 def test_verdicts_of_pairs_and_numbers_are_true() -> None:
@@ -136,6 +145,11 @@ def test_verdicts_of_pairs_and_numbers_are_true() -> None:
                     assert verdict == ((now > 0) == (before > 0))
 
 
+def typed_explainer(net: nn.Module, level: str, algorithm: Any = None, mode: str = "multiclass_classification") -> Any:
+    config = ModelConfig(mode=mode, task_level=level, return_type="raw")
+    return Explainer(net, algorithm or CF2Explainer(effort="quick"), "model", config, edge_mask_type="object")
+
+
 TYPED: dict[str, dict[str, Any]] = {"node": {"node_type": "user"}, "edge": {"edge_type": LIKES}}
 
 
@@ -143,45 +157,19 @@ GRAPH_OF_NODE = {name: torch.zeros(count, dtype=torch.long) for name, count in (
 
 
 @pytest.mark.parametrize("mode", ["binary_classification", "multiclass_classification", "regression"])
-@pytest.mark.parametrize("level", ["node", "edge", "graph"])
+@pytest.mark.parametrize("level", LEVELS)
 def test_heterogeneous(level: str, mode: str) -> None:
     config = ModelConfig(mode=mode, task_level=level, return_type="raw")
     net, data = model("graph", 3 if mode.startswith("multi") else 1, 1), graph(1)
-    passed: dict[str, Any] = {"edge_label_index": torch.tensor([[0, 1, 4], [0, 1, 2]])} if level == "edge" else {}
-    passed |= {"batch_dict": GRAPH_OF_NODE} if level == "graph" else {}
-    count: Counter[str] = Counter()
-    for node_mask, edge_mask, kind, index in product(NODE_MASKS, EDGE_MASKS, KINDS, INDICES):
-        if level == "graph" and isinstance(index, Tensor):
-            continue  # there is one graph
-        index = 0 if level == "graph" and index == 1 else index
-        searched = isinstance(index, int) and kind == "model"
-        settings: dict[str, Any] = {"effort": "quick"} if searched else {"relaxed": True}
-        algorithm = CF2Explainer(epochs=1, **settings, **TYPED.get(level, {}))
-        try:
-            explain = Explainer(net, algorithm, kind, config, node_mask_type=node_mask, edge_mask_type=edge_mask)
-        except ValueError:
-            count["refused"] += 1
-            assert (node_mask is None and edge_mask is None) or (kind == "phenomenon" and mode == "regression")
-            continue
-        with torch.no_grad():
-            said = net(data.x_dict, data.edge_index_dict, **passed)
-        target = None
-        if kind == "phenomenon":
-            target = said.argmax(-1) if mode.startswith("multi") else (said > 0).long().view(-1)
-        found = explain(data.x_dict, data.edge_index_dict, target=target, index=index, **passed)
-        count["works"] += 1
-        assert isinstance(found, HeteroExplanation)
-        assert isinstance(found, VerifiedHeteroExplanation)
-        assert len(found.cf2) == (len(said) if index is None else 1 if isinstance(index, int) else len(index))
-        if edge_mask is not None:
-            for kind_of_edge, ends in data.edge_index_dict.items():
-                assert found[kind_of_edge].edge_mask.shape == (ends.size(1),)
-        for name, x in data.x_dict.items() if node_mask is not None else ():
-            shapes = {"object": (len(x), 1), "attributes": tuple(x.shape), "common_attributes": (1, x.size(1))}
-            assert tuple(found[name].node_mask.shape) == shapes[node_mask]
-    kinds = 2 if level == "graph" else 3  # of `index`
-    types = 1 if mode == "regression" else 2
-    assert count == {"works": 7 * types * kinds, "refused": (16 - 7 * types) * kinds}
+    pairs = torch.tensor([[0, 1, 4], [0, 1, 2]])
+    passed = {"graph": {"batch_dict": GRAPH_OF_NODE}, "edge": {"edge_label_index": pairs}, "node": {}}[level]
+
+    def make(searched: bool) -> MethodExplainer:
+        return CF2Explainer(
+            epochs=1, **({"effort": "quick"} if searched else {"relaxed": True}), **TYPED.get(level, {})
+        )
+
+    check_grid(net, data.x_dict, data.edge_index_dict, passed, config, make)
 
 
 class OfGraphs(nn.Module):
@@ -200,9 +188,8 @@ def test_verdicts_of_a_batch_of_typed_graphs_are_true(name: str) -> None:
     graphs = [graph(1), graph(2), graph(3)]
     batch: Any = Batch.from_data_list(graphs)
     net = OfGraphs(name)
-    config = ModelConfig(mode="multiclass_classification", task_level="graph", return_type="raw")
     passed = {name: batch.batch_dict}
-    explain = Explainer(net, CF2Explainer(effort="quick"), "model", config, edge_mask_type="object")
+    explain = typed_explainer(net, "graph")
     found = explain(batch.x_dict, batch.edge_index_dict, **passed)
     before = net(batch.x_dict, batch.edge_index_dict, **passed).argmax(1)
     assert [e.key for e in found.cf2] == list(range(len(graphs)))
@@ -230,16 +217,14 @@ def test_verdicts_of_a_batch_of_typed_graphs_are_true(name: str) -> None:
 def test_a_batch_of_typed_graphs_that_is_wrong_is_refused(batch: Any, words: str) -> None:
     net, data = model("graph", 3, 1), graph(1)
     algorithm = CF2Explainer()
-    config = ModelConfig(mode="multiclass_classification", task_level="graph", return_type="raw")
-    Explainer(net, algorithm, "model", config, edge_mask_type="object")
+    typed_explainer(net, "graph", algorithm)
     with pytest.raises(CF2Error, match=words):
         algorithm(net, data.x_dict, data.edge_index_dict, target=torch.zeros(1).long(), batch_dict=batch)
 
 
 def test_one_typed_graph_needs_no_batch_but_a_model_that_takes_one() -> None:
     net, data, algorithm = model("graph", 3, 2), graph(2), CF2Explainer(effort="quick")
-    config = ModelConfig(mode="multiclass_classification", task_level="graph", return_type="raw")
-    Explainer(net, algorithm, "model", config, edge_mask_type="object")
+    typed_explainer(net, "graph", algorithm)
     target = net(data.x_dict, data.edge_index_dict, batch_dict=GRAPH_OF_NODE).argmax(1)
     found = algorithm(net, data.x_dict, data.edge_index_dict, target=target)
     (mine,) = cf2.explain(net, [data], effort="quick")
@@ -251,8 +236,7 @@ def test_one_typed_graph_needs_no_batch_but_a_model_that_takes_one() -> None:
 
 def test_typed_masks_are_the_sets_that_were_verified() -> None:
     data, net = graph(1), model("graph", 3, 1)
-    config = ModelConfig(mode="multiclass_classification", task_level="node", return_type="raw")
-    explain = Explainer(net, CF2Explainer(effort="quick"), "model", config, edge_mask_type="object")
+    explain = typed_explainer(net, "node")
     some = 0
     for node in range(5):
         found = explain(data.x_dict, data.edge_index_dict, index=node)
@@ -271,12 +255,10 @@ def test_typed_masks_are_the_sets_that_were_verified() -> None:
 def test_what_cannot_be_known_is_asked_for() -> None:
     data, net = graph(1), model("graph", 3, 1)
     data["tag"].x = torch.randn(5, 3)  # as many as there are users
-    config = ModelConfig(mode="multiclass_classification", task_level="node", return_type="raw")
-    explain = Explainer(net, CF2Explainer(), "model", config, edge_mask_type="object")
+    explain = typed_explainer(net, "node")
     with pytest.raises(CF2Error, match="node_type="):
         explain(data.x_dict, data.edge_index_dict, index=0)
-    config = ModelConfig(mode="multiclass_classification", task_level="edge", return_type="raw")
-    explain = Explainer(net, CF2Explainer(), "model", config, edge_mask_type="object")
+    explain = typed_explainer(net, "edge")
     pairs = torch.tensor([[0], [1]])
     with pytest.raises(CF2Error, match="edge_type"):
         explain(data.x_dict, data.edge_index_dict, index=0, edge_label_index=pairs)

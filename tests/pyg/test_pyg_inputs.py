@@ -14,6 +14,7 @@ from torch_geometric.explain import Explainer
 from cf2.errors import CF2Error
 from cf2.pyg import CF2Explainer, CFGNNExplainer, MethodExplainer, VerifiedExplanation
 from cf2.pyg.arguments import classes_of, keys_of
+from pyg_toys import make_explainer, make_graph, make_model
 
 NAN = float("nan")
 
@@ -106,7 +107,7 @@ def test_options_are_refused_when_the_algorithm_is_made(make: Any, said: str) ->
     ],
 )
 def test_supports_says_in_words_what_is_missing(
-    algorithm: Any, kind: str, mode: str, node_mask: str, said: str, caplog: pytest.LogCaptureFixture, make_model: Any
+    algorithm: Any, kind: str, mode: str, node_mask: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = {"mode": mode, "task_level": "node", "return_type": "raw"}
     masks = {"edge_mask_type": "object", "node_mask_type": node_mask}
@@ -115,13 +116,13 @@ def test_supports_says_in_words_what_is_missing(
     assert said in caplog.text
 
 
-def test_an_algorithm_by_itself_says_that_an_explainer_is_missing(make_model: Any, make_graph: Any) -> None:
+def test_an_algorithm_by_itself_says_that_an_explainer_is_missing() -> None:
     data = make_graph()
     with pytest.raises(CF2Error, match=r"Make an Explainer\(model, algorithm=CF2Explainer"):
         CF2Explainer()(make_model("gcn", "node"), data.x, data.edge_index, target=torch.zeros(12))
 
 
-def test_the_module_inside_of_a_wrapper_is_explained(make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_the_module_inside_of_a_wrapper_is_explained() -> None:
     model, data = make_model("gcn", "node"), make_graph()
     own, wrapped = (make_explainer(net, "node") for net in (model, nn.DataParallel(model)))
     found = [explain(data.x, data.edge_index, index=3).edge_mask for explain in (own, wrapped)]
@@ -165,9 +166,7 @@ GRAPH: dict[str, Any] = {
 @pytest.mark.parametrize("level", ["node", "graph"])
 @pytest.mark.parametrize("kind", ["gcn", "gat"])
 @pytest.mark.parametrize("name", GRAPH)
-def test_an_odd_call_is_answered_or_refused_in_words(
-    name: str, kind: str, level: str, make_model: Any, make_graph: Any, make_explainer: Any
-) -> None:
+def test_an_odd_call_is_answered_or_refused_in_words(name: str, kind: str, level: str) -> None:
     model, data, algorithm = make_model(kind, level), make_graph(), CF2Explainer(effort="quick", epochs=2)
     make_explainer(model, level, algorithm=algorithm, explanation_type="phenomenon")
     given = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -15,6 +13,7 @@ import cf2
 from cf2.errors import CF2Error
 from cf2.pyg import CF2Explainer, CFGNNExplainer
 from cf2.results.explanations import same_results
+from pyg_toys import make_explainer, make_graph, make_model
 
 NODE_MASKS = {  # the kind of unit, and the shape of the mask
     "attributes": ("features", (12, 4)),
@@ -43,9 +42,7 @@ def really(model: torch.nn.Module, data: Data, e: cf2.Explanation, keep: bool) -
 @pytest.mark.parametrize("kind", ["gcn", "gin", "gat", "sage"])
 @pytest.mark.parametrize("level", ["node", "graph"])
 @pytest.mark.parametrize("node_mask", [None, *NODE_MASKS])
-def test_masks_hold_what_the_verdicts_are_about(
-    kind: str, level: str, node_mask: str | None, make_model: Any, make_graph: Any, make_explainer: Any
-) -> None:
+def test_masks_hold_what_the_verdicts_are_about(kind: str, level: str, node_mask: str | None) -> None:
     model, data = make_model(kind, level, seed=4), make_graph(4)
     found = make_explainer(model, level, node_mask_type=node_mask)(
         data.x, data.edge_index, index=3 if level == "node" else None
@@ -74,9 +71,7 @@ def test_masks_hold_what_the_verdicts_are_about(
 @pytest.mark.parametrize("level", ["node", "graph"])
 @pytest.mark.parametrize("returns", ["raw", "probs", "log_probs", "binary raw", "binary probs"])
 @pytest.mark.parametrize("algorithm", [CF2Explainer, CFGNNExplainer])
-def test_equals_cf2_explain(
-    level: str, returns: str, algorithm: type, make_model: Any, make_graph: Any, make_explainer: Any
-) -> None:
+def test_equals_cf2_explain(level: str, returns: str, algorithm: type) -> None:
     model, data = make_model("gcn", level, returns, seed=1), make_graph(1)
     own = algorithm is CF2Explainer
     method, settings = ("cf2", {"effort": "quick"}) if own else ("cf-gnnexplainer", {"epochs": 30})
@@ -92,7 +87,7 @@ def test_equals_cf2_explain(
     assert np.array_equal(found.edge_mask.numpy(), union)
 
 
-def test_an_object_mask_is_smallest_in_whole_nodes(make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_an_object_mask_is_smallest_in_whole_nodes() -> None:
     """Exhaustive search over sets of nodes, whose features go or stay together, finds none smaller."""
     model, data = make_model("gin", "graph", seed=4), make_graph(2, nodes=8)
     algorithm = CF2Explainer(effort="thorough")
@@ -117,7 +112,7 @@ def test_an_object_mask_is_smallest_in_whole_nodes(make_model: Any, make_graph: 
     assert found.cf2[0].size == chosen.bit_count() == smallest
 
 
-def test_units_outside_the_receptive_field_are_zero(make_model: Any, make_explainer: Any) -> None:
+def test_units_outside_the_receptive_field_are_zero() -> None:
     line = torch.tensor([list(range(9)), list(range(1, 10))])
     data = Data(x=torch.ones(10, 4), edge_index=torch.cat([line, line.flip(0)], 1))
     options = {"algorithm": CFGNNExplainer(soft=True, epochs=5), "node_mask_type": "attributes"}
@@ -129,9 +124,7 @@ def test_units_outside_the_receptive_field_are_zero(make_model: Any, make_explai
     assert bool((found.node_mask[:3] > 0).all())
 
 
-def test_soft_masks_threshold_to_the_set_and_rank_it_first(
-    make_model: Any, make_graph: Any, make_explainer: Any
-) -> None:
+def test_soft_masks_threshold_to_the_set_and_rank_it_first() -> None:
     model, data = make_model("gcn", "graph", seed=1), make_graph(1)
     hard = make_explainer(model, "graph")(data.x, data.edge_index)
     soft = make_explainer(model, "graph", algorithm=CF2Explainer(effort="quick", soft=True))(data.x, data.edge_index)
@@ -144,7 +137,7 @@ def test_soft_masks_threshold_to_the_set_and_rank_it_first(
     assert all(value == column[head, tail] for (tail, head), value in column.items())
 
 
-def test_relaxed_is_the_papers_procedure(make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_relaxed_is_the_papers_procedure() -> None:
     model, data = make_model("gcn", "node"), make_graph()
     algorithm = CF2Explainer(relaxed=True, epochs=40, lam=5)
     found = make_explainer(model, "node", algorithm=algorithm)(data.x, data.edge_index, index=4)
@@ -157,9 +150,7 @@ def test_relaxed_is_the_papers_procedure(make_model: Any, make_graph: Any, make_
 
 
 @pytest.mark.parametrize("kind", ["gin", "gat"])
-def test_each_of_several_nodes_has_its_own_explanation(
-    kind: str, make_model: Any, make_graph: Any, make_explainer: Any
-) -> None:
+def test_each_of_several_nodes_has_its_own_explanation(kind: str) -> None:
     model, data = make_model(kind, "node"), make_graph()
     explain = make_explainer(model, "node", node_mask_type="attributes")
     nodes = [9, 0, 4]
@@ -180,7 +171,7 @@ def test_each_of_several_nodes_has_its_own_explanation(
     assert together.necessary == all(one.necessary for one in alone)
 
 
-def test_several_nodes_are_one_packed_run(make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_several_nodes_are_one_packed_run() -> None:
     model, data = make_model("gcn", "node"), make_graph()
     calls = []
     model.convs[0].register_forward_hook(lambda *_: calls.append(1))
@@ -192,7 +183,7 @@ def test_several_nodes_are_one_packed_run(make_model: Any, make_graph: Any, make
     assert len(calls) < 3 * one
 
 
-def test_index_is_read_as_torch_reads_it(make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_index_is_read_as_torch_reads_it() -> None:
     model, data = make_model("gcn", "node"), make_graph()
     explain = make_explainer(model, "node")
     mask = torch.zeros(12, dtype=torch.bool)
@@ -207,9 +198,7 @@ def test_index_is_read_as_torch_reads_it(make_model: Any, make_graph: Any, make_
 
 
 @pytest.mark.parametrize("node_mask", ["attributes", "object"])
-def test_each_graph_of_a_batch_is_explained_on_its_own(
-    node_mask: str, make_model: Any, make_graph: Any, make_explainer: Any
-) -> None:
+def test_each_graph_of_a_batch_is_explained_on_its_own(node_mask: str) -> None:
     model = make_model("gin", "graph", seed=2)
     graphs = [make_graph(seed, nodes) for seed, nodes in ((0, 12), (1, 7), (2, 9))]
     batch = Batch.from_data_list(graphs)
@@ -236,9 +225,7 @@ def test_each_graph_of_a_batch_is_explained_on_its_own(
 
 @pytest.mark.parametrize("returns", ["raw", "binary raw"])
 @pytest.mark.parametrize("level", ["node", "graph"])
-def test_a_phenomenon_explains_the_given_class(
-    level: str, returns: str, make_model: Any, make_graph: Any, make_explainer: Any
-) -> None:
+def test_a_phenomenon_explains_the_given_class(level: str, returns: str) -> None:
     model, data = make_model("gin", level, returns), make_graph()
     out = model(data.x, data.edge_index)
     predicted = (out > 0).long().view(-1) if returns == "binary raw" else out.argmax(-1)
@@ -263,9 +250,7 @@ def test_a_phenomenon_explains_the_given_class(
         (torch.full((12,), 0.5), "whole numbers from 0"),
     ],
 )
-def test_bad_targets_are_refused(
-    target: Tensor, message: str, make_model: Any, make_graph: Any, make_explainer: Any
-) -> None:
+def test_bad_targets_are_refused(target: Tensor, message: str) -> None:
     data = make_graph()
     explain = make_explainer(make_model("gcn", "node"), "node", explanation_type="phenomenon")
     with pytest.raises(CF2Error, match=message):

@@ -17,6 +17,7 @@ import cf2
 from cf2.errors import CF2Error
 from cf2.pyg import CF2Explainer
 from cf2.results.explanations import same_results
+from pyg_toys import make_explainer, make_graph, make_model
 from typed_toys import BACK, LIKES, graph, kept, model, zeroed
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
@@ -42,9 +43,7 @@ def transposed(edge_index: Tensor, nodes: int, layout: torch.layout) -> Tensor:
 
 @pytest.mark.parametrize("foreign", [False, True])
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
-def test_edges_may_be_a_sparse_matrix(
-    layout: torch.layout, foreign: bool, make_model: Any, make_graph: Any, make_explainer: Any
-) -> None:
+def test_edges_may_be_a_sparse_matrix(layout: torch.layout, foreign: bool) -> None:
     net, data = make_model("gin", "node", seed=2), make_graph()
     stay = torch.arange(data.num_edges) % 4 > 0  # so that a matrix and its transpose differ
     ends = data.edge_index[:, stay]
@@ -62,7 +61,7 @@ def test_edges_may_be_a_sparse_matrix(
     assert found.get_explanation_subgraph().num_edges == int(found.edge_mask.sum())
 
 
-def test_a_matrix_of_other_numbers_is_refused(make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_a_matrix_of_other_numbers_is_refused() -> None:
     data = make_graph()
     explain = make_explainer(make_model("gin", "node"), "node", explanation_type="phenomenon")
     with pytest.raises(CF2Error, match=r"matrix of ones.*`edge_weight`"):

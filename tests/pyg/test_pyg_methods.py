@@ -18,6 +18,7 @@ from cf2.methods.contract import Method, Problem, Ranking, choose
 from cf2.pyg import MethodExplainer
 from cf2.results.explanations import same_results
 from cf2.sets.search import Choice
+from pyg_toys import make_explainer, make_graph, make_model
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 @pytest.mark.parametrize("level", ["node", "graph"])
 @pytest.mark.parametrize("node_mask", [None, "attributes", "object", "common_attributes"])
-def test_a_method_of_ones_own_fills_every_mask(
-    level: str,
-    node_mask: str | None,
-    register: Callable[..., str],
-    make_model: Any,
-    make_graph: Any,
-    make_explainer: Any,
-) -> None:
+def test_a_method_of_ones_own_fills_every_mask(level: str, node_mask: str | None, register: Callable[..., str]) -> None:
     model, data = make_model("gcn", level, seed=1), make_graph(1)
     algorithm = MethodExplainer(register(), k=3)
     index = 5 if level == "node" else None
@@ -73,7 +67,7 @@ def test_a_method_of_ones_own_fills_every_mask(
 
 
 @pytest.mark.parametrize("name", [name for name in registry.names() if registry.get(name).needs == "nothing"])
-def test_every_method_equals_cf2_explain(name: str, make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_every_method_equals_cf2_explain(name: str) -> None:
     model, data = make_model("gcn", "node", seed=1), make_graph(1)
     settings = {"epochs": 10} if "epochs" in {f.name for f in fields(registry.get(name).settings)} else {}
     algorithm = MethodExplainer(name, seed=3, **settings)
@@ -85,7 +79,7 @@ def test_every_method_equals_cf2_explain(name: str, make_model: Any, make_graph:
     assert same_results(found.cf2, cf2.explain(model, data, [2, 7], **settings))
 
 
-def test_a_method_that_only_ranks_can_be_searched_from(make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_a_method_that_only_ranks_can_be_searched_from() -> None:
     model, data = make_model("gin", "graph", seed=4), make_graph(4)
     ranked, searched = (
         make_explainer(model, "graph", algorithm=MethodExplainer("gradient", **options))(data.x, data.edge_index)
@@ -101,7 +95,7 @@ def test_a_method_that_only_ranks_can_be_searched_from(make_model: Any, make_gra
         MethodExplainer("gradient", search=True, effort="huge")
 
 
-def test_a_method_that_is_trained_first(make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_a_method_that_is_trained_first() -> None:
     model, data = make_model("gcn", "node", seed=1), make_graph(1)
     trained = cf2.fit(model, data, range(6), method="pgexplainer", epochs=2)
     algorithm = MethodExplainer("pgexplainer", trained=trained, k=2, soft=True)
@@ -114,7 +108,7 @@ def test_a_method_that_is_trained_first(make_model: Any, make_graph: Any, make_e
         other(data.x, data.edge_index, index=7)
 
 
-def test_keys_and_ids_are_those_of_the_batch(make_model: Any, make_graph: Any, make_explainer: Any) -> None:
+def test_keys_and_ids_are_those_of_the_batch() -> None:
     graphs = [make_graph(0, 12), make_graph(1, 7)]
     batch = Batch.from_data_list(graphs)
     ends = batch.edge_index[:, [3, 2 * 12 + 9]]  # one edge in each graph

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from cf2.cli.commands import app
 from cf2.errors import CF2Error
 from cf2.samples import registry as datasets
 from cf2.samples import training
@@ -59,9 +62,18 @@ def test_what_is_held_out_is_not_trained_on_and_chooses_the_epoch(cycles):
     assert not same(model, other)
 
 
-def test_without_a_clone_training_says_how_to_get_on(cycles, tmp_path, monkeypatch):
+DOORS = (["train", "tree-cycles"], ["reproduce", "--out", "r"], ["bench"], ["demo", "--retrain", "--out", "d"])
+
+
+@pytest.mark.parametrize("words", DOORS, ids=lambda words: words[0])
+def test_without_a_clone_commands_and_training_say_how_to_get_on(cycles, tmp_path, monkeypatch, words):
     monkeypatch.setattr("cf2.samples.CLONE", tmp_path)
-    with pytest.raises(CF2Error, match=r"Expected a clone .*'reproduction', but got none at .*Clone the repository"):
+    monkeypatch.chdir(tmp_path)
+    wanted = r"Expected a clone of the cf2 repository: only that has '\w+', but got none at .*Clone the repository"
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, CF2Error)
+    assert re.match(wanted, str(done.exception))
+    with pytest.raises(CF2Error, match=wanted):
         training.train(cycles)
 
 
@@ -113,42 +125,41 @@ def saved(cycles, tmp_path):
 
 
 def test_loading_says_what_does_not_match(saved):
-    path = saved
     with pytest.raises(CF2Error, match=r"data set: 'tree-cycles' in the model, 'ba-shapes' here.*classes: 2"):
-        training.load(path, datasets.load("ba-shapes"))
+        training.load(saved, datasets.load("ba-shapes"))
     with pytest.raises(CF2Error, match="seed of the data: 0 in the model, 1 here"):
-        training.load(path, datasets.load("tree-cycles", seed=1))
+        training.load(saved, datasets.load("tree-cycles", seed=1))
     labels, features = datasets.load("tree-cycles"), datasets.load("tree-cycles")
     labels.data.y[5] = 1
     features.data.x[5, 0] = 2
     for changed in (labels, features):
         with pytest.raises(CF2Error, match="edges, labels or features are not the same"):
-            training.load(path, changed)
+            training.load(saved, changed)
 
 
 def test_broken_checkpoints_are_named(saved):
-    path = saved
     with pytest.raises(CF2Error, match=r"none\.safetensors.*missing"):
-        training.load(path.with_name("none"))
-    description_path, weights = path.with_suffix(".json"), path.read_bytes()
-    path.write_bytes(weights[:200])
+        training.load(saved.with_name("none"))
+    description_path, weights = saved.with_suffix(".json"), saved.read_bytes()
+    saved.write_bytes(weights[:200])
     with pytest.raises(CF2Error, match=r"mine\.safetensors to hold the weights"):
-        training.load(path)
-    path.write_bytes(weights)
+        training.load(saved)
+    saved.write_bytes(weights)
     content = json.loads(description_path.read_text())
     content["recipe"]["hidden"] = 7
     description_path.write_text(json.dumps(content))
     with pytest.raises(CF2Error, match=r"mine\.safetensors to hold the weights"):
-        training.load(path)
+        training.load(saved)
     description_path.write_text("{")
     with pytest.raises(CF2Error, match=r"mine\.json to be the description"):
-        training.load(path)
+        training.load(saved)
 
 
 # What the shipped models must reach: accuracy, or R² where a number is predicted. No seed is picked, so those of the
 # paper's data sets may lie below the paper's figure.
 SYNTHETIC = {"ba-shapes": 0.9786 - 0.03, "tree-cycles": 0.9829 - 0.03, "typed-motifs": 1.0}
 REAL = {
+    "mutag": 0.75,
     "mutag0": 0.9805 - 0.03,
     "nci1": 0.6903 - 0.03,
     "citeseer": 0.7104 - 0.03,
@@ -181,13 +192,8 @@ def test_a_shipped_model_is_seed_0_of_its_recipe_and_does_as_its_description_say
     assert DIRECTORY.joinpath(f"{name}.safetensors").stat().st_size < 500_000
 
 
-@pytest.mark.data
-def test_the_shipped_model_of_all_molecules_knows_its_data():
-    training.load("mutag", datasets.load("mutag"))
-
-
 def test_every_shipped_model_loads_without_its_data():
-    assert {*SYNTHETIC, *REAL, "mutag"} == set(training.shipped_names())
+    assert {*SYNTHETIC, *REAL} == set(training.shipped_names())
     for name in training.shipped_names():
         model, description = training.shipped(name)
         assert name in (description.dataset, f"{description.dataset}-{description.recipe.arch}")

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -24,8 +25,10 @@ def found() -> cf2.Explanations:
     return cf2.explain(MODEL, DATA, nodes=[3, 7, 9, 12], units=("edges", "features"))
 
 
-def test_masks_align_with_the_users_edge_index(found: cf2.Explanations) -> None:
+def test_edges_and_masks_align_with_the_users_edge_index(found: cf2.Explanations) -> None:
     for e in found:
+        assert e.size == len(e.edges) // 2 + len(e.features)
+        assert {tuple(p) for p in e.edges} == {tuple(p[::-1]) for p in e.edges}
         hard, soft = e.edge_mask(DATA.edge_index), e.edge_mask(DATA.edge_index, soft=True)
         chosen = {tuple(p) for p in e.edges.tolist()}
         inside = {tuple(sorted(p)) for p in e.units.of("edges").tolist()}
@@ -37,17 +40,12 @@ def test_masks_align_with_the_users_edge_index(found: cf2.Explanations) -> None:
         assert np.array_equal(soft, reverse)
 
 
-def test_size_counts_units_and_edges_go_both_ways(found: cf2.Explanations) -> None:
-    for e in found:
-        assert e.size == len(e.edges) // 2 + len(e.features)
-        assert {tuple(p) for p in e.edges} == {tuple(p[::-1]) for p in e.edges}
-
-
-def test_tables_and_summaries(found: cf2.Explanations) -> None:
+def test_tables_and_summaries(found: cf2.Explanations, tmp_path: Path) -> None:
     table = found.to_pandas()
     assert list(table["key"]) == [3, 7, 9, 12]
     assert found.summary()["n"] == 4
     assert found.summary()["pn"] == pytest.approx(table["necessary"].mean())
+    assert list(pandas.read_csv(found.to_csv(tmp_path / "found.csv"))["size"]) == [e.size for e in found]
     assert len(found[1:3]) == 2
     assert "fns" in repr(found)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -70,7 +68,7 @@ def test_nothing_that_fails_its_tests_can_be_called_found(
         assert dataclasses.replace(good, **{failing: False}).status == "found"
 
 
-def test_a_table_of_units_knows_its_kinds() -> None:
+def test_a_table_of_units_knows_its_kinds(found: cf2.Explanations) -> None:
     ids = np.array([[0, 1], [2, 0], [1, 2]])
     table = UnitTable(("edges", "features"), np.array([0, 1, 0], dtype=np.int8), ids)
     assert table.where("edges").tolist() == [0, 2]
@@ -79,6 +77,8 @@ def test_a_table_of_units_knows_its_kinds() -> None:
     assert len(UnitTable.none()) == 0
     with pytest.raises(CF2Error, match="two ids per unit"):
         UnitTable(("edges",), np.zeros(2, np.int8), ids)
+    with pytest.raises(CF2Error, match="one per unit"):
+        dataclasses.replace(found[0], scores=found[0].scores[:-1])
 
 
 def test_nodes_are_those_that_the_chosen_units_touch() -> None:
@@ -87,11 +87,6 @@ def test_nodes_are_those_that_the_chosen_units_touch() -> None:
     touched |= {node for node, _ in e.chosen("node_features").tolist()}
     assert e.nodes.tolist() == sorted(touched)
     assert e.size == sum(len(e.chosen(name)) for name in e.units.names) == 4
-
-
-def test_a_wrong_number_of_scores_is_refused(found: cf2.Explanations) -> None:
-    with pytest.raises(CF2Error, match="one per unit"):
-        dataclasses.replace(found[0], scores=found[0].scores[:-1])
 
 
 def test_a_key_finds_its_explanation(found: cf2.Explanations) -> None:
@@ -155,14 +150,6 @@ def test_filters_by_attribute(found: cf2.Explanations) -> None:
         named.where(prediction="d")
     with pytest.raises(CF2Error, match="`label` as a number without `class_names`"):
         found.where(label="a")
-
-
-def test_a_table_as_csv(found: cf2.Explanations, tmp_path: Path) -> None:
-    import pandas
-
-    table = pandas.read_csv(found.to_csv(tmp_path / "found.csv"))
-    assert list(table["key"]) == [3, 7, 9, 12]
-    assert list(table["size"]) == [e.size for e in found]
 
 
 def test_an_explanation_prints_as_one_line_in_words(found: cf2.Explanations) -> None:

@@ -142,13 +142,6 @@ def test_the_page_says_what_was_made_and_shows_it(red_source: ModelAndData, ask:
     assert back["method"]["value"] == "guess"
 
 
-def test_the_page_says_that_the_time_is_over_and_goes_on(red_source: ModelAndData, ask: Any) -> None:
-    app = build_app(red_source, {"guess": explained(first_edge, "guess", [3])}, seconds=1e-6)
-    said = note_of(ask(app, "search-note.children", "again.n_clicks", VALUES))
-    assert said == "Stopped after 1e-06 seconds, the limit for one explanation."
-    assert ask(app, "removed.data", "without.n_clicks", VALUES | {"removed.data": []}).status_code == 200
-
-
 @pytest.mark.parametrize("alpha", [None, "x", 7, -1, 1e300, True])
 def test_the_page_says_which_numbers_it_takes(red_source: ModelAndData, ask: Any, alpha: Any) -> None:
     app = build_app(red_source, {"guess": explained(first_edge, "guess", [3])})

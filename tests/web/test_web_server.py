@@ -1,7 +1,9 @@
 """`serve` opens a run, and only a run."""
 
+import importlib
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cf2 import web
 from cf2.errors import CF2Error
 from cf2.options import Spec
 from cf2.results.explanations import Explanations
@@ -37,6 +40,12 @@ def test_a_run_outside_of_the_given_directory_cannot_be_reached(tmp_path: Path) 
             serve(path, root=root)
     with pytest.raises(CF2Error, match="directory of a run"):
         serve(tmp_path / "none")
+
+
+def test_a_package_of_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dash_cytoscape", None)
+    with pytest.raises(CF2Error, match=r"dash-cytoscape .* to be installed.*pip install"):
+        importlib.reload(web)
 
 
 def small_run(folder: Path, done: int = len(KEYS)) -> Path:

@@ -198,7 +198,7 @@ _LAYOUTS: dict[torch.layout, Callable[[Any], tuple[Tensor, Tensor, Tensor]]] = {
 }
 
 
-def _same_edges(one: Tensor, other: Tensor) -> bool:
-    high = max([int(edges.max()) for edges in (one, other) if edges.numel()], default=0) + 1
-    first, second = (np.unique(tail * high + head) for tail, head in (edges.cpu().numpy() for edges in (one, other)))
+def _same_edges(*lists: Tensor) -> bool:
+    high = max([int(edges.max()) for edges in lists if edges.numel()], default=0) + 1
+    first, second = (np.unique(tail * high + head) for tail, head in (edges.cpu().numpy() for edges in lists))
     return np.array_equal(first, second)

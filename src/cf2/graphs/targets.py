@@ -96,7 +96,7 @@ def _of_array(ids: np.ndarray, count: int) -> list[Any]:
 
 
 def _of_mask(mask: list[Any], count: int) -> list[Any]:
-    bools = sum(isinstance(one, bool) for one in mask)
+    bools = sum(isinstance(chosen, bool) for chosen in mask)
     require(
         len(mask) == bools == count,
         f"Expected a mask in `nodes` to have one bool for each of the {count} that can be explained",
@@ -106,11 +106,11 @@ def _of_mask(mask: list[Any], count: int) -> list[Any]:
     return [position for position, chosen in enumerate(mask) if chosen]
 
 
-def _plain(one: Any) -> Any:
+def _plain(value: Any) -> Any:
     """A whole number or a bool as Python has it; anything else as it is."""
-    if isinstance(one, Tensor | np.ndarray | np.generic) and one.ndim == 0:
-        one = one.item()
-    return int(one) if isinstance(one, int) and not isinstance(one, bool) else one
+    if isinstance(value, Tensor | np.ndarray | np.generic) and value.ndim == 0:
+        value = value.item()
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _shown(value: object) -> str:
@@ -152,11 +152,11 @@ def check_pairs(pairs: Any, counts: tuple[int, int]) -> list[Key]:
 
 def _several(pairs: Any) -> list[Any]:
     listed = sorted(pairs) if isinstance(pairs, set | frozenset) else list(pairs)
-    return [tuple(listed)] if len(listed) == 2 and all(isinstance(_plain(one), int) for one in listed) else listed
+    return [tuple(listed)] if len(listed) == 2 and all(isinstance(_plain(end), int) for end in listed) else listed
 
 
 def _two(pair: Any) -> tuple[int, int]:
-    u, v = (_plain(one) for one in pair)
+    u, v = (_plain(end) for end in pair)
     if type(u) is not int or type(v) is not int:
         raise TypeError(f"{pair!r:.40} is no pair of whole numbers")
     return u, v
@@ -170,7 +170,7 @@ class Whole(NamedTuple):
 
     instance: Instance
     targets: Tensor  # [n, nodes to read]
-    places: list[int]  # [n], where the keys stand among those that were asked for
+    positions: list[int]  # [n], of the keys among those that were asked for
 
 
 class Asked(NamedTuple):

@@ -72,7 +72,7 @@ def regions(inside: Tensor, answers: Tensor) -> Tensor:
     chosen = torch.zeros_like(inside)
     for answer in sorted(set(answers.tolist())):
         own = answers == answer
-        mine = own.nonzero().flatten()
+        members = own.nonzero().flatten()
         left = own.clone()
         for _ in range(MAX_REGIONS):
             if not bool(left.any()):
@@ -90,7 +90,7 @@ def regions(inside: Tensor, answers: Tensor) -> Tensor:
                 picked[best] = True
                 held, leaking = held & inside[:, best], leaking & inside[:, best]
             if not bool(picked.any()):  # nothing to shed: the boundary that loses fewest
-                picked[mine[int((left[:, None] & ~inside[:, mine]).sum(0).argmin())]] = True
+                picked[members[int((left[:, None] & ~inside[:, members]).sum(0).argmin())]] = True
                 held = left & inside[:, picked.nonzero().flatten()].all(1)
             if not bool(held.any()):
                 break

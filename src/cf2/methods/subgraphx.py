@@ -26,14 +26,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from cf2.graphs.targets import stream
 from cf2.methods.contract import Method, Problem, Ranking, RankSettings, integer, number, ranked
+from cf2.models.soundness import GOLDEN_RATIO
 from cf2.sets.tests import SUFFICIENT
 from cf2.sets.trials import EQUAL, Trials
-
-GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True)
@@ -100,17 +101,14 @@ class Subgraphs:
         if self.anchored:
             reached = self._spread(rows, sets, self.sources[rows], self.nodes) <= self.nodes
             return sets & reached.gather(1, tail)
-        label = torch.arange(self.nodes, device=sets.device).expand(len(rows), -1)
-        while True:
-            low = torch.minimum(label.gather(1, tail), label.gather(1, head))
-            low = torch.where(sets, low, self.nodes)
-            new = label.scatter_reduce(1, tail, low, "amin").scatter_reduce(1, head, low, "amin")
-            if torch.equal(new, label):
-                break
-            label = new
-        piece = label.gather(1, tail)
-        count = torch.zeros_like(label).scatter_add(1, piece, sets.long())
-        return sets & (piece == (-count).argmin(1, keepdim=True))
+        row, unit = sets.nonzero(as_tuple=True)
+        ends = (torch.stack([tail[row, unit], head[row, unit]]) + row * self.nodes).cpu().numpy()  # of disjoint graphs
+        total = len(rows) * self.nodes
+        _, labels = connected_components(coo_array((np.ones(len(row)), ends), (total, total)), directed=False)
+        piece = torch.from_numpy(labels.astype(np.int64)).to(sets.device).view(-1, self.nodes).gather(1, tail)
+        size = torch.where(sets, torch.bincount(piece[sets], minlength=total)[piece], 0)
+        largest = torch.where(sets & (size == size.amax(1, keepdim=True)), piece, total)
+        return sets & (piece == largest.amin(1, keepdim=True))  # of equals, that of the first node
 
     def neighbours(self, rows: Tensor, sets: Tensor) -> Tensor:
         """The edges outside of the sets that are at most as many hops away as the model has layers."""
@@ -125,25 +123,24 @@ class Subgraphs:
         return count > 0
 
     def children(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        """Connected subgraphs, each without a ball of edges, and the place in `rows` of what they come from."""
+        """The position in `rows` of what connected subgraphs come from, and these, each without a ball of edges."""
         size = sets.sum(1)
         count = min(self.settings.children, sets.size(1))
         # Another order of the edges for each size, so that a path does not try the same balls again and again.
-        order = (self.noise[rows, -1] + GOLDEN * size[:, None]) % 1.0
-        seeds = torch.where(sets, order, -1.0).topk(count, dim=1).indices
+        order = (self.noise[rows, -1] + GOLDEN_RATIO * size[:, None]) % 1.0
+        seed = torch.where(sets, order, -1.0).topk(count, dim=1).indices.flatten()
         parent = torch.arange(len(rows), device=rows.device).repeat_interleave(count)
-        seed = seeds.flatten()
         real = sets[parent, seed]
         parent, seed = parent[real], seed[real]
-        mine, one = rows[parent], torch.nn.functional.one_hot(seed, sets.size(1)).bool()
-        within = sets[parent]
-        far = self._spread(mine, within, self._ends_of(mine, one), self.nodes)
-        tail, head = (end[mine] for end in self.ends)
+        instance, within = rows[parent], sets[parent]
+        center = torch.nn.functional.one_hot(seed, sets.size(1)).bool()
+        far = self._spread(instance, within, self._ends_of(instance, center), self.nodes)
+        tail, head = (end[instance] for end in self.ends)
         away = torch.minimum(far.gather(1, tail), far.gather(1, head)) + 0.5 * order[parent]
-        away = torch.where(within, away, torch.inf).masked_fill(one, -1.0)
+        away = torch.where(within, away, torch.inf).masked_fill(center, -1.0)
         ball = torch.minimum((size + self.settings.children - 1) // self.settings.children, size - self.settings.leaf)
         outside = away.argsort(1).argsort(1) >= ball.clamp(min=1)[parent, None]
-        made = self.connected(mine, within & outside)
+        made = self.connected(instance, within & outside)
         some = made.any(1)
         return parent[some], made[some]
 
@@ -159,62 +156,66 @@ class Subgraphs:
         return (gained - had).view(-1, times).mean(1)
 
 
+@dataclass(eq=False)
+class Subgraph:
+    """A subgraph that was tried: its units, its Shapley value, and what the rollouts through it gave."""
+
+    units: np.ndarray
+    value: float = 0.0
+    visits: int = 0
+    total: float = 0.0
+    children: list[Subgraph] | None = None  # None: not expanded yet
+
+
 @dataclass
 class Tree:
-    """The subgraphs of one instance that were tried; the first is where every rollout starts."""
+    """The subgraphs of one instance that were tried, in their order; the first is where every rollout starts."""
 
-    sets: list[np.ndarray]
-    values: list[float] = field(default_factory=lambda: [0.0])
-    visits: list[int] = field(default_factory=lambda: [0])
-    total: list[float] = field(default_factory=lambda: [0.0])
-    below: dict[int, list[int]] = field(default_factory=dict)
-    known: dict[bytes, int] = field(default_factory=dict)
-    path: list[int] = field(default_factory=lambda: [0])
+    tried: dict[bytes, Subgraph]
+    path: list[Subgraph]
+    expanded: list[Subgraph] = field(default_factory=list)
     rollouts: int = 0
 
-    def add(self, made: np.ndarray, value: float) -> None:
-        self.known[made.tobytes()] = len(self.sets)
-        for column, one in zip((self.sets, self.values, self.visits, self.total), (made, value, 0, 0.0)):
-            column.append(one)  # type: ignore[attr-defined]
+    @staticmethod
+    def planted(units: np.ndarray) -> Tree:
+        root = Subgraph(units)
+        return Tree({b"": root}, [root])  # no child is the root again
 
     def descend(self, settings: Settings) -> bool:
         """Walk and finish rollouts until a subgraph must be expanded; False where none is left to be."""
         while self.rollouts < settings.rollouts:
             here = self.path[-1]
-            if self.sets[here].sum() > settings.leaf and here not in self.below:
+            if here.units.sum() > settings.leaf and here.children is None:
                 return True
-            if self.below.get(here):
-                self.path.append(self._best(self.below[here], settings.exploration))
+            if here.children:
+                self.path.append(_best(here.children, settings.exploration))
                 continue
-            for place in self.path:
-                self.visits[place] += 1
-                self.total[place] += self.values[here]
-            self.path, self.rollouts = [0], self.rollouts + 1
+            for subgraph in self.path:
+                subgraph.visits += 1
+                subgraph.total += here.value
+            self.path, self.rollouts = self.path[:1], self.rollouts + 1
         return False
 
-    def _best(self, places: Sequence[int], exploration: float) -> int:
-        many = (1 + sum(self.visits[place] for place in places)) ** 0.5
-        scores = [
-            self.total[place] / max(self.visits[place], 1)
-            + exploration * self.values[place] * many / (1 + self.visits[place])
-            for place in places
-        ]
-        return next(place for place, score in zip(places, scores) if score >= max(scores) - EQUAL)
+    def expand(self, children: Sequence[np.ndarray]) -> None:
+        """Give the last subgraph of the path its children, all of which were tried."""
+        here = self.path[-1]
+        here.children = list(dict.fromkeys(self.tried[units.tobytes()] for units in children))
+        self.expanded.append(here)
 
     def answer(self, leaf: int) -> np.ndarray:
         """The best of the subgraphs that are small enough; of the smallest ones, where none is."""
-        sizes = np.array([made.sum() for made in self.sets])
-        fits = np.flatnonzero(sizes <= max(leaf, int(sizes.min())))
-        values = np.array(self.values)[fits]
-        return self.sets[int(fits[np.flatnonzero(values >= values.max() - EQUAL)[0]])]
+        smallest = min(int(subgraph.units.sum()) for subgraph in self.tried.values())
+        fits = [subgraph for subgraph in self.tried.values() if subgraph.units.sum() <= max(leaf, smallest)]
+        best = max(subgraph.value for subgraph in fits)
+        return next(subgraph.units for subgraph in fits if subgraph.value >= best - EQUAL)
 
     def effects(self) -> np.ndarray:
         """By how much children with an edge are worth more than those without it, the mean over their parents [U]."""
-        total, count = np.zeros(len(self.sets[0])), np.zeros(len(self.sets[0]))
-        for places in self.below.values():
-            if len(places) > 1:
-                has = np.stack([self.sets[place] for place in places])
-                value = np.array([self.values[place] for place in places])[:, None]
+        total, count = np.zeros(len(self.path[0].units)), np.zeros(len(self.path[0].units))
+        for children in (subgraph.children for subgraph in self.expanded):
+            if children is not None and len(children) > 1:
+                has = np.stack([child.units for child in children])
+                value = np.array([child.value for child in children])[:, None]
                 inside, outside = has.sum(0), (~has).sum(0)
                 both = (inside > 0) & (outside > 0)
                 gap = (value * has).sum(0) / inside.clip(min=1) - (value * ~has).sum(0) / outside.clip(min=1)
@@ -222,40 +223,44 @@ class Tree:
         return np.asarray(total / count.clip(min=1))
 
 
+def _best(children: Sequence[Subgraph], exploration: float) -> Subgraph:
+    """The child with the largest Q + λ R √(1 + Σ C) / (1 + C); of equals, the first."""
+    root = (1 + sum(child.visits for child in children)) ** 0.5
+    scores = [
+        child.total / max(child.visits, 1) + exploration * child.value * root / (1 + child.visits) for child in children
+    ]
+    return next(child for child, score in zip(children, scores) if score >= max(scores) - EQUAL)
+
+
 def grow(subgraphs: Subgraphs, settings: Settings) -> list[Tree]:
     """The trees of all instances, one level of all of them at a time."""
     trials = subgraphs.trials
     every = torch.arange(len(trials.counts), device=trials.valid.device)
-    roots = subgraphs.connected(every, trials.valid)
-    trees = [Tree([made]) for made in roots.cpu().numpy()]
+    trees = [Tree.planted(units) for units in subgraphs.connected(every, trials.valid).cpu().numpy()]
     left = [settings.budget // (2 * settings.samples)] * len(trees)
     active = [row for row, tree in enumerate(trees) if tree.descend(settings)]
     while active:
         rows = torch.tensor(active, device=every.device)
-        sets = torch.from_numpy(np.stack([trees[row].sets[trees[row].path[-1]] for row in active])).to(every.device)
+        sets = torch.from_numpy(np.stack([trees[row].path[-1].units for row in active])).to(every.device)
         parent, made = subgraphs.children(rows, sets)
-        fresh: dict[tuple[int, bytes], int] = {}
-        grown: list[tuple[int, np.ndarray]] = []
-        for place, (owner, child) in enumerate(zip((rows[parent]).tolist(), made.cpu().numpy())):
-            key = (owner, child.tobytes())
-            if key[1] not in trees[owner].known and key not in fresh:
+        owners = rows[parent]
+        fresh: dict[tuple[int, bytes], int] = {}  # the position in `made` of what was not tried before
+        children: dict[int, list[np.ndarray]] = {row: [] for row in active}
+        for position, (owner, units) in enumerate(zip(owners.tolist(), made.cpu().numpy())):
+            key = (owner, units.tobytes())
+            if key[1] not in trees[owner].tried and key not in fresh:
                 if not left[owner]:
                     continue
                 left[owner] -= 1
-                fresh[key] = place
-            grown.append((owner, child))
-        places = torch.tensor(list(fresh.values()), dtype=torch.long, device=every.device)
-        if len(places):
-            worth = subgraphs.shapley(rows[parent][places], made[places]).tolist()
-            for (owner, _), place, value in zip(fresh, places.tolist(), worth):
-                trees[owner].add(made[place].cpu().numpy(), value)
+                fresh[key] = position
+            children[owner].append(units)
+        if fresh:
+            positions = torch.tensor(list(fresh.values()), device=every.device)
+            values = subgraphs.shapley(owners[positions], made[positions]).tolist()
+            for (owner, code), units, value in zip(fresh, made[positions].cpu().numpy(), values):
+                trees[owner].tried[code] = Subgraph(units, value)
         for row in active:
-            trees[row].below[trees[row].path[-1]] = []
-        for owner, child in grown:
-            places_below = trees[owner].below[trees[owner].path[-1]]
-            found = trees[owner].known[child.tobytes()]
-            if found not in places_below:
-                places_below.append(found)
+            trees[row].expand(children[row])
         active = [row for row in active if left[row] and trees[row].descend(settings)]
     return trees
 

@@ -273,9 +273,8 @@ class Head:
     """
 
     def __init__(self, pack: Pack) -> None:
-        self._targets = pack.targets
+        self._targets, self._read = pack.targets, list[Tensor]()
         self._rows = pack.x.size(0) if pack.targets.size(1) else pack.num_instances
-        self._read: list[Tensor] = []
 
     @property
     def raw(self) -> Tensor:

@@ -281,7 +281,7 @@ class _Nodes(NamedTuple):
 
     source: Tensor  # the types that this was made of
     order: Tensor  # [N], nodes sorted by type
-    place: Tensor  # [N], the id of each node in its type
+    ids: Tensor  # [N], of each node in its type
     counts: list[int]
 
 
@@ -314,7 +314,7 @@ class TypedAdapter(Adapter):
     def call(self, inputs: Inputs) -> Answer:
         nodes, edges = self._by_type(inputs)
         by_name = self._dictionaries(inputs, nodes, edges)
-        index = None if inputs.nodes is None else nodes.place[inputs.nodes]
+        index = None if inputs.nodes is None else nodes.ids[inputs.nodes]
         if self.names is None:
             out = self._called_with(self._hetero(by_name, nodes), index)
         else:
@@ -341,15 +341,15 @@ class TypedAdapter(Adapter):
             order = kind.argsort(stable=True)
             counts = torch.bincount(kind, minlength=len(self.schema.nodes))
             first = counts.cumsum(0) - counts
-            place = torch.empty_like(order)
-            place[order] = torch.arange(len(order), device=order.device) - first[kind[order]]
-            self._nodes = _Nodes(kind, order, place, counts.tolist())
+            ids = torch.empty_like(order)
+            ids[order] = torch.arange(len(order), device=order.device) - first[kind[order]]
+            self._nodes = _Nodes(kind, order, ids, counts.tolist())
             self._edges = None
         if self._edges is None or self._edges.source is not inputs.edge_index:
             of_edge = inputs.arguments["edge_type"]
             order = of_edge.argsort(stable=True)
             sizes = torch.bincount(of_edge, minlength=len(self.schema.edges)).tolist()
-            ends = self._nodes.place[inputs.edge_index[:, order]]
+            ends = self._nodes.ids[inputs.edge_index[:, order]]
             # Each type's own memory: a layer may tell tensors by that, and so do we.
             parts = [part.contiguous() for part in torch.split(ends, sizes, 1)]
             self._edges = _Edges(inputs.edge_index, list(torch.split(order, sizes)), parts)
@@ -374,7 +374,7 @@ class TypedAdapter(Adapter):
             made["batch"] = {name: given["batch"][row] for name, row in rows.items()}
             made["batch_size"] = given["batch_size"]
         if "edge_label_index" in given:
-            made["edge_label_index"] = nodes.place[given["edge_label_index"]]
+            made["edge_label_index"] = nodes.ids[given["edge_label_index"]]
         return made
 
     def _call_with_dictionaries(self, names: tuple[str, ...], by_name: dict[str, Any]) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +20,6 @@ from cf2.sets.tests import Criterion, Label, NotYet, PredictedClass, Within
 SMALLEST = 1.2e-38  # below the smallest normal float, a probability says nothing
 TOLERANCE_SHARE = 0.1  # of the range of the predictions, the tolerance where none is given
 
-Kind = Literal["classes", "multilabel", "regression"]
 Target = int | tuple[tuple[Key, int], ...] | None
 
 
@@ -29,7 +27,7 @@ Target = int | tuple[tuple[Key, int], ...] | None
 class OutputKind:
     """Everything about one kind of output. A new kind is a row of `OUTPUT_KINDS`, its forms in `FORMS`, and a test."""
 
-    name: Kind
+    name: str  # in an explanation
     noun: str  # what `target` names
     plural: str
     said: str  # how an answer is written, of `name` of its column, `probability`, `value`, and `no` where that is small
@@ -42,8 +40,7 @@ class OutputKind:
 
     def column_name(self, column: int, names: Sequence[str] | None = None) -> str:
         """The name of a column, or its number."""
-        known = names is not None and 0 <= column < len(names)
-        return str(names[column]) if names is not None and known else f"{self.noun} {column}"
+        return str(names[column]) if names is not None and 0 <= column < len(names) else f"{self.noun} {column}"
 
 
 def _within(columns: Tensor, values: Tensor, tolerance: float | None) -> Criterion:
@@ -152,8 +149,13 @@ def default_tolerance(outputs: Tensor, columns: Tensor) -> float:
 def settle(rows: Tensor, given: Output) -> Output:
     """What the rows [B, classes] are: as the user says, if they can be that, or, for ``auto``, as they look."""
     rows = rows.float()
-    check = _CHECKS.get(given)
-    return given if check is None else check(rows)
+    if given == "auto":
+        return _looks_like(rows)
+    if given == "multilabel":  # taken for the wrong ones, they would be on the wrong side of 0.5
+        _check_unambiguous(rows, "the labels' outputs are logits or probabilities", "multilabel_")
+        return "multilabel_logits"
+    FORMS[given].check(rows)
+    return given
 
 
 def _looks_like(rows: Tensor) -> Output:
@@ -163,16 +165,10 @@ def _looks_like(rows: Tensor) -> Output:
         got=f"outputs of shape {tuple(rows.shape)} that are all {rows.flatten()[:1].tolist()}",
     )
     if rows.size(1) == 1:
-        require(
-            bool(((rows < 0) | (rows > 1)).any()),
-            "Expected to know whether the model's single output is a logit or a probability",
-            got="values between 0 and 1, which either could give",
-            do='Pass output="logits" or output="probabilities".',
-        )
-        return "logits"
-    if bool((rows >= 0).all()) and _sums_to_one(rows):
+        _check_unambiguous(rows, "the model's single output is a logit or a probability")
+    elif bool((rows >= 0).all()) and _sums_to_one(rows):
         return "probabilities"
-    if bool((rows <= 1e-6).all()) and _sums_to_one(rows.exp()):
+    elif bool((rows <= 1e-6).all()) and _sums_to_one(rows.exp()):
         return "log_probabilities"
     return "logits"
 
@@ -181,32 +177,24 @@ def _sums_to_one(rows: Tensor, tolerance: float = 1e-4) -> bool:
     return torch.allclose(rows.sum(1), torch.ones(len(rows), device=rows.device), atol=tolerance)
 
 
-def _label_logits(rows: Tensor) -> Output:
-    """Logits of labels, or their probabilities? Taken for the wrong ones, they would be on the wrong side of 0.5."""
+def _check_unambiguous(rows: Tensor, what: str, prefix: str = "") -> None:
     require(
         bool(((rows < 0) | (rows > 1)).any()),
-        "Expected to know whether the labels' outputs are logits or probabilities",
+        f"Expected to know whether {what}",
         got="values between 0 and 1, which either could give",
-        do='Pass output="multilabel_logits" or output="multilabel_probabilities".',
+        do=f'Pass output="{prefix}logits" or output="{prefix}probabilities".',
     )
-    return "multilabel_logits"
 
 
-def _label_probabilities(rows: Tensor) -> Output:
-    _check_range(rows, "probabilities of labels", "multilabel_logits")
-    return "multilabel_probabilities"
-
-
-def _check_range(rows: Tensor, what: str, otherwise: str) -> None:
+def _check_range(rows: Tensor, what: str, scores: str) -> None:
     outside = ((rows < -1e-4) | (rows > 1 + 1e-2)).any(1).nonzero().flatten()
     if len(outside):
-        cure = f'Pass output="{otherwise}" if the model returns scores.'
+        cure = f'Pass output="{scores}" if the model returns scores.'
         raise CF2Error(f"Expected {what} from 0 to 1", got=f"a row of {_short(rows[outside[0]])}", do=cure)
 
 
-def _check_probabilities(rows: Tensor, given: Output) -> Output:
+def _check_distribution(rows: Tensor, what: str) -> None:
     """Refuse what cannot be probabilities of classes: the verdicts would be of something else."""
-    what = "probabilities" if given == "probabilities" else "logarithms of probabilities"
     _check_range(rows, what, "logits")
     if rows.size(1) > 1 and not _sums_to_one(rows, 2e-2):
         row = rows[int((rows.sum(1) - 1).abs().argmax())]
@@ -215,16 +203,6 @@ def _check_probabilities(rows: Tensor, given: Output) -> Output:
             got=f"a row of {_short(row)} with the sum {float(row.sum()):.3g}",
             do='Is the model multi-label? Pass output="multilabel" and the label as target=….',
         )
-    return given
-
-
-_CHECKS: dict[Output, Callable[[Tensor], Output]] = {
-    "auto": lambda rows: _looks_like(rows),
-    "probabilities": lambda rows: _check_probabilities(rows, "probabilities"),
-    "log_probabilities": lambda rows: _check_probabilities(rows.exp(), "log_probabilities"),
-    "multilabel": _label_logits,
-    "multilabel_probabilities": _label_probabilities,
-}
 
 
 def _short(row: Tensor) -> str:
@@ -245,27 +223,37 @@ def _logarithm(rows: Tensor) -> Tensor:
     return rows.clamp(min=SMALLEST).log()
 
 
-def _finite(rows: Tensor) -> Tensor:
-    return rows.clamp(min=-1e30)
-
-
-class OutputForm(NamedTuple):
-    """How a model writes down a kind of output: the values that rows stand for, and a scale that does not saturate."""
+@dataclass(frozen=True)
+class OutputForm:
+    """How a model writes down a kind of output."""
 
     kind: OutputKind
-    values: Callable[[Tensor], Tensor]
-    unsaturated: Callable[[Tensor], Tensor]
-    unit: float = 0.0  # of that scale, where it has one: 1 for logarithms
+    values: Callable[[Tensor], Tensor] = lambda rows: rows  # what rows stand for
+    unsaturated: Callable[[Tensor], Tensor] = lambda rows: rows.clamp(min=-1e30)  # rows on a scale without an end
+    check: Callable[[Tensor], None] = lambda rows: None  # refuses rows that cannot be this
+    unit: float = 0.0  # of the scale without an end, where it has one: 1 for logarithms
 
 
 FORMS: Mapping[Output, OutputForm] = MappingProxyType(
     {
-        "logits": OutputForm(CLASSES, _of_logits, _finite),
-        "log_probabilities": OutputForm(CLASSES, lambda rows: _both(rows.exp()), _finite, 1.0),
-        "probabilities": OutputForm(CLASSES, _both, _logarithm, 1.0),
-        "multilabel_logits": OutputForm(MULTILABEL, lambda rows: rows.double().sigmoid(), _finite),
-        "multilabel_probabilities": OutputForm(MULTILABEL, lambda rows: rows, _logarithm, 1.0),
-        "regression": OutputForm(REGRESSION, lambda rows: rows, _finite),
+        "logits": OutputForm(CLASSES, _of_logits),
+        "log_probabilities": OutputForm(
+            CLASSES,
+            lambda rows: _both(rows.exp()),
+            check=lambda rows: _check_distribution(rows.exp(), "logarithms of probabilities"),
+            unit=1.0,
+        ),
+        "probabilities": OutputForm(
+            CLASSES, _both, _logarithm, lambda rows: _check_distribution(rows, "probabilities"), unit=1.0
+        ),
+        "multilabel_logits": OutputForm(MULTILABEL, lambda rows: rows.double().sigmoid()),
+        "multilabel_probabilities": OutputForm(
+            MULTILABEL,
+            unsaturated=_logarithm,
+            check=lambda rows: _check_range(rows, "probabilities of labels", "multilabel_logits"),
+            unit=1.0,
+        ),
+        "regression": OutputForm(REGRESSION),
     }
 )
 

@@ -184,7 +184,7 @@ class ReceptiveField:
             packed = pack([whole.instance], tables=[_no_units(whole.instance)], takes=self.predictor.adapter.takes)
             rows = self._comparable(self.predictor.rows_of_many(packed, whole.targets))
             found = rows.new_zeros(count, rows.size(1)) if found is None else found
-            found[whole.places] = rows
+            found[whole.positions] = rows
         assert found is not None
         return found
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from cf2.errors import require
 from cf2.graphs.graph import Instance
 from cf2.options import Key
-from cf2.patterns.labelled import Collected, GraphRow, LabelledGraphs, instance_outputs
+from cf2.patterns.labelled import Collected, LabelledGraphs, instance_outputs
 from cf2.patterns.matching import occurrences
-from cf2.patterns.pattern import Pattern, components, connected_patterns
+from cf2.patterns.pattern import Pattern, connected_parts, connected_patterns
 from cf2.patterns.summary import (
     ClassSummary,
     SummaryOptions,
@@ -37,7 +37,7 @@ REMOVE, ADD, ARROW = "−", "+", "→"  # before the label of an edge, and betwe
 MAX_PLACES = 8  # applications of a rule that are tried in each graph
 MAX_COMBINATIONS = 64  # combinations of the places of its parts that are looked at
 MAX_SEEN = 300  # predictions of a class that candidates are compared on
-LabelledEdges = list[tuple[tuple[int, int], str]]
+SignedEdges = list[tuple[tuple[int, int], str]]
 OTHER_FEATURES = "other features"  # the label of a node whose new features no node of the data has
 
 
@@ -145,46 +145,13 @@ class EditRules(ClassSummary[TriedRule]):
         return "\n".join([*lines, *self.about.get("notes", ())])
 
 
-@dataclass(frozen=True)
-class Change:
-    """Edits in one graph: pairs of its nodes from 0 on, and the new labels of nodes."""
-
-    removed: tuple[tuple[int, int], ...]
-    added: tuple[tuple[int, int], ...]
-    renamed: tuple[tuple[int, str], ...]
-
-
-def edit_rule(change: Change, row: GraphRow, directed: bool) -> EditRule:
-    """The rule of a change in a graph, which is given as it was before."""
-    known = {(a, b): name for (a, b), name in zip(row.edges.tolist(), row.edge_labels)}
-    edges: dict[tuple[int, int], str] = {}
-    for sign, pairs in ((REMOVE, change.removed), (ADD, change.added)):
-        for a, b in pairs:
-            pair = (a, b) if directed or a < b else (b, a)
-            edges[pair] = sign + known.get(pair, known.get(pair[::-1], ""))
-    labels = {node: str(row.labels[node]) for pair in edges for node in pair}
-    labels |= {node: f"{row.labels[node]}{ARROW}{name}" for node, name in change.renamed}
-    pieces = connected_patterns(labels, edges.items(), directed=directed)
-    return EditRule(tuple(sorted(pieces, key=repr)))
-
-
 def find_edit_rules(found: Explanations, model: Any, data: Any, options: SummaryOptions) -> EditRules:
     """The edit rules of counterfactual answers, tried on other predictions; see `Explanations.rules`."""
-    usable = [e for e in found if e.question == "counterfactual" and e.status == "found" and _edits(e)]
-    require(
-        bool(usable),
-        "Expected answers that change a prediction",
-        got=f"none among {len(found)}",
-        do='Explain with question="counterfactual".',
-    )
+    usable = [e for e in found if e.status == "found" and {len(ids) for _, ids, *_ in e.edits} == {2}]  # not nodes
+    cure = 'Explain with question="counterfactual".'
+    require(bool(usable), "Expected answers that change a prediction", got=f"none among {len(found)}", do=cure)
     with looked_at(found, model, data, options) as here:
         return _Tried(here, usable, options).edit_rules(dict(found.context))
-
-
-def _edits(e: Explanation) -> list[tuple[Any, ...]]:
-    """What an answer changes: its own list of edits, or else the removal of what it chose."""
-    given = getattr(e, "edits", None)
-    return list(given) if given else [("remove", tuple(pair)) for pair in e.chosen("edges").tolist()]
 
 
 class _Tried:
@@ -197,11 +164,7 @@ class _Tried:
         self.test = np.array([options.is_test(key) for key in here.graphs.keys])
         self.features = self._features()
         row_of = {key: row for row, key in enumerate(here.graphs.keys)}
-        self.answers = [
-            (row, e.key, edit_rule(self._change(row, e), here.graphs.rows[row], self.directed))
-            for e in usable
-            if (row := row_of.get(e.key)) is not None
-        ]
+        self.answers = [(row_of[e.key], e.key, self._edit_rule(row_of[e.key], e)) for e in usable if e.key in row_of]
 
     def _features(self) -> dict[str, Tensor]:
         """The features that a label stands for, where it stands for one row of them."""
@@ -213,20 +176,23 @@ class _Tried:
                     shared.add(label)
         return {label: x for label, x in rows.items() if label not in shared}
 
-    def _change(self, row: int, e: Explanation) -> Change:
-        """What an answer does to its own graph."""
-        instance = self.instances[row]
+    def _edit_rule(self, row: int, e: Explanation) -> EditRule:
+        """What an answer does to its own graph, up to the names of nodes."""
+        instance, graph = self.instances[row], self.here.graphs.rows[row]
         place = {int(node): at for at, node in enumerate(instance.node_ids.tolist())}
-        pairs: dict[str, list[tuple[int, int]]] = {"remove": [], "add": []}
+        known = {(a, b): name for (a, b), name in zip(graph.edges.tolist(), graph.edge_labels)}
+        edges: dict[tuple[int, int], str] = {}
         x: dict[int, Tensor] = {}
-        for kind, where, *values in _edits(e):
-            if kind in pairs:
-                pairs[kind].append((place[where[0]], place[where[1]]))
-            else:
-                node = place[where[0]]
-                x.setdefault(node, instance.x[node].clone())[where[1]] = values[-1]
-        renamed = tuple((node, self._label(features)) for node, features in sorted(x.items()))
-        return Change(tuple(pairs["remove"]), tuple(pairs["add"]), renamed)
+        for kind, (node, other), *values in e.edits:
+            if kind in ("remove", "add"):
+                a, b = place[node], place[other]
+                pair = (a, b) if self.directed or a < b else (b, a)
+                edges[pair] = (REMOVE if kind == "remove" else ADD) + known.get(pair, known.get(pair[::-1], ""))
+            else:  # of a node the column `other` of its features
+                x.setdefault(place[node], instance.x[place[node]].clone())[other] = values[-1]
+        labels = {node: graph.labels[node] for pair in edges for node in pair}
+        labels |= {node: f"{graph.labels[node]}{ARROW}{self._label(features)}" for node, features in x.items()}
+        return EditRule(tuple(sorted(connected_patterns(labels, edges.items(), directed=self.directed), key=repr)))
 
     def _label(self, features: Tensor) -> str:
         labels = (label for label, x in self.features.items() if torch.equal(x, features))
@@ -253,30 +219,22 @@ class _Tried:
         turned = {rule: self._turned(rule, prediction, held) for rule in chosen}
         about["tested"][prediction] = len(held)
         about["together"][prediction] = estimate(np.any(list(turned.values()), axis=0)) if turned else None
+        keys = {rule: tuple(dict.fromkeys(key for _, key, other in own if other == rule)) for rule in chosen}
         return [
-            TriedRule(
-                rule,
-                prediction,
-                support[rule],
-                support.total(),
-                estimate(turned[rule]),
-                tuple(dict.fromkeys(key for _, key, other in own if other == rule)),
-            )
+            TriedRule(rule, prediction, support[rule], support.total(), estimate(turned[rule]), keys[rule])
             for rule in chosen
         ]
 
     def _turned(self, rule: EditRule, prediction: int, rows: np.ndarray) -> np.ndarray:
         """Which rows some one application turns."""
-        applied = [(at, self._edited(int(rows[at]), change)) for at, change in self._applications(rule, rows)]
-        instances = [instance for _, instance in applied if instance is not None]
-        position = np.array([at for at, instance in applied if instance is not None], dtype=np.int64)
+        applied = list(self._applications(rule, rows))
         turned = np.zeros(len(rows), bool)
-        if instances:
-            said = instance_outputs(self.predictor, instances).argmax(1).cpu().numpy()
-            turned[position[said != prediction]] = True
+        if applied:
+            said = instance_outputs(self.predictor, [instance for _, instance in applied]).argmax(1).cpu().numpy()
+            turned[np.array([at for at, _ in applied])[said != prediction]] = True
         return turned
 
-    def _applications(self, rule: EditRule, rows: np.ndarray) -> Iterator[tuple[int, Change]]:
+    def _applications(self, rule: EditRule, rows: np.ndarray) -> Iterator[tuple[int, Instance]]:
         """The first few ways to carry out a rule in each row: where its parts lie, no two at the same node."""
         labels, edges = _joined_pieces(rule)
         parts = _parts(labels, edges, self.directed)
@@ -287,38 +245,29 @@ class _Tried:
             combined = islice(product(*(place.get(row, []) for place in places)), MAX_COMBINATIONS)
             images = (np.concatenate(combination).tolist() for combination in combined)
             ways = (dict(zip(nodes, image)) for image in images if len(set(image)) == len(image))
-            changes = (self._applied(labels, edges, node, row) for node in ways)
-            for change in islice((change for change in changes if change is not None), MAX_PLACES):
-                yield at, change
+            edited = (self._edited(row, labels, edges, node) for node in ways)
+            yield from ((at, instance) for instance in islice(filter(None, edited), MAX_PLACES))
 
-    def _applied(self, labels: list[str], edges: LabelledEdges, node: Mapping[int, int], row: int) -> Change | None:
-        """The change that a rule is at some nodes of a row; None where what it adds is there already."""
-        removed = tuple((node[a], node[b]) for (a, b), name in edges if name.startswith(REMOVE))
-        added = tuple((node[a], node[b]) for (a, b), name in edges if not name.startswith(REMOVE))
-        renamed = tuple((node[n], label.split(ARROW)[1]) for n, label in enumerate(labels) if ARROW in label)
-        known = {tuple(pair) for pair in self.here.graphs.rows[row].edges.tolist()}
-        if any((a, b) in known or (not self.directed and (b, a) in known) for a, b in added):
+    def _edited(self, row: int, labels: list[str], edges: SignedEdges, node: Mapping[int, int]) -> Instance | None:
+        """An instance after a rule is carried out at some nodes; None where it cannot be said what that is."""
+        instance, takes = self.instances[row], self.predictor.adapter.takes
+        both = [False] if self.directed else [False, True]  # an edge is a column, or one each way
+        pairs = [((node[b], node[a]) if back else (node[a], node[b]), name) for (a, b), name in edges for back in both]
+        added = [pair for pair, name in pairs if not name.startswith(REMOVE)]
+        columns = [tuple(pair) for pair in instance.edge_index.t().tolist()]
+        if not set(columns).isdisjoint(added):
             return None
-        return Change(removed, added, renamed)
-
-    def _edited(self, row: int, change: Change) -> Instance | None:
-        """The instance after a change; None where it cannot be said what that is."""
-        instance = self.instances[row]
-        takes = self.predictor.adapter.takes
+        renamed = {node[n]: label.split(ARROW)[1] for n, label in enumerate(labels) if ARROW in label}
         extras = {n: (k, v) for n, (k, v) in instance.extras.items() if k != "edge" or takes(n)}
         of_edges = [name for name, (kind, _) in extras.items() if kind == "edge"]
-        unknown = [label for _, label in change.renamed if label not in self.features]
-        if unknown or (change.added and (of_edges or instance.targets)):
+        if not self.features.keys() >= set(renamed.values()) or (added and (of_edges or instance.targets)):
             return None  # attributes of a new edge are not known, nor what lies beyond a receptive field
-        gone, new = set(change.removed), list(change.added)
-        if not self.directed:
-            gone |= {(b, a) for a, b in change.removed}
-            new += [(b, a) for a, b in change.added]
-        stay = torch.tensor([tuple(pair) not in gone for pair in instance.edge_index.t().tolist()], dtype=torch.bool)
-        ends = torch.tensor(new, dtype=torch.long).reshape(-1, 2).t()
+        removed = {pair for pair, name in pairs if name.startswith(REMOVE)}
+        stay = torch.tensor([pair not in removed for pair in columns], dtype=torch.bool)
+        ends = torch.tensor(added, dtype=torch.long).reshape(-1, 2).t()
         x = instance.x.clone()
-        for node, label in change.renamed:
-            x[node] = self.features[label]
+        for changed, label in renamed.items():
+            x[changed] = self.features[label]
         extras |= {name: ("edge", extras[name][1][stay]) for name in of_edges}
         return replace(instance, x=x, edge_index=torch.cat([instance.edge_index[:, stay], ends], 1), extras=extras)
 
@@ -337,10 +286,10 @@ def _greedy(turned_by: Mapping[EditRule, np.ndarray], count: int) -> list[EditRu
     return chosen
 
 
-def _joined_pieces(rule: EditRule) -> tuple[list[str], LabelledEdges]:
+def _joined_pieces(rule: EditRule) -> tuple[list[str], SignedEdges]:
     """The labels of the nodes and edges of all pieces; nodes are numbered over all of them."""
     labels: list[str] = []
-    edges: LabelledEdges = []
+    edges: SignedEdges = []
     for piece in rule.pieces:
         start = len(labels)
         edges += [((a + start, b + start), name or "") for (a, b), name in zip(piece.edges, piece.edge_labels)]
@@ -348,17 +297,14 @@ def _joined_pieces(rule: EditRule) -> tuple[list[str], LabelledEdges]:
     return labels, edges
 
 
-def _parts(labels: list[str], edges: LabelledEdges, directed: bool) -> list[tuple[Pattern, list[int]]]:
+def _parts(labels: list[str], edges: SignedEdges, directed: bool) -> list[tuple[Pattern, list[int]]]:
     """What must be there for a rule to be carried out: the connected parts that its removed edges make.
 
     Each is a pattern with the labels as they were, and the nodes of the rule that it has, in order.
     """
     there = [(pair, name[1:]) for pair, name in edges if not name.startswith(ADD)]
-    part = components(len(labels), [pair for pair, _ in there])
     parts = []
-    for number in range(part.max() + 1):
-        nodes = np.flatnonzero(part == number).tolist()
-        own = [((nodes.index(a), nodes.index(b)), name) for (a, b), name in there if a in nodes]
+    for nodes, own in connected_parts(range(len(labels)), there):
         # Not in canonical order: the order of the nodes must stay known.
         before = tuple(labels[node].split(ARROW)[0] for node in nodes)
         pairs, names = tuple(pair for pair, _ in own), tuple(name for _, name in own)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.utils import remove_self_loops, to_undirected
 
 from cf2.errors import CF2Error, require
 from cf2.graphs.graph import Graph, Instance
@@ -220,12 +221,8 @@ class Collected:
     graphs: LabelledGraphs
     classes: np.ndarray  # [G], what the model says of each
     problems: Sequence[Problem] = ()  # the same packed for the model; none, if it is not run
+    instances: Sequence[tuple[Instance, InstanceUnits]] = ()  # [G], the same as the model gets them, with their units
     asked: int = 0  # how many there would be, if large graphs were not left out
-
-    @cached_property
-    def instances(self) -> list[tuple[Instance, InstanceUnits]]:
-        """Every graph as the model gets it, with its units [G]."""
-        return [pair for problem in self.problems for pair in zip(problem.instances, problem.tables)]
 
 
 def collected(
@@ -255,7 +252,7 @@ def collected(
         local = order[np.searchsorted(ids, table.ids.numpy(), sorter=order)]
         rows.append(GraphRow(instance.key, of_nodes, marks, local, of_edges))
     said = torch.cat([problem.criterion.said(problem.outputs).cpu() for problem in problems])
-    return Collected(LabelledGraphs(rows, pairs[0][0].directed), said.numpy(), problems, len(keys))
+    return Collected(LabelledGraphs(rows, pairs[0][0].directed), said.numpy(), problems, pairs, len(keys))
 
 
 def _molecules(
@@ -319,17 +316,16 @@ def _classes(full: Tensor | None, criterion: Criterion, instances: Sequence[Inst
 def _degrees(whole: Graph | None, instances: Sequence[Instance]) -> list[str]:
     """How many neighbours each node has, in the whole graph where the instances are parts of one."""
     if whole is not None:
-        counts = _neighbour_counts(whole.edge_index.numpy(), whole.num_nodes)
-        parts = [counts[instance.node_ids.numpy()] for instance in instances]
+        counts = _neighbour_counts(whole.edge_index, whole.num_nodes)
+        parts = [counts[instance.node_ids] for instance in instances]
     else:
-        parts = [_neighbour_counts(instance.edge_index.numpy(), len(instance.node_ids)) for instance in instances]
-    return [f"d{n}" if n < MANY_NEIGHBOURS else f"d{MANY_NEIGHBOURS}+" for n in np.concatenate(parts).tolist()]
+        parts = [_neighbour_counts(instance.edge_index, len(instance.node_ids)) for instance in instances]
+    return [f"d{n}" if n < MANY_NEIGHBOURS else f"d{MANY_NEIGHBOURS}+" for n in torch.cat(parts).tolist()]
 
 
-def _neighbour_counts(ends: np.ndarray, count: int) -> np.ndarray:
-    proper = ends[:, ends[0] != ends[1]]
-    pairs = np.unique(np.concatenate([proper, proper[::-1]], 1), axis=1)
-    return np.bincount(pairs[0], minlength=count)
+def _neighbour_counts(edge_index: Tensor, count: int) -> Tensor:
+    neighbours: Tensor = to_undirected(remove_self_loops(edge_index)[0], num_nodes=count)  # each pair once each way
+    return neighbours[0].bincount(minlength=count)
 
 
 def _edge_names(

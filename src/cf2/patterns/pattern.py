@@ -15,6 +15,8 @@ from scipy.sparse.csgraph import connected_components
 
 Label = str | None  # None: any label will do; "": there are no labels
 Edge = tuple[int, int, Any]
+LabelledEdge = tuple[tuple[int, int], Label]
+LabelledEdges = list[LabelledEdge]
 Neighbours = list[list[tuple[Any, int]]]  # per node: (label and direction of the edge, neighbour)
 
 MAX_NUMBERINGS = 3_000  # numberings that are compared; only a large and very regular graph has more
@@ -225,8 +227,8 @@ class Pattern:
     @property
     def smarts(self) -> str | None:
         """A SMARTS query that finds the pattern in molecules; None where a label is no element."""
-        known = [label for label in self.labels if label is not None]
-        if self.directed or any(self.marks) or not known or any(label not in ELEMENTS for label in known):
+        labels = {*self.labels} - {None}
+        if self.directed or any(self.marks) or not labels or not labels <= ELEMENTS.keys():
             return None
         return self._written(
             lambda node: "*" if (label := self.labels[node]) is None else f"[#{ELEMENTS[label]}]",
@@ -312,30 +314,28 @@ class Pattern:
         return Pattern(labels, tuple(marks), edges, names, bool(given["directed"]))
 
 
+def connected_parts(nodes: Sequence[int], edges: Collection[LabelledEdge]) -> Iterator[tuple[list[int], LabelledEdges]]:
+    """The nodes of every connected part of a graph, and its edges, whose ends are positions among these."""
+    place = {node: at for at, node in enumerate(nodes)}
+    part_of = components(len(nodes), [(place[a], place[b]) for (a, b), _ in edges])
+    for number in range(part_of.max(initial=-1) + 1):
+        own = [node for node, part in zip(nodes, part_of) if part == number]
+        inside = {node: at for at, node in enumerate(own)}
+        yield own, [((inside[a], inside[b]), label) for (a, b), label in edges if a in inside]
+
+
 def connected_patterns(
     labels: Mapping[int, Label],
-    edges: Collection[tuple[tuple[int, int], Label]],
+    edges: Collection[LabelledEdge],
     marks: Mapping[int, int] | None = None,
     *,
     directed: bool = False,
 ) -> list[Pattern]:
-    """The connected pieces of a graph as patterns: labels by node, which is any number, and edges with theirs."""
-    place = {node: at for at, node in enumerate(labels)}
-    part = components(len(labels), [(place[a], place[b]) for (a, b), _ in edges])
+    """The connected parts of a graph as patterns; nodes are any numbers."""
     pieces = []
-    for number in range(part.max(initial=-1) + 1):
-        nodes = [node for node, own in zip(labels, part) if own == number]
-        inside = {node: at for at, node in enumerate(nodes)}
-        own_edges = [((inside[a], inside[b]), label) for (a, b), label in edges if a in inside]
-        pieces.append(
-            Pattern.make(
-                [labels[node] for node in nodes],
-                [pair for pair, _ in own_edges],
-                [label for _, label in own_edges],
-                [(marks or {}).get(node, 0) for node in nodes],
-                directed=directed,
-            )
-        )
+    for nodes, own in connected_parts(list(labels), edges):
+        own_labels, roles = [labels[node] for node in nodes], [(marks or {}).get(node, 0) for node in nodes]
+        pieces.append(Pattern.make(own_labels, [e for e, _ in own], [n for _, n in own], roles, directed=directed))
     return pieces
 
 

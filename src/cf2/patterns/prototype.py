@@ -88,8 +88,8 @@ class GrowthRules:
         kinds = torch.tensor([edge[2] for edge in draft.edges], dtype=torch.long)
         if not self.directed:
             ends, kinds = torch.cat([ends, ends.flip(0)], 1), kinds.repeat(2)
-        chosen: dict[str, Any] = {"node": nodes, "edge": kinds, "graph": slice(None)}
-        extras: Extras = {name: (kind, rows[chosen[kind]]) for name, (kind, rows) in self.extras.items()}
+        chosen = {"node": nodes, "edge": kinds}
+        extras: Extras = {n: (k, rows[chosen[k]] if k in chosen else rows) for n, (k, rows) in self.extras.items()}
         return Instance(key, self.x[nodes], ends, (), torch.arange(len(nodes)), self.directed, extras)
 
     def pattern(self, draft: Draft) -> Pattern:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -201,19 +202,15 @@ class FoundPattern:
         The class whose answers share it.
     support, answers : int
         How many answers contain it, of how many that patterns of the class were found in.
-    coverage : Estimate or None
-        Of the predictions of the class, the share whose graph contains it.
-    precision : Estimate or None
-        Of the graphs that contain it, the share that gets the class.
-    necessity : Estimate or None
+    coverage, precision : Estimate or None
+        Of the predictions of the class, the share whose graph contains it; of the graphs that contain it, the share
+        that gets the class.
+    necessity, chance : Estimate or None
         Of the predictions of the class that contain it, the share that leaves the class when every occurrence is
-        removed.
+        removed; and, to compare, when as many other edges are, drawn by the seed.
     sufficiency, sufficiency_one : Estimate or None
         Of the same, the share that keeps the class when only the occurrences are kept, and when only one of them is
         (some one, of those that are tried).
-    chance : Estimate or None
-        Of the same, the share that leaves the class when as many other edges are removed, drawn by the seed: what
-        `necessity` is to be compared with.
     contained, undecided : int
         How many tested graphs contain it, and in how many it could occur in too many ways to be decided.
     keys : tuple of keys
@@ -320,12 +317,8 @@ def find_patterns(found: Explanations, model: Any, data: Any, options: SummaryOp
 def _usable(explanations: Sequence[Explanation]) -> tuple[list[Explanation], list[str]]:
     """The answers that count, and what to say of that: those that pass their tests, or all where none does."""
     with_edges = [e for e in explanations if e.size and len(e.chosen("edges"))]
-    require(
-        bool(with_edges),
-        "Expected explanations that chose edges, which patterns are made of",
-        got=f"none among {len(explanations)}",
-        do='Explain with units="edges".',
-    )
+    expected = "Expected explanations that chose edges, which patterns are made of"
+    require(bool(with_edges), expected, got=f"none among {len(explanations)}", do='Explain with units="edges".')
     verified = [e for e in with_edges if e.status == "found"]
     notes = [] if verified else ["No answer was verified: the patterns are those of sets that a method ranks highest."]
     directions = {e.directed for e in verified or with_edges}
@@ -375,34 +368,32 @@ def _tested(
 ) -> Patterns:
     """The patterns of each class, found on one part of the graphs and tested on the other."""
     test = np.array([options.is_test(key) for key in here.graphs.keys])
-    require(
-        any(not test[row] for row, _, _ in answers),
-        "Expected answers to find patterns in",
-        got=f"{len(answers)}, all of them held out for the test",
-        do="Explain more predictions, or pass a smaller held_out.",
-    )
+    found_on = sum(not test[row] for row, _, _ in answers)
+    got, cure = f"{len(answers)}, all of them held out", "Explain more predictions, or pass a smaller held_out."
+    require(found_on > 0, "Expected answers to find patterns in", got=f"{got} for the test", do=cure)
     held = HeldOut(here, np.flatnonzero(test), options)
     items: list[FoundPattern] = []
-    union: dict[int, Any] = {}
-    edges: dict[int, Any] = {}
+    inside: dict[int, list[np.ndarray]] = defaultdict(list)  # by class, which graphs contain each of its patterns
+    edges: dict[int, list[np.ndarray]] = defaultdict(list)  # by class, which edges are in occurrences of each
     for mined in _mined(answers, here, test, options):
-        item, inside, where = held.tested(mined)
-        union[item.prediction] = union.get(item.prediction, False) | inside
-        edges[item.prediction] = edges.get(item.prediction, False) | where.union()
+        item, own_inside, own_edges = held.tested(mined)
         items.append(item)
+        inside[item.prediction].append(own_inside)
+        edges[item.prediction].append(own_edges)
     about = {
         "seed": options.seed,
         "held_out": options.held_out,
-        "found_on": sum(not test[row] for row, _, _ in answers),
+        "found_on": found_on,
         "looked_at": int((~test).sum()),
         "tested": {c: int((held.classes == c).sum()) for c in sorted(set(held.classes.tolist()))},
-        "together": {c: estimate(inside[held.classes == c]) for c, inside in union.items()},
+        "together": {c: estimate(np.any(inside[c], axis=0)[held.classes == c]) for c in inside},
         "notes": list(notes),
     }
     if here.problems:
-        about["empty"] = {c: held.stays_empty(c) for c in sorted(union)}
-        about["jointly"] = held.jointly(items)
-        about["truth"] = held.against_truth(found.context.get("truth") or {}, edges)
+        about["empty"] = {c: held.stays_empty(c) for c in inside}
+        about["jointly"] = {c: held.jointly(c, inside[c], edges[c]) for c in inside if len(inside[c]) > 1}
+        union = {c: np.any(own, axis=0) for c, own in edges.items()}
+        about["truth"] = held.against_truth(found.context.get("truth") or {}, union)
     return Patterns(tuple(items), about, dict(found.context))
 
 
@@ -433,8 +424,8 @@ class HeldOut:
         self.here, self.rows, self.options = here, rows, options
         self.graphs, self.classes = here.graphs.take(rows), here.classes[rows]
 
-    def tested(self, mined: FoundPattern) -> tuple[FoundPattern, np.ndarray, Occurrences]:
-        """A pattern with its tests, which graphs [G] contain it, and its occurrences in graphs of its class."""
+    def tested(self, mined: FoundPattern) -> tuple[FoundPattern, np.ndarray, np.ndarray]:
+        """A pattern with its tests, which graphs [G] contain it, and which edges [E] it has in graphs of its class."""
         inside, undecided = containing(mined.pattern, self.graphs)
         own = self.classes == mined.prediction
         where = occurrences(mined.pattern, self.graphs, inside & own)
@@ -446,7 +437,7 @@ class HeldOut:
             undecided=int((undecided | where.undecided).sum()),
             **self._causal(where),
         )
-        return item, inside, where
+        return item, inside, where.union()
 
     def _causal(self, where: Occurrences) -> dict[str, Any]:
         """What the model says of the predictions of a class that contain a pattern, after each intervention."""
@@ -507,23 +498,15 @@ class HeldOut:
         nothing = self.graphs.edge_sets(rows, np.zeros(len(self.graphs.edges), bool))
         return estimate(self.stays(rows, nothing, ONLY))
 
-    def jointly(self, items: Sequence[FoundPattern]) -> dict[int, dict[str, Estimate | None]]:
-        """By class with several patterns: what the graphs that contain all of them are, and if these are enough."""
-        found: dict[int, dict[str, Estimate | None]] = {}
-        for prediction in sorted({item.prediction for item in items}):
-            patterns = [item.pattern for item in items if item.prediction == prediction]
-            if len(patterns) < 2:
-                continue
-            own = self.classes == prediction
-            inside = np.all([containing(pattern, self.graphs).contained for pattern in patterns], axis=0)
-            rows = np.flatnonzero(inside & own)
-            union = np.any([occurrences(p, self.graphs, inside & own).union() for p in patterns], axis=0)
-            found[prediction] = {
-                "coverage": estimate(inside[own]),
-                "precision": estimate(own[inside]),
-                "sufficiency": estimate(self.stays(rows, self.graphs.edge_sets(rows, union), ONLY)),
-            }
-        return found
+    def jointly(
+        self, prediction: int, inside: Sequence[np.ndarray], edges: Sequence[np.ndarray]
+    ) -> dict[str, Estimate | None]:
+        """What the graphs that contain several patterns of a class are, and whether these alone are enough."""
+        own, every = self.classes == prediction, np.all(inside, axis=0)
+        rows = np.flatnonzero(every & own)
+        sets = self.graphs.edge_sets(rows, np.any(edges, axis=0))
+        sufficiency = estimate(self.stays(rows, sets, ONLY))
+        return {"coverage": estimate(every[own]), "precision": estimate(own[every]), "sufficiency": sufficiency}
 
     def against_truth(self, truth: Any, edges: Mapping[int, np.ndarray]) -> dict[str, Any] | None:
         """How much of the known true edges of tested instances lies in occurrences of the patterns of their class."""

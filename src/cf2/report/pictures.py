@@ -34,12 +34,13 @@ def picture(scene: Scene, title: str, *, molecule: bool = False) -> Markup:
     An edited molecule is drawn before and after, side by side.
     """
     height = _height(scene)
-    parts = [_molecule_part(part, height) for part in before_and_after(scene)] if molecule else [None]
-    if None in parts:
+    shown = before_and_after(scene) if molecule else ()
+    parts = [part for before_or_after in shown if (part := _molecule_part(before_or_after, height)) is not None]
+    if not parts or len(parts) < len(shown):
         parts = [_graph_part(scene, height)]
     height += WORD_HEIGHT if len(parts) > 1 else 0
-    shown = {"parts": parts, "width": WIDTH, "height": height, "title": title, "explanation": EXPLANATION}
-    return Markup(environment().get_template("picture.svg").render(**shown))
+    values = {"parts": parts, "width": WIDTH, "height": height, "title": title, "explanation": EXPLANATION}
+    return Markup(environment().get_template("picture.svg").render(**values))
 
 
 def _height(scene: Scene) -> int:
@@ -72,7 +73,9 @@ def _graph_part(scene: Scene, height: int) -> dict[str, Any]:
     dots = [node for node in range(count) if not (scene.labelled and scene.labels[node])]
     few = count <= 25 and scene.labelled and max(map(len, scene.labels)) <= 2
     style = "cf2-text cf2-larger" if few else "cf2-text"
-    texts = [(style, *_rounded(at[n]), scene.labels[n][:6]) for n in range(count) if scene.labelled]
+    texts: list[tuple[Any, ...]] = [
+        (style, *_rounded(at[n]), scene.labels[n][:6]) for n in range(count) if scene.labelled
+    ]
     reach = np.full((count, 1), radius + 8)
     reach[[*scene.targets, *scene.changed]] += 5  # outside of the ring
     beside = at + scene.outward * [1, -1] * reach
@@ -187,17 +190,13 @@ def _picture(size: tuple[float, float]) -> Any:
         """A matplotlib figure that a notebook shows, whatever its backend."""
 
         def _repr_png_(self) -> bytes:
-            return _written(self, "png")
+            made = io.BytesIO()
+            self.savefig(made, format="png", dpi=100)
+            return made.getvalue()
 
     figure = Picture(figsize=size, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
-
-
-def _written(figure: Any, kind: str) -> bytes:
-    made = io.BytesIO()
-    figure.savefig(made, format=kind, dpi=100)
-    return made.getvalue()
 
 
 def _save(figure: Any, path: Any) -> None:
@@ -262,9 +261,9 @@ def _scene(e: Explanation, context: Mapping[str, Any]) -> Scene:
 def draw(axes: Any, shown: Scene) -> None:
     """The graph on a matplotlib axes."""
     axes.set_axis_off()
-    axes.set_aspect("equal")
+    axes.set_aspect("equal", adjustable="datalim")  # also the only node, or nodes in a line, have room around them
+    axes.margins(0.08)
     points, count = shown.points, len(shown.nodes)
-    _leave_room(axes, points)
     area = 130 if count <= 25 else 60 if count <= 60 else 26
     _draw_lines(axes, shown.lines, points)
     for name, edges in shown.lines[1:] if shown.directed else ():
@@ -287,7 +286,7 @@ def _draw_lines(axes: Any, lines: Any, at: np.ndarray) -> None:
     for name, edges in lines:
         look = LOOKS[name]
         dash = "-" if look.dash is None else (0, tuple(part / look.width for part in look.dash))
-        style = {"linewidths": look.width, "alpha": look.opacity, "linestyles": [dash], "zorder": 3}
+        style: dict[str, Any] = {"linewidths": look.width, "alpha": look.opacity, "linestyles": [dash], "zorder": 3}
         made = LineCollection(at[edges], colors=look.colour, **style)
         made.set_capstyle("round" if look.dash is None else "butt")
         axes.add_collection(made)
@@ -308,15 +307,6 @@ def _draw_marks(axes: Any, shown: Scene, at: np.ndarray, area: float) -> None:
 def _write(axes: Any, point: np.ndarray, text: str, offset: Any) -> None:
     style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5, "zorder": 8, "color": "#111"}
     axes.annotate(_escape(text), point, xytext=tuple(offset), textcoords="offset points", **style)
-
-
-def _leave_room(axes: Any, points: np.ndarray) -> None:
-    """Limits around all points; what lies on a line still gets some height, so that no node is cut off."""
-    if len(points):
-        middle, half = (points.max(0) + points.min(0)) / 2, (points.max(0) - points.min(0)) / 2
-        half = np.maximum(half, max(0.3 * float(half.max()), 1e-3)) * 1.16
-        axes.set_xlim(middle[0] - half[0], middle[0] + half[0])
-        axes.set_ylim(middle[1] - half[1], middle[1] + half[1])
 
 
 def _draw_molecule(axes: Any, shown: Scene) -> bool:
@@ -350,7 +340,7 @@ def _legend(axes: Any, shown: Scene) -> None:
         )
 
     def dot(label: str, colour: str, border: str | None = None) -> Any:
-        more = {"markerfacecolor": colour, "markeredgecolor": border or colour, "markersize": 9}
+        more: dict[str, Any] = {"markerfacecolor": colour, "markeredgecolor": border or colour, "markersize": 9}
         return Line2D([], [], marker="o", linestyle="", label=label, **more)
 
     edits = shown.edit_kinds

@@ -35,8 +35,6 @@ UNIT_WORDS = {
     "node_features": UnitWords("feature row", "feature rows", "features of node {0}"),
     "columns": UnitWords("feature column", "feature columns", "{1}"),
     "groups": UnitWords("group of edges", "groups of edges", "group {0}"),
-    "added_edges": UnitWords("added edge", "added edges", "{0}{arrow}{1}"),
-    "changes": UnitWords("changed feature", "changed features", "node {0}, {1}"),
 }
 
 STATUS = {
@@ -144,7 +142,12 @@ def unit_words(name: str) -> UnitWords:
     ('feature entries', 'added edge')
     """
     plain = name.replace("_", " ")
-    return UNIT_WORDS.get(name) or UnitWords(plain.removesuffix("s"), plain, "{0}, {1}")
+    words = UNIT_WORDS.get(name) or UnitWords(plain.removesuffix("s"), plain, "{0}, {1}")
+    if not is_candidate(name):
+        return words
+    edit = edit_of(name)
+    noun = f"{edit.past} {edit.noun}"
+    return UnitWords(noun, f"{noun}s", UNIT_WORDS["edges" if edit.pairs else "features"].pattern)
 
 
 def count_units(e: Explanation) -> str:

@@ -221,14 +221,18 @@ class Explanation:
         """The ids [n, 2] of the chosen units of a kind, such as ``"edges"``; none if it has no units of that kind."""
         if not isinstance(kind, str) or kind not in {*self.units.names, *KINDS}:
             raise unknown_name("a kind of unit", kind, {*KINDS, *self.units.names})
-        rows = self.units.where(kind)
-        ids: np.ndarray = self.units.ids[rows[self.selected[rows]]]
+        ids: np.ndarray = self.units.ids[self._chosen_rows(kind)]
         return ids
 
-    def _edge_pairs(self) -> np.ndarray:
-        """The chosen edges [n, 2], also of groups, as the table of units has them."""
-        grouped = self.units.members[self.selected[self.units.members[:, 0]]][:, 1:]
-        return np.concatenate([self.chosen("edges"), grouped])
+    def _chosen_rows(self, kind: str) -> np.ndarray:
+        rows = self.units.where(kind)
+        chosen: np.ndarray = rows[self.selected[rows]]
+        return chosen
+
+    def _grouped_edges(self) -> np.ndarray:
+        """The edges [n, 2] of chosen groups."""
+        edges: np.ndarray = self.units.members[self.selected[self.units.members[:, 0]]][:, 1:]
+        return edges
 
     def _typed_edges(self, position: int) -> tuple[np.ndarray, np.ndarray]:
         """The units that govern edges of a type, and these edges [n, 2] in flat ids: their own and mirror images."""
@@ -252,7 +256,7 @@ class Explanation:
         Of a typed graph by edge type, with the mirror images of edges that are one unit with them.
         """
         if self.types is None:
-            pairs = self._edge_pairs()
+            pairs = np.concatenate([self.chosen("edges"), self._grouped_edges()])
             return pairs if self.directed else np.concatenate([pairs, pairs[:, ::-1]])
         by_type = {}
         for position, kind in enumerate(self.types.edges):
@@ -269,7 +273,7 @@ class Explanation:
     @property
     def nodes(self) -> Any:
         """The nodes [n] that the chosen units touch, ascending; of a typed graph by node type."""
-        parts = [self._edge_pairs().reshape(-1), *(self.chosen(name).reshape(-1) for name in EDGE_KINDS)]
+        parts = [self._grouped_edges().reshape(-1), *(self.chosen(name).reshape(-1) for name in EDGE_KINDS)]
         parts += [self.chosen(name)[:, 0] for name in self.units.names if name not in (*EDGE_KINDS, "groups")]
         touched = np.unique(np.concatenate(parts))
         by_type = self._by_node_type(touched[touched >= 0][:, None])
@@ -285,16 +289,14 @@ class Explanation:
         """
         if self.question != "counterfactual":
             return []
-        grouped = self.units.members[self.selected[self.units.members[:, 0]]][:, 1:].tolist()
         edits: list[tuple[Any, ...]] = self._edge_edits("remove", "edges")
-        edits += [("remove", tuple(pair)) for pair in grouped]
+        edits += [("remove", tuple(pair)) for pair in self._grouped_edges().tolist()]
         for node in self.chosen("nodes")[:, 0].tolist():
             number, *kind = self._node(node)
             edits.append(("remove", (number,), *kind))
         edits += self._edge_edits(ADD.name, ADD.unit_kind)
         for name in ("features", CHANGE.unit_kind):
-            rows = self.units.where(name)
-            for row in rows[self.selected[rows]]:
+            for row in self._chosen_rows(name):
                 (node, column), (source, old, new) = self.units.ids[row].tolist(), self.units.values[row].tolist()
                 number, *kind = self._node(node)
                 edits.append(("change", (number, column), old, new, *kind))
@@ -305,8 +307,7 @@ class Explanation:
     def _edge_edits(self, edit: str, name: str) -> list[tuple[Any, ...]]:
         if self.types is None:
             return [(edit, tuple(pair)) for pair in self.chosen(name).tolist()]
-        rows = self.units.where(name)
-        kinds = self.units.types[rows[self.selected[rows]]].tolist()
+        kinds = self.units.types[self._chosen_rows(name)].tolist()
         pairs = self.types.local(self.chosen(name)).tolist()
         return [(edit, tuple(pair), self.types.edges[kind]) for pair, kind in zip(pairs, kinds)]
 
@@ -519,16 +520,8 @@ class Explanation:
         """
         from cf2.report.pictures import plot
 
-        return plot(
-            self,
-            ax=ax,
-            layout=layout,
-            path=path,
-            context=self.context if context is None else context,
-            words=words,
-            probabilities=probabilities,
-            size=size,
-        )
+        shown: dict[str, Any] = {"context": self.context if context is None else context, "words": words}
+        return plot(self, ax=ax, layout=layout, path=path, **shown, probabilities=probabilities, size=size)
 
     def _repr_html_(self) -> str:
         from cf2.report.html import explanation_html

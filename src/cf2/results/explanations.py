@@ -14,6 +14,7 @@ import numpy as np
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.models.outputs import output_kind
 from cf2.options import Key
+from cf2.results import metrics
 from cf2.results.explanation import Explanation, UnitTable, stored_fields
 
 if TYPE_CHECKING:
@@ -116,14 +117,10 @@ class Explanations(Sequence[Explanation]):
 
     def summary(self) -> dict[str, Any]:
         """The paper's metrics over all instances: n, pn, ps, fns, size, and the cost."""
-        from cf2.results import metrics
-
         return metrics.summary(self)
 
     def stability(self) -> float:
         """The mean Jaccard overlap between explanations of the same instance under different seeds."""
-        from cf2.results import metrics
-
         return metrics.stability(self)
 
     def to_pandas(self) -> pandas.DataFrame:

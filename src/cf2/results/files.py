@@ -116,9 +116,9 @@ def to_dict(e: Explanation) -> dict[str, Any]:
 
 def from_dict(row: Mapping[str, Any]) -> Explanation:
     """The inverse of `to_dict`."""
-    arrays = {
-        name: np.asarray(row[name], dtype=dtype).reshape(_shape(width)) for name, (dtype, width) in ARRAYS.items()
-    }
+    arrays: dict[str, Any] = {}
+    for name, (dtype, width) in ARRAYS.items():
+        arrays[name] = np.asarray(row[name], dtype=dtype).reshape(_shape(width))
     return _explanation({**row, **arrays})
 
 
@@ -219,12 +219,7 @@ def _check_digest(stored: str | None, actual: str, path: Path) -> None:
 def open_parquet(path: Path, texts_once: bool = False) -> Any:
     """A `pyarrow.parquet.ParquetFile` whose footer claims no absurd sizes; nothing of its pages is unpacked yet.
 
-    Parameters
-    ----------
-    path : Path
-        An existing file.
-    texts_once : bool
-        Read the columns of texts as dictionaries, in which a text that comes a million times is there once.
+    With `texts_once`, columns of texts are read as dictionaries, in which a text that comes a million times is once.
     """
     import pyarrow.parquet as pq
 

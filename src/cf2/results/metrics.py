@@ -346,8 +346,8 @@ def intervals(found: Sequence[Explanation], masks: Any = None, data: Any = None)
     best = _best(found)
     verdicts = np.array([(e.necessary, e.sufficient) for e in best])
     ranges = {
-        "pn": share(verdicts[:, 0]),
-        "ps": share(verdicts[:, 1]),
+        "pn": share(verdicts[:, 0].tolist()),
+        "ps": share(verdicts[:, 1].tolist()),
         "fns": bootstrap(verdicts, harmonic_of_shares),
         "size": bootstrap([e.size for e in best]),
     }

@@ -113,17 +113,7 @@ class Names:
         return classes.index(target)
 
     def context(self, graph_of: GraphOf, keys: Sequence[Key], count: int | None) -> dict[str, Any]:
-        """What a reader needs of it, ready for JSON.
-
-        Parameters
-        ----------
-        graph_of : callable
-            Gives the graph of a key.
-        keys : sequence of keys
-            What is explained; of graphs, only these are kept.
-        count : int or None
-            How many graphs there are; None for the nodes or pairs of one.
-        """
+        """What a reader needs of it, ready for JSON; `count` is that of the graphs, None for nodes or pairs of one."""
         context: dict[str, Any] = {}
         if self.class_names is not None:
             context["class_names"] = list(self.classes())
@@ -149,7 +139,7 @@ class Names:
             text = getattr(graph, "smiles", None) if given is None else given
             known = self._molecule(graph, text, where, asked=given is not None)
             if known is not None:
-                written[str(key)] = text
+                written[str(key)] = str(text)
             elif self.atoms:
                 known = _elements(graph, self.atoms)
             own = names if isinstance(names, str) else entry(names, key)
@@ -175,24 +165,10 @@ class Names:
 
 
 def read_smiles(text: Any, nodes: int, edges: np.ndarray, where: str, *, aromatic: bool = False) -> dict[str, Any]:
-    """The molecule of a graph, ready for JSON; an error in words where it is not the graph's.
+    """The molecule of a graph, ready for JSON: an element per node, bonds (u, v, order), charges with hydrogens.
 
-    Parameters
-    ----------
-    text : str
-        The SMILES, whose atoms are the nodes in the order of their ids, as `torch_geometric.utils.from_smiles` and
-        RDKit number them; with all hydrogens or without them.
-    nodes, edges : int, ndarray [2, edges]
-        The graph.
-    where : str
-        Which graph that is, for an error.
-    aromatic : bool
-        Whether the bonds of aromatic rings have the order 1.5; if not, 1 and 2 in turn, as they are drawn.
-
-    Returns
-    -------
-    dict
-        `labels`, an element per node; `bonds`, (u, v, order); `formal`, the charge and the hydrogens of each node.
+    Nodes are the atoms in RDKit's order, with all hydrogens or without them. Bonds of aromatic rings have the order
+    1.5 if `aromatic`, else 1 and 2 in turn, as they are drawn. `where` names the graph in errors.
     """
     try:
         from rdkit import Chem, rdBase
@@ -200,24 +176,26 @@ def read_smiles(text: Any, nodes: int, edges: np.ndarray, where: str, *, aromati
         raise CF2Error("Expected rdkit to draw `smiles`", got="no such package", do=extra("molecules")) from error
     require(isinstance(text, str), f"Expected the SMILES of {where} to be text", got=repr(text)[:80])
     with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(text)
-        require(molecule is not None, f"Expected a SMILES that RDKit can read for {where}", got=repr(text)[:80])
-        found = molecule if molecule.GetNumAtoms() == nodes else Chem.AddHs(molecule)
-    many = f"{molecule.GetNumAtoms()} atoms, or {found.GetNumAtoms()} with hydrogens, in {text[:60]!r}"
-    cure = "Number the atoms as RDKit does for this SMILES."
-    require(found.GetNumAtoms() == nodes, f"Expected an atom for each of the {nodes} nodes of {where}", got=many)
+        plain = Chem.MolFromSmiles(text)
+        require(plain is not None, f"Expected a SMILES that RDKit can read for {where}", got=repr(text)[:80])
+        molecule = plain if plain.GetNumAtoms() == nodes else Chem.AddHs(plain)
+    many = f"{plain.GetNumAtoms()} atoms, or {molecule.GetNumAtoms()} with hydrogens, in {text[:60]!r}"
+    require(molecule.GetNumAtoms() == nodes, f"Expected an atom for each of the {nodes} nodes of {where}", got=many)
     if not aromatic:
-        Chem.Kekulize(found, clearAromaticFlags=True)
-    bonds = [(b.GetBeginAtomIdx(), b.GetEndAtomIdx(), b.GetBondTypeAsDouble()) for b in found.GetBonds()]
-    ends = {(min(u, v), max(u, v)) for u, v in edges.T.tolist() if u != v}
-    known = {(min(u, v), max(u, v)) for u, v, _ in bonds}
-    other = sorted(ends ^ known)[:1]
-    said = f"other edges, such as {other[0]}" if other else ""
-    require(not other, f"Expected the edges of {where} to be the bonds of {text[:60]!r}", got=said, do=cure)
-    atoms = list(found.GetAtoms())
+        Chem.Kekulize(molecule, clearAromaticFlags=True)
+    bonds = [[b.GetBeginAtomIdx(), b.GetEndAtomIdx(), b.GetBondTypeAsDouble()] for b in molecule.GetBonds()]
+    drawn = {(min(u, v), max(u, v)) for u, v in edges.T.tolist() if u != v}
+    other = sorted(drawn ^ {(min(u, v), max(u, v)) for u, v, _ in bonds})[:1]
+    require(
+        not other,
+        f"Expected the edges of {where} to be the bonds of {text[:60]!r}",
+        got=f"other edges, such as {other[0]}" if other else "",
+        do="Number the atoms as RDKit does for this SMILES.",
+    )
+    atoms = list(molecule.GetAtoms())
     return {
         "labels": [atom.GetSymbol() for atom in atoms],
-        "bonds": [list(bond) for bond in bonds],
+        "bonds": bonds,
         "formal": [[atom.GetFormalCharge(), atom.GetTotalNumHs()] for atom in atoms],
     }
 

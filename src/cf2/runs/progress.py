@@ -52,19 +52,12 @@ def bar(
     label: str, total: int | None, *, later: float = 0.0, console: Any = None, transient: bool = False
 ) -> Iterator[Callable[..., None]]:
     """A bar on stderr that appears after some seconds; it gives `rich.progress.Progress.update` of its only task."""
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    console = console or Console(stderr=True)
-    shown = Progress(TextColumn("{task.description}"), *columns, console=console, transient=transient)
+    numbers = (rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), rich.TimeRemainingColumn())
+    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), *numbers)
+    shown = rich.Progress(*columns, console=console or Console(stderr=True), transient=transient)
     task = shown.add_task(label, total=total)
     waiting = threading.Timer(later, shown.start)
     waiting.daemon = True

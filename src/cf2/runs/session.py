@@ -243,8 +243,12 @@ class Session:
     def problems(self, keys: Sequence[Key]) -> Iterator[Problem]:
         """The keys as packed problems; what is too large is left out."""
         self._settle_tolerance(keys)
+        for group in self._groups(keys):
+            yield from self._problems(group, refused=False)
+
+    def _groups(self, keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
         for start in range(0, len(keys), self.group):
-            yield from self._problems(keys[start : start + self.group], refused=False)
+            yield keys[start : start + self.group]
 
     def _problems(
         self,
@@ -329,8 +333,7 @@ class Session:
         """Explanations of the keys, in their order."""
         self._settle_tolerance(keys)
         explained: list[Explanation] = []
-        for start in range(0, len(keys), self.group):
-            group = keys[start : start + self.group]
+        for group in self._groups(keys):
             made: list[Explanation] = []
             for part in self._explained(self._problems(group)):
                 made += part
@@ -349,9 +352,8 @@ class Session:
 
         How the keys are packed does not depend on what is done already, so the results do not either.
         """
-        for start in range(0, len(chunk.keys), self.group):
-            keys = chunk.keys[start : start + self.group]
-            yield from self._explained(self._problems(keys, chunk.done, PART))
+        for group in self._groups(chunk.keys):
+            yield from self._explained(self._problems(group, chunk.done, PART))
 
     def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
         started = time.perf_counter()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from cf2.errors import CF2Error, require
+from cf2.errors import require
 from cf2.graphs.targets import Targets, targets_for
 from cf2.methods import registry
 from cf2.models.adapters import Call
@@ -67,13 +67,12 @@ class ModelAndData:
         """What can be explained; checked and indexed once."""
         spec = self.settled(spec)
         level = self.level if spec.level == "auto" else spec.level
-        asked = (level, spec.directed, spec.leave_out_pair, spec.node_type, spec.edge_type, spec.reverse)
-        if asked not in self._targets:
-            one = self.level != "graph"
-            require(level == "graph" or one, f'Expected one graph for level="{level}"', got="several")
-            graphs = self.graphs if level == "graph" else self.graphs[0]
-            self._targets[asked] = targets_for(graphs, level, spec)
-        return self._targets[asked]
+        reading = (level, spec.directed, spec.leave_out_pair, spec.node_type, spec.edge_type, spec.reverse)
+        if reading not in self._targets:
+            possible = level == "graph" or self.level != "graph"
+            require(possible, f'Expected one graph for level="{level}"', got="several")
+            self._targets[reading] = targets_for(self.graphs if level == "graph" else self.graphs[0], level, spec)
+        return self._targets[reading]
 
     def fingerprints(self) -> dict[str, str]:
         """Digests of the data, and of the model: its layers as it prints them, and its weights; made once."""
@@ -93,8 +92,8 @@ class ModelAndData:
             return list(range(len(self.targets(spec))))
         if self.keys_to_explain is not None:
             return self.keys_to_explain()
-        if found := self._masked("test_mask", self.settled(spec).node_type):
-            return found
+        if masked := self._masked("test_mask", self.settled(spec).node_type):
+            return masked
         require(self.level != "pair", "Expected the pairs to explain", got="none", do="Pass --pairs 3:17,4:9.")
         return list(range(len(self.targets(spec))))
 
@@ -148,22 +147,23 @@ class ModelAndData:
 
     def true_edges(self, keys: Sequence[Key]) -> dict[Key, Any]:
         """The true edges of the keys as pairs [n, 2] of node ids, of a typed graph by edge type; all must be known."""
-        found: dict[Key, Any] = {}
-        for key in keys:
-            pairs = self._pairs(key)
-            if pairs is None:
-                what = f"{self.level} {key} of {self.name or 'your own data'}"
-                raise CF2Error(f"Expected the true explanation of {what} to be known", got="none")
-            found[key] = _arrays(pairs)
-        return found
+        true = {key: self._pairs(key) for key in keys}
+        for key, pairs in true.items():
+            what = f"{self.level} {key} of {self.name or 'your own data'}"
+            require(pairs is not None, f"Expected the true explanation of {what} to be known", got="none")
+        return {key: _arrays(pairs) for key, pairs in true.items()}
 
     def context(self, keys: Sequence[Key]) -> dict[str, Any]:
         """What a reader of the explanations needs beside them, ready for JSON."""
-        found: dict[str, Any] = {"class_names": list(self.class_names), "model": self.model_line, "dataset": self.name}
+        context: dict[str, Any] = {
+            "class_names": list(self.class_names),
+            "model": self.model_line,
+            "dataset": self.name,
+        }
         names = replace(self.names, class_names=None, atoms=self.atoms)
-        found |= names.context(self._graph, keys, None if self.level != "graph" else len(self.graphs))
-        known = {str(key): pairs for key in keys if (pairs := self._pairs(key)) is not None}
-        return found | ({"truth": known} if known else {})
+        context |= names.context(self._graph, keys, None if self.level != "graph" else len(self.graphs))
+        true = {str(key): pairs for key in keys if (pairs := self._pairs(key)) is not None}
+        return context | ({"truth": true} if true else {})
 
     def _graph(self, key: Key) -> Any:
         return self.graphs[0] if self.level != "graph" else self.graphs[key]  # type: ignore[index]
@@ -172,8 +172,8 @@ class ModelAndData:
         """The true edges as JSON has them: pairs of ids, or, of a typed graph, pairs by edge type."""
         mask, graph = self.truth(key), self._graph(key)
         if isinstance(mask, Mapping):
-            some = {kind: one for kind, one in mask.items() if bool(one.any())}
-            return {",".join(kind): graph[kind].edge_index[:, one].t().tolist() for kind, one in some.items()}
+            some = {kind: own for kind, own in mask.items() if bool(own.any())}
+            return {",".join(kind): graph[kind].edge_index[:, own].t().tolist() for kind, own in some.items()}
         return None if mask is None else graph.edge_index[:, mask].t().tolist()
 
 
@@ -193,15 +193,15 @@ def values_of(graph: Data | HeteroData) -> dict[str, Any]:
 
 def _fingerprint(name: str, parts: Iterable[Mapping[str, Any]]) -> str:
     """A short SHA-256 over values by name: tensors by their type, shape and bytes, plain values as they print."""
-    made = hashlib.sha256(name.encode())
+    digest = hashlib.sha256(name.encode())
     for part in parts:
         for key in sorted(part):
             value = part[key]
             if isinstance(value, Tensor) and not nn.parameter.is_lazy(value):
                 plain = value.detach().cpu()
                 plain = (plain if plain.layout == torch.strided else plain.to_dense()).contiguous()
-                made.update(f"\0{key} {plain.dtype} {tuple(plain.shape)} ".encode())
-                made.update(plain.reshape(-1).view(torch.uint8).numpy().data if plain.numel() else b"")
+                digest.update(f"\0{key} {plain.dtype} {tuple(plain.shape)} ".encode())
+                digest.update(plain.reshape(-1).view(torch.uint8).numpy().data if plain.numel() else b"")
             elif value is None or isinstance(value, bool | int | float | str):
-                made.update(f"\0{key} {value!r}".encode())
-    return made.hexdigest()[:32]
+                digest.update(f"\0{key} {value!r}".encode())
+    return digest.hexdigest()[:32]

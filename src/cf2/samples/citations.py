@@ -72,10 +72,10 @@ _STAND_INS: dict[tuple[str, str], Any] = {
 
 class _Records(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        found = _STAND_INS.get((module.split(".")[0], name))
-        if found is None:
+        stand_in = _STAND_INS.get((module.split(".")[0], name))
+        if stand_in is None:
             raise pickle.UnpicklingError(f"something that would run {module}.{name}")
-        return found
+        return stand_in
 
 
 @contextmanager
@@ -215,10 +215,10 @@ def _parse(name: str, directory: Path) -> dict[str, Tensor]:
 
 def _test_papers(path: Path, first: int, count: int) -> np.ndarray:
     """The numbers of the test papers in the order of the files: different ones from `first` on, perhaps with gaps."""
-    found = storage.read_numbers(path, np.int64)
-    if found.shape != (count, 1) or len(np.unique(found)) != count or found.min() != first:
-        raise storage.damaged(path, f"{count} different numbers from {first} on", f"{found.size} others")
-    return found[:, 0]
+    papers = storage.read_numbers(path, np.int64)
+    if papers.shape != (count, 1) or len(np.unique(papers)) != count or papers.min() != first:
+        raise storage.damaged(path, f"{count} different numbers from {first} on", f"{papers.size} others")
+    return papers[:, 0]
 
 
 def _in_order(read: Mapping[str, Tensor], letter: str, order: Tensor, paths: Mapping[str, Path]) -> Tensor:
@@ -245,9 +245,9 @@ def _edges(neighbours: Mapping[int, list[int]], count: int, path: Path) -> Tenso
     return coalesced
 
 
-def _same(one: int, other: int, what: str, path: Path) -> None:
-    if one != other:
-        raise storage.damaged(path, f"as many {what} as the other files", f"{other} and {one}")
+def _same(count: int, other: int, what: str, path: Path) -> None:
+    if count != other:
+        raise storage.damaged(path, f"as many {what} as the other files", f"{other} and {count}")
 
 
 def _urls(files: list[str]) -> list[str]:

@@ -103,8 +103,10 @@ class Dataset:
     explanations: Callable[[Key], list[Edges]] | None = None
 
     def __post_init__(self) -> None:
-        for what, value, known in (("task", self.task, tuple(TASKS)), ("output", self.output, OUTPUTS)):
-            require(value in known, f"Expected `{what}` to be one of {', '.join(map(repr, known))}", got=repr(value))
+        for what, value, choices in (("task", self.task, tuple(TASKS)), ("output", self.output, OUTPUTS)):
+            require(
+                value in choices, f"Expected `{what}` to be one of {', '.join(map(repr, choices))}", got=repr(value)
+            )
         require(
             len(self.graphs) == 1 if self.task != "graph" else len(self.graphs) > 0,
             f"Expected data set {self.name!r} to have {'graphs' if self.task == 'graph' else 'one graph'}",
@@ -202,10 +204,10 @@ class Dataset:
             bool [edges], in the order of the columns of its `edge_index`; of a typed graph, that for each edge type;
             None where the truth is not known.
         """
-        known: list[Any] = self.truths(key)
-        if known and isinstance(known[0], dict):
-            return {kind: torch.stack([edges[kind] for edges in known]).any(0) for kind in known[0]}
-        return torch.stack(known).any(0) if known else None
+        explanations: list[Any] = self.truths(key)
+        if explanations and isinstance(explanations[0], dict):
+            return {kind: torch.stack([edges[kind] for edges in explanations]).any(0) for kind in explanations[0]}
+        return torch.stack(explanations).any(0) if explanations else None
 
     def fingerprint(self) -> str:
         """A SHA-256 of the edges, labels and features, by which a model knows the data it was trained on."""

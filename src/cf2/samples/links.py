@@ -41,10 +41,10 @@ def link_dataset(name: str, data: Data, seed: int = 0) -> Dataset:
     order = torch.tensor(shuffled(range(len(edges)), seed))
     messages, tests = int(MESSAGES * len(edges)), int(TEST_SHARE * len(edges))
     predicted = edges[order[messages:]]
-    known = set((edges[:, 0] * nodes + edges[:, 1]).tolist())
+    codes = set((edges[:, 0] * nodes + edges[:, 1]).tolist())
     spare = nodes * (nodes - 1) // 2 - len(edges)
     require(spare >= len(predicted), f"Expected {len(predicted)} pairs of nodes that are no edges", got=spare)
-    others = torch.tensor([(a, b) for _, (a, b) in zip(range(len(predicted)), _others(nodes, known, seed))])
+    others = torch.tensor([(a, b) for _, (a, b) in zip(range(len(predicted)), _others(nodes, codes, seed))])
     kept = edges[order[:messages].sort().values].t()
     graph = Data(x=data.x, edge_index=torch.cat([kept, kept.flip(0)], 1))
     return _pair_dataset(name, graph.coalesce(), CLASSES, predicted, others, tests, seed)
@@ -64,9 +64,9 @@ def _pair_dataset(
     return Dataset(name, "pair", [graph], 2, width, classes, (0, 1), seed=seed, output="logit", first=EXPLAINED, **more)
 
 
-def _others(nodes: int, known: set[int], seed: int) -> Iterator[tuple[int, int]]:
+def _others(nodes: int, codes: set[int], seed: int) -> Iterator[tuple[int, int]]:
     """Pairs of different nodes that are no edges, each once, in an order that is drawn."""
-    rng, seen = random.Random(seed + 1), set(known)
+    rng, seen = random.Random(seed + 1), set(codes)
     while True:
         a, b = sorted((int(rng.random() * nodes), int(rng.random() * nodes)))
         if a != b and a * nodes + b not in seen:
@@ -134,12 +134,12 @@ class _Paths:
         return [self._mask(path) for path in self.paths.get(key, [])]
 
     def _mask(self, path: list[Step]) -> Edges:
-        found = {kind: torch.zeros(len(ends), dtype=torch.bool) for kind, ends in self.columns.items()}
+        mask = {kind: torch.zeros(len(ends), dtype=torch.bool) for kind, ends in self.columns.items()}
         for kind, a, b in path:
-            found[kind][self.columns[kind][a, b]] = True
+            mask[kind][self.columns[kind][a, b]] = True
             for other in self.mirrors[kind]:
-                found[other][self.columns[other][b, a]] = True
-        return found
+                mask[other][self.columns[other][b, a]] = True
+        return mask
 
 
 def _checked(path: Path) -> dict[str, Any]:
@@ -149,26 +149,26 @@ def _checked(path: Path) -> dict[str, Any]:
         counts = {str(kind): int(count) for kind, count in content["nodes"].items()}
         edges = {_edge_type(name): _ends(ends) for name, ends in content["edges"].items()}
         truth: dict[Key, list[list[Step]]] = {
-            (int(one["pair"][0][1]), int(one["pair"][1][1])): [
-                [(_edge_type("|".join(kind)), int(a), int(b)) for kind, a, b in steps] for steps in one["paths"]
+            (int(entry["pair"][0][1]), int(entry["pair"][1][1])): [
+                [(_edge_type("|".join(kind)), int(a), int(b)) for kind, a, b in steps] for steps in entry["paths"]
             ]
-            for one in content["truth"]
+            for entry in content["truth"]
         }
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
         raise storage.damaged(path, "`nodes`, `edges` and `truth`", f"{type(error).__name__}: {error}") from error
     storage.require_size(sum(counts.values()), WIDTH)
     if LIKES not in edges or not edges[LIKES].numel():
         raise storage.damaged(path, "edges of the type user|likes|item", f"the types {sorted(content['edges'])}")
-    known = set()
+    steps_there = set()
     for (first, relation, last), ends in edges.items():
-        most = torch.tensor([[counts.get(first, 0)], [counts.get(last, 0)]])
-        if bool((ends < 0).any()) or bool((ends >= most).any()):
+        counts_of_ends = torch.tensor([[counts.get(first, 0)], [counts.get(last, 0)]])
+        if bool((ends < 0).any()) or bool((ends >= counts_of_ends).any()):
             raise storage.damaged(path, f"edges {first}|{relation}|{last} among its nodes", "others")
         if len(set(map(tuple, ends.t().tolist()))) != ends.shape[1]:
             raise storage.damaged(path, f"different edges {first}|{relation}|{last}", "one of them twice")
-        known |= {((first, relation, last), a, b) for a, b in ends.t().tolist()}
+        steps_there |= {((first, relation, last), a, b) for a, b in ends.t().tolist()}
     for pair, paths in truth.items():
-        if any(step not in known for steps in paths for step in steps):
+        if any(step not in steps_there for steps in paths for step in steps):
             raise storage.damaged(path, f"paths of edges for the pair {pair}", "one with a step that is no edge")
     return {"nodes": counts, "edges": edges, "truth": truth}
 

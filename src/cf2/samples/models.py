@@ -375,9 +375,9 @@ def build(
         require_number(name, number, 1, integer=True)
     require_number("scale", scale, 1e-9)
     if types is not None:
-        known = Types(types)
-        between = TYPED_LAYERS[arch](known, hidden, layers, aggregation)
-        return TYPED_MODELS[task](known, between, _head(hidden, hidden, num_classes, dense), hidden)
+        typed = Types(types)
+        between = TYPED_LAYERS[arch](typed, hidden, layers, aggregation)
+        return TYPED_MODELS[task](typed, between, _head(hidden, hidden, num_classes, dense), hidden)
     widths = [num_features] + [hidden] * layers
     convs = [_layer(arch, a, b, aggregation, num_edge_features, scale) for a, b in pairwise(widths)]
     wide = readout == "all" and task != "pair"

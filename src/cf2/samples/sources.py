@@ -119,8 +119,8 @@ def from_function(spec: str) -> ModelAndData:
     }
 
     def truth(key: Key) -> Tensor | None:
-        known = None if single else getattr(graphs[key], "truth", None)  # type: ignore[index]
-        return known if isinstance(known, Tensor) and known.dtype == torch.bool and known.dim() == 1 else None
+        mask = None if single else getattr(graphs[key], "truth", None)  # type: ignore[index]
+        return mask if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 1 else None
 
     names = Names(**{name: given.get(name) for name in NAMED})
     source = ModelAndData(
@@ -174,10 +174,10 @@ def restore(description: Mapping[str, Any], *, root: str | Path | None = None, t
 
 def _from_files(name: str, description: Mapping[str, Any], root: str | Path | None) -> ModelAndData:
     """A data set of ours, with the files that a description names; which those are is said in the log."""
-    place, stored = description.get("checkpoint"), description.get("root")
-    for path in (place, stored):
+    checkpoint_path, stored = description.get("checkpoint"), description.get("root")
+    for path in (checkpoint_path, stored):
         require(path is None or isinstance(path, str), "Expected a path in the description", got=repr(path))
-    checkpoint = None if place == SHIPPED else place
+    checkpoint = None if checkpoint_path == SHIPPED else checkpoint_path
     outside = [path for path in (checkpoint, stored if root is None else None) if path]
     if outside:
         log.info("The run names files outside of its directory, which are read: %s", ", ".join(outside))
@@ -265,8 +265,8 @@ def _parts(spec: str) -> tuple[str, str]:
 
 def _meant(module: str, function: str) -> str:
     """What somebody who names a file, or no function, may have meant."""
-    place, name = os.path.split(module.removesuffix(".py"))
-    where = f", in the directory {place}" if place else ""
+    folder, name = os.path.split(module.removesuffix(".py"))
+    where = f", in the directory {folder}" if folder else ""
     return f"Name the module, not its file, and a function in it{where}: {name or 'mymodel'}:{function or 'load'}."
 
 

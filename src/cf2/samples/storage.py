@@ -73,30 +73,30 @@ def raw_directory(
     plain = name.translate(str.maketrans("", "", "._-"))
     require(plain.isalnum(), f"Expected the name of a set of {family}", got=repr(name))
     digests = known_digests(family, name)
-    places = [data_root(root) / family / name / "raw", data_root(root) / name / "raw"]
+    folders = [data_root(root) / family / name / "raw", data_root(root) / name / "raw"]
     cached = cache_directory() / family / name / "raw"
-    for place in [*places, cached]:
-        missing = [file for file in files if not _there(place / file)]
+    for folder in [*folders, cached]:
+        missing = [file for file in files if not _there(folder / file)]
         if not missing:
-            for file in _damaged(place, digests):
+            for file in _damaged(folder, digests):
                 raise CF2Error(
-                    f"Expected {place / file} to have SHA-256 {digests[file][:16]}…",
-                    got=f"{_digest(place / file)[:16]}… ({(place / file).stat().st_size} bytes)",
+                    f"Expected {folder / file} to have SHA-256 {digests[file][:16]}…",
+                    got=f"{_digest(folder / file)[:16]}… ({(folder / file).stat().st_size} bytes)",
                     do="The file is corrupted or truncated: delete it and get it again.",
                 )
-            return place
+            return folder
         if len(missing) < len(files):
             raise CF2Error(
-                f"Expected the raw file {place / missing[0]} of {name}, and it is missing",
-                do=f"Put it there, or delete {place} so that all of them are downloaded again.",
+                f"Expected the raw file {folder / missing[0]} of {name}, and it is missing",
+                do=f"Put it there, or delete {folder} so that all of them are downloaded again.",
             )
     try:
         _download(urls(), cached, name, files, digests)
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise CF2Error(
-            f"Expected the raw file {places[0] / files[0]} of {name}; it is missing "
+            f"Expected the raw file {folders[0] / files[0]} of {name}; it is missing "
             f"and could not be downloaded ({error})",
-            do=f"Put the raw files of torch_geometric's {family} into {places[0]}, "
+            do=f"Put the raw files of torch_geometric's {family} into {folders[0]}, "
             f"or set CF2_DATA (--data-root) to the directory that holds {family}/{name}/raw.",
         ) from error
     return cached
@@ -104,12 +104,12 @@ def raw_directory(
 
 def raw_file(root: str | Path | None, family: str, file: str, source: str) -> Path:
     """One raw file that cannot be downloaded in this form; `source` says in the error where the data comes from."""
-    places = [data_root(root) / family / file, cache_directory() / family / file]
-    for place in places:
-        if _there(place):
-            return place
+    paths = [data_root(root) / family / file, cache_directory() / family / file]
+    for path in paths:
+        if _there(path):
+            return path
     raise CF2Error(
-        f"Expected the file {places[0]}, and it is missing",
+        f"Expected the file {paths[0]}, and it is missing",
         do=f"Put it there, or set CF2_DATA (--data-root) to the directory that holds {family}/{file}: {source}",
     )
 
@@ -179,10 +179,10 @@ def read_numbers(path: Path, kind: type, separator: str | None = None) -> np.nda
         text = read_raw(path).decode()
         if not text.strip():
             raise ValueError("an empty file")
-        found: np.ndarray = np.loadtxt(io.StringIO(text), kind, delimiter=separator, ndmin=2, comments=None)
+        numbers: np.ndarray = np.loadtxt(io.StringIO(text), kind, delimiter=separator, ndmin=2, comments=None)
     except (ValueError, OverflowError) as error:
         raise damaged(path, "numbers, as many on each line", str(error).rstrip(".")) from error
-    return found
+    return numbers
 
 
 def damaged(path: Path, expected: str, got: str) -> CF2Error:

@@ -67,7 +67,7 @@ def build_app(
     dash.Dash
         Its `server` is a WSGI application, and `server.extensions["cf2"]` the `Searches` of the page.
     """
-    whatif, search = WhatIf(source, found, run), Searches(seconds)
+    whatif = WhatIf(source, found, run)
     app = Dash(
         "cf2",
         assets_folder=str(Path(__file__).parent / "assets"),
@@ -79,11 +79,9 @@ def build_app(
     )
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.layout = lambda: layout(whatif, notes, shared)
-    navigation.callbacks(app, whatif)
-    panel.callbacks(app, whatif)
-    searches.callbacks(app, whatif, search)
+    navigation.connect(app, whatif, navigation, panel, searches)
     app.enable_dev_tools(debug=False)
-    app.server.extensions["cf2"] = search
+    app.server.extensions["cf2"] = Searches(seconds)
     protect(app, hosts)
     return app
 

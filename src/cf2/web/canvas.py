@@ -29,30 +29,26 @@ MAX_NAMED_NODES = 40  # of more nodes, only those that matter have their ids
 COLOURS = ("text", "halo", "node", "edge", "back", "soft")
 LIGHT = dict(zip(COLOURS, ("#1c2330", "#ffffff", "#9aa1ac", "#8a8f98", "#fbfcfe", "#ffd3b5")))
 DARK = dict(zip(COLOURS, ("#e6e9ef", "#181d26", "#77808f", "#7d8694", "#181d26", "#8a4a1f")))
+SCHEMES: dict[str | None, dict[str, str]] = {"light": LIGHT, "dark": DARK, None: LIGHT}  # None: not known yet
 MARKS = {"explanation": EXPLANATION, "target": TARGET, "truth": TRUTH, "new": ADD.colour, "other": CHANGE.colour}
 BRIGHTER = {"#0072B2": "#56B4E9", "#008C66": "#4FD3A5", "#737373": "#AAB2C0"}  # colours of elements on a dark page
 PICTURE_COLOUR = "svg:root{color:#1c2330}@media(prefers-color-scheme:dark){svg:root{color:#e6e9ef}}"
 XMLNS = 'xmlns="http://www.w3.org/2000/svg"'
 
 
-def colours(scheme: object) -> dict[str, str]:
-    """The colours of a scheme that the browser names."""
-    return DARK if scheme == "dark" else LIGHT
-
-
 @cache
-def _styles(dark: bool) -> dict[str, dict[str, Any]]:
+def _styles(scheme: str | None) -> dict[str, dict[str, Any]]:
     """The looks of nodes and edges by their selectors: assets/graph.json in the colours of a scheme.
 
     A molecule's drawing lies over the marks of bonds, and under what covers those that are removed: it cannot be
     changed. Straight edges end where their nodes begin, so that the letters of atoms stay free.
     """
     text = (Path(__file__).parent / "assets" / "graph.json").read_text(encoding="utf-8")
-    styles: dict[str, dict[str, Any]] = json.loads(Template(text).substitute((DARK if dark else LIGHT) | MARKS))
+    styles: dict[str, dict[str, Any]] = json.loads(Template(text).substitute(SCHEMES[scheme] | MARKS))
     return styles
 
 
-def stylesheet(e: Explanation, removed: np.ndarray, scheme: object = "light") -> list[dict[str, Any]]:
+def stylesheet(e: Explanation, removed: np.ndarray, scheme: str | None = None) -> list[dict[str, Any]]:
     """The styles with the removed edges and nodes faded, and the edges that could be added, too."""
     key, nodes, additions = key_id(e.key), e.units.where("nodes"), absent(e)
     gone = [f"#k{key}u{unit}" for unit in np.flatnonzero(removed & ~additions).tolist()]
@@ -60,7 +56,7 @@ def stylesheet(e: Explanation, removed: np.ndarray, scheme: object = "light") ->
     waiting = [f"#k{key}u{unit}" for unit in np.flatnonzero(e.selected & additions & ~removed).tolist()]
     covered = [f".{kind}{name}" for name in gone for kind in ("bond", "atom")]
     own = {"WAITING": waiting, "GONE": gone, "COVERED": covered}
-    styles = ((", ".join(own.get(name, [name])), style) for name, style in _styles(scheme == "dark").items())
+    styles = ((", ".join(own.get(name, [name])), style) for name, style in _styles(scheme).items())
     return [{"selector": selector, "style": style} for selector, style in styles if selector]
 
 
@@ -70,7 +66,7 @@ def scene_of(whatif: WhatIf, e: Explanation) -> Scene:
 
 
 def elements(
-    whatif: WhatIf, e: Explanation, shown: Scene, edits: Sequence[Edit] = (), scheme: object = "light"
+    whatif: WhatIf, e: Explanation, shown: Scene, edits: Sequence[Edit] = (), scheme: str | None = None
 ) -> list[dict[str, Any]]:
     """The drawn part of the graph for cytoscape, with what the user has added and changed.
 
@@ -132,14 +128,14 @@ def _joined(classes: dict[str, Any]) -> str:
     return " ".join(name for name, holds in classes.items() if holds)
 
 
-def _drawing_element(drawing: Any, name: str, scheme: object) -> dict[str, Any]:
+def _drawing_element(drawing: Any, name: str, scheme: str | None) -> dict[str, Any]:
     """A chemist's drawing as one large node behind all others, in which nothing can run."""
     width, height = drawing.size
     sizes = f'width="{2 * width}" height="{2 * height}" viewBox="0 0 {width} {height}"'
     inner = drawing.text
     for plain, bright in BRIGHTER.items() if scheme == "dark" else ():
         inner = inner.replace(plain, bright)
-    image = _data_url(f'<svg {XMLNS} {sizes} color="{colours(scheme)["text"]}">{inner}</svg>')
+    image = _data_url(f'<svg {XMLNS} {sizes} color="{SCHEMES[scheme]["text"]}">{inner}</svg>')
     data = {"id": name, "image": image, "width": width, "height": height}
     return {"data": data, "position": {"x": width / 2, "y": height / 2}, "classes": "drawing", "selectable": False}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dash import ClientsideFunction, Input, Output, State, ctx, html, no_update
 
-from cf2.errors import CF2Error, unknown_name
+from cf2.errors import CF2Error
 from cf2.options import Key
 from cf2.report.words import adds_or_changes, count_nouns, describe_said, describe_target, key_id, short_said
 from cf2.results.explanation import Explanation
@@ -16,7 +16,6 @@ from cf2.web.whatif import State as PageState
 from cf2.web.whatif import WhatIf, first_answer
 
 PAGE_LENGTH = 20
-MAX_SEARCH_LENGTH = 40  # characters
 
 FILTERS: dict[str, tuple[str, Callable[[Explanation], bool]]] = {
     "all": ("all", lambda e: True),
@@ -43,64 +42,71 @@ IN_BROWSER = {
 Given = dict[str, Any]  # what the browser sends: values by 'id.property'
 
 
-def named(kind: Any, names: str) -> list[Any]:
-    """Inputs, outputs or states from their names: 'id.property', with spaces between them."""
-    return [kind(*name.split(".")) for name in names.split()]
+class Callback(NamedTuple):
+    """A function of what the browser sends, and the components by name: what it fills, what calls it, what it needs."""
+
+    function: Callable[[WhatIf, Given], Any]
+    outputs: str
+    inputs: str
+    state: str
+    options: dict[str, Any]
+
+    def connect(self, app: Any, whatif: WhatIf) -> None:
+        """Have the function answer the browser."""
+        names, outputs = [*self.inputs.split(), *self.state.split()], _components(Output, self.outputs)
+        asked = _components(Input, self.inputs), _components(State, self.state)
+        app.callback(outputs if len(outputs) > 1 else outputs[0], *asked, **self.options)(
+            lambda *values: self.function(whatif, dict(zip(names, values)))
+        )
 
 
 def callback(
-    app: Any, outputs: str, inputs: str, state: str = "", **options: Any
-) -> Callable[[Callable[[Given], Any]], Callable[[Given], Any]]:
-    """Have a function of what the browser sends fill the `outputs` whenever an input changes."""
-
-    def decorate(function: Callable[[Given], Any]) -> Callable[[Given], Any]:
-        names, filled = [*inputs.split(), *state.split()], named(Output, outputs)
-        app.callback(filled if len(filled) > 1 else filled[0], named(Input, inputs), named(State, state), **options)(
-            lambda *values: function(dict(zip(names, values)))
-        )
-        return function
-
-    return decorate
+    outputs: str, inputs: str, state: str = "", *, at_start: bool = True, **options: Any
+) -> Callable[[Callable[[WhatIf, Given], Any]], Callback]:
+    """Make a function a callback of the page; names are 'id.property', with spaces between them."""
+    options["prevent_initial_call"] = not at_start
+    return lambda function: Callback(function, outputs, inputs, state, options)
 
 
-def callbacks(app: Any, whatif: WhatIf) -> None:
-    """Have the list, the keys, the address and the choice of a method say which explanation is shown."""
+def connect(app: Any, whatif: WhatIf, *modules: Any) -> None:
+    """Have the callbacks of modules, and those in the browser, fill the page."""
     for name, (outputs, inputs) in IN_BROWSER.items():
-        function = ClientsideFunction("cf2", name)
-        outs = named(Output, outputs)
-        app.clientside_callback(function, *outs, *named(Input, inputs), prevent_initial_call=name == "step")
-    _list_callbacks(app, whatif)
-    _pick_callbacks(app, whatif)
-    _method_callbacks(app, whatif)
+        components = *_components(Output, outputs), *_components(Input, inputs)
+        app.clientside_callback(ClientsideFunction("cf2", name), *components, prevent_initial_call=name == "step")
+    for part in (part for module in modules for part in vars(module).values()):
+        if isinstance(part, Callback):
+            part.connect(app, whatif)
+
+
+def _components(kind: Any, names: str) -> list[Any]:
+    return [kind(*name.split(".")) for name in names.split()]
 
 
 # -- the list of instances
 
 
-def _list_callbacks(app: Any, whatif: WhatIf) -> None:
-    @callback(
-        app,
-        "list.children pages.children count.children page.data previous.disabled next.disabled",
-        "show.value sort.value search.value previous.n_clicks next.n_clicks method.value key.data",
-        "page.data",
+@callback(
+    "list.children pages.children count.children page.data previous.disabled next.disabled",
+    "show.value sort.value search.value previous.n_clicks next.n_clicks method.value key.data",
+    "page.data",
+)
+def fill(whatif: WhatIf, given: Given) -> Any:
+    cause, key = ctx.triggered_id, given["key.data"]
+    candidates, listed = _listed(whatif, given)
+    page = 0 if cause in ("show", "sort", "search") else given["page.data"]
+    if cause in ("key", None):  # the page of the list on which the instance is
+        page = next((at // PAGE_LENGTH for at, e in enumerate(listed) if key_id(e.key) == key), page)
+    pages = max(1, -(-len(listed) // PAGE_LENGTH))
+    page = min(max(page + {"previous": -1, "next": 1}.get(cause or "", 0), 0), pages - 1)
+    shown = listed[page * PAGE_LENGTH : (page + 1) * PAGE_LENGTH]
+    return (
+        [_entry(e, whatif.class_names, key_id(e.key) == key) for e in shown],
+        f"{page + 1:,} of {pages:,}",
+        f"{len(listed):,} of {count_nouns(len(candidates), 'instance')}",
+        page,
+        page == 0,
+        page + 1 >= pages,
     )
-    def fill(given: Given) -> Any:
-        cause, key = ctx.triggered_id, given["key.data"]
-        candidates, listed = _listed(whatif, given)
-        page = 0 if cause in ("show", "sort", "search") else given["page.data"]
-        if cause in ("key", None):  # the page of the list on which the instance is
-            page = next((at // PAGE_LENGTH for at, e in enumerate(listed) if key_id(e.key) == key), page)
-        pages = max(1, -(-len(listed) // PAGE_LENGTH))
-        page = min(max(page + {"previous": -1, "next": 1}.get(cause or "", 0), 0), pages - 1)
-        shown = listed[page * PAGE_LENGTH : (page + 1) * PAGE_LENGTH]
-        return (
-            [_entry(e, whatif.class_names, key_id(e.key) == key) for e in shown],
-            f"{page + 1:,} of {pages:,}",
-            f"{len(listed):,} of {count_nouns(len(candidates), 'instance')}",
-            page,
-            page == 0,
-            page + 1 >= pages,
-        )
 
 
 def _listed(whatif: WhatIf, given: Given) -> tuple[list[Explanation], list[Explanation]]:
@@ -111,9 +117,6 @@ def _listed(whatif: WhatIf, given: Given) -> tuple[list[Explanation], list[Expla
 
 def matching(candidates: Sequence[Explanation], show: str, sort: str, search: str | None) -> list[Explanation]:
     """All that pass the filter and the search, in their order."""
-    for kind, name, table in (("the filter", show, FILTERS), ("the order", sort, SORTS)):
-        if name not in table:
-            raise unknown_name(kind, name, table)
     wanted = search_ids(search)
     found = [e for e in candidates if (not wanted or _ids(e.key) == wanted) and FILTERS[show][1](e)]
     return sorted(found, key=SORTS[sort][1])
@@ -127,7 +130,7 @@ def search_ids(text: str | None) -> tuple[int, ...]:
     """
     if not (text or "").strip():
         return ()
-    return tuple(map(int, re.findall(r"[0-9]+", str(text)[:MAX_SEARCH_LENGTH]))) or (-1,)
+    return tuple(map(int, re.findall(r"[0-9]+", str(text)))) or (-1,)
 
 
 def _ids(key: Key) -> tuple[int, ...]:
@@ -157,30 +160,28 @@ def _entry(e: Explanation, names: Sequence[str] | None, current: bool) -> Any:
 # -- the instance, the method and the answer that are shown
 
 
-def _pick_callbacks(app: Any, whatif: WhatIf) -> None:
-    @callback(
-        app,
-        "key.data address-note.children",
-        "wanted.data picked.data instance-previous.n_clicks instance-next.n_clicks search.n_submit",
-        "key.data method.value show.value sort.value search.value",
-    )
-    def pick(given: Given) -> Any:
-        key, cause = given["key.data"], ctx.triggered_id
-        if cause in ("wanted", None):
-            try:
-                state = whatif.state_at((given["wanted.data"] or {}).get("address", ""))
-            except CF2Error as error:
-                return key, str(error)
-            return key if state is None else state.key, ""
-        if cause == "picked":
-            return key_id(whatif.key(given["picked.data"]["key"])), ""
-        keys = [key_id(e.key) for e in _listed(whatif, given)[1]]
-        if cause == "search":
-            return (keys[0], "") if len(keys) == 1 else (no_update, no_update)
-        if key not in keys:
-            return (keys or [key])[0], ""
-        step = 1 if cause == "instance-next" else -1
-        return keys[min(max(keys.index(key) + step, 0), len(keys) - 1)], ""
+@callback(
+    "key.data address-note.children",
+    "wanted.data picked.data instance-previous.n_clicks instance-next.n_clicks search.n_submit",
+    "key.data method.value show.value sort.value search.value",
+)
+def pick(whatif: WhatIf, given: Given) -> Any:
+    key, cause = given["key.data"], ctx.triggered_id
+    if cause in ("wanted", None):
+        try:
+            state = whatif.state_at((given["wanted.data"] or {}).get("address", ""))
+        except CF2Error as error:
+            return key, str(error)
+        return key if state is None else state.key, ""
+    if cause == "picked":
+        return key_id(whatif.key(given["picked.data"]["key"])), ""
+    keys = [key_id(e.key) for e in _listed(whatif, given)[1]]
+    if cause == "search":
+        return (keys[0], "") if len(keys) == 1 else (no_update, no_update)
+    if key not in keys:
+        return (keys or [key])[0], ""
+    step = 1 if cause == "instance-next" else -1
+    return keys[min(max(keys.index(key) + step, 0), len(keys) - 1)], ""
 
 
 def wanted_state(whatif: WhatIf, wanted: Mapping[str, Any] | None) -> PageState | None:
@@ -191,29 +192,27 @@ def wanted_state(whatif: WhatIf, wanted: Mapping[str, Any] | None) -> PageState 
         return None
 
 
-def _method_callbacks(app: Any, whatif: WhatIf) -> None:
-    @callback(
-        app,
-        "method.options method.value answer-number.data",
-        "key.data made.data wanted.data answer-previous.n_clicks answer-next.n_clicks",
-        "method.value answer-number.data",
-    )
-    def choose(given: Given) -> Any:
-        text, made, name = given["key.data"], given["made.data"] or {}, given["method.value"]
-        causes = {name.split(".")[0] for name in ctx.triggered_prop_ids} or {"wanted"}
-        step = ("answer-next" in causes) - ("answer-previous" in causes)
-        number = (given["answer-number.data"] or 0) + step if step else 0
-        wanted = wanted_state(whatif, given["wanted.data"]) if "wanted" in causes else None
-        # What was made for an instance that is not shown any more is found where that is shown.
-        if "made" in causes and made.get("key") == text:
-            name, number = made["method"], -1
-        elif wanted is not None and wanted.key == text:
-            name, number = wanted.method, -1
-        key = whatif.key(text)
-        names = list(whatif.explanations(key))
-        name = name if name in names else names[0]
-        first = first_answer(name) if first_answer(name) in names else name
-        answers = whatif.answers(key, first) or [first]
-        number = answers.index(name) if number < 0 and name in answers else min(max(number, 0), len(answers) - 1)
-        options = [name for name in names if name == first_answer(name) or first_answer(name) not in names]
-        return options, first, number
+@callback(
+    "method.options method.value answer-number.data",
+    "key.data made.data wanted.data answer-previous.n_clicks answer-next.n_clicks",
+    "method.value answer-number.data",
+)
+def choose(whatif: WhatIf, given: Given) -> Any:
+    text, made, name = given["key.data"], given["made.data"] or {}, given["method.value"]
+    causes = {name.split(".")[0] for name in ctx.triggered_prop_ids} or {"wanted"}
+    step = ("answer-next" in causes) - ("answer-previous" in causes)
+    number = (given["answer-number.data"] or 0) + step if step else 0
+    wanted = wanted_state(whatif, given["wanted.data"]) if "wanted" in causes else None
+    # What was made for an instance that is not shown any more is found where that is shown.
+    if "made" in causes and made.get("key") == text:
+        name, number = made["method"], -1
+    elif wanted is not None and wanted.key == text:
+        name, number = wanted.method, -1
+    key = whatif.key(text)
+    names = list(whatif.explanations(key))
+    name = name if name in names else names[0]
+    first = first_answer(name) if first_answer(name) in names else name
+    answers = whatif.answers(key, first) or [first]
+    number = answers.index(name) if number < 0 and name in answers else min(max(number, 0), len(answers) - 1)
+    options = [name for name in names if name == first_answer(name) or first_answer(name) not in names]
+    return options, first, number

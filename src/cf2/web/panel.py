@@ -25,52 +25,43 @@ MAX_LISTED_UNITS = 90  # beside the picture (Dash draws over 100 in another way)
 CONTINUING = ("cytoscape", "units", "near", "add-edge", "change-feature", "edited")
 
 
-def callbacks(app: Any, whatif: WhatIf) -> None:
-    """Have the page show an explanation, try changes of its graph, and save both."""
-    _show_callbacks(app, whatif)
-    _tap_callbacks(app, whatif)
-    _change_callbacks(app, whatif)
-    _save_callbacks(app, whatif)
-
-
 # -- the explanation
 
 
-def _show_callbacks(app: Any, whatif: WhatIf) -> None:
-    @callback(
-        app,
-        "cytoscape.elements cytoscape.layout prediction.children verdict.children types.children caption.children "
-        "shown.data without.children answer-count.children answers.hidden answer-previous.disabled "
-        "answer-next.disabled",
-        "key.data method.value answer-number.data scheme.data",
+@callback(
+    "cytoscape.elements cytoscape.layout prediction.children verdict.children types.children caption.children "
+    "shown.data without.children answer-count.children answers.hidden answer-previous.disabled "
+    "answer-next.disabled",
+    "key.data method.value answer-number.data scheme.data",
+)
+def show(whatif: WhatIf, given: Given) -> Any:
+    text, method, scheme = given["key.data"], given["method.value"], given["scheme.data"]
+    key = whatif.key(text)
+    if method not in whatif.explanations(key):
+        return (no_update,) * 12  # the method belongs to another instance and is about to change
+    answers = whatif.answers(key, method) or [method]
+    number = min(max(given["answer-number.data"] or 0, 0), len(answers) - 1)
+    e = whatif.explanation(key, answers[number])
+    drawn = canvas.scene_of(whatif, e)
+    return (
+        canvas.elements(whatif, e, drawn, (), scheme),
+        {"name": "preset", "fit": True, "padding": 24, "instance": f"{text} {answers[number]} {scheme}"},
+        words.describe_prediction(e, whatif.class_names),
+        verdict(whatif, e),
+        [html.Span(name, className=f"key type type{OKABE_ITO.index(colour)}") for colour, name in drawn.legend],
+        drawn.caption,
+        {"key": text, "method": answers[number]},
+        "Make the edits" if words.adds_or_changes(e) else "Remove the explanation",
+        f"Answer {number + 1} of {len(answers)}",
+        len(answers) < 2,
+        number == 0,
+        number + 1 >= len(answers),
     )
-    def show(given: Given) -> Any:
-        text, method, scheme = given["key.data"], given["method.value"], given["scheme.data"]
-        key = whatif.key(text)
-        if method not in whatif.explanations(key):
-            return (no_update,) * 12  # the method belongs to another instance and is about to change
-        answers = whatif.answers(key, method) or [method]
-        number = min(max(given["answer-number.data"] or 0, 0), len(answers) - 1)
-        e = whatif.explanation(key, answers[number])
-        drawn = canvas.scene_of(whatif, e)
-        return (
-            canvas.elements(whatif, e, drawn, (), scheme),
-            {"name": "preset", "fit": True, "padding": 24, "instance": f"{text} {answers[number]} {scheme}"},
-            words.describe_prediction(e, whatif.class_names),
-            verdict(whatif, e),
-            [html.Span(name, className=f"key type type{OKABE_ITO.index(colour)}") for colour, name in drawn.legend],
-            drawn.caption,
-            {"key": text, "method": answers[number]},
-            "Make the edits" if words.adds_or_changes(e) else "Remove the explanation",
-            f"Answer {number + 1} of {len(answers)}",
-            len(answers) < 2,
-            number == 0,
-            number + 1 >= len(answers),
-        )
 
-    @callback(app, "comparison.children", "key.data made.data")
-    def compare(given: Given) -> Any:
-        return comparison(whatif, whatif.key(given["key.data"]))
+
+@callback("comparison.children", "key.data made.data")
+def compare(whatif: WhatIf, given: Given) -> Any:
+    return comparison(whatif, whatif.key(given["key.data"]))
 
 
 def verdict(whatif: WhatIf, e: Explanation) -> list[Any]:
@@ -97,55 +88,50 @@ def comparison(whatif: WhatIf, key: Key) -> list[Any]:
 # -- what the user removes, adds and changes
 
 
-def _tap_callbacks(app: Any, whatif: WhatIf) -> None:
-    @callback(
-        app, "tail.value head.value node.value", "cytoscape.tapNode", "tail.value head.value", prevent_initial_call=True
-    )
-    def tap(given: Given) -> Any:
-        if not given["cytoscape.tapNode"] or whatif.read_only:
-            return (no_update,) * 3
-        node = given["cytoscape.tapNode"]["data"]["node"]
-        # The first click begins an edge, the second one ends it.
-        first = given["tail.value"] is None or given["head.value"] is not None
-        return (node, None, node) if first else (no_update, node, node)
+@callback("tail.value head.value node.value", "cytoscape.tapNode", "tail.value head.value", at_start=False)
+def tap(whatif: WhatIf, given: Given) -> Any:
+    if not given["cytoscape.tapNode"] or whatif.read_only:
+        return (no_update,) * 3
+    node = given["cytoscape.tapNode"]["data"]["node"]
+    # The first click begins an edge, the second one ends it.
+    first = given["tail.value"] is None or given["head.value"] is not None
+    return (node, None, node) if first else (no_update, node, node)
 
 
-def _change_callbacks(app: Any, whatif: WhatIf) -> None:
-    @callback(
-        app,
-        "removed.data units.options units.value unlisted.children cytoscape.stylesheet answer.children edits.data "
-        "edited.options edited.value edit-note.children address.data",
-        "shown.data cytoscape.tapEdge units.value only.n_clicks without.n_clicks restore.n_clicks near.value "
-        "add-edge.n_clicks change-feature.n_clicks edited.value restored.data wanted.data",
-        "removed.data edits.data tail.value head.value node.value column.value value.value scheme.data",
+@callback(
+    "removed.data units.options units.value unlisted.children cytoscape.stylesheet answer.children edits.data "
+    "edited.options edited.value edit-note.children address.data",
+    "shown.data cytoscape.tapEdge units.value only.n_clicks without.n_clicks restore.n_clicks near.value "
+    "add-edge.n_clicks change-feature.n_clicks edited.value restored.data wanted.data",
+    "removed.data edits.data tail.value head.value node.value column.value value.value scheme.data",
+)
+def change(whatif: WhatIf, given: Given) -> Any:
+    shown, scheme, before = given["shown.data"], given["scheme.data"], given["edits.data"] or []
+    if shown is None:
+        return (no_update,) * 11
+    e, cause = whatif.shown(shown), ctx.triggered_id
+    listed = listed_units(e, search_ids(given["near.value"]))
+    removed, edits, note = _changes(whatif, e, cause, given, listed)
+    fresh = cause in ("shown", "wanted", None)
+    if edits if fresh else [list(edit) for edit in edits] != before:
+        # The elements belong to the callback that shows an instance; here, edits are put in.
+        set_props("cytoscape", {"elements": canvas.elements(whatif, e, canvas.scene_of(whatif, e), edits, scheme)})
+    refill = fresh or cause == "near" or whatif.read_only
+    left = e.num_units - len(listed)
+    described = [describe_edit(edit, whatif.graph(e.key), whatif.atoms, e.directed) for edit in edits]
+    return (
+        np.flatnonzero(removed).tolist(),
+        unit_options(e, listed, whatif.atoms, disabled=whatif.read_only) if refill else no_update,
+        listed[(~removed ^ absent(e))[listed]].tolist(),
+        f"{left:,} more are not listed; give a node's id to see those at it." if left else "",
+        canvas.stylesheet(e, removed, scheme),
+        _answer(whatif, e, removed, edits),
+        [list(edit) for edit in edits],
+        [{"label": text, "value": number} for number, text in enumerate(described)],  # boxes that take it back
+        list(range(len(edits))),
+        note,
+        whatif.address_of(e, shown["method"], removed, edits),
     )
-    def change(given: Given) -> Any:
-        shown, scheme, before = given["shown.data"], given["scheme.data"], given["edits.data"] or []
-        if shown is None:
-            return (no_update,) * 11
-        e, cause = whatif.shown(shown), ctx.triggered_id
-        listed = listed_units(e, search_ids(given["near.value"]))
-        removed, edits, note = _changes(whatif, e, cause, given, listed)
-        fresh = cause in ("shown", "wanted", None)
-        if edits if fresh else [list(edit) for edit in edits] != before:
-            # The elements belong to the callback that shows an instance; here, edits are put in.
-            set_props("cytoscape", {"elements": canvas.elements(whatif, e, canvas.scene_of(whatif, e), edits, scheme)})
-        refill = fresh or cause == "near" or whatif.read_only
-        left = e.num_units - len(listed)
-        described = [describe_edit(edit, whatif.graph(e.key), whatif.atoms, e.directed) for edit in edits]
-        return (
-            np.flatnonzero(removed).tolist(),
-            unit_options(e, listed, whatif.atoms, disabled=whatif.read_only) if refill else no_update,
-            listed[(~removed ^ absent(e))[listed]].tolist(),
-            f"{left:,} more are not listed; give a node's id to see those at it." if left else "",
-            canvas.stylesheet(e, removed, scheme),
-            _answer(whatif, e, removed, edits),
-            [list(edit) for edit in edits],
-            [{"label": text, "value": number} for number, text in enumerate(described)],  # boxes that take it back
-            list(range(len(edits))),
-            note,
-            whatif.address_of(e, shown["method"], removed, edits),
-        )
 
 
 def _changes(
@@ -280,23 +266,21 @@ def _verdict_word(word: str, holds: bool) -> Any:
 # -- saving
 
 
-def _save_callbacks(app: Any, whatif: WhatIf) -> None:
-    @callback(app, "cytoscape.generateImage", "png.n_clicks", "shown.data scheme.data", prevent_initial_call=True)
-    def png(given: Given) -> Any:
-        e = whatif.shown(given["shown.data"])
-        options = {"bg": canvas.colours(given["scheme.data"])["back"], "scale": 2, "full": True}
-        return {"type": "png", "action": "download", "filename": f"{e.task}-{words.key_id(e.key)}", "options": options}
+@callback("cytoscape.generateImage", "png.n_clicks", "shown.data scheme.data", at_start=False)
+def png(whatif: WhatIf, given: Given) -> Any:
+    e = whatif.shown(given["shown.data"])
+    options = {"bg": canvas.SCHEMES[given["scheme.data"]]["back"], "scale": 2, "full": True}
+    return {"type": "png", "action": "download", "filename": f"{e.task}-{words.key_id(e.key)}", "options": options}
 
-    shown = "shown.data removed.data edits.data"
 
-    @callback(app, "download.data", "svg.n_clicks json.n_clicks", shown, prevent_initial_call=True)
-    def download(given: Given) -> Any:
-        e, kind = whatif.shown(given["shown.data"]), ctx.triggered_id
-        edits = [] if whatif.read_only else checked_edits(given["edits.data"], whatif.graph(e.key), e.directed)
-        removed = unit_mask(given["removed.data"] or [], e.num_units)
-        if kind == "svg":
-            content, mime = canvas.svg_file(whatif, e, removed, edits), "image/svg+xml"
-        else:
-            content, mime = json.dumps(whatif.to_dict(e, removed, edits), indent=1), "application/json"
-        name = f"{e.task}-{words.key_id(e.key)}.{kind}"
-        return {"content": content, "filename": name, "type": mime, "base64": False}
+@callback("download.data", "svg.n_clicks json.n_clicks", "shown.data removed.data edits.data", at_start=False)
+def download(whatif: WhatIf, given: Given) -> Any:
+    e, kind = whatif.shown(given["shown.data"]), ctx.triggered_id
+    edits = [] if whatif.read_only else checked_edits(given["edits.data"], whatif.graph(e.key), e.directed)
+    removed = unit_mask(given["removed.data"] or [], e.num_units)
+    if kind == "svg":
+        content, mime = canvas.svg_file(whatif, e, removed, edits), "image/svg+xml"
+    else:
+        content, mime = json.dumps(whatif.to_dict(e, removed, edits), indent=1), "application/json"
+    name = f"{e.task}-{words.key_id(e.key)}.{kind}"
+    return {"content": content, "filename": name, "type": mime, "base64": False}

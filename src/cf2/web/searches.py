@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from dash import Output, ctx, set_props
+from flask import current_app
 
 from cf2.errors import CF2Error, require
 from cf2.options import Edit as EditSort
@@ -73,46 +74,6 @@ class Searches:
             raise Stopped(f"Stopped after {self.seconds:g} seconds, the limit for one explanation")
 
 
-def callbacks(app: Any, whatif: WhatIf, searches: Searches) -> None:
-    """Have the buttons "Explain", "Another explanation", "Find" and "Cancel" do what they say."""
-    running = [(Output(button, "disabled"), True, False) for button in BUTTONS]
-    running += [(Output(name, "disabled"), False, True) for name in ("cancel", "ticking")]
-    busy = f"Explaining; at most {searches.seconds:g} s."
-
-    @callback(
-        app,
-        "search-note.children",
-        " ".join(f"{button}.n_clicks" for button in BUTTONS),
-        "shown.data alpha.value lambda.value aim.value sorts.value valid.value",
-        running=[*running, (Output("search-progress", "children"), busy, "")],
-        prevent_initial_call=True,
-    )
-    def search(given: Given) -> str:
-        e, (find, describe) = whatif.shown(given["shown.data"]), BUTTONS[str(ctx.triggered_id)]
-        try:
-            name = searches.run(lambda go_on: find(whatif, e, given, go_on))
-        except CF2Error as error:
-            return str(error)
-        except Exception as error:
-            log.error("Failed to explain again", exc_info=error)
-            return f"It failed, and the log says why: {error}"
-        target = words.describe_target(e)
-        if not name:
-            return f"{target}: no other explanation was found."
-        # Were this an output, Dash would hold back all that depends on it, and so every what-if, until then.
-        set_props("made", {"data": {"key": words.key_id(e.key), "method": name}})
-        return f"{target}: {describe(whatif, whatif.explanation(e.key, name))}"
-
-    @callback(app, "ticked.data", "ticking.n_intervals", prevent_initial_call=True)
-    def tick(given: Given) -> None:
-        if said := searches.progress():
-            set_props("search-progress", {"children": said})
-
-    @callback(app, "cancelled.data", "cancel.n_clicks", prevent_initial_call=True)
-    def cancel(given: Given) -> None:
-        searches.cancel()
-
-
 def _again(whatif: WhatIf, e: Explanation, given: Given, go_on: GoOn) -> str:
     lam = given["lambda.value"]
     return whatif.again(e, given["alpha.value"], None if lam == "" else lam, go_on)
@@ -140,3 +101,42 @@ BUTTONS: dict[str, tuple[Callable[[WhatIf, Explanation, Given, GoOn], str], Call
     "another": (_another, lambda _, made: f"another one, {words.count_units(made)}"),
     "find": (_smallest_edit, _first_verdict),
 }
+
+
+@callback(
+    "search-note.children",
+    "again.n_clicks another.n_clicks find.n_clicks",
+    "shown.data alpha.value lambda.value aim.value sorts.value valid.value",
+    at_start=False,
+    running=[
+        *((Output(button, "disabled"), True, False) for button in BUTTONS),
+        *((Output(name, "disabled"), False, True) for name in ("cancel", "ticking")),
+        (Output("search-progress", "children"), "Explaining …", ""),
+    ],
+)
+def search(whatif: WhatIf, given: Given) -> str:
+    e, (find, describe) = whatif.shown(given["shown.data"]), BUTTONS[str(ctx.triggered_id)]
+    try:
+        name = current_app.extensions["cf2"].run(lambda go_on: find(whatif, e, given, go_on))
+    except CF2Error as error:
+        return str(error)
+    except Exception as error:
+        log.error("Failed to explain again", exc_info=error)
+        return f"It failed, and the log says why: {error}"
+    target = words.describe_target(e)
+    if not name:
+        return f"{target}: no other explanation was found."
+    # Were this an output, Dash would hold back all that depends on it, and so every what-if, until then.
+    set_props("made", {"data": {"key": words.key_id(e.key), "method": name}})
+    return f"{target}: {describe(whatif, whatif.explanation(e.key, name))}"
+
+
+@callback("ticked.data", "ticking.n_intervals", at_start=False)
+def tick(whatif: WhatIf, given: Given) -> None:
+    if said := current_app.extensions["cf2"].progress():
+        set_props("search-progress", {"children": said})
+
+
+@callback("cancelled.data", "cancel.n_clicks", at_start=False)
+def cancel(whatif: WhatIf, given: Given) -> None:
+    current_app.extensions["cf2"].cancel()

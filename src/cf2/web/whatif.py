@@ -39,9 +39,8 @@ MAX_KEPT_EXPLANATIONS = 64  # made on the page
 MAX_KEPT_PROBLEMS = 64  # packed instances
 MAX_EDITS = 50  # of one what-if
 MAX_NUMBER = 10**9  # that is typed into the page
-MAX_ADDRESS_LENGTH = 20_000  # characters
 SAME_PROBABILITY = 1e-3  # probabilities closer than this are those of the run
-EDIT_LENGTHS = {edit.name: edit.by_hand for edit in EDITS.values() if edit.by_hand}
+EDIT_LENGTHS: dict[str, int] = {edit.name: edit.by_hand for edit in EDITS.values() if edit.by_hand}
 # The options that an answer depends on.
 ANSWER_OPTIONS = {"units", "question", "target", "output", "level", "directed", "leave_out_pair", "node_type"}
 ANSWER_OPTIONS |= {"edge_type", "reverse", "edits", "candidates", "groups", "one_hot", "added_attributes"}
@@ -343,8 +342,6 @@ class WhatIf:
 
     def state_at(self, query: str) -> State | None:
         """What an address says, or an error for one that means nothing here; None for one without a state."""
-        limit = f"Expected an address of at most {MAX_ADDRESS_LENGTH:,} characters"
-        require(len(query) <= MAX_ADDRESS_LENGTH, limit, got=f"{len(query):,}")
         given = dict(parse_qsl(query.removeprefix("?")))
         if "key" not in given:
             return None
@@ -355,7 +352,7 @@ class WhatIf:
         method = given.get("method") or next(iter(self.explanations(key)))
         e = self.explanation(key, method)
         if self.read_only:
-            return State(given["key"], method, np.zeros(e.num_units, dtype=bool), [])
+            return State(given["key"], method, e.selected & False, [])
         removed = unit_mask(_numbers(given.get("removed", ""), e.num_units), e.num_units)
         edits = [[_value(part) for part in edit.split("~")] for edit in given.get("edits", "").split("_") if edit]
         return State(given["key"], method, removed, checked_edits(edits, self.graph(key), e.directed))
@@ -363,6 +360,7 @@ class WhatIf:
     def to_dict(self, e: Explanation, removed: np.ndarray, edits: Sequence[Edit] = ()) -> dict[str, Any]:
         """The current what-if with everything needed to repeat it."""
         answer, gone = self.ask(e, removed), replace(e, selected=removed)
+        probabilities = {"all": e.probabilities, "left": answer.left, "removed": answer.removed}
         return {
             "edits": [list(edit) for edit in edits],
             "after_edits": self.ask_edited(e, removed, edits)[0].tolist() if edits else None,
@@ -371,11 +369,7 @@ class WhatIf:
             "prediction": e.prediction,
             "class_names": self.context.get("class_names"),
             **{f"removed_{name}": gone.chosen(name).tolist() for name in ("edges", "features", *e.units.names)},
-            "probabilities": {
-                "all": e.probabilities.tolist(),
-                "left": answer.left.tolist(),
-                "removed": answer.removed.tolist(),
-            },
+            "probabilities": {name: values.tolist() for name, values in probabilities.items()},
             "left": dict(zip(("sufficient", "necessary"), answer.left_verdict)),
             "removed": dict(zip(("sufficient", "necessary"), answer.removed_verdict)),
             "explanation": e.to_dict(),

@@ -1,4 +1,4 @@
-"""Verdicts in words say what the model said, and what was and was not verified."""
+"""Verdicts in words say what the model said, what was and was not verified, and what edits do."""
 
 from dataclasses import replace
 
@@ -7,14 +7,17 @@ import pytest
 
 from cf2.report.words import (
     count_units,
+    describe_edits,
     describe_prediction,
     describe_target,
     describe_unit,
+    list_edits,
     verdict,
     verdict_sentences,
 )
 from cf2.results.explanation import Explanation, UnitTable
-from report.explained_toys import explained, first_edge
+from report.edited_toys import CLASSES, edited, harmless, nitrated, reddened
+from report.explained_toys import ATOMS, explained, first_edge, red_graph
 
 NAMES = ("quiet", "busy")
 
@@ -95,3 +98,53 @@ def test_every_kind_of_unit_and_one_that_is_new_has_its_words(good: Explanation)
 
 def test_a_pair_is_named_by_both_ids(good: Explanation) -> None:
     assert describe_target(replace(good, key=(3, 17), task="pair")) == "pair (3, 17)"
+
+
+def test_edits_are_said_with_what_the_model_says_before_and_after() -> None:
+    text = verdict(nitrated(), CLASSES, ATOMS)
+    assert text == (
+        "Changed: after removing 2–3, adding 6–8 and changing atom 7: C → O "
+        "the model says mutagen (0.88) instead of non-mutagen."
+    )
+    assert "node 7: feature 0 → feature 2" in verdict(nitrated(), CLASSES)
+    assert "node 5, feature 1: 1 → 0.25" in verdict(reddened(), NAMES)
+
+
+def test_a_class_that_was_asked_for_is_reached_or_not() -> None:
+    e = replace(nitrated(), target=0)
+    assert verdict(e, CLASSES, ATOMS).startswith("Reached: after removing 2–3,")
+    failed = replace(edited(harmless(), add=[(6, 8)], target=0), minimal=None)
+    text = verdict(failed, CLASSES)
+    assert "Not reached: after adding 6–8 the model still says non-mutagen (0.88), and not mutagen." in text
+    assert "Not found: no set of edits that reaches that class was found within the budget" in text
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("impossible", "Impossible: proved that no set of such edits changes the answer; this one comes closest. Why."),
+        ("not found", "Not found: no set of edits that changes the answer was found within the budget;"),
+    ],
+)
+def test_what_cannot_be_changed_is_said(status: str, words: str) -> None:
+    e = edited(red_graph(), 4, status=status, note="Why.")
+    text = verdict(e, NAMES)
+    assert text.startswith("Not changed: with nothing edited the model still says quiet (0.88).")
+    assert words in text
+
+
+def test_edits_are_never_called_sufficient_but_removals_are_as_before(good: Explanation) -> None:
+    heads = [s.head for s in verdict_sentences(replace(nitrated(), sufficient=True, minimal=True), CLASSES)]
+    assert heads == ["Changed", "Minimal"]
+    assert "no fewer edits do this" in verdict(replace(nitrated(), optimal=True))
+    removal = replace(good, question="counterfactual")
+    assert [s.head for s in verdict_sentences(removal)][:2] == ["Sufficient", "Necessary"]
+
+
+def test_many_edits_are_counted_and_listed() -> None:
+    pairs = [(0, other) for other in range(5, 15)]
+    e = edited(red_graph(), 4, add=pairs)
+    assert describe_edits(e) == "adding 10 edges"
+    assert list_edits(e) == "add 0–5, 0–6, 0–7, 0–8, 0–9, 0–10 and 4 more"
+    assert list_edits(nitrated(), ATOMS) == "remove 2–3; add 6–8; change atom 7: C → O"
+    assert describe_edits(edited(red_graph(), 4)) == "no edit"

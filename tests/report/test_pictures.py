@@ -1,0 +1,243 @@
+"""SVG and figures have the graph, the probabilities and the words; edits are told apart, also without colours."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cf2.errors import CF2Error
+from cf2.report import molecules
+from cf2.report import pictures as svg
+from cf2.report.html import explanation_html
+from cf2.report.pictures import plot
+from cf2.report.scene import after, scene
+from cf2.results.explanation import Explanation, UnitTable
+from report.edited_toys import edited, molecule_context, nitrated, reddened
+from report.explained_toys import (
+    ATOMS,
+    NITROBENZENE,
+    explained,
+    nitro_bonds,
+    random_graph,
+    red_edges,
+    red_graph,
+    with_units,
+)
+
+QUIET = ["quiet", "busy"]
+
+
+@pytest.fixture(scope="module")
+def node() -> Explanation:
+    return explained(red_edges, "cf2", [3])[0]
+
+
+def test_the_figure_has_the_graph_the_probabilities_and_the_words() -> None:
+    figure = explained(red_edges, "cf2", [3], class_names=("$quiet$", "busy")).plot(0)
+    figure.canvas.draw()
+    left, right = figure.axes
+    assert len(right.patches) == 6  # two classes, three graphs
+    assert "Sufficient" in figure.get_supxlabel()
+    assert np.isclose(sum(p.get_width() for p in right.patches), 3)
+    assert "explained node" in [t.get_text() for t in left.get_legend().get_texts()]
+    assert figure._repr_png_().startswith(b"\x89PNG"), "a notebook shows it"
+
+
+def test_a_figure_of_a_bad_size_is_refused() -> None:
+    with pytest.raises(CF2Error, match="width and a height"):
+        plot(random_graph(10, 12), size=(0, 3))
+
+
+def test_an_instance_with_nothing_to_mask_is_drawn_without_an_error() -> None:
+    known = {"task": "graph", "status": "empty", "note": "The graph has no edges."}
+    e = replace(with_units(random_graph(12, 14), UnitTable.none(), []), **known)
+    assert "<svg" in svg.picture(scene(e), "nothing")
+    plot(e).canvas.draw()
+    assert "The graph has no edges" in e._repr_html_()
+
+
+def test_directed_edges_have_arrows(bad: Explanation) -> None:
+    arrows = str(svg.picture(scene(replace(bad, directed=True)), "")).count("<path")
+    assert arrows > str(svg.picture(scene(bad), "")).count("<path")
+
+
+def test_the_graph_alone_on_given_axes(node: Explanation) -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    assert node.plot(ax=axes) is axes
+    assert axes.collections
+    with pytest.raises(CF2Error, match="`ax` to be matplotlib axes"):
+        node.plot(ax=3)
+
+
+def test_nodes_are_where_the_user_wants_them(node: Explanation) -> None:
+    import networkx
+
+    known = networkx.circular_layout(node.to_networkx())
+    for given in (known, networkx.circular_layout):
+        axes = node.plot(layout=given, probabilities=False).axes[0]
+        drawn = np.concatenate([np.asarray(one.get_offsets()) for one in axes.collections if len(one.get_offsets())])
+        for point in known.values():
+            assert np.isclose(drawn, point).all(1).any()
+    with pytest.raises(CF2Error, match=r"a point .* for every node that is drawn.*none for"):
+        node.plot(layout={3: (0, 0)})
+    with pytest.raises(CF2Error, match="a point"):
+        node.plot(layout="circle")
+
+
+def test_the_picture_is_written_where_it_should_be(node: Explanation, tmp_path: Path) -> None:
+    node.plot(path=tmp_path / "one.svg")
+    node.plot(path=tmp_path / "new" / "one.png")
+    assert (tmp_path / "new" / "one.png").stat().st_size > 1000
+    assert "<svg" in (tmp_path / "one.svg").read_text(encoding="utf-8")
+    with pytest.raises(CF2Error, match=r"the ending of `path`.*'pmg'. Did you mean 'png'"):
+        node.plot(path=tmp_path / "one.pmg")
+
+
+def test_added_edges_are_dashed_removed_ones_struck_and_changed_nodes_ringed() -> None:
+    text = str(svg.picture(scene(edited(red_graph(), 4, add=[(4, 9)], remove=[(3, 4)])), "edits"))
+    assert text.count('class="cf2-added"') == text.count('class="cf2-removed"') == text.count('class="cf2-cross"') == 1
+    assert "cf2-chosen" not in text
+    for kind in ("added", "removed", "changed"):
+        assert re.search(rf"\.cf2-{kind} {{[^}}]*stroke-dasharray", svg.STYLE)
+    changed = str(svg.picture(scene(reddened()), "a change"))
+    assert changed.count('class="cf2-changed"') == 1
+    assert "feature 1: 1 → 0.25" in changed
+    assert "cf2-cross" not in changed
+
+
+def test_what_passes_without_edits_is_drawn_as_before(good: Explanation) -> None:
+    text = str(svg.picture(scene(good), "no edits"))
+    assert "cf2-chosen" in text
+    for kind in ("added", "removed", "cross", "changed", "pair"):
+        assert f"cf2-{kind}" not in text
+
+
+def test_a_removed_node_is_struck_and_gone_afterwards(good: Explanation) -> None:
+    ids = np.array([[3, 4], [4, 5], [4, -1]])
+    units = UnitTable(("edges", "nodes"), np.array([0, 0, 1], dtype=np.int8), ids)
+    chosen = np.array([False, False, True])
+    e = replace(good, units=units, scores=np.ones(3), selected=chosen, question="counterfactual")
+    shown = scene(e)
+    assert shown.nodes[shown.lost].tolist() == [4]
+    assert "cf2-cross" in str(svg.picture(shown, "a node goes"))
+    later = after(shown)
+    assert later.nodes.tolist() == [3, 5]
+    assert not len(later.edges)
+
+
+def test_the_matplotlib_figure_draws_edits(tmp_path: Path) -> None:
+    figure = reddened().plot(context={"class_names": QUIET})
+    axes = figure.axes[0]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["added", "explained node", "changed"]
+    assert "feature 1: 1 → 0.25" in [text.get_text() for text in axes.texts]
+    assert [tick.get_text() for tick in figure.axes[1].get_yticklabels()] == ["as it is", "after the\nedits"]
+    figure.savefig(tmp_path / "edits.png")
+
+
+def nitro_context(**known: Any) -> dict[str, Any]:
+    return {"atoms": list(ATOMS), "graphs": {"0": {"labels": list(NITROBENZENE), **known}}}
+
+
+class TestMolecules:
+    @pytest.fixture(autouse=True)
+    def needs_rdkit(self) -> None:
+        pytest.importorskip("rdkit", reason="rdkit is not installed")
+
+    def test_hydrogens_are_folded_into_their_atoms_unless_they_are_in_the_explanation(self) -> None:
+        for choose, drawn in ((nitro_bonds, 0), (lambda key, pairs: (pairs == 9).any(1), 1)):
+            made = molecules._prepare(scene(explained(choose, "cf2")[0], nitro_context()))
+            assert [atom.GetSymbol() for atom in made.GetAtoms()].count("H") == drawn
+            assert sum(atom.GetNumExplicitHs() for atom in made.GetAtoms()) == 5 - drawn
+
+    def test_the_drawing_follows_the_colour_of_the_text_and_marks_the_explanation(self) -> None:
+        e = explained(nitro_bonds, "cf2")[0]
+        text = str(svg.picture(scene(e, nitro_context()), "a molecule", molecule=True))
+        assert "currentColor" in text
+        assert "#000000" not in text
+        assert text.count("cf2-bond") == 1
+
+    def test_bond_orders_are_used_where_known(self) -> None:
+        made = molecules._prepare(scene(explained(nitro_bonds, "cf2")[0], nitro_context(bonds=[[0, 1, 2], [6, 7, 2]])))
+        kinds = sorted(bond.GetBondTypeAsDouble() for bond in made.GetBonds())
+        assert kinds[-2:] == [2.0, 2.0]
+        assert kinds.count(1.0) == len(kinds) - 2
+
+    def test_labels_that_are_no_elements_are_drawn_as_a_graph(self) -> None:
+        context = nitro_context(labels=["<b>", *NITROBENZENE[1:]])
+        text = str(svg.picture(scene(explained(nitro_bonds, "cf2")[0], context), "no molecule", molecule=True))
+        assert "cf2-chosen" in text
+        assert "&lt;b&gt;" in text
+        assert "<b>" not in text
+
+
+def test_without_rdkit_a_molecule_is_an_ordinary_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "rdkit", None)
+    e = explained(nitro_bonds, "cf2")[0]
+    text = str(svg.picture(scene(e, nitro_context()), "a graph", molecule=True))
+    assert "cf2-chosen" in text
+    assert text.count("<text") == 14
+
+
+def test_a_molecule_in_short_shows_the_same_lines() -> None:
+    long = (
+        "<ellipse cx='1' cy='2' rx='3' ry='3' class='atom-0' style='fill:#D55E0000;fill-rule:evenodd' />"
+        "<ellipse cx='1' cy='2' rx='3' ry='3' class='atom-1' style='fill:#CC79A7BF;stroke-opacity:1' />"
+        "<path class='bond-0' d='M 1.0,2.0 L 3.0,4.0' style='fill:none;stroke:#111111;stroke-width:1.6px' />"
+        "<path class='bond-1' d='M 5.0,6.0 L 7.0,8.0' style='fill:none;stroke:#111111;stroke-width:1.6px' />"
+        "<path class='atom-1' d='M 9.0 9.0 L 8.0 8.0 L 7.0 7.0 Z' fill='#0072B2'/>"
+    )
+    assert molecules._compact(long) == (
+        "<ellipse cx='1' cy='2' rx='3' ry='3' style='fill:#CC79A7BF'/>"
+        "<path style='fill:none;stroke:#111111;stroke-width:1.6px' d='M1.0,2.0L3.0,4.0M5.0,6.0L7.0,8.0'/>"
+        "<path fill='#0072B2' d='M9.0 9.0L8.0 8.0L7.0 7.0Z'/>"
+    )
+
+
+class TestEditedMolecules:
+    @pytest.fixture(autouse=True)
+    def needs_rdkit(self) -> None:
+        pytest.importorskip("rdkit", reason="rdkit is not installed")
+
+    def test_the_molecule_after_the_edits_has_the_new_atoms_and_bonds(self) -> None:
+        shown = scene(nitrated(), molecule_context())
+        later = after(shown)
+        made = molecules._molecule(later.labels, later.edges, later.bonds)
+        assert [atom.GetSymbol() for atom in made.GetAtoms()][6:9] == ["N", "O", "O"]
+        assert made.GetBondBetweenAtoms(6, 8) is not None
+        assert made.GetBondBetweenAtoms(2, 3) is None
+        first = molecules._molecule(shown.labels, shown.edges, shown.bonds)
+        assert first.GetAtomWithIdx(7).GetSymbol() == "C"
+        assert first.GetBondBetweenAtoms(6, 8) is None
+        assert np.array_equal(later.points, shown.points)
+
+    def test_before_and_after_stand_side_by_side(self) -> None:
+        text = str(svg.picture(scene(nitrated(), molecule_context()), "edits", molecule=True))
+        before, later = text.split("before</text></g>")
+        assert later.endswith("after</text></g></svg>")
+        assert "cf2-cross" in before
+        assert "cf2-cross" not in later
+        assert "cf2-added" in later
+        assert "cf2-added" not in before
+        assert "C → O" in before
+        assert f'viewBox="0 0 {2 * svg.WIDTH} ' in text
+
+    def test_bonds_of_the_context_are_drawn_where_nothing_can_be_removed(self) -> None:
+        e = nitrated()
+        rows = np.flatnonzero(e.units.kind > 0)
+        fewer = UnitTable(e.units.names[1:], e.units.kind[rows] - 1, e.units.ids[rows], e.units.values[rows])
+        context = molecule_context()
+        context["graphs"]["0"]["bonds"] = [[0, 6, 1], [6, 0, 1], [6, 7, 1]]
+        shown = scene(replace(e, units=fewer, scores=e.scores[rows], selected=e.selected[rows]), context)
+        assert shown.edges.tolist() == [[0, 6], [6, 7]]
+
+    def test_the_figure_shows_both_and_the_card_is_wide(self) -> None:
+        figure = nitrated().plot(context=molecule_context())
+        words = [text.get_text() for text in figure.axes[0].texts]
+        assert {"before", "after", "C → O"} <= set(words)
+        assert "cf2-wide" in explanation_html(nitrated(), molecule_context())
