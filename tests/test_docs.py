@@ -596,7 +596,7 @@ def imported(path: Path, package: str) -> set[str]:
     found = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom) and node.module == package:
-            found |= {alias.name for alias in node.names}
+            found |= {alias.name for alias in node.names if alias.name in files_of(package.removeprefix("cf2."))}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}."):
             found.add(str(node.module).removeprefix(f"{package}.").split(".")[0])
     return found

@@ -19,6 +19,12 @@ MAX_DRAWN_AT_ONCE = 5_000_000  # numbers
 TRUTH_FIELDS = ("acc", "pr", "re", "f1")
 
 
+__all__ = [
+    *("Correlation", "Fidelity", "auc", "characterisation", "correlation", "evaluate", "fidelity", "fns", "harmonic"),
+    *("intervals", "jaccard", "passed", "pn", "ps", "size", "sparsity", "stability", "summary", "true_units", "truth"),
+]
+
+
 def pn(found: Sequence[Explanation]) -> float:
     """Probability of necessity: the share of explanations without which the prediction changes."""
     return _mean(found, lambda e: e.necessary)
