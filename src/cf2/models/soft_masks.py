@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from threading import Condition, Lock, get_ident
+from threading import get_ident
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -36,8 +36,8 @@ class Loan:
     def begin(self) -> None:
         """Take the model, as soon as no other thread has it."""
         undo, model = self._undo, self.model
-        undo.append(lambda: _BORROWED.leave(model, self))
-        _BORROWED.enter(model, self)
+        undo.append(lambda: _end_turn(model, self))
+        _take_turn(model, self)
         flushed = (torch.tensor([1e-40], dtype=torch.float32) * 1.0).item() == 0.0
         undo.append(lambda: _leave_single_thread(self, flushed))
         _enter_single_thread(self)
@@ -47,7 +47,7 @@ class Loan:
             everywhere = torch.cuda.get_rng_state_all()
             undo.append(lambda: torch.cuda.set_rng_state_all(everywhere))
         normal, grad = torch.inference_mode(False), torch.is_grad_enabled()
-        undo.append(lambda: normal.__exit__(None, None, None))
+        undo.append(lambda: hasattr(normal, "_inference_mode_context") and normal.__exit__(None, None, None))
         normal.__enter__()
         undo.append(lambda: torch.set_grad_enabled(grad))
         torch.set_grad_enabled(True)
@@ -85,30 +85,26 @@ class Loan:
             self.end()
 
 
-class _Turns:
-    """Who has which model. A thread may borrow a model that it has already; another one waits."""
+# Which thread has which model, by its id, and for which loans. A lock that an interrupt leaves closed would never open
+# again, so a thread that has to wait looks from time to time; each step on a dictionary is one for the interpreter.
+_HOLDERS: dict[int, tuple[int, set[Loan]]] = {}
 
-    def __init__(self) -> None:
-        self.changed = Condition()
-        self.holders: WeakKeyDictionary[torch.nn.Module, tuple[int, set[Loan]]] = WeakKeyDictionary()
 
-    def enter(self, model: torch.nn.Module, loan: Loan) -> None:
-        with self.changed:
-            while self.holders.get(model, (get_ident(), None))[0] != get_ident():
-                self.changed.wait()
-            _, loans = self.holders.setdefault(model, (get_ident(), set()))
+def _take_turn(model: torch.nn.Module, loan: Loan) -> None:
+    """Wait until no other thread has the model; a thread may borrow what it has already."""
+    while True:
+        owner, loans = _HOLDERS.setdefault(id(model), (get_ident(), set()))
+        if owner == get_ident():
             loans.add(loan)
-
-    def leave(self, model: torch.nn.Module, loan: Loan) -> None:
-        with self.changed:
-            _, loans = self.holders.get(model, (0, set()))
-            loans.discard(loan)
-            if not loans:
-                self.holders.pop(model, None)
-                self.changed.notify_all()
+            return
+        time.sleep(0.001)
 
 
-_BORROWED = _Turns()
+def _end_turn(model: torch.nn.Module, loan: Loan) -> None:
+    owner, loans = _HOLDERS.get(id(model), (0, set()))
+    loans.discard(loan)
+    if owner == get_ident() and not loans:
+        _HOLDERS.pop(id(model), None)
 
 
 def _state(module: torch.nn.Module) -> dict[str, Any]:
@@ -257,25 +253,24 @@ def read_sparse(model: torch.nn.Module, x: Tensor, product: Callable[[Tensor], T
         yield
 
 
-_THREADS: dict[Any, int] = {}  # who asked for one thread, in order, with torch's number of threads before
-_THREADS_LOCK = Lock()
+_THREADS: dict[Any, int] = {}  # who asked for one thread, with torch's number of threads before
 
 
 def _enter_single_thread(who: Any) -> None:
-    with _THREADS_LOCK:
-        _THREADS[who] = next(iter(_THREADS.values()), torch.get_num_threads())
-        if torch.get_num_threads() != 1:
-            torch.set_num_threads(1)
+    now = torch.get_num_threads()
+    _THREADS[who] = max([now, *list(_THREADS.values())])
+    if now != 1:
+        torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # of this thread alone
 
 
 def _leave_single_thread(who: Any, flushed: bool) -> None:
     """The number of threads belongs to the process, so the last to leave puts it back."""
     torch.set_flush_denormal(flushed)
-    with _THREADS_LOCK:
-        before = _THREADS.pop(who, 1)
-        if not _THREADS and before != 1:
-            torch.set_num_threads(before)
+    before = _THREADS.get(who, 1)
+    if set(_THREADS) <= {who} and before != 1:
+        torch.set_num_threads(before)
+    _THREADS.pop(who, None)
 
 
 @contextmanager
