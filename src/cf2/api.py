@@ -157,9 +157,13 @@ class Explainer:
                 "Explaining %d of level %s by %s: %s", len(keys), request.targets.level, spec.method, spec.question
             )
             started = time.perf_counter()
-            with told(selected.get("progress"), len(keys)) as tell, Session(request) as session:
-                explanations = Explanations(tuple(session.explain(keys, tell)), context)
-                self._cache.learn(session)
+            session = Session(request)
+            try:
+                with told(selected.get("progress"), len(keys)) as tell, session:
+                    explanations = Explanations(tuple(session.explain(keys, tell)), context)
+                    self._cache.learn(session)
+            finally:
+                session.predictor.give_back()  # whatever an interrupt has kept from being given back
             statuses = ", ".join(
                 f"{count} {status}" for status, count in Counter(e.status for e in explanations).items()
             )

@@ -52,12 +52,22 @@ def test_a_single_logit_of_a_sure_model_keeps_both_probabilities() -> None:
 def test_saturated_probabilities_are_told_apart() -> None:
     near, far = (torch.tensor([[value, 0.0]]) for value in (200.0, 400.0))
     assert torch.equal(near.softmax(1), far.softmax(1))
-    assert outputs.differ(outputs.unsaturated(near, "logits"), outputs.unsaturated(far, "logits"), 1e-7).tolist() == [
-        True
-    ]
+    assert outputs.differ(near, far, "logits", 1e-7).tolist() == [True]
     sure = torch.tensor([[1.0, 1e-20], [1.0, 1e-30]])
-    rows = outputs.unsaturated(sure, "probabilities")
-    assert outputs.differ(rows[:1], rows[1:], 1e-7).tolist() == [True]
+    assert outputs.differ(sure[:1], sure[1:], "probabilities", 1e-7).tolist() == [True]
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("masked", [False, True])
+def test_numbers_are_compared_in_their_own_unit_beside_whatever_never_varies(unit: float, masked: bool) -> None:
+    rows = unit * torch.tensor([[0.3, -0.2], [0.1, 0.4], [-0.5, 0.2]], dtype=torch.double)
+    constant = torch.full((3, 1), -1e9, dtype=torch.double)
+    changed, rounded = rows.clone(), rows * (1 + 1e-7)
+    changed[1, 0] *= 1.01
+    if masked:
+        rows, changed, rounded = (torch.cat([part, constant], 1) for part in (rows, changed, rounded))
+    assert outputs.differ(rows, changed, "logits", 1.2e-7).tolist() == [False, True, False]
+    assert not outputs.differ(rows, rounded, "logits", 1.2e-7).any()
 
 
 def test_every_kind_of_output_is_one_row_and_every_form_stands_for_one() -> None:

@@ -231,6 +231,7 @@ class OutputForm:
     values: Callable[[Tensor], Tensor] = lambda rows: rows  # what rows stand for
     unsaturated: Callable[[Tensor], Tensor] = lambda rows: rows.clamp(min=-1e30)  # rows on a scale without an end
     check: Callable[[Tensor], None] = lambda rows: None  # refuses rows that cannot be this
+    unit: float = 0.0  # of the scale without an end, where it has one: 1 for logarithms
 
 
 FORMS: Mapping[Output, OutputForm] = MappingProxyType(
@@ -240,15 +241,17 @@ FORMS: Mapping[Output, OutputForm] = MappingProxyType(
             CLASSES,
             lambda rows: _both(rows.exp()),
             check=lambda rows: _check_distribution(rows.exp(), "logarithms of probabilities"),
+            unit=1.0,
         ),
         "probabilities": OutputForm(
-            CLASSES, _both, _logarithm, lambda rows: _check_distribution(rows, "probabilities")
+            CLASSES, _both, _logarithm, lambda rows: _check_distribution(rows, "probabilities"), unit=1.0
         ),
         "multilabel_logits": OutputForm(MULTILABEL, lambda rows: rows.double().sigmoid()),
         "multilabel_probabilities": OutputForm(
             MULTILABEL,
             unsaturated=_logarithm,
             check=lambda rows: _check_range(rows, "probabilities of labels", "multilabel_logits"),
+            unit=1.0,
         ),
         "regression": OutputForm(REGRESSION),
     }
@@ -270,11 +273,18 @@ def unsaturated(rows: Tensor, output: Output) -> Tensor:
     return FORMS[output].unsaturated(rows.double())
 
 
-def differ(one: Tensor, other: Tensor, precision: float) -> Tensor:
-    """Which rows [B] are not the same numbers summed in another order; `precision` is what the model computes with."""
-    scale = torch.maximum(one.abs(), other.abs()).amax(1)
-    gap = (one - other).abs().amax(1)
-    same: Tensor = gap <= precision**0.5 * (1 + scale)
+def differ(one: Tensor, other: Tensor, output: Output, precision: float) -> Tensor:
+    """Which of the model's rows [B, width] are not the same numbers summed in another order, bool [B].
+
+    `precision` is what the model computes with. Rounding is relative to the size of the outputs, whatever their unit
+    is; logarithms have a unit of their own. A column that never varies, such as a masked class at -1e9, does not count.
+    """
+    one, other = unsaturated(one, output), unsaturated(other, output)
+    both = torch.cat([one, other])
+    varies = both.amax(0) - both.amin(0) > precision * both.abs().amax(0)
+    size = (torch.maximum(one.abs(), other.abs()) * varies).amax(1)
+    size = torch.maximum(size, size.median()) if len(size) else size  # one output may be near 0 by chance
+    same: Tensor = (one - other).abs().amax(1) <= precision**0.5 * (FORMS[output].unit + size)
     return ~same
 
 

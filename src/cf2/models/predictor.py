@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,8 @@ from cf2.errors import CF2Error, require
 from cf2.models import outputs
 from cf2.models.adapters import Adapter, Inputs, adapter_for, module_of, run, target_arguments
 from cf2.models.soft_masks import (
-    borrowed_on,
+    Loan,
+    default_dtype,
     find_device,
     masked_messages,
     message_layers,
@@ -69,7 +70,7 @@ class Predictor:
         self._may_weigh = masking == "auto" and self.adapter.weighs and not drops
         self.sight: tuple[int | None, str] = (None, "both")  # how many hops it was measured to look, and which way
         self._removing = False
-        self._borrowed: list[Any] = []
+        self._loans: list[Loan] = []
         sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]
         self._width, self._hidden = max(sizes), _hidden(model)
         self._depth = 2 * max(len(self.layers), 1)
@@ -80,13 +81,19 @@ class Predictor:
         )
 
     def __enter__(self) -> Predictor:
-        stack = borrowed_on(self.model, self.device, self._origin)
-        stack.__enter__()
-        self._borrowed.append(stack)
+        loan = Loan(self.model, self.device, self._origin)
+        self._loans.append(loan)
+        loan.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._borrowed.pop().__exit__(*error)
+        self._loans[-1].__exit__(*error)
+        self._loans.pop()
+
+    def give_back(self) -> None:
+        """End every loan that an interrupt has left open; where there is none, nothing happens."""
+        while self._loans:
+            self.__exit__()
 
     # -- the graph as it is ---------------------------------------------------------------------------------
 
@@ -131,21 +138,26 @@ class Predictor:
         """Run the model a few times: is it a function of the graph, and what does it read and return?"""
         with restored_buffers(self.model), torch.no_grad():
             rows, again = self._rows(pack), self._rows(pack)
-            check_repeats(rows, again, self.precision)
-            alone = depends_on_others(pack, self._hard_rows, self.precision)
-            ordered = alone or depends_on_order(pack, self._call, self.precision)
-        output = outputs.settle(rows, self.output)
-        return Findings(output, rows.size(1), self._reads_weights(pack), self._reads_sparse(pack), alone, ordered)
+            output = outputs.settle(rows, self.output)
+
+            def differ(one: Tensor, other: Tensor) -> Tensor:
+                return outputs.differ(one, other, output, self.precision)
+
+            check_repeats(rows, again, differ)
+            alone = depends_on_others(pack, self._hard_rows, differ)
+            ordered = alone or depends_on_order(pack, self._call, differ)
+        sparse = self._reads_sparse(pack, differ)
+        return Findings(output, rows.size(1), self._reads_weights(pack), sparse, alone, ordered)
+
+    def differ(self, one: Tensor, other: Tensor) -> Tensor:
+        """Which of the model's rows [B, width] are not the same numbers summed in another order, bool [B]."""
+        return outputs.differ(one, other, self._known.output, self.precision)
 
     @property
     def precision(self) -> float:
         """The spacing of the coarsest numbers that the model computes with."""
         kinds = {p.dtype for p in self.model.parameters() if p.is_floating_point()} or {torch.float32}
         return max(torch.finfo(kind).eps for kind in kinds)
-
-    def unsaturated(self, rows: Tensor) -> Tensor:
-        """Rows of the model on a scale on which a sure model can still be told from a surer one."""
-        return outputs.unsaturated(rows, self._known.output)
 
     def _reads_weights(self, pack: Pack) -> bool:
         """Whether the output depends on `edge_weight`: some models take one and drop it."""
@@ -156,7 +168,7 @@ class Predictor:
         rows = self._call(pack, pack.dense(), pack.edge_index, weight, None)
         return rows.requires_grad and torch.autograd.grad(rows.sum(), weight, allow_unused=True)[0] is not None
 
-    def _reads_sparse(self, pack: Pack) -> bool:
+    def _reads_sparse(self, pack: Pack, differ: Callable[[Tensor, Tensor], Tensor]) -> bool:
         """Whether the output is the same when wide features are read by their non-zero entries."""
         if pack.x.size(1) < WIDE or pack.x.dtype not in (torch.float32, torch.float64):
             return False
@@ -164,7 +176,7 @@ class Predictor:
         with torch.no_grad():
             quick = self._call(replace(pack, sparse=sparse), sparse.value, pack.edge_index, None, None)
             rows = self._call(pack, pack.dense(), pack.edge_index, None, None)
-        return torch.allclose(quick, rows, atol=1e-4)
+        return not bool(differ(quick, rows).any())
 
     def rows_of_many(self, whole: Pack, targets: Tensor) -> Tensor:
         """What the model returns for many targets [n, nodes to read] of one graph in one pass."""
@@ -313,14 +325,15 @@ class Predictor:
             kind = x.dtype if x.is_floating_point() else soft.dtype
             arguments["edge_weight"] = soft.to(kind) if known is None else known * soft.to(known.dtype)
         arguments |= target_arguments(self.level, pack.targets, pack.batch)
-        hooks: AbstractContextManager[None] = nullcontext()
-        if x.dim() == 1:
-            values, sparse, x = x, pack.sparse, pack.x
-            assert sparse is not None
-            hooks = read_sparse(self.model, x, lambda weight: sparse.times(values, weight))
-        given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
-        watched = Unchanged({"x": x, "edge_index": edge_index} | given, compare=self.findings is None)
-        with hooks:
+        with ExitStack() as stack:
+            if self._loans and self._loans[0].dtype != torch.get_default_dtype():
+                stack.enter_context(default_dtype(self._loans[0].dtype))
+            if x.dim() == 1:
+                values, sparse, x = x, pack.sparse, pack.x
+                assert sparse is not None
+                stack.enter_context(read_sparse(self.model, x, lambda weight: sparse.times(values, weight)))
+            given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
+            watched = Unchanged({"x": x, "edge_index": edge_index} | given, compare=self.findings is None)
             rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level)
         watched.check()
         if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":

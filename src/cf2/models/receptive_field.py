@@ -17,7 +17,6 @@ from torch import Tensor
 from cf2.errors import CF2Error
 from cf2.graphs.graph import Direction, Graph, Instance, with_edges
 from cf2.graphs.targets import Targets, Whole
-from cf2.models import outputs
 from cf2.models.predictor import Predictor
 from cf2.options import Key
 from cf2.units.edits import Editing
@@ -100,7 +99,7 @@ class ReceptiveField:
             if far is None:
                 return part, made, self.predictor.probabilities(rows)
             near = self._comparable(rows)
-            off = outputs.differ(near, far, self.predictor.precision).nonzero().flatten().tolist()
+            off = self.predictor.differ(near, far).nonzero().flatten().tolist()
             if not off:
                 return part, made, self.predictor.probabilities(rows)
             gap = float((near - far)[off[0]].abs().max())
@@ -121,7 +120,7 @@ class ReceptiveField:
         return self._whole_outputs(self.targets.wholes(keys), len(keys)) if self.reach.compare else None
 
     def _comparable(self, rows: Tensor) -> Tensor:
-        return self.predictor.unsaturated(rows).cpu()
+        return rows.double().cpu()
 
     def _measure(self, graph: Graph) -> Reach:
         """How many hops around a node its output depends on: counted from the layers, then tried.
@@ -130,7 +129,9 @@ class ReceptiveField:
         """
         own = direction(self.predictor)
         degrees = not all(map(_reads_no_degree, self.predictor.layers))
-        directions: list[Direction] = [own, "both"] if degrees and graph.directed and own != "both" else [own]
+        directions: list[Direction] = [own, "both"] if graph.directed and own != "both" else [own]
+        if graph.directed and _mostly_symmetric(graph.edge_index, graph.num_nodes):
+            directions = ["both"]  # few nodes would show whether the model looks along edges that leave them
         probes = self.targets.probes(own, PROBES)
         small = graph.edge_index.size(1) <= FULL_CHECK_EDGES
         if not probes:
@@ -149,7 +150,7 @@ class ReceptiveField:
                 elif far is None:
                     full = self._every()
                     far = self._far_probes(probes, full)
-                if not bool(outputs.differ(near, far, self.predictor.precision).any()):
+                if not bool(self.predictor.differ(near, far).any()):
                     return Reach(hops, way, full, small and graph.edge_index.size(1) <= MANY_CHECKS_EDGES)
         raise CF2Error(
             f"Expected the model's prediction to depend on the {start + 2} hops around a node",
@@ -186,6 +187,12 @@ class ReceptiveField:
             found[whole.positions] = rows
         assert found is not None
         return found
+
+
+def _mostly_symmetric(edge_index: Tensor, nodes: int) -> bool:
+    """Whether most edges have their reverse."""
+    tail, head = edge_index
+    return bool(torch.isin(head * nodes + tail, tail * nodes + head).double().mean() > 0.5)
 
 
 def _reads_no_degree(layer: torch.nn.Module) -> bool:

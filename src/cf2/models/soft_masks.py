@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -18,27 +20,112 @@ def message_layers(model: torch.nn.Module) -> list[MessagePassing]:
     return [module for module in model.modules() if isinstance(module, MessagePassing)]
 
 
-@contextmanager
-def borrowed(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode without caches; modes, caches and the random state come back, also after a failure."""
-    modes = [(module, module.training) for module in model.modules()]
-    caches: list[tuple[torch.nn.Module, dict[str, Any]]] = []
-    try:
+class Loan:
+    """The user's model borrowed: in evaluation mode, without caches, with gradients allowed, for one thread at a time.
+
+    All that could change is noted before anything does, and `end` puts it back: modes, hooks, caches, the device, the
+    random state, grad mode and torch's threads. Every step of it can be taken twice, so what an interrupt has left
+    undone is done by a second call.
+    """
+
+    def __init__(self, model: torch.nn.Module, device: torch.device, origin: torch.device) -> None:
+        self.model, self.device, self.origin = model, device, origin
+        self.dtype = torch.float32
+        self._undo: list[Callable[[], Any]] = []
+
+    def begin(self) -> None:
+        """Take the model, as soon as no other thread has it."""
+        undo, model = self._undo, self.model
+        undo.append(lambda: _end_turn(model, self))
+        _take_turn(model, self)
+        flushed = (torch.tensor([1e-40], dtype=torch.float32) * 1.0).item() == 0.0
+        undo.append(lambda: _leave_single_thread(self, flushed))
+        _enter_single_thread(self)
+        states, random = [(module, _state(module)) for module in model.modules()], torch.get_rng_state()
+        undo.append(lambda: (_restore(states), torch.set_rng_state(random)))
+        if torch.cuda.is_available():
+            everywhere = torch.cuda.get_rng_state_all()
+            undo.append(lambda: torch.cuda.set_rng_state_all(everywhere))
+        normal, grad = torch.inference_mode(False), torch.is_grad_enabled()
+        undo.append(lambda: hasattr(normal, "_inference_mode_context") and normal.__exit__(None, None, None))
+        normal.__enter__()
+        undo.append(lambda: torch.set_grad_enabled(grad))
+        torch.set_grad_enabled(True)
+        self.dtype = torch.get_default_dtype()  # our own numbers are single; the model is run with the caller's default
+        undo.append(lambda: torch.set_default_dtype(self.dtype))
+        torch.set_default_dtype(torch.float32)
+        if self.device != self.origin:
+            undo.append(lambda: model.to(self.origin))
+            model.to(self.device)
         for module in model.modules():
             if getattr(module, "cached", False) is True:  # a cached normalisation would outlive the removal
-                names = ["cached", *(n for n in vars(module) if n.startswith("_cached"))]
-                caches.append((module, {name: getattr(module, name) for name in names}))
-                for name in names:
-                    setattr(module, name, False if name == "cached" else None)
+                for name in [name for name in vars(module) if name.startswith("_cached")]:
+                    setattr(module, name, None)
+                module.cached = False  # type: ignore[assignment]
         model.eval()
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            yield
-    finally:
-        for module, values in caches:
-            for name, value in values.items():
-                setattr(module, name, value)
-        for module, mode in modes:
-            module.training = mode
+
+    def end(self) -> None:
+        """Give the model back as it was; a second time, do what an interrupt has left undone."""
+        while self._undo:
+            self._undo[-1]()
+            self._undo.pop()
+
+    def __enter__(self) -> Loan:
+        try:
+            self.begin()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self.end()
+        finally:
+            self.end()
+
+
+# Which thread has which model, by its id, and for which loans. A lock that an interrupt leaves closed would never open
+# again, so a thread that has to wait looks from time to time; each step on a dictionary is one for the interpreter.
+_HOLDERS: dict[int, tuple[int, set[Loan]]] = {}
+
+
+def _take_turn(model: torch.nn.Module, loan: Loan) -> None:
+    """Wait until no other thread has the model; a thread may borrow what it has already."""
+    while True:
+        owner, loans = _HOLDERS.setdefault(id(model), (get_ident(), set()))
+        if owner == get_ident():
+            loans.add(loan)
+            return
+        time.sleep(0.001)
+
+
+def _end_turn(model: torch.nn.Module, loan: Loan) -> None:
+    owner, loans = _HOLDERS.get(id(model), (0, set()))
+    loans.discard(loan)
+    if owner == get_ident() and not loans:
+        _HOLDERS.pop(id(model), None)
+
+
+def _state(module: torch.nn.Module) -> dict[str, Any]:
+    """What borrowing or running may change of a module: its mode, its caches and its hooks."""
+    names = (n for n in vars(module) if "hooks" in n or n.startswith("_cached") or n in ("cached", "training"))
+    return {name: _copied(vars(module)[name]) for name in names}
+
+
+def _restore(states: list[tuple[torch.nn.Module, dict[str, Any]]]) -> None:
+    for module, state in states:
+        for name, value in state.items():
+            hooks = vars(module)[name]
+            if isinstance(value, dict) and isinstance(hooks, dict):  # handles of hooks hold on to the dictionary itself
+                hooks.clear()
+                hooks.update(value)
+            else:
+                vars(module)[name] = value
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, dict) else value
 
 
 @contextmanager
@@ -166,6 +253,26 @@ def read_sparse(model: torch.nn.Module, x: Tensor, product: Callable[[Tensor], T
         yield
 
 
+_THREADS: dict[Any, int] = {}  # who asked for one thread, with torch's number of threads before
+
+
+def _enter_single_thread(who: Any) -> None:
+    now = torch.get_num_threads()
+    _THREADS[who] = max([now, *list(_THREADS.values())])
+    if now != 1:
+        torch.set_num_threads(1)
+    torch.set_flush_denormal(True)  # of this thread alone
+
+
+def _leave_single_thread(who: Any, flushed: bool) -> None:
+    """The number of threads belongs to the process, so the last to leave puts it back."""
+    torch.set_flush_denormal(flushed)
+    before = _THREADS.get(who, 1)
+    if set(_THREADS) <= {who} and before != 1:
+        torch.set_num_threads(before)
+    _THREADS.pop(who, None)
+
+
 @contextmanager
 def single_thread() -> Iterator[None]:
     """One torch thread and no denormal numbers inside; the caller's settings afterwards.
@@ -173,30 +280,23 @@ def single_thread() -> Iterator[None]:
     Adam's second moments of dead parameters become denormal, which slows everything several times; and two
     threads on busy cores are slower than one.
     """
-    threads = torch.get_num_threads()
-    flushed = (torch.tensor([1e-40]) * 1.0).item() == 0.0
-    if threads != 1:
-        torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
+    who, flushed = object(), (torch.tensor([1e-40], dtype=torch.float32) * 1.0).item() == 0.0
+    _enter_single_thread(who)
     try:
         yield
     finally:
-        torch.set_flush_denormal(flushed)
-        if threads != 1:
-            torch.set_num_threads(threads)
+        _leave_single_thread(who, flushed)
 
 
 @contextmanager
-def borrowed_on(model: torch.nn.Module, device: torch.device, origin: torch.device) -> Iterator[None]:
-    """The model borrowed, on a device; it goes back to where it was."""
-    with single_thread(), borrowed(model):
-        if device != origin:
-            model.to(device)
-        try:
-            yield
-        finally:
-            if device != origin:
-                model.to(origin)
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Another default for new tensors inside."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def find_device(name: torch.device | str) -> torch.device:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from cf2.errors import CF2Error, require
 from cf2.graphs.graph import Extras
-from cf2.models import outputs
 from cf2.units.kinds import Units
 from cf2.units.packs import Pack
 
@@ -24,7 +23,8 @@ log = logging.getLogger("cf2")
 
 Run = Callable[[Pack, Tensor], Tensor]  # the model's rows on graphs in which only some units are there
 Call = Callable[[Pack, Tensor, Tensor, None, Tensor], Tensor]  # on features and edges, and which columns those are
-MAX_COMPARED = 3  # instances that are compared, alone and together
+Differ = Callable[[Tensor, Tensor], Tensor]  # which rows are other numbers
+MAX_COMPARED = 4  # instances on which the model is compared with itself
 GOLDEN_RATIO = 0.6180339887498949
 ALONE = (
     "The model's output for a graph depends on what else is in the batch, so each graph is run by itself, nodes and "
@@ -33,10 +33,10 @@ ALONE = (
 )
 
 
-def check_repeats(rows: Tensor, again: Tensor, precision: float) -> None:
+def check_repeats(rows: Tensor, again: Tensor, differ: Differ) -> None:
     """Refuse a model whose rows for the same graphs are others the second time."""
     require(
-        not outputs.differ(rows.double(), again.double(), precision).any(),
+        not differ(rows, again).any(),
         "Expected a model that gives the same output for the same graph",
         got=f"two runs in evaluation mode that differ by {float((rows - again).abs().max()):.2g}",
         do="Is dropout left on (F.dropout without training=self.training), noise added, or something kept between "
@@ -44,21 +44,27 @@ def check_repeats(rows: Tensor, again: Tensor, precision: float) -> None:
     )
 
 
-def depends_on_others(pack: Pack, run: Run, precision: float) -> bool:
+def depends_on_others(pack: Pack, run: Run, differ: Differ) -> bool:
     """Whether the model's output for a graph depends on the graphs beside it in the batch; if so, that is logged.
 
     Some instances, as they are, with half of their units and with none, run side by side and one at a time.
     """
-    count = min(MAX_COMPARED, pack.num_instances)
-    some = torch.linspace(0, pack.num_instances - 1, count).long().to(pack.node_ptr.device)
-    packed = pack.take(some.repeat(3))
+    packed = pack.take(_different(pack).repeat(3))
     states = _states(packed)
     together = run(packed, states)
     alone = torch.cat([run(single, own) for single, own in zip(packed.singles(), packed.split(states))])
-    found = bool(outputs.differ(together.double(), alone.double(), precision).any())
+    found = bool(differ(together, alone).any())
     if found:
         log.warning("%s", ALONE)
     return found
+
+
+def _different(pack: Pack) -> Tensor:
+    """A few instances of a pack: the largest and the smallest one, and others from all over it."""
+    edges = pack.edge_ptr.diff()
+    order = edges.argsort(stable=True).tolist()
+    spread = torch.linspace(0, len(order) - 1, min(MAX_COMPARED, len(order))).long().tolist()
+    return edges.new_tensor(list(dict.fromkeys([order[-1], order[0], *spread]))[:MAX_COMPARED])
 
 
 def _states(packed: Pack) -> Tensor:
@@ -74,13 +80,13 @@ def golden_sequence(units: Units, stride: int | Tensor = 1) -> Tensor:
     return ((position + 1) * stride * GOLDEN_RATIO) % 1.0
 
 
-def depends_on_order(pack: Pack, call: Call, precision: float) -> bool:
+def depends_on_order(pack: Pack, call: Call, differ: Differ) -> bool:
     """Whether the model's output changes when nodes and edges come in the opposite order.
 
-    The first instance is run without some of its edges, four times others. What looks alike is then not the same to
+    Some instances are run without some of their edges, four times others. What looks alike is then not the same to
     the model, so that a proof has to tell it apart.
     """
-    some = pack.take(pack.node_ptr.new_zeros(4))
+    some = pack.take(_different(pack).repeat(4))
     stay = _edges_of_halves(some)
     turned, edge_index = _in_opposite_order(some, stay)
     rows = call(some, some.dense(), some.edge_index[:, stay], None, stay)
@@ -88,7 +94,7 @@ def depends_on_order(pack: Pack, call: Call, precision: float) -> bool:
         other = call(turned, turned.dense(), edge_index, None, stay.flip(0))
     except CF2Error:  # a layer may ask for edges in an order
         return True
-    return bool(outputs.differ(rows.double(), other.double(), precision).any())
+    return bool(differ(rows, other).any())
 
 
 def _edges_of_halves(pack: Pack) -> Tensor:

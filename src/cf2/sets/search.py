@@ -76,6 +76,10 @@ _BUDGETS = {
 }
 
 
+# The wider walks of these efforts end elsewhere, and not always better: they go on from what `standard` has found.
+_LADDER: dict[str, tuple[Effort, ...]] = {"thorough": ("standard", "thorough"), "exact": ("standard", "exact")}
+
+
 @dataclass(frozen=True, eq=False)
 class Choice:
     """The units that were chosen [units], what that cost per instance, and what a search knows of them.
@@ -111,30 +115,40 @@ def search(
     Where one test of `why` is asked and nothing is proved, the answer to `why` is looked for as well, so that no answer
     is larger. `why` gives the scores for that [units] of some instances, and what they cost [B]; None: `scores`.
     """
-    budget = _BUDGETS[settings.effort]
     trials = Trials(oracle, criterion, tests, settings.confidence, constraints)
-    sets, passed, ranking = _start(trials, oracle.dense(scores, float("-inf")), budget)
-    most = proof_budget(settings)
-    first = min(most, FIRST_PROOF)
-    proof = prove(trials, sets, passed, first)  # where that is affordable now, there is nothing to improve
+    dense, most, proof = oracle.dense(scores, float("-inf")), proof_budget(settings), None
+    for effort in _LADDER.get(settings.effort, (settings.effort,)):
+        budget = _BUDGETS[effort]
+        proof, ranking = _answered(trials, dense, budget, min(most, FIRST_PROOF), proof)
+    rows = _beside_why(trials, proof)
+    if len(rows):
+        own, cost = (dense[rows][trials.valid[rows]], 0) if why is None else why(rows)
+        part = None if constraints is None else constraints.take(rows)
+        both = search(oracle.take(rows), criterion.take(rows), WHY, own, settings, part)
+        trials.evaluations[rows] += both.evaluations + cost
+        sets, passed = _no_larger(trials, rows, proof, both, ranking)
+        proof = prove(trials, sets, passed, min(most, FIRST_PROOF), proof)
+    if most > FIRST_PROOF or budget.partly:
+        proof = prove(trials, proof.sets, proof.passed, most, proof, partly=budget.partly)
+    return _choice(trials, replace(proof, sets=_widened(trials, proof, ranking, budget)))
+
+
+def _answered(trials: Trials, scores: Tensor, budget: Budget, most: int, before: Proof | None) -> tuple[Proof, Tensor]:
+    """What an effort finds, from what a lesser one has found `before`, and the ranking of its start [B, U]."""
+    sets, passed, ranking = _start(trials, scores, budget)
+    if before is not None:
+        every = torch.arange(len(passed), device=passed.device)
+        smaller = trials.size(every, before.sets) <= trials.size(every, sets)
+        kept = before.passed & (~passed | smaller)
+        sets, passed = torch.where(kept[:, None], before.sets, sets), passed | kept
+    proof = prove(trials, sets, passed, most, before)  # where that is affordable now, there is nothing to improve
     proof = _lost(trials, proof, min(most, LAST_PROOF))
     alive = (proof.passed & ~proof.optimal).nonzero().flatten()
     if len(alive):
         sets = proof.sets.clone()
         sets[alive] = _improve(trials, alive, sets[alive], ranking[alive], budget)
-        proof = prove(trials, sets, proof.passed, first, proof)
-    rows = _beside_why(trials, proof)
-    if len(rows):
-        own = oracle.dense(scores, 0)[rows][trials.valid[rows]]
-        own, cost = (own, 0) if why is None else why(rows)
-        part = None if constraints is None else constraints.take(rows)
-        both = search(oracle.take(rows), criterion.take(rows), WHY, own, settings, part)
-        trials.evaluations[rows] += both.evaluations + cost
-        sets, passed = _no_larger(trials, rows, proof, both, ranking)
-        proof = prove(trials, sets, passed, first, proof)
-    if most > first or budget.partly:
-        proof = prove(trials, proof.sets, proof.passed, most, proof, partly=budget.partly)
-    return _choice(trials, replace(proof, sets=_widened(trials, proof, ranking, budget)))
+        proof = prove(trials, sets, proof.passed, most, proof)
+    return proof, ranking
 
 
 def _lost(trials: Trials, proof: Proof, budget: int) -> Proof:

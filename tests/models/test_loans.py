@@ -1,0 +1,120 @@
+"""A borrowed model is given back as it was: after threads, interrupts at any line, and in every mode of torch."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+
+import cf2
+from cf2.models import soft_masks
+from cf2.models.predictor import Predictor
+from toys import NodeNet, random_graph
+
+DATA = random_graph(16, 22, seed=1)
+
+
+def state_of(model: torch.nn.Module) -> list[Any]:
+    """Modes, hooks and weights of a model, and the settings of torch."""
+    hooks = [[len(v) for k, v in vars(module).items() if "hooks" in k] for module in model.modules()]
+    modes = [module.training for module in model.modules()]
+    weights = [value.clone() for value in model.state_dict().values()]
+    settings = [torch.is_grad_enabled(), torch.get_num_threads(), torch.get_default_dtype(), torch.get_rng_state()]
+    return [hooks, modes, *settings[:3], torch.cat([value.flatten().double() for value in weights]), settings[3]]
+
+
+def same(one: list[Any], other: list[Any]) -> bool:
+    pairs = zip(one, other)
+    return all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in pairs)
+
+
+def answers(model: torch.nn.Module) -> list[Any]:
+    found = cf2.explain(model, DATA, nodes=range(4), effort="quick")
+    return [(e.key, e.status, e.selected.tolist()) for e in found]
+
+
+def test_threads_that_share_a_model_wait_for_each_other() -> None:
+    model = NodeNet("gcn", seed=2).train()
+    before, expected = state_of(model), answers(model)
+    given: list[Any] = []
+
+    def work() -> None:
+        given.extend(answers(model) for _ in range(3))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert given == [expected] * 9
+    assert same(state_of(model), before)
+
+
+@pytest.mark.parametrize("mode", [nullcontext, torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_the_callers_mode_does_not_matter_and_stays(mode: Callable[[], AbstractContextManager[Any]]) -> None:
+    model = NodeNet("gcn", seed=2).train()
+    expected = answers(model)
+    with mode():
+        before = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
+        assert answers(model) == expected
+        assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == before
+    assert model.training
+
+
+def test_another_default_dtype_does_not_matter_and_stays() -> None:
+    model = NodeNet("gcn", seed=2)
+    expected = answers(model)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert answers(model) == expected
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+PER_MODULE = ("_state", "_copied", "<genexpr>", "<dictcomp>")  # the same lines again and again
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt at the n-th line that is run in the file that borrows models."""
+
+    def __init__(self, number: int) -> None:
+        self.left, self.hit = number, False
+
+    def __call__(self, frame: FrameType, event: str, value: Any) -> Any:
+        if frame.f_code.co_filename != soft_masks.__file__ or frame.f_code.co_name in PER_MODULE:
+            return None
+        if not self.hit:
+            self.left -= 1
+            if self.left < 0:
+                self.hit = True
+                raise KeyboardInterrupt
+        return self
+
+
+def test_an_interrupt_at_any_line_of_borrowing_leaves_the_model_as_it_was() -> None:
+    model = NodeNet("gin", seed=2).train()
+    predictor, hooks = Predictor(model, "node"), []
+    before, number, trace = state_of(model), 0, sys.gettrace()
+    while True:
+        interrupt = Interrupt(number)
+        sys.settrace(interrupt)
+        try:
+            with predictor:
+                hooks.append(model.register_forward_hook(lambda *given: None))  # as one that was left behind
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(trace)
+            predictor.give_back()  # as `cf2.explain` does
+        assert same(state_of(model), before), f"after {number} lines"
+        if not interrupt.hit:
+            break
+        number += 1 if number < 100 else 7
+    assert number > 60
