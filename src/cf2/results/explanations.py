@@ -135,7 +135,7 @@ class Explanations(Results[Explanation]):
 
     def plot(self, index: int = 0, **options: Any) -> Any:
         """Draw one of them; the options are those of `Explanation.plot`."""
-        return self.items[self._position(index)].plot(**options)
+        return self.items[self.position(index)].plot(**options)
 
     def report(
         self,
