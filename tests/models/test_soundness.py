@@ -257,3 +257,33 @@ def test_whether_the_order_matters_is_found_out(problem_of: Callable[..., Proble
     graphs = [random_graph(8, 10, seed=seed) for seed in range(3)]
     assert not problem_of(GraphNet("gin", seed=1), graphs).predictor.ordered
     assert problem_of(Place(), [leaves_around()]).predictor.ordered
+
+
+class _Undirecting(torch.nn.Module):
+    """Two layers that look at the neighbours along both directions, whatever the graph says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = GCNConv(4, 8), GCNConv(8, 2)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        both = torch.unique(torch.cat([edge_index, edge_index.flip(0)], 1), dim=1)
+        return self.second(self.first(x, both).relu(), both)
+
+
+@pytest.mark.parametrize("one_way", [0, 1, 5])
+def test_a_model_that_undoes_directions_is_explained_on_all_that_it_reads(one_way: int) -> None:
+    torch.manual_seed(0)
+    model, edges = _Undirecting().eval(), torch.randint(0, 30, (2, 40))
+    edges = edges[:, edges[0] != edges[1]]
+    edges = torch.unique(torch.cat([edges, edges.flip(0)], 1), dim=1)
+    graph = Data(x=torch.randn(30, 4), edge_index=edges[:, one_way:])
+    found = cf2.explain(model, graph, nodes=list(range(12)), directed=True, progress=False)
+    plain = model(graph.x, graph.edge_index).argmax(1)
+    for node, explanation in zip(range(12), found):
+        kept = {tuple(edge) for edge in explanation.edges}
+        inside = torch.tensor([tuple(edge) in kept for edge in graph.edge_index.t().tolist()])
+        alone = model(graph.x, graph.edge_index[:, inside]).argmax(1)[node]
+        without = model(graph.x, graph.edge_index[:, ~inside]).argmax(1)[node]
+        assert explanation.sufficient == bool(alone == plain[node])
+        assert explanation.necessary == bool(without != plain[node])

@@ -179,7 +179,8 @@ class ReceptiveField:
         """The instance without about a third of its edges, the same ones whatever else was cut out with them."""
         ends = instance.node_ids[instance.edge_index]
         # Of a directed graph, one direction of an edge goes alone: a model that undoes directions shows itself.
-        low, high = ends if self.targets.graph.directed else ends.sort(0).values
+        graph = self.targets.graph
+        low, high = ends if graph is not None and graph.directed else ends.sort(0).values
         stay = ((low * 2_654_435_761 + high * 40_503) % 1_000_003 % 3 > 0).nonzero().flatten()
         return with_edges(instance, stay)
 
