@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cf2.errors import CF2Error, require, require_file
+from cf2.errors import CF2Error, require, require_file, require_path
 from cf2.graphs.typed import Types
 from cf2.options import Key
 from cf2.results.explanation import Explanation, UnitTable, stored_fields
@@ -65,7 +65,7 @@ UNIT_COLUMNS = tuple(f"unit_{f.name}" for f in fields(UnitTable))
 
 def save(found: Explanations, path: str | Path) -> Path:
     """Write a `.parquet` or `.json` file that `load` reads back exactly."""
-    path = Path(path)
+    path = require_path(path, "a file to write")
     require(path.parent.is_dir(), "Expected a directory to save in", got=f"{str(path.parent)!r}, which is not there")
     require(path.suffix in (".parquet", ".json"), "Expected a path that ends in .parquet or .json", got=repr(str(path)))
     write_with(path, lambda partial: write(found, partial), make=False)
@@ -93,7 +93,7 @@ def load(path: str | Path) -> Explanations:
     -------
     Explanations
     """
-    path = Path(path)
+    path = require_path(path, "a file of explanations")
     as_json = path.suffix == ".json"
     require_file(path, "a file of explanations", most=MAX_JSON_BYTES if as_json else MAX_FILE_BYTES)
     try:

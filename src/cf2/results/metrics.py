@@ -394,11 +394,12 @@ def _best(found: Sequence[Explanation]) -> Sequence[Explanation]:
 def _explanations(found: Any) -> Sequence[Explanation]:
     """What every metric begins with: explanations, and nothing else."""
     expected = "Expected explanations, as `cf2.explain` gives them"
-    known = isinstance(found, Sequence) and not isinstance(found, str | bytes)
-    require(known, expected, got=shown(found, 80))
-    wrong = [e for e in found if not isinstance(e, Explanation)]
-    require(not wrong, expected, got=f"{shown(wrong[0], 80)} among them" if wrong else "")
-    return found  # type: ignore[no-any-return]
+    if not isinstance(found, Sequence) or isinstance(found, str | bytes):
+        raise CF2Error(expected, got=shown(found, 80))
+    for e in found:
+        if not isinstance(e, Explanation):
+            raise CF2Error(expected, got=f"{shown(e, 80)} among them")
+    return found
 
 
 def _array(given: Any, what: str) -> np.ndarray:

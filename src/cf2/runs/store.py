@@ -28,7 +28,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from cf2 import storage
-from cf2.errors import CF2Error, os_reason, require, require_file, require_number
+from cf2.errors import CF2Error, os_reason, require, require_file, require_number, require_path
 from cf2.methods import registry
 from cf2.methods.contract import Problem
 from cf2.methods.trained import Trained, load_trained
@@ -189,7 +189,7 @@ class Store:
         -------
         Store
         """
-        store = cls(Path(path), {}, source)
+        store = cls(require_path(path, "a directory for the run"), {}, source)
         require_number("chunk_size", chunk_size, 1, integer=True)
         spec = complete(source.settled(spec))
         keys = source.keys(spec) if keys is None else source.targets(spec).check(keys)
@@ -217,7 +217,7 @@ class Store:
     @classmethod
     def open(cls, path: str | Path) -> Store:
         """The run in a directory, as far as it has come."""
-        path = Path(path)
+        path = require_path(path, "a run")
         what = "is a file" if path.is_file() else "is not there"
         require(path.is_dir(), "Expected the directory of a run", got=f"{str(path)!r}, which {what}", do=LIST_RUNS)
         inside = next((place for place in sorted(path.iterdir()) if (place / MANIFEST).is_file()), None)
