@@ -143,7 +143,8 @@ def test_any_value_of_any_option_is_answered_or_refused_in_words() -> None:
                 ask()
         except CF2Error as error:
             refused += 1
-            assert str(error).startswith("Expected "), error
+            if not str(error).startswith("Expected "):
+                raw.append(f"{number}: {what}: {error}")
         except (Hang, Exception) as error:
             raw.append(
                 f"{number}: {what}: {type(error).__name__}: {str(error)[:100]} {time.perf_counter() - started:.1f} s"
@@ -168,7 +169,7 @@ NAMED: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", NAMED)
 def test_what_was_a_raw_error_is_a_sentence(name: str) -> None:
-    with in_time(SECONDS), pytest.raises(CF2Error, match="^Expected "):
+    with in_time(SECONDS), pytest.raises(CF2Error, match=r"^Expected "):
         NAMED[name]()
 
 

@@ -724,7 +724,7 @@ class ModelCache:
 
 
 def _way(request: Request) -> tuple[Any, ...]:
-    """On what a measurement depends. A call need not be hashable, and is kept beside what is known: its id stays its."""
+    """On what a measurement depends. A call need not be hashable; it is kept with what is known."""
     spec = request.spec
     return request.targets, id(request.call), spec.output, spec.masking, spec.device, spec.tolerance, spec.target
 
