@@ -16,7 +16,7 @@ from cf2.graphs.data import groups_of
 from cf2.methods import registry
 from cf2.methods.trained import Trained, check_needs
 from cf2.models.adapters import module_of
-from cf2.options import ExplainOptions, FitOptions, Key, Spec, listed, meanings, rows_of, with_options
+from cf2.options import ExplainOptions, FitOptions, Key, Spec, bounded, listed, meanings, rows_of, with_options
 from cf2.results.explanations import Explanations
 from cf2.results.names import Names
 from cf2.runs.progress import heard, log, told
@@ -215,7 +215,9 @@ def _by_key(target: Any, keys: Sequence[Key], count: int) -> Any:
     if isinstance(target, Mapping):
         return target
     try:
-        classes = list(target) if isinstance(target, range) else listed(target)
+        classes = bounded(target) if isinstance(target, range) else listed(target)
+    except CF2Error:
+        raise
     except Exception as error:  # of a tensor without values, or a sparse one
         got = f"an object of type {type(target).__name__}"
         raise CF2Error("Expected `target` to be a class, or one for each key", got=got) from error

@@ -17,6 +17,7 @@ import stat
 import sysconfig
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 _NOTHING = object()
 LISTED = 20  # of more names than this, only the one that was probably meant is given
@@ -46,7 +47,21 @@ def require_number(name: str, value: object, low: float, high: float = float("in
     if not good or not low <= value <= high:  # type: ignore[operator]
         what = "a whole number" if integer else "a number"
         span = f"from {low} to {high}" if high != float("inf") else f"of at least {low}"
-        raise CF2Error(f"Expected `{name}` to be {what} {span}", got=f"{value!r:.80}")
+        raise CF2Error(f"Expected `{name}` to be {what} {span}", got=shown(value, 80))
+
+
+def shown(value: object, most: int = 200) -> str:
+    """A value as an error shows it, in at most so many letters; also one that cannot print itself."""
+    try:
+        return repr(value)[:most]
+    except Exception:  # whatever a foreign `__repr__` raises, or a number of too many digits
+        return f"an object of type {type(value).__name__}"
+
+
+def require_path(given: object, what: str) -> Path:
+    """A path from text or a path object; anything else is refused."""
+    require(isinstance(given, str | os.PathLike), f"Expected the path of {what}", got=shown(given, 80))
+    return Path(given)  # type: ignore[arg-type]
 
 
 def require_file(path: str | os.PathLike[str], what: str, *, most: int, do: str = "") -> None:

@@ -13,9 +13,10 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
-from cf2.errors import CF2Error, require, require_number, unknown_name
+from cf2.errors import CF2Error, require, require_number, shown, unknown_name
 
 if TYPE_CHECKING:  # the command line names its options without loading torch
     import torch
@@ -23,6 +24,9 @@ if TYPE_CHECKING:  # the command line names its options without loading torch
     from torch_geometric.data import Data
 
 LARGEST = 2**63 - 1  # the largest seed, class or number of units: torch has no larger whole numbers
+MAX_COUNT = 10**6  # of what is done one after the other: nobody waits for more
+MAX_ITEMS = 10**7  # of one list, so that a range from a file cannot fill the memory
+MAX_COLUMNS = 10**6  # of features that are named one by one
 Key = int | tuple[int, ...]  # what is explained: a node's id, a graph's position, or several ids
 Edit = Literal["remove", "add", "change"]
 Level = Literal["auto", "node", "graph", "pair"]
@@ -60,8 +64,10 @@ def _reads(
         def read(option: str, given: Any) -> Any:
             try:
                 return none() if given is None else function(given)
-            except (TypeError, ValueError, AttributeError) as error:
-                raise CF2Error(f"Expected `{option}` to be {expected}", got=repr(given)[:200], do=do) from error
+            except CF2Error:
+                raise
+            except Exception as error:  # what a foreign object raises when it is looked at can be anything
+                raise CF2Error(f"Expected `{option}` to be {expected}", got=shown(given), do=do) from error
 
         return read
 
@@ -78,8 +84,19 @@ def listed(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _items(given: Any) -> Any:
-    return given.items() if isinstance(given, Mapping) else given
+def bounded(given: Any, most: int = MAX_ITEMS) -> list[Any]:
+    """What something holds as a list, refused before it takes the memory for more than `most`."""
+    items = listed(given)
+    many = f"Expected at most {most:,} items"
+    if isinstance(items, range):
+        require(len(items[: most + 1]) <= most, many, got=shown(items))
+    items = list(islice(items, most + 1))
+    require(len(items) <= most, many, got="more")
+    return items
+
+
+def _items(given: Any) -> list[Any]:
+    return bounded(given.items() if isinstance(given, Mapping) else given)
 
 
 def _names(what: str, *, once: bool = True, known: tuple[str, ...] = (), none: bool = False) -> Read:
@@ -88,10 +105,10 @@ def _names(what: str, *, once: bool = True, known: tuple[str, ...] = (), none: b
             return None
         parts = given.split(",") if isinstance(given, str) else given
         good = isinstance(parts, list | tuple) and len(parts) > 0 and all(isinstance(name, str) for name in parts)
-        require(good, f"Expected `{option}` to be the name of a {what}, or several", got=repr(given)[:200])
+        require(good, f"Expected `{option}` to be the name of a {what}, or several", got=shown(given))
         names = tuple(name.strip() for name in parts)
         apart = not once or len(set(names)) == len(names)
-        require(apart, f"Expected every {what} once in `{option}`", got=repr(given)[:200])
+        require(apart, f"Expected every {what} once in `{option}`", got=shown(given))
         for name in names:
             if known and name not in known:
                 raise unknown_name(f"`{option}`", name, known)
@@ -113,7 +130,7 @@ def _flag(*allowed: bool | None) -> Read:
     def read(option: str, given: Any) -> Any:
         value = plain_number(given)
         if not any(value is possible for possible in allowed):
-            raise CF2Error(f"Expected `{option}` to be {' or '.join(map(str, allowed))}", got=repr(value))
+            raise CF2Error(f"Expected `{option}` to be {' or '.join(map(str, allowed))}", got=shown(value))
         return value
 
     return read
@@ -126,7 +143,8 @@ def _number(low: int, high: float = LARGEST, *, none: bool = False) -> Read:
         value, whole = plain_number(given), isinstance(high, int)
         if not (none and value is None):
             require_number(option, value, low, integer=True) if whole else require_number(option, value, low, high)
-            require(value <= high, f"Expected `{option}` to be below 2⁶³", got=value)
+            limit = "below 2⁶³" if high == LARGEST else f"at most {high:,}"
+            require(value <= high, f"Expected `{option}` to be {limit}", got=shown(value))
             require(whole or value > low, f"Expected `{option}` to be above {low}", got=value)
         return value
 
@@ -136,7 +154,7 @@ def _number(low: int, high: float = LARGEST, *, none: bool = False) -> Read:
 def _text(what: str, *, none: bool = False) -> Read:
     def read(option: str, given: Any) -> Any:
         good = isinstance(given, str) or (none and given is None)
-        require(good, f"Expected `{option}` to be {what}", got=repr(given))
+        require(good, f"Expected `{option}` to be {what}", got=shown(given))
         return given
 
     return read
@@ -151,7 +169,7 @@ def _device(given: Any) -> str:
 
 def _settings(option: str, given: Any) -> dict[str, Any]:
     good = isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
-    require(good, f"Expected `{option}` to be values by name", got=repr(given))
+    require(good, f"Expected `{option}` to be values by name", got=shown(given))
     return {name: plain_number(value) for name, value in given.items()}
 
 
@@ -178,7 +196,7 @@ def _is_stored(part: Any) -> bool:
 def _ends(given: Any) -> tuple[tuple[int, int], ...]:
     if isinstance(given, str):
         given = [[int(end) for end in pair.split(":")] for pair in given.split(",")]
-    rows = list(listed(given))
+    rows = bounded(given)
     if len(rows) == 2 and all(len(row) != 2 for row in rows):  # an edge_index
         rows = list(zip(*rows, strict=True))
     pairs = tuple((operator.index(a), operator.index(b)) for a, b in rows)
@@ -213,12 +231,14 @@ def _column_groups(given: Any) -> tuple[tuple[int, ...], ...]:
     if isinstance(given, str):
         ends = [[int(end) for end in part.split("-")] for part in given.split(",")]
         given = [range(first, last + 1) for first, last in ends]
-    groups = tuple(tuple(operator.index(column) for column in group) for group in given)
-    columns = [column for group in groups for column in group]
+    groups, columns = [], list[int]()
+    for group in bounded(given, MAX_COLUMNS):
+        groups.append(tuple(map(operator.index, bounded(group, MAX_COLUMNS - len(columns)))))
+        columns += groups[-1]
     apart = len(set(columns)) == len(columns) and min(columns, default=0) >= 0
     good = apart and all(len(group) > 1 for group in groups)
-    require(good, "Expected groups of at least two columns in `one_hot`, each column in one", got=repr(given)[:200])
-    return groups
+    require(good, "Expected groups of at least two columns in `one_hot`, each column in one", got=shown(given))
+    return tuple(groups)
 
 
 def _whole(expected: str, value: Any) -> int:
@@ -271,7 +291,7 @@ def _reverse(given: Any) -> Any:
     pairs = [part.split("=") for part in given.split(";")] if isinstance(given, str) else _items(given)
     mirrored = tuple((_three_names(edge_type), _three_names(mirror)) for edge_type, mirror in pairs)
     every = [edge_type for pair in mirrored for edge_type in dict.fromkeys(pair)]
-    require(len(set(every)) == len(every), "Expected every edge type once in `reverse`", got=repr(given)[:200])
+    require(len(set(every)) == len(every), "Expected every edge type once in `reverse`", got=shown(given))
     return mirrored
 
 
@@ -297,6 +317,16 @@ def _option(default: Any, read: Read, meaning: str) -> Any:
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def _read(option: Field[Any], given: Any) -> Any:
+    """The value of an option as it is kept. Whatever a value does when it is looked at, the error is one in words."""
+    try:
+        return option.metadata["read"](option.name, given)
+    except CF2Error:
+        raise
+    except Exception as error:
+        raise CF2Error(f"Expected another value for `{option.name}`", got=shown(given)) from error
 
 
 @dataclass(frozen=True)
@@ -349,11 +379,11 @@ class Spec:
         "Accept only edits with a valid result. molecule: one that RDKit can sanitise; needs `atoms`.",
     )
     alternatives: int = _option(
-        1, _number(1), "How many different answers to look for per key, none a part of another."
+        1, _number(1, MAX_COUNT), "How many different answers to look for per key, none a part of another."
     )
     robust: int = _option(
         0,
-        _number(0),
+        _number(0, MAX_COUNT),
         "How many disturbed copies of the graph, with edges added or gone, the answer must pass its tests on as well.",
     )
     costs: tuple[tuple[Edit, float], ...] = _option(
@@ -443,8 +473,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         for option in fields(self):
-            value = option.metadata["read"](option.name, getattr(self, option.name))
-            object.__setattr__(self, option.name, value)
+            object.__setattr__(self, option.name, _read(option, getattr(self, option.name)))
         if self.edits != ("remove",) and self.question != "counterfactual":
             raise CF2Error(
                 f"Expected question='counterfactual' for edits={', '.join(self.edits)}",

@@ -79,7 +79,9 @@ def ask() -> Callable[..., Any]:
         }
         body = {"output": name, "outputs": outputs if len(outputs) > 1 else outputs[0], **filled}
         body["changedPropIds"] = [cause] if cause else []
-        return app.server.test_client().post("/_dash-update-component", json=body)
+        return app.server.extensions.setdefault("client", app.server.test_client()).post(
+            "/_dash-update-component", json=body
+        )
 
     return send
 

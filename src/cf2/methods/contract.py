@@ -10,12 +10,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from cf2.errors import CF2Error, require, require_number, unknown_name
+from cf2.errors import CF2Error, require, require_number, shown, unknown_name
 from cf2.graphs.graph import Instance
 from cf2.graphs.targets import stream
 from cf2.models.oracle import GraphOracle
 from cf2.models.predictor import Predictor
-from cf2.options import Key
+from cf2.options import MAX_COUNT, Key
 from cf2.sets.search import WHY, Choice, Search, search
 from cf2.sets.tests import QUESTIONS, Criterion, Test, Verdict, judge
 from cf2.sets.trials import Constraints, Trials, in_order
@@ -138,7 +138,12 @@ class Method:
         for name, item in known.items():
             if name not in given and item.default is MISSING and item.default_factory is MISSING:
                 raise CF2Error(f"Expected the setting `{name}` of method {self.name!r}", got="none")
-        return self.settings(**given)
+        try:
+            return self.settings(**given)
+        except CF2Error:
+            raise
+        except Exception as error:  # an array where a word is expected has no truth value, and so on
+            raise CF2Error(f"Expected other settings of method {self.name!r}", got=shown(dict(given))) from error
 
     def check_units(self, kinds: Sequence[UnitKind]) -> None:
         """Refuse kinds of unit that the method cannot score."""
@@ -183,7 +188,7 @@ def number(default: float | None, low: float = 0, high: float = float("inf")) ->
     return field(default=default, metadata={"low": low, "high": high})
 
 
-def integer(default: int | None, low: int = 1, high: float = float("inf")) -> Any:
+def integer(default: int | None, low: int = 1, high: float = MAX_COUNT) -> Any:
     """A setting that is a whole number."""
     return field(default=default, metadata={"low": low, "high": high, "integer": True})
 

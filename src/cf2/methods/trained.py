@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import Linear
 
-from cf2.errors import CF2Error, require, require_file
+from cf2.errors import CF2Error, require, require_file, require_path
 from cf2.methods.contract import Method, Problem, RankSettings, integer, learning_rate, number
 from cf2.methods.relaxation import penalised
 from cf2.models.predictor import Predictor
@@ -65,7 +65,7 @@ class Trained:
         """Write a `.safetensors` file that `cf2.load_trained` reads."""
         from safetensors.torch import save as to_bytes
 
-        path = Path(path)
+        path = require_path(path, "a file to write")
         require(path.suffix == ".safetensors", "Expected a path that ends in .safetensors", got=repr(str(path)))
         plain = {"format": FORMAT, "method": self.method, "settings": self.settings, "facts": self.facts}
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors.items()}
@@ -88,7 +88,7 @@ def load_trained(path: str | Path) -> Trained:
     """Read what `Trained.save` wrote; this runs no code, and what is not as it was written is refused."""
     from safetensors import SafetensorError, safe_open
 
-    path = Path(path)
+    path = require_path(path, "a file of a trained explainer")
     require_file(path, "a file of a trained explainer", most=MAX_FILE_BYTES)
     try:
         with safe_open(path, framework="pt") as stored:

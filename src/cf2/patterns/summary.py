@@ -8,14 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
 
-from cf2.errors import CF2Error, require, require_number, unknown_name
+from cf2.errors import CF2Error, require, require_number, require_path, unknown_name
 from cf2.graphs.data import graphs_of
 from cf2.graphs.targets import targets_for
 from cf2.models.adapters import module_of
@@ -32,7 +31,7 @@ from cf2.results.metrics import Estimate, share
 from cf2.results.names import Results, entry
 from cf2.runs.session import Request, Session
 from cf2.sets.tests import ONLY, WITHOUT, Intervention
-from cf2.storage import write_bytes
+from cf2.storage import read_json, write_bytes
 from cf2.units.kinds import InstanceUnits
 
 if TYPE_CHECKING:
@@ -132,15 +131,15 @@ class ClassSummary(Results[Found]):
 
     def save(self, path: str | Path) -> Path:
         """Write `to_dict()` as a JSON file."""
-        require(isinstance(path, str | PathLike), "Expected the path of a file to write", got=repr(path)[:80])
-        write_bytes(Path(path), (json.dumps(self.to_dict(), ensure_ascii=False, indent=2) + "\n").encode())
-        return Path(path)
+        path = require_path(path, "a file to write")
+        write_bytes(path, (json.dumps(self.to_dict(), ensure_ascii=False, indent=2) + "\n").encode())
+        return path
 
     @classmethod
     def load(cls, path: str | Path, context: Mapping[str, Any] | None = None) -> Self:
         """What `save` wrote, with what is known of the explanations, such as `class_names` and `atoms`."""
         try:
-            given = json.loads(Path(path).read_text(encoding="utf-8"))
+            given = read_json(require_path(path, f"a file of {cls.noun}"), f"{cls.noun}")
             rows = tuple(map(cls.row_type.from_dict, given[cls.list_name]))
             about = dict(given["about"])
             for name in (name for name in BY_CLASS if isinstance(about.get(name), Mapping)):

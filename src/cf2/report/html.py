@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from cf2.errors import require, require_number
+from cf2.errors import require, require_number, require_path
 from cf2.models.outputs import output_kind
 from cf2.options import Key, titled
 from cf2.report import charts, environment
@@ -66,7 +66,7 @@ def write_report(
     require_number("rows", rows, 0, integer=True)
     groups = _groups(found)
     require(bool(groups), "Expected at least one explanation to report", got="none")
-    path = Path(path)
+    path = require_path(path, "a file to write")
     check_place(path)
     keys = list(dict.fromkeys(e.key for _, given in groups for e in given))
     drawn = frozenset(keys[:pictures])

@@ -5,13 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from cf2.errors import CF2Error, require, unknown_name
+from cf2.errors import CF2Error, require, require_path, unknown_name
 from cf2.models.outputs import output_kind
 from cf2.options import Key
 from cf2.results import metrics
@@ -304,5 +303,4 @@ def _answer(e: Explanation) -> int | float:
 
 
 def _path(given: Any) -> Path:
-    require(isinstance(given, str | PathLike), "Expected the path of a file to write", got=repr(given)[:80])
-    return Path(given)
+    return require_path(given, "a file to write")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cf2.errors import CF2Error, require, require_file
+from cf2.errors import CF2Error, require, require_file, require_path
 from cf2.graphs.typed import Types
 from cf2.options import Key
 from cf2.results.explanation import Explanation, UnitTable, stored_fields
@@ -65,7 +65,7 @@ UNIT_COLUMNS = tuple(f"unit_{f.name}" for f in fields(UnitTable))
 
 def save(found: Explanations, path: str | Path) -> Path:
     """Write a `.parquet` or `.json` file that `load` reads back exactly."""
-    path = Path(path)
+    path = require_path(path, "a file to write")
     require(path.parent.is_dir(), "Expected a directory to save in", got=f"{str(path.parent)!r}, which is not there")
     require(path.suffix in (".parquet", ".json"), "Expected a path that ends in .parquet or .json", got=repr(str(path)))
     write_with(path, lambda partial: write(found, partial), make=False)
@@ -93,7 +93,7 @@ def load(path: str | Path) -> Explanations:
     -------
     Explanations
     """
-    path = Path(path)
+    path = require_path(path, "a file of explanations")
     as_json = path.suffix == ".json"
     require_file(path, "a file of explanations", most=MAX_JSON_BYTES if as_json else MAX_FILE_BYTES)
     try:
@@ -164,6 +164,35 @@ def _explanation(row: dict[str, Any]) -> Explanation:
     return e
 
 
+def checked_context(context: Any, path: Path) -> dict[str, Any]:
+    """What a file says beside its explanations, refused where a name has not what everything that shows it expects."""
+    expected = f"Expected {str(path)!r} to say what its explanations are about"
+    require(isinstance(context, dict), expected, got=f"{type(context).__name__} in its place")
+    for name, good in CONTEXT.items():
+        value = context.get(name)
+        require(value is None or good(value), expected, got=f"another `{name}`: {value!r:.60}")
+    for graph in (context.get("graphs") or {}).values():
+        require(graph is None or isinstance(graph, dict), expected, got=f"another graph: {graph!r:.60}")
+        checked_context({name: value for name, value in (graph or {}).items() if name in CONTEXT}, path)
+    return dict(context)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
+
+
+CONTEXT: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("dataset", "model", "method", "partial", "smiles"), _is_text),
+    **dict.fromkeys(("class_names", "atoms", "labels"), _are_texts),
+    **dict.fromkeys(("graphs", "spec", "truth"), lambda value: isinstance(value, dict)),
+    **dict.fromkeys(("finished", "asked"), lambda value: type(value) is int),
+}
+
+
 def _below(numbers: np.ndarray, end: int) -> bool:
     return bool(((numbers >= 0) & (numbers < end)).all())
 
@@ -179,7 +208,9 @@ def _read_json(path: Path) -> Explanations:
     stored = json.loads(path.read_text(encoding="utf-8"))
     _check_format(stored, path)
     _check_digest(stored.pop("digest", None), _digest(stored, {}), path)
-    return Explanations(tuple(from_dict(row) for row in stored["explanations"]), stored["context"])
+    return Explanations(
+        tuple(from_dict(row) for row in stored["explanations"]), checked_context(stored["context"], path)
+    )
 
 
 def _check_format(stored: Any, path: Path) -> None:
@@ -272,7 +303,7 @@ def _read_parquet(path: Path) -> Explanations:
     _check_digest(stored.pop("digest", None), _digest(stored, columns), path)
     columns |= {name: [json.loads(value) for value in columns[name]] for name in ("settings", "types")}
     rows = (dict(zip(columns, row)) for row in zip(*columns.values()))
-    return Explanations(tuple(_explanation(row) for row in rows), stored["context"])
+    return Explanations(tuple(_explanation(row) for row in rows), checked_context(stored["context"], path))
 
 
 def _write_parquet(found: Explanations, path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cf2.errors import require, require_number
+from cf2.errors import CF2Error, require, require_number, shown
 from cf2.models.outputs import output_kind
-from cf2.options import Key
+from cf2.options import Key, plain_number
 from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.names import entry
 
@@ -46,6 +46,8 @@ def harmonic(one: float, other: float) -> float:
     >>> harmonic(1.0, 0.5), harmonic(0.0, 0.0)
     (0.6666666666666666, 0.0)
     """
+    for share in (one, other):
+        require_number("share", plain_number(share), 0, 1)
     return 2 * one * other / (one + other) if one + other else 0.0
 
 
@@ -85,7 +87,7 @@ def fidelity(found: Sequence[Explanation]) -> Fidelity:
         np.array([getattr(e, name)[e.explained] for e in _best(found)], dtype=float)
         for name in ("probabilities", "probabilities_only", "probabilities_without")
     )
-    if not all(output_kind(e.output).probability for e in found):  # a number may rise or fall
+    if not all(output_kind(e.output).probability for e in _best(found)):  # a number may rise or fall
         return Fidelity(float(np.abs(whole - without).mean()), float(np.abs(whole - only).mean()))
     return Fidelity(float((whole - without).mean()), float((whole - only).mean()))
 
@@ -97,6 +99,8 @@ def characterisation(plus: float, minus: float, weight: float = 0.5) -> float:
     0.6666666666666666
     """
     require_number("weight", weight, 0, 1)
+    for name, value in (("plus", plus), ("minus", minus)):
+        require_number(name, plain_number(value), -float("inf"))
     if not plus or minus == 1:
         return 0.0
     return 1.0 / (weight / plus + (1 - weight) / (1 - minus))
@@ -104,6 +108,7 @@ def characterisation(plus: float, minus: float, weight: float = 0.5) -> float:
 
 def summary(found: Sequence[Explanation]) -> dict[str, Any]:
     """Every metric that needs nothing but the explanations, and what they cost."""
+    found = _explanations(found)
     plus, minus = fidelity(found)
     shares = {metric.__name__: metric(found) for metric in (pn, ps, fns, size, passed, sparsity)}
     fidelities = {"fidelity_plus": plus, "fidelity_minus": minus, "characterisation": characterisation(plus, minus)}
@@ -116,6 +121,7 @@ def summary(found: Sequence[Explanation]) -> dict[str, Any]:
 
 def jaccard(one: Explanation, other: Explanation) -> float:
     """The overlap of the units of two explanations of the same instance; two empty ones are equal."""
+    one, other = _explanations([one, other])
     first, second = ({(name, *ids) for name in e.units.names for ids in e.chosen(name).tolist()} for e in (one, other))
     union = first | second
     return len(first & second) / len(union) if union else 1.0
@@ -124,7 +130,7 @@ def jaccard(one: Explanation, other: Explanation) -> float:
 def stability(found: Sequence[Explanation]) -> float:
     """The mean Jaccard overlap of explanations of one key by one method, over all pairs of seeds."""
     groups: dict[tuple[Key, str], list[Explanation]] = {}
-    for e in found:
+    for e in _explanations(found):
         groups.setdefault((e.key, e.method), []).append(e)
     overlaps = [jaccard(a, b) for group in groups.values() for a, b in combinations(group, 2) if a.seed != b.seed]
     require(
@@ -151,6 +157,7 @@ def correlation(one: Sequence[float], other: Sequence[float]) -> Correlation:
     """
     from scipy.stats import kendalltau, spearmanr
 
+    one, other = _numbers(one, "a metric of several methods"), _numbers(other, "a metric of several methods")
     require(
         len(one) == len(other) and len(one) > 1,
         "Expected two metrics of the same methods, at least two of them",
@@ -192,10 +199,11 @@ def truth(found: Sequence[Explanation], masks: Any, data: Any = None) -> dict[st
 
 def true_units(e: Explanation, mask: Any, data: Any = None) -> np.ndarray:
     """Which edge units of an explanation are true, bool [edge units]; `mask` and `data` as in `truth`."""
+    (e,) = _explanations([e])
     if e.types is not None:
         require(isinstance(mask, Mapping), f"Expected the true edges of {e.key} by edge type", got=type(mask).__name__)
         return e.true_edges(mask)
-    values = np.asarray(mask)
+    values = _array(mask, f"the true edges of {e.key} as pairs of node ids or as a bool mask")
     if values.dtype == bool and data is None:
         count = len(e.units.where("edges"))
         require(
@@ -206,7 +214,7 @@ def true_units(e: Explanation, mask: Any, data: Any = None) -> np.ndarray:
         )
         return values
     if values.dtype == bool:
-        edge_index = np.asarray((data if hasattr(data, "edge_index") else data[e.key]).edge_index)
+        edge_index = _edge_index(data, e)
         require(
             values.shape == edge_index.shape[1:],
             f"Expected a bool for each of the {edge_index.shape[1]} columns of edge_index for {e.key}",
@@ -214,9 +222,9 @@ def true_units(e: Explanation, mask: Any, data: Any = None) -> np.ndarray:
         )
         values = edge_index[:, values].T
     require(
-        values.size == 0 or (values.ndim == 2 and values.shape[1] == 2),
+        values.size == 0 or (values.ndim == 2 and values.shape[1] == 2 and values.dtype.kind in "iu"),
         f"Expected the true edges of {e.key} as pairs of node ids or as a bool mask",
-        got=f"shape {values.shape}",
+        got=f"shape {values.shape} of {values.dtype}",
     )
     return e.true_edges(values)
 
@@ -235,7 +243,8 @@ def auc(scores: np.ndarray, true: np.ndarray) -> float:
     """The probability that a true edge scores above a false one, a tie counting half; NaN without both."""
     from scipy.stats import rankdata
 
-    true = np.asarray(true, dtype=bool)
+    scores, true = _numbers(scores, "scores"), _numbers(true, "a truth value for each score").astype(bool)
+    require(len(scores) == len(true), f"Expected {len(scores)} truth values, one per score", got=len(true))
     good, bad = int(true.sum()), int((~true).sum())
     if not good or not bad:
         return float("nan")
@@ -244,8 +253,10 @@ def auc(scores: np.ndarray, true: np.ndarray) -> float:
 
 def with_masks(found: Sequence[Explanation], masks: Any) -> list[tuple[Explanation, Any]]:
     """Each explanation whose truth is known, with its mask."""
+    found = _explanations(found)
     if isinstance(masks, Mapping):
         masks = [entry(masks, e.key) for e in found]  # JSON has only string keys
+    require(hasattr(masks, "__len__"), "Expected `masks` by key, or a list of them", got=shown(masks, 80))
     require(len(masks) == len(found), f"Expected one mask per explanation, {len(found)}", got=f"{len(masks)} masks")
     return [(e, mask) for e, mask in zip(found, masks) if mask is not None]
 
@@ -375,8 +386,47 @@ def evaluate(found: Sequence[Explanation], masks: Any = None, data: Any = None) 
 
 def _best(found: Sequence[Explanation]) -> Sequence[Explanation]:
     """The best answer of every key: alternatives to it are not counted."""
-    require(len(found) > 0, "Expected at least one explanation", got="none")
-    return [e for e in found if not e.rank]
+    best = [e for e in _explanations(found) if not e.rank]
+    require(len(best) > 0, "Expected at least one explanation", got="none")
+    return best
+
+
+def _explanations(found: Any) -> Sequence[Explanation]:
+    """What every metric begins with: explanations, and nothing else."""
+    expected = "Expected explanations, as `cf2.explain` gives them"
+    if not isinstance(found, Sequence) or isinstance(found, str | bytes):
+        raise CF2Error(expected, got=shown(found, 80))
+    for e in found:
+        if not isinstance(e, Explanation):
+            raise CF2Error(expected, got=f"{shown(e, 80)} among them")
+    return found
+
+
+def _array(given: Any, what: str) -> np.ndarray:
+    """Anything that numpy reads as an array of numbers or truth values."""
+    try:
+        values = np.asarray(given)
+    except Exception as error:  # of a ragged list, or of a tensor that has no values
+        raise CF2Error(f"Expected {what}", got=shown(given, 80)) from error
+    require(values.dtype.kind in "biuf", f"Expected {what}", got=shown(given, 80))
+    return values
+
+
+def _numbers(given: Any, what: str) -> np.ndarray:
+    """The same of one dimension."""
+    values = _array(given, what)
+    require(values.ndim == 1, f"Expected {what} in a list", got=f"shape {values.shape}")
+    return values
+
+
+def _edge_index(data: Any, e: Explanation) -> np.ndarray:
+    """The columns that a mask with a bool for each is about."""
+    try:
+        graph = data if hasattr(data, "edge_index") else data[e.key]
+        return np.asarray(graph.edge_index)
+    except Exception as error:
+        expected = f"Expected the graph of {e.key} as `data`, or the graphs that the keys count"
+        raise CF2Error(expected, got=shown(data, 80)) from error
 
 
 def _mean(found: Sequence[Explanation], value: Callable[[Explanation], float]) -> float:

@@ -158,14 +158,14 @@ def list_runs(home: Path) -> list[dict[str, Any]]:
             run = Store.open(path)
             counts, source = run.finished(), run.manifest["source"]
             row |= {
-                "data": source.get(source.get("kind"), ""),
+                "data": str(source.get(source.get("kind"), "")),
                 "rows": list(run.rows()),
                 "instances": len(run.keys),
                 "finished": sum(row.finished for row in counts),
                 "asked": sum(row.asked for row in counts),
                 "created": run.manifest["created"],
             }
-        except (CF2Error, KeyError, OSError, AttributeError) as error:
+        except (CF2Error, OSError) as error:
             row |= {"problem": str(error), "created": ""}
         rows.append(row)
     return sorted(rows, key=lambda row: str(row["created"]))

@@ -675,7 +675,7 @@ class ModelCache:
     def __init__(self, model: Any, data: Any) -> None:
         self.model, self.data = model, data
         self._targets: dict[Any, tuple[State, Targets]] = {}
-        self._measured: dict[Any, tuple[State, Measured]] = {}
+        self._measured: dict[Any, tuple[State, Measured, Call | None]] = {}
 
     def targets(self, nodes: Any, spec: Spec) -> Targets:
         """What can be explained of the data, as it is now: the nodes or pairs of one graph, or graphs."""
@@ -705,13 +705,13 @@ class ModelCache:
 
     def measured(self, request: Request) -> Measured | None:
         """What is known about the model from an earlier call, if that still holds."""
-        state, measured = self._measured.get(_way(request), ([], None))
+        state, measured, _ = self._measured.get(_way(request), ([], None, None))
         return measured if _same(state, self._state()) else None
 
     def learn(self, session: Session) -> None:
         """Keep what a session has found out about the model."""
         if session.measured is not None:
-            self._measured[_way(session.request)] = (self._state(), session.measured)
+            self._measured[_way(session.request)] = (self._state(), session.measured, session.request.call)
 
     def _state(self) -> State:
         """What is other when the model or a single graph has changed: torch counts writes to a tensor."""
@@ -724,9 +724,9 @@ class ModelCache:
 
 
 def _way(request: Request) -> tuple[Any, ...]:
-    """On what a measurement depends: the objects themselves, so that they live as long as what is known of them."""
+    """On what a measurement depends. A call need not be hashable; it is kept with what is known."""
     spec = request.spec
-    return request.targets, request.call, spec.output, spec.masking, spec.device, spec.tolerance, spec.target
+    return request.targets, id(request.call), spec.output, spec.masking, spec.device, spec.tolerance, spec.target
 
 
 def _same(state: State, other: State) -> bool:

@@ -28,7 +28,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from cf2 import storage
-from cf2.errors import CF2Error, os_reason, require, require_file, require_number
+from cf2.errors import CF2Error, os_reason, require, require_file, require_number, require_path
 from cf2.methods import registry
 from cf2.methods.contract import Problem
 from cf2.methods.trained import Trained, load_trained
@@ -52,6 +52,7 @@ DIGITS = 16  # of every digest in a run directory
 CHUNK_SIZE = GROUP
 SECONDS_PER_SHARD = 5.0  # after which what is finished goes to the disk
 MAX_WAITING = 1024  # explanations that wait for that
+CHECKED_SHARDS, CHECKED_KEYS = 3, 4  # of a job that is resumed: so many shards, and keys of each, are judged again
 SAME_PROBABILITY = 1e-4  # two probabilities closer than this are one, summed in another order
 
 JOB_OPTIONS = ("method", "settings", "seed", "search", "sizes")  # what jobs of one run may differ in
@@ -69,6 +70,7 @@ MANIFEST_FIELDS: dict[str, type] = {
     "jobs": list,  # a Spec each, in the order in which they were added
     "trained": dict,  # by job: the digest of what was trained for it
 }
+PLAIN = (str, int, float, type(None))  # what the manifest says about models, data and versions by name
 REFUSALS = {  # by the part of a shard's identity that differs
     "run": "is of another run",
     "job": "is of another method or seed, and was renamed",
@@ -189,7 +191,7 @@ class Store:
         -------
         Store
         """
-        store = cls(Path(path), {}, source)
+        store = cls(require_path(path, "a directory for the run"), {}, source)
         require_number("chunk_size", chunk_size, 1, integer=True)
         spec = complete(source.settled(spec))
         keys = source.keys(spec) if keys is None else source.targets(spec).check(keys)
@@ -217,7 +219,7 @@ class Store:
     @classmethod
     def open(cls, path: str | Path) -> Store:
         """The run in a directory, as far as it has come."""
-        path = Path(path)
+        path = require_path(path, "a run")
         what = "is a file" if path.is_file() else "is not there"
         require(path.is_dir(), "Expected the directory of a run", got=f"{str(path)!r}, which {what}", do=LIST_RUNS)
         inside = next((place for place in sorted(path.iterdir()) if (place / MANIFEST).is_file()), None)
@@ -227,6 +229,7 @@ class Store:
             got=f"one without a {MANIFEST}",
             do="Make one with: cf2 explain … --out DIR" if not inside else f"There is one in it: {inside}. {LIST_RUNS}",
         )
+        _refuse_links(path)
         return cls(path, _read_manifest(path / MANIFEST))
 
     def _refuse_occupied(self, resume: bool) -> None:
@@ -235,6 +238,7 @@ class Store:
         require(not path.exists() or path.is_dir(), "Expected a directory for the run", got=f"the file {str(path)!r}")
         if not path.is_dir():
             return
+        _refuse_links(path)
         is_run = (path / MANIFEST).is_file()
         require(
             is_run or not (shards.is_dir() and any(shards.iterdir())),
@@ -276,6 +280,27 @@ class Store:
         except (CF2Error, OSError) as error:
             log.warning("%s It is written again.", error)
             self.update(context=self._write_context(plan["keys"]))
+        self._refuse_other_answers()
+
+    def _refuse_other_answers(self) -> None:
+        """Refuse a model that says something else of finished keys: its code may be another where its weights are not.
+
+        A few explanations of a few shards of every job are judged again.
+        """
+        assert self.source is not None
+        survey = self.survey()
+        for spec in self.jobs():
+            shards = list(survey.shards(spec.name).items())
+            some = shards[:: max(1, len(shards) // CHECKED_SHARDS)][:CHECKED_SHARDS]
+            loaded = [[e for e in self._load(*shard) if not e.rank and e.status != "refused"] for shard in some]
+            stored = [e for part in loaded for e in part[:: max(1, len(part) // CHECKED_KEYS)][:CHECKED_KEYS]]
+            other = next(_differences(self.source, spec, stored), None) if stored else None
+            require(
+                other is None,
+                f"Expected the model of the run in {str(self.path)!r}",
+                got=f"one that answers otherwise ({other})",
+                do="The code of the model or of the data has changed since: restore it, or choose another directory.",
+            )
 
     def _write_context(self, keys: Sequence[Any]) -> str:
         """Write what a reader needs beside the explanations; returns its digest."""
@@ -401,7 +426,7 @@ class Store:
         content = file.read_bytes()
         same = fingerprint(content, digits=DIGITS) == self.manifest["context"]
         require(same, f"Expected {file} as the run wrote it", got="one that was changed or damaged since", do=do)
-        return dict(json.loads(content))
+        return files.checked_context(json.loads(content), file)
 
     def jobs(self) -> list[Spec]:
         """What is asked for: one Spec per method, seed and question, in the order in which they were added."""
@@ -691,10 +716,24 @@ def _read_manifest(file: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+def _refuse_links(path: Path) -> None:
+    """Refuse a run from a stranger that would have its reader's own files read, moved or written through a link."""
+    link = next((place for place in path.iterdir() if place.is_symlink()), None)
+    require(
+        link is None,
+        f"Expected a run without links in {str(path)!r}",
+        got=f"the link {link.name!r}" if link else "",
+        do="Remove it, or put what it leads to in its place.",
+    )
+
+
 def _wrong_field(manifest: Mapping[str, Any]) -> str:
     """The name of a field that is not what it should be, if there is one."""
     for name, kind in MANIFEST_FIELDS.items():
         if not isinstance(manifest.get(name), kind):
+            return name
+    for name in ("versions", "source", "fingerprints", "trained"):
+        if not all(isinstance(value, PLAIN) for value in manifest[name].values()):
             return name
     keys, jobs = manifest["keys"], manifest["jobs"]
     numbers = [key if isinstance(key, list) else [key] for key in keys]
@@ -713,6 +752,8 @@ def _shard_keys(
     file: Path, digest: str, identity: Mapping[str, Any], asked: set[Key], holders: Mapping[Key, Path]
 ) -> tuple[Key, ...] | str:
     """The keys of a shard, or why it is not used: it must be whole, and of the job with this identity."""
+    if file.is_symlink():
+        return "is a link"
     try:
         require_file(file, "a shard", most=files.MAX_FILE_BYTES)  # a pipe is not opened: that would wait for ever
         if fingerprint(file, digits=DIGITS) != digest:

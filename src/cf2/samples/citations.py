@@ -64,14 +64,25 @@ _STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy", "dtype"): _Type,
     ("scipy", "csr_matrix"): _Sparse,
     ("collections", "defaultdict"): lambda *_: {},
-    ("__builtin__", "list"): list,
+    ("__builtin__", "list"): list,  # nothing is copied: a list of a million numbers could be, a million times
     ("builtins", "list"): list,
-    ("_codecs", "encode"): lambda text, *_: text.encode("latin1"),  # how Python 3 writes bytes for Python 2
 }
 
 
 class _Records(pickle.Unpickler):
+    def __init__(self, content: bytes) -> None:
+        super().__init__(io.BytesIO(content), encoding="latin1")
+        self._encoded: dict[str, bytes] = {}
+
+    def _encode(self, text: str, *_: Any) -> bytes:
+        """How Python 3 writes bytes for Python 2. A text that is named a million times is encoded once."""
+        if text not in self._encoded:
+            self._encoded[text] = text.encode("latin1")
+        return self._encoded[text]
+
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("_codecs", "encode"):
+            return self._encode
         stand_in = _STAND_INS.get((module.split(".")[0], name))
         if stand_in is None:
             raise pickle.UnpicklingError(f"something that would run {module}.{name}")
@@ -134,7 +145,7 @@ def _load(content: bytes) -> Any:
         _check(opcode.name in OPCODES, f"one with the opcode {opcode.name}")
         if opcode.name == "LONG_BINPUT":
             _check(argument is not None and argument <= count, f"one that remembers at place {argument}")
-    return _Records(io.BytesIO(content), encoding="latin1").load()
+    return _Records(content).load()
 
 
 def _dense(state: Any) -> np.ndarray:

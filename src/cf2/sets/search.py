@@ -36,6 +36,7 @@ LARGE_SET = 14  # a set of more units is worth a second way to start
 MANY_UNITS = 64  # and so is a choice among more units than this
 FIRST_PROOF = 1_000  # sets that a proof may take before anything else is tried
 LAST_PROOF = 200  # sets that are tried by size where nothing else has led to one that passes
+MAX_PROOF = 10**9  # sets: more than a month of trials
 MAX_RESTART_SIZE = 8  # a restart looks for a set of fewer units: larger ones are hardly found by chance
 
 
@@ -48,11 +49,11 @@ class Search:
     proof: int | None = None
 
     def __post_init__(self) -> None:
-        if self.effort not in get_args(Effort):
+        if not isinstance(self.effort, str) or self.effort not in get_args(Effort):
             raise unknown_name("`effort`", self.effort, get_args(Effort))
         require_number("confidence", self.confidence, 0, 0.999)
         if self.proof is not None:
-            require_number("proof", self.proof, 0, integer=True)
+            require_number("proof", self.proof, 0, MAX_PROOF, integer=True)
 
 
 _BUDGETS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -42,6 +43,7 @@ def build_app(
     seconds: float = MAX_SECONDS,
     run: str = "",
     shared: Shared = NOTHING,
+    token: str | None = None,
 ) -> Any:
     """The page about one model and its data.
 
@@ -61,6 +63,8 @@ def build_app(
         The name of the run, which stands in the address of the page.
     shared : Shared
         The patterns and edit rules of the run, if there are any.
+    token : str, optional
+        What a browser must send once, as `?token=…`, to be answered; None: nothing.
 
     Returns
     -------
@@ -82,7 +86,7 @@ def build_app(
     navigation.connect(app, whatif, navigation, panel, searches)
     app.enable_dev_tools(debug=False)
     app.server.extensions["cf2"] = Searches(seconds)
-    protect(app, hosts)
+    protect(app, hosts, token)
     return app
 
 
@@ -111,14 +115,15 @@ def serve(
     seconds : float
         How long "explain again" may take.
     ready : callable, optional
-        Called with the address when the page can be opened.
+        Called with the address when the page can be opened; a token in it lets a browser in.
     """
     opened = run if isinstance(run, Store) else Store.open(inside(run, root))
     with closing(listening_socket(host, port)) as listening:  # before anything that takes time
         hosts = LOOPBACK | {host.lower()} if is_loopback(listening) else None
         if hosts is None:
-            visitors = "everyone who can reach this machine can use the page and run the model."
+            visitors = "everyone who can reach this machine and has the address with its token can run the model."
             warnings.warn(f"Listening on {host}: {visitors}", stacklevel=2)
+        token = secrets.token_urlsafe(24)
         found, source = explanations(opened), opened.source or _restored(opened, trust)
         app = build_app(
             source,
@@ -128,10 +133,11 @@ def serve(
             seconds=seconds,
             run=opened.path.resolve().name,
             shared=_shared_by(opened),
+            token=token,
         )
         with single_thread(), started(app, listening) as server:
             if ready is not None:
-                ready(f"http://{f'[{host}]' if ':' in host else host}:{server.effective_port}/")
+                ready(f"http://{f'[{host}]' if ':' in host else host}:{server.effective_port}/?token={token}")
             server.run()
 
 

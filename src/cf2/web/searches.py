@@ -19,7 +19,7 @@ from cf2.options import Edit as EditSort
 from cf2.report import words
 from cf2.results.explanation import Explanation
 from cf2.web.navigation import Given, callback
-from cf2.web.whatif import GoOn, WhatIf, first_answer
+from cf2.web.whatif import VISITOR, GoOn, WhatIf, first_answer
 
 MAX_SECONDS = 300.0  # of one search
 
@@ -38,7 +38,7 @@ class Searches:
         require(good, "Expected a time limit of more than 0 seconds", got=repr(seconds))
         self.seconds = float(seconds)
         self._running, self._cancelled, self._closed = threading.Lock(), threading.Event(), False
-        self._started, self._runs = 0.0, 0
+        self._started, self._runs, self._owner = 0.0, 0, ""
 
     def run(self, search: Callable[[GoOn], Any]) -> Any:
         """What `search` returns. It gets a function to call now and then, which raises `Stopped` when it is to end."""
@@ -46,14 +46,15 @@ class Searches:
             raise Stopped("Busy: another search is running", do="Try again when it has ended.")
         try:
             self._cancelled.clear()
-            self._started, self._runs = time.monotonic(), 0
+            self._started, self._runs, self._owner = time.monotonic(), 0, VISITOR.get()
             return search(self._check)
         finally:
             self._running.release()
 
     def cancel(self) -> None:
-        """Have the search that is running end before the next run of the model."""
-        self._cancelled.set()
+        """Have the visitor's own search end before the next run of the model."""
+        if self._owner == VISITOR.get():
+            self._cancelled.set()
 
     def close(self) -> None:
         """The same for every later search, too."""

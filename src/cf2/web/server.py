@@ -1,4 +1,4 @@
-"""What the page lets in: a browser on this machine that asks for this page, and only so much of it."""
+"""What the page lets in: a browser that was given the address with the token, and only so much of it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import errno
 import ipaddress
 import logging
 import re
+import secrets
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlencode
 
 import waitress
 from dash.exceptions import DashException
-from flask import Response, request
+from flask import Response, g, redirect, request
 from waitress import wasyncore
 from werkzeug.exceptions import HTTPException
 
 from cf2.errors import CF2Error, require, require_number
+from cf2.web.whatif import MAX_VISITORS, VISITOR
 
 MAX_REQUEST_BYTES = 2_000_000
 MAX_REFUSAL_LENGTH = 300  # characters of an answer to a request that is refused
@@ -51,12 +54,42 @@ logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request wa
 # -- requests
 
 
-def protect(app: Any, hosts: frozenset[str] | None = LOOPBACK) -> None:
+class Visitors:
+    """Who was let in, by names that the server draws; a name is in a cookie, and nobody can guess one."""
+
+    def __init__(self, token: str | None) -> None:
+        self.token = token
+        self._names: list[str] = []  # the one that came last is the last
+        self._lock = threading.Lock()
+
+    def known(self, given: str) -> bool:
+        """Whether the server has drawn this name. Every name is compared, each in the same time."""
+        with self._lock:
+            same = [name for name in self._names if _same(name, given)]
+            self._names = [name for name in self._names if name not in same] + same
+        return bool(same)
+
+    def admit(self, given: str | None) -> str | None:
+        """The name of a new visitor, for the right token or where none is asked for."""
+        if self.token is not None and not _same(self.token, given or ""):
+            return None
+        name = secrets.token_urlsafe(24)
+        with self._lock:
+            self._names = [*self._names, name][-MAX_VISITORS:]
+        return name
+
+
+def _same(one: str, other: str) -> bool:
+    return secrets.compare_digest(one.encode(), other.encode("utf-8", "replace"))
+
+
+def protect(app: Any, hosts: frozenset[str] | None = LOOPBACK, token: str | None = None) -> None:
     """Have the app's server refuse foreign hosts and origins, and answer every error in words.
 
     `hosts=None` allows every host. A foreign page that has its own name lead to this machine is still named in `Host`.
+    With a `token`, only a browser that has once sent it in the address is answered.
     """
-    server = app.server
+    server, visitors = app.server, Visitors(token)
     server.config["MAX_CONTENT_LENGTH"] = MAX_REQUEST_BYTES
     server.register_error_handler(Exception, _refusal)
     policy = POLICY.format(scripts=" ".join(app.csp_hashes()))
@@ -68,14 +101,31 @@ def protect(app: Any, hosts: frozenset[str] | None = LOOPBACK) -> None:
             return _plain("This page answers to its own address only.", 403)
         if origin is not None and origin.partition("://")[2] != request.host:
             return _plain("This page answers to itself only.", 403)
-        return None
+        given = request.args.get("token") if token is not None else None
+        name: str | None = request.cookies.get(_cookie(), "")
+        if not visitors.known(name or ""):
+            name = g.admitted = visitors.admit(given)
+        if name is None:
+            return _plain("Open the address that `cf2 serve` printed, with the token in it.", 403)
+        VISITOR.set(name)
+        if given is None:
+            return None
+        rest = urlencode([pair for pair in request.args.items(multi=True) if pair[0] != "token"])
+        return redirect("/" + (f"?{rest}" if rest else ""))  # so that the token is in no history and no screenshot
 
     @server.after_request  # type: ignore[untyped-decorator]
     def headers(response: Any) -> Any:
+        if name := g.get("admitted"):
+            response.set_cookie(_cookie(), name, httponly=True, samesite="Lax")
         response.headers["Content-Security-Policy"] = policy
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["Referrer-Policy"] = "no-referrer"
         return response
+
+
+def _cookie() -> str:
+    """The name of the cookie: browsers share cookies between the ports of a host, and pages must not share them."""
+    return f"cf2-{request.host.rpartition(':')[2]}" if re.search(r":[0-9]+$", request.host) else "cf2"
 
 
 def _refusal(error: Exception) -> Any:

@@ -7,6 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -35,7 +36,9 @@ from cf2.units.edits import ADD, CHANGE, EDITS, Editing, is_candidate
 from cf2.units.kinds import InstanceUnits, unit_kinds, units_of
 from cf2.units.packs import pack
 
-MAX_KEPT_EXPLANATIONS = 64  # made on the page
+MAX_KEPT_EXPLANATIONS = 64  # made on the page by one visitor
+MAX_VISITORS = 64  # whose explanations are kept
+VISITOR: ContextVar[str] = ContextVar("visitor", default="")  # who asks, as the server names them
 MAX_KEPT_PROBLEMS = 64  # packed instances
 MAX_EDITS = 50  # of one what-if
 MAX_NUMBER = 10**9  # that is typed into the page
@@ -103,7 +106,7 @@ class WhatIf:
         require(bool(found), "Expected at least one explanation to show", got="none")
         self.run = visible(run)
         self.methods: dict[str, dict[Key, Explanation]] = {}  # further answers of a method follow it
-        self._options: dict[Any, Any] = {}  # of each method, and of what was made on the page
+        self._options: dict[Any, Any] = {}  # of each method
         for name, given in found.items():
             for e in sorted(given, key=lambda e: e.rank):
                 self.methods.setdefault(answer_name(name, e.rank), {})[e.key] = _visible_explanation(e)
@@ -111,7 +114,7 @@ class WhatIf:
         self.context = visible_context(next((f.context for f in found.values() if f.context), {}))
         self.keys = {key_id(e.key): e.key for given in found.values() for e in given}  # by their texts in the browser
         # Never changed, but replaced by a longer one: other threads may be reading it.
-        self._made: dict[tuple[Key, str], Explanation] = {}
+        self._made: dict[str, dict[tuple[Key, str], tuple[Explanation, Any]]] = {}  # by visitor, with its options
         self._source, self.read_only = source, source is None
         if source is not None and source.class_names and not self.context.get("class_names"):
             self.context |= visible_context({"class_names": list(source.class_names)})
@@ -139,7 +142,11 @@ class WhatIf:
     def explanations(self, key: Key) -> dict[str, Explanation]:
         """All explanations of a key, by method; those made on the page last."""
         stored = {name: by_key[key] for name, by_key in self.methods.items() if key in by_key}
-        return stored | {name: e for (made_for, name), e in self._made.items() if made_for == key}
+        return stored | {name: e for (made_for, name), (e, _) in self._own().items() if made_for == key}
+
+    def _own(self) -> dict[tuple[Key, str], tuple[Explanation, Any]]:
+        """What the visitor who asks has made on the page, and the options of it."""
+        return self._made.get(VISITOR.get(), {})
 
     def explanation(self, key: Key, method: str) -> Explanation:
         """The explanation of a key by a method, or an error for one that is not there."""
@@ -158,7 +165,8 @@ class WhatIf:
     def spec(self, e: Explanation) -> Spec:
         """What was asked when the explanation was made, as far as an answer depends on it."""
         name = next((name for name, known in self.explanations(e.key).items() if known is e), None)
-        options = self._options.get((e.key, name)) or self._options.get(name)
+        made = self._own().get((e.key, name or ""))
+        options = self._options.get(name) if made is None else made[1]
         if options is None:
             return Spec(units=e.units.names or ("edges",), directed=e.directed)
         asked = {option: value for option, value in options.items() if option in ANSWER_OPTIONS}
@@ -327,8 +335,9 @@ class WhatIf:
         """Keep an answer beside an explanation under a name, which is returned; the oldest ones make room."""
         made = _visible_explanation(replace(made, label=e.label))
         with self._lock:
-            self._options[e.key, name] = spec.to_json()
-            self._made = dict([*self._made.items(), ((e.key, name), made)][-MAX_KEPT_EXPLANATIONS:])
+            own = [*self._own().items(), ((e.key, name), (made, spec.to_json()))][-MAX_KEPT_EXPLANATIONS:]
+            others = [(visitor, kept) for visitor, kept in self._made.items() if visitor != VISITOR.get()]
+            self._made = dict([*others, (VISITOR.get(), dict(own))][-MAX_VISITORS:])
         return name
 
     # -- the state of the page, as an address and as JSON
