@@ -7,11 +7,14 @@ noticed. From the package come only how data is read, how the model is borrowed 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
+import networkx
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,7 +23,7 @@ from cf2.errors import require, require_number
 from cf2.graphs.data import graphs_of
 from cf2.graphs.graph import Instance, kinds_that_fit
 from cf2.graphs.targets import Targets, targets_for
-from cf2.models.adapters import Adapter, Call, Inputs, adapter_of, module_of, run, target_arguments
+from cf2.models.adapters import Call, Inputs, adapter_of, module_of, run, target_arguments
 from cf2.models.soft_masks import Loan, default_dtype
 from cf2.options import Key, Spec
 from cf2.results.explanation import VERDICTS, Explanation
@@ -28,8 +31,11 @@ from cf2.results.explanations import Explanations
 
 ROUNDING = 100  # spacings of floats, relative to the outputs: what is decided by less is not decided
 SAME_OUTPUT = 1e-4  # two probabilities closer than this are one
-FORMS = ("logits", "log_probabilities", "probabilities")  # that output="auto" can mean
+LISTED = 8  # units of a set that a sentence names
 Mask = np.ndarray  # bool [units]
+
+
+# -- the result ---------------------------------------------------------------------------------------------------
 
 
 class ClaimCount(NamedTuple):
@@ -49,11 +55,10 @@ class FalseClaim(NamedTuple):
     sentence: str
 
     def __str__(self) -> str:
-        place = f", answer {self.rank}" if self.rank else ""
-        return f"Key {self.key}{place}, {self.claim}: {self.sentence}"
+        return f"key {self.key}{f', answer {self.rank}' if self.rank else ''}, {self.claim}: {self.sentence}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Check:
     """What `cf2.check` found; true where no claim is false.
 
@@ -61,15 +66,21 @@ class Check:
     ----------
     claims : dict
         By claim: how many were `checked`, how many of these are `false`, and how many are `not_checkable`.
-    false : tuple of FalseClaim
+    false : list of FalseClaim
         The false ones, each with its `key`, `rank`, `claim` and a `sentence`.
     """
 
-    claims: dict[str, ClaimCount]
-    false: tuple[FalseClaim, ...] = ()
+    claims: dict[str, ClaimCount] = field(default_factory=dict)
+    false: list[FalseClaim] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return not self.false
+
+    def __add__(self, other: Check) -> Check:
+        none = ClaimCount()
+        names = {**self.claims, **other.claims}
+        sums = {name: map(sum, zip(self.claims.get(name, none), other.claims.get(name, none))) for name in names}
+        return Check({name: ClaimCount(*count) for name, count in sums.items()}, self.false + other.false)
 
     def __repr__(self) -> str:
         total = sum(count.checked for count in self.claims.values())
@@ -79,22 +90,20 @@ class Check:
             lines.append(f"  {claim}: {checked:,} checked, {false or 'none'} false{left}")
         return "\n".join([*lines, *(f"  {claim}" for claim in self.false)])
 
-    @staticmethod
-    def joined(checks: Sequence[Check]) -> Check:
-        """Several as one."""
-        claims: dict[str, ClaimCount] = {}
-        for claim, count in (item for check in checks for item in check.claims.items()):
-            claims[claim] = ClaimCount(*(a + b for a, b in zip(claims.get(claim, ClaimCount()), count)))
-        return Check(claims, tuple(false for check in checks for false in check.false))
+    def note(self, e: Explanation, claim: str, holds: bool | None, sentence: str) -> None:
+        """Count a claim that holds, does not (the sentence says why), or cannot be checked (None)."""
+        count = ClaimCount(holds is not None, holds is False, holds is None)
+        self.claims[claim] = ClaimCount(*map(sum, zip(self.claims.get(claim, ClaimCount()), count)))
+        if holds is False:
+            self.false.append(FalseClaim(e.key, e.rank, claim, sentence))
 
 
 def check(found: Explanations, model: Any, data: Any, *, call: Call | None = None, most: int = 4096) -> Check:
     """Try every claim of explanations again, by plain code that shares nothing with the search.
 
-    The user's whole graph is edited as each claim says, one copy at a time, and the model is run on it. What a claim
-    says of all sets (`optimal`, `lower_bound`, `impossible`, `complete`) is checked by trying all of them, where these
-    are few enough. Not checkable is also what hangs on the rounding of the model's outputs, and whether a set that
-    passes is ruled out by `valid=` or `robust=`.
+    The whole graph is edited as each claim says, one copy at a time, and the model is run on it. What a claim says of
+    all sets (`optimal`, `lower_bound`, `impossible`, `complete`) is checked by trying all of them, where these are at
+    most `most`. Not checkable is also what hangs on the rounding of the model's outputs, on `valid=` or on `robust=`.
 
     Parameters
     ----------
@@ -125,20 +134,16 @@ def check(found: Explanations, model: Any, data: Any, *, call: Call | None = Non
     """
     require(isinstance(found, Explanations), "Expected Explanations to check", got=type(found).__name__)
     require_number("most", most, 0, integer=True)
-    spec = Spec.from_json(found.context.get("spec") or {})
-    tally = _Tally()
+    result = Check()
     if not len(found):
-        return tally.result()
-    level = found[0].task
-    targets = targets_for(graphs_of(data, level, positions=True), level, spec)
-    module = module_of(model)
-    here = next((p.device for p in module.parameters()), torch.device("cpu"))
-    caller = _Caller(module, targets, call, torch.device(spec.device) if spec.device else here)
-    with Loan(module, caller.device, here) as loan, torch.no_grad(), default_dtype(loan.dtype):
+        return result
+    spec, level = Spec.from_json(found.context.get("spec") or {}), found[0].task
+    caller = _Caller(model, targets_for(graphs_of(data, level, positions=True), level, spec), call, spec.device)
+    with Loan(caller.model, caller.device, caller.origin) as loan, torch.no_grad(), default_dtype(loan.dtype):
         for answers in _by_key(found):
             graph, place = caller.graph(answers[0].key)
-            _check_key(tally, [_Claimant(e, spec, caller, graph, place) for e in answers], most)
-    return tally.result()
+            _check_key(result, [_Claimant(e, spec, caller, graph, place) for e in answers], most)
+    return result
 
 
 def _by_key(found: Explanations) -> Iterator[list[Explanation]]:
@@ -152,35 +157,18 @@ def _by_key(found: Explanations) -> Iterator[list[Explanation]]:
     yield answers
 
 
-class _Tally:
-    """Counts claims as they are checked."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, list[int]] = {}
-        self.false: list[FalseClaim] = []
-
-    def add(self, e: Explanation, claim: str, holds: bool | None, sentence: str) -> None:
-        """A claim that holds, does not (and why), or cannot be checked (None)."""
-        count = self.counts.setdefault(claim, [0, 0, 0])
-        count[2 if holds is None else 0] += 1
-        if holds is False:
-            count[1] += 1
-            self.false.append(FalseClaim(e.key, e.rank, claim, sentence))
-
-    def result(self) -> Check:
-        return Check({claim: ClaimCount(*count) for claim, count in self.counts.items()}, tuple(self.false))
-
-
 # -- running the model --------------------------------------------------------------------------------------------
 
 
 class _Caller:
     """The user's whole graph of each key, and the model run on edited copies of it."""
 
-    def __init__(self, model: torch.nn.Module, targets: Targets, call: Call | None, device: torch.device) -> None:
-        self.targets, self.device = targets, device
-        self.adapter: Adapter = adapter_of(model, targets, call)
-        kinds = {p.dtype for p in model.parameters() if p.is_floating_point()} or {torch.float32}
+    def __init__(self, model: Any, targets: Targets, call: Call | None, device: str | None) -> None:
+        self.model, self.targets = module_of(model), targets
+        self.origin = next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        self.device = torch.device(device) if device else self.origin
+        self.adapter = adapter_of(self.model, targets, call)
+        kinds = {p.dtype for p in self.model.parameters() if p.is_floating_point()} or {torch.float32}
         self.spacing = max(torch.finfo(kind).eps for kind in kinds)
 
     def graph(self, key: Key) -> tuple[Instance, Tensor]:
@@ -190,16 +178,18 @@ class _Caller:
         return self.targets.instance(key), torch.zeros((1, 0), dtype=torch.long)
 
     def row(self, x: Tensor, edge_index: Tensor, extras: dict[str, Tensor], place: Tensor) -> Tensor:
-        """What the model returns for the key, [width]."""
+        """What the model returns for the key, [width]; of a graph without nodes it says nothing, NaN."""
+        if not len(x):
+            return torch.full((1,), math.nan)
         level, batch = self.targets.level, torch.zeros(len(x), dtype=torch.long, device=self.device)
         place = place.to(self.device)
         arguments: dict[str, Any] = {name: value.to(self.device) for name, value in extras.items()}
         arguments |= target_arguments(level, place, batch)
         inputs = Inputs(x.to(self.device), edge_index.to(self.device), arguments, place)
-        return run(self.adapter, inputs, level)[0].detach().cpu()
+        return run(self.adapter, inputs, level)[0].detach().cpu().double()
 
     def belongs(self, name: str, graph: Instance) -> str:
-        """Whether an attribute is one of nodes, edges or the graph; where sizes leave that open, as in other graphs."""
+        """Whether an attribute is of nodes, edges or the graph; where sizes leave that open, as in other graphs."""
         kind = graph.extras[name][0]
         for other in range(min(len(self.targets), 64)) if self.targets.level == "graph" else ():
             one = self.targets.instance(other)
@@ -217,135 +207,122 @@ class _Claimant:
 
     def __init__(self, e: Explanation, spec: Spec, caller: _Caller, graph: Instance, place: Tensor) -> None:
         self.e, self.spec, self.caller, self.graph, self.place = e, spec, caller, graph, place
-        units = e.units
-        self.kinds = [units.names[kind] for kind in units.kind]
-        self.types = units.types.tolist() if len(units.types) else [-1] * len(units)
-        self.adds = np.array([kind == "added_edges" for kind in self.kinds], dtype=bool)
-        self.absent = self.adds | np.array([kind == "changes" for kind in self.kinds], dtype=bool)
+        self.kinds = [e.units.names[kind] for kind in e.units.kind]
+        self.absent = np.array([kind in ("added_edges", "changes") for kind in self.kinds], dtype=bool)
         self._list_columns()
-        kept, forbidden = (self._governing(pairs) for pairs in (spec.keep, spec.forbid))
+        kept, forbidden = (self._named(pairs) for pairs in (spec.keep, spec.forbid))
         self.fixed, self.free = kept, ~(kept | forbidden)
-        costs = dict(spec.costs)
-        edits = ["add" if kind == "added_edges" else "change" if kind == "changes" else "remove" for kind in self.kinds]
-        self.price = np.array([costs.get(edit, 1.0) for edit in edits])
+        edits = {"added_edges": "add", "changes": "change"}
+        self.price = np.array([dict(spec.costs).get(edits.get(kind, "remove"), 1.0) for kind in self.kinds])
         self.confidence = float(spec.settings.get("confidence") or e.settings.get("confidence") or 0)
         own_valid = e.context.get("own_valid") or spec.valid is not None
         self.ruled_out_elsewhere = bool(own_valid or spec.robust)  # by what is not tried here
-        self.whole = self.row(np.ones(len(units), dtype=bool))
-        self.form = self._form()
+        self.whole = self.row(np.ones(len(e.units), dtype=bool))
+        self.form = {"multilabel": "multilabel_logits"}.get(spec.output, spec.output)
+        if self.form == "auto":  # what gives the stored outputs
+            forms = ("logits", "log_probabilities", "probabilities")
+            self.form = next((form for form in forms if self.near(self.values(self.whole, form), e.probabilities)), "")
 
     # -- what a unit is, from its ids ---------------------------------------------------------------------------
 
     def _list_columns(self) -> None:
-        """The edges that are there, and after them those that can be added; and which of them each unit governs."""
-        e, graph, ids = self.e, self.graph, self.e.units.ids
-        ends, kinds, adder = graph.edge_index.numpy().T, [], []
-        typed = e.types is not None
-        types = graph.extras["edge_type"][1].numpy() if typed else np.full(len(ends), -1)
-        new: list[tuple[int, int]] = []
-        for unit in np.flatnonzero(self.adds):
-            for kind, pair in self._columns_of(int(unit)):
-                new.append(pair)
-                kinds.append(kind)
-                adder.append(int(unit))
-        self.ends = np.concatenate([ends, np.array(new, dtype=np.int64).reshape(-1, 2)])
-        self.type = np.concatenate([types, np.array(kinds, dtype=np.int64)])
-        self.adder = np.concatenate([np.full(len(ends), -1), np.array(adder, dtype=np.int64)])
-        there = self.adder < 0
-        group = self._groups(len(ends))
-        tail, head = self.ends.T
-        self.governed: list[np.ndarray] = []
+        """The edges that are there, after them those that can be added, and which of them each unit governs."""
+        e, units, extras = self.e, self.e.units, self.graph.extras
+        self.ends = [(a, b) for a, b in self.graph.edge_index.t().tolist()]
+        self.types = [-1] * len(self.ends) if e.types is None else extras["edge_type"][1].tolist()
+        at: dict[Any, list[int]] = defaultdict(list)
+        added: dict[int, list[int]] = defaultdict(list)
+        for column, ((a, b), kind) in enumerate(zip(self.ends, self.types)):
+            at[kind, a, b].append(column)
+        for unit in units.where("added_edges").tolist():
+            for kind, a, b in self._columns_of(unit):
+                added[unit].append(len(self.ends))
+                self.ends.append((a, b))
+                self.types.append(kind)
+        for column, (a, b) in enumerate(self.ends):
+            at[a, b].append(column)
+            at[a].append(column)
+            at[b].append(column)
+        grouped: dict[int, int] = {}
+        if isinstance(self.spec.groups, str) and "groups" in self.kinds:  # a number for each column
+            rows = {number: unit for unit, number in zip(units.where("groups").tolist(), units.of("groups")[:, 0])}
+            numbers = extras[self.spec.groups][1].tolist()
+            grouped = {column: rows.get(number, -1) for column, number in enumerate(numbers) if number >= 0}
+        for unit, a, b in units.members.tolist() if not grouped else ():
+            both = at[a, b] if e.directed else at[a, b] + at[b, a]
+            grouped |= dict.fromkeys(both, unit)
+        self.governed: list[set[int]] = []
         for unit, kind in enumerate(self.kinds):
-            hit = np.zeros(len(tail), dtype=bool)
+            columns = set(added[unit])
             if kind == "edges":
-                for of_type, (a, b) in self._columns_of(unit):
-                    hit |= (tail == a) & (head == b) & (self.type == of_type)
-                hit &= there & (group < 0) & (tail != head)
+                columns = {column for name in self._columns_of(unit) for column in at[name]} - grouped.keys()
             elif kind == "groups":
-                hit = there & (group == unit)
+                columns = {column for column, group in grouped.items() if group == unit}
             elif kind == "nodes":
-                hit = (tail == ids[unit, 0]) | (head == ids[unit, 0])
-            self.governed.append(np.flatnonzero(hit))
+                columns = set(at[int(units.ids[unit, 0])])
+            self.governed.append(columns)
 
-    def _columns_of(self, unit: int) -> list[tuple[int, tuple[int, int]]]:
+    def _columns_of(self, unit: int) -> list[tuple[int, int, int]]:
         """The types and ends of the columns that an edge unit stands for: of undirected edges both ways."""
         a, b = self.e.units.ids[unit].tolist()
-        kind, types = self.types[unit], self.e.types
-        if types is None:
-            return [(-1, (a, b))] if self.e.directed else [(-1, (a, b)), (-1, (b, a))]
-        partner = types.partners[kind]
-        return [(kind, (a, b))] + ([(partner, (b, a))] if partner >= 0 else [])
+        if self.e.types is None:
+            return [(-1, a, b)] if self.e.directed else [(-1, a, b), (-1, b, a)]
+        kind = int(self.e.units.types[unit])
+        partner = self.e.types.partners[kind]
+        return [(kind, a, b)] + ([(partner, b, a)] if partner >= 0 else [])
 
-    def _groups(self, columns: int) -> np.ndarray:
-        """The group unit of every column, -1 where it has none."""
-        units, group = self.e.units, np.full(len(self.ends), -1)
-        rows = units.where("groups")
-        if isinstance(self.spec.groups, str) and len(rows):  # a number for each column
-            numbers = self.graph.extras[self.spec.groups][1].numpy()
-            for row in rows:
-                group[:columns][numbers == units.ids[row, 0]] = row
-            group[:columns][(numbers >= 0) & (group[:columns] < 0)] = len(units)  # of a group that is out of sight
-            return group
-        tail, head = self.ends.T
-        for row, a, b in units.members.tolist():
-            group[(tail == a) & (head == b)] = row
-            if not self.e.directed:
-                group[(tail == b) & (head == a)] = row
-        return group
-
-    def _governing(self, given: Any) -> Mask:
+    def _named(self, given: Any) -> Mask:
         """Which units govern one of the edges that `keep` or `forbid` names."""
-        pairs = [pair for key, pairs in given or () if key in (None, self.e.key) for pair in pairs]
-        named = {tuple(pair) for pair in pairs} | ({(b, a) for a, b in pairs} if not self.e.directed else set())
-        hit = np.array([tuple(pair) in named for pair in self.ends.tolist()], dtype=bool)
-        return np.array(
-            [bool(hit[columns].any()) or (add and bool(hit[self.adder == unit].any()))
-             for unit, (columns, add) in enumerate(zip(self.governed, self.adds))],
-            dtype=bool,
-        )  # fmt: skip
+        pairs = {pair for key, pairs in given or () if key in (None, self.e.key) for pair in pairs}
+        pairs |= set() if self.e.directed else {(b, a) for a, b in pairs}
+        return np.array([any(self.ends[c] in pairs for c in columns) for columns in self.governed], dtype=bool)
 
     # -- what a set does ----------------------------------------------------------------------------------------
 
-    def row(self, as_it_was: Mask) -> Tensor:
-        """What the model says where exactly these units are as they were at first: what is gone is not there."""
-        e, graph, units = self.e, self.graph, self.e.units
-        edited = ~as_it_was
-        stays = self.adder < 0
-        for unit in np.flatnonzero(self.adds & edited):
-            stays |= self.adder == unit
-        x = graph.x.clone()
-        for unit in np.flatnonzero(edited & ~self.absent):
-            stays[self.governed[unit]] = False
-            (node, column), kind = units.ids[unit].tolist(), self.kinds[unit]
-            if kind == "features":
-                x[node, column] = 0
-            elif kind in ("nodes", "node_features"):
-                x[node] = 0
-            elif kind == "columns" and e.types is None:
-                x[:, column] = 0
-            elif kind == "columns":
-                x[graph.extras["node_type"][1] == self.types[unit], column] = 0
-            else:
-                require(kind in ("edges", "groups"), "Expected a kind of unit that can be checked", got=kind)
-        for unit in np.flatnonzero(edited & self.absent & ~self.adds):
-            (node, column), (source, _, new) = units.ids[unit].tolist(), units.values[unit].tolist()
-            x[node, column] = new
-            if source >= 0:
-                x[node, int(source)] = 0
-        columns = torch.from_numpy(np.flatnonzero(stays))
-        edge_index = torch.from_numpy(self.ends).t()[:, columns].contiguous()
-        return self.caller.row(x, edge_index, self._extras(columns), self.place)
+    def only(self, chosen: Mask) -> Tensor:
+        """What the model says of the set alone: nothing is added or changed."""
+        return self.row(chosen | self.absent | self.fixed)
 
-    def _extras(self, columns: Tensor) -> dict[str, Tensor]:
-        """What the model takes beside features and edges, of the edges that are there."""
+    def without(self, chosen: Mask) -> Tensor:
+        """What it says of everything but the set, or with every edit of it made."""
+        return self.row(~chosen | self.fixed)
+
+    def row(self, as_it_was: Mask) -> Tensor:
+        """What it says where exactly these units are as they were at first: what is gone is not there."""
+        graph, units, there = self.graph, self.e.units, as_it_was ^ self.absent
+        x, nodes = graph.x.clone(), torch.ones(len(graph.x), dtype=torch.bool)
+        gone: set[int] = set()
+        for unit in np.flatnonzero(~there | (self.absent & there)):
+            (node, column), kind = units.ids[unit].tolist(), self.kinds[unit]
+            if not there[unit]:
+                gone |= self.governed[unit]
+            if kind == "changes" and there[unit]:
+                source, _, x[node, column] = units.values[unit].tolist()
+                x[node, [int(source)] if source >= 0 else []] = 0
+            elif kind == "features":
+                x[node, column] = 0
+            elif kind == "node_features":
+                x[node] = 0
+            elif kind == "nodes":
+                nodes[node] = False
+            elif kind == "columns":
+                typed = self.e.types is not None
+                x[graph.extras["node_type"][1] == int(units.types[unit]) if typed else slice(None), column] = 0
+        columns = torch.tensor([column not in gone for column in range(len(self.ends))], dtype=torch.bool)
+        number = nodes.cumsum(0) - 1
+        edge_index = number[torch.tensor(self.ends, dtype=torch.long).reshape(-1, 2).t()[:, columns]]
+        return self.caller.row(x[nodes], edge_index, self._extras(nodes, columns), number[self.place])
+
+    def _extras(self, nodes: Tensor, columns: Tensor) -> dict[str, Tensor]:
+        """What the model takes beside features and edges, of the nodes and edges that are there."""
         made = {}
         for name, (_, value) in self.graph.extras.items():
-            if not self.caller.adapter.takes(name):
-                continue
-            if self.caller.belongs(name, self.graph) == "edge":
-                new = [self._attribute(name, value, int(kind)) for kind in self.type[self.adder >= 0]]
-                value = torch.cat([value, torch.stack(new)])[columns] if new else value[columns]
-            made[name] = value
+            if self.caller.adapter.takes(name):
+                kind = self.caller.belongs(name, self.graph)
+                if kind == "edge":
+                    new = [self._attribute(name, value, of_type) for of_type in self.types[len(value) :]]
+                    value = torch.cat([value, torch.stack(new)]) if new else value
+                made[name] = value[{"edge": columns, "node": nodes}[kind]] if kind in ("edge", "node") else value
         return made
 
     def _attribute(self, name: str, value: Tensor, kind: int) -> Tensor:
@@ -353,137 +330,102 @@ class _Claimant:
         if name == "edge_type" and kind >= 0:
             return torch.tensor(kind, dtype=value.dtype)
         if name in self.spec.added_attributes:
-            given = torch.as_tensor(self.spec.added_attributes[name], dtype=value.dtype)
-            return given.expand(value.shape[1:])
-        own = value if kind < 0 else value[torch.from_numpy(self.type[: len(value)] == kind)]
-        if not len(own):
-            return torch.zeros(value.shape[1:], dtype=value.dtype)
-        rows = [tuple(row.flatten().tolist()) for row in own]
-        commonest = min(set(rows), key=lambda row: (-rows.count(row), row))
+            return torch.as_tensor(self.spec.added_attributes[name], dtype=value.dtype).expand(value.shape[1:])
+        rows = Counter(tuple(row.flatten().tolist()) for row, of in zip(value, self.types) if of == kind)
+        commonest = min(rows, key=lambda row: (-rows[row], row), default=(0.0,) * value[:1].numel())
         return torch.tensor(commonest, dtype=value.dtype).reshape(value.shape[1:])
-
-    def only(self, chosen: Mask) -> Tensor:
-        """The set alone: nothing is added or changed."""
-        return self.row(chosen | self.absent | self.fixed)
-
-    def without(self, chosen: Mask) -> Tensor:
-        """Everything but the set, or every edit of it made."""
-        return self.row(~chosen | self.fixed)
 
     # -- what the model's numbers say ---------------------------------------------------------------------------
 
-    def _form(self) -> str:
-        """How the model writes its answer down: as the request says, or what gives the stored outputs."""
-        given = self.spec.output
-        if given != "auto":
-            return "multilabel_logits" if given == "multilabel" else given
-        close = [form for form in FORMS if self._near(self.values(self.whole, form), self.e.probabilities)]
-        return close[0] if close else "logits"
-
     def values(self, row: Tensor, form: str = "") -> Tensor:
         """Probabilities of classes or labels, or the numbers of a regression."""
-        row, form = row.double(), form or self.form
-        if form == "regression" or form == "multilabel_probabilities":
+        form = form or self.form
+        if form in ("regression", "multilabel_probabilities"):
             return row
         if form == "multilabel_logits":
             return row.sigmoid()
         if len(row) == 1:
-            one = {"logits": row.sigmoid(), "log_probabilities": row.exp()}.get(form, row)
+            one = {"probabilities": row, "log_probabilities": row.exp()}.get(form, row.sigmoid())
             return torch.cat([1 - one, one])
-        return {"logits": row.softmax(0), "log_probabilities": row.exp()}.get(form, row)
+        return {"probabilities": row, "log_probabilities": row.exp()}.get(form, row.softmax(0))
 
-    def _near(self, values: Tensor, stored: np.ndarray) -> bool:
-        other = torch.from_numpy(np.asarray(stored, dtype=np.float64))
-        if other.shape != values.shape:
-            return False
-        size = max(float(other.abs().max()), 1e-30) if self.e.output == "regression" else 1.0
+    def near(self, values: Tensor, stored: np.ndarray) -> bool:
+        """Whether these are the values that are stored."""
+        size = max(float(np.abs(self.e.probabilities).max()), 1e-30) if self.e.output == "regression" else 1.0
         slack = max(SAME_OUTPUT, self.caller.spacing**0.5) * size
-        return bool(((other - values).abs() <= slack).all())
+        if bool(values.isnan().any()):
+            return bool(np.isnan(stored).all())
+        return values.shape == stored.shape and bool(np.allclose(values.numpy(), stored, rtol=slack / size, atol=slack))
 
     def _scores(self, row: Tensor) -> Tensor:
         """The classes' scores on the model's own scale, on which sure answers are still told apart."""
-        row = row.double().clamp(min=-1e30)
-        if len(row) > 1:
-            return row
         middle = {"log_probabilities": math.log(0.5), "probabilities": 0.5}.get(self.form, 0.0)
-        return torch.cat([row * 0, row - middle])
+        return row.clamp(min=-1e30) if len(row) > 1 else torch.cat([row * 0 + middle, row])
+
+    def _lead(self, row: Tensor) -> tuple[float, float]:
+        """By how much a row gives the answer in question, and the size of the numbers that decide it."""
+        e, column = self.e, self.e.prediction
+        if e.output == "regression":
+            before, now = float(self.whole[column]), float(row[column])
+            return (e.tolerance or 0) - abs(now - before), max(abs(before), abs(now))
+        if e.output == "multilabel":
+            middle = 0.5 if self.form == "multilabel_probabilities" else 0.0
+            before, now = float(self.whole[column]) - middle, float(row[column]) - middle
+            return math.copysign(now, now * before), max(abs(before), abs(now), middle)
+        scores = self._scores(row)
+        rest = scores.clone()
+        rest[e.explained] = -math.inf
+        gap = float(scores[e.explained] - rest.max())
+        size = torch.stack([scores[e.explained], rest.max(), *self._scores(self.whole).topk(2).values]).abs().max()
+        reached = e.question == "counterfactual" and e.target is not None  # a class that is to be reached
+        return (-gap if reached else gap), float(size)
 
     def says(self, row: Tensor) -> bool | None:
         """Whether a row gives the answer in question; None where rounding decides."""
-        e, slack = self.e, ROUNDING * self.caller.spacing
-        if e.output == "regression":
-            value, now = (float(r[e.prediction]) for r in (self.whole, row))
-            apart, size = abs(now - value), max(abs(value), abs(now))
-            assert e.tolerance is not None
-            return None if abs(apart - e.tolerance) <= slack * size else apart <= e.tolerance
-        if e.output == "multilabel":
-            middle = 0.5 if self.form == "multilabel_probabilities" else 0.0
-            before, now = (float(r[e.prediction]) - middle for r in (self.whole, row))
-            unsure = min(abs(now), abs(before)) <= slack * max(abs(now), abs(before), middle)
-            return None if unsure else (now > 0) == (before > 0)
-        asked = e.explained
-        if not 0 <= asked < len(self._scores(row)):
-            return False
-        scores, whole = self._scores(row), self._scores(self.whole)
-        rest = scores.clone()
-        rest[asked] = -math.inf
-        other = int(rest.argmax())
-        gap = float(scores[asked] - scores[other])
-        largest = torch.cat([scores[[asked, other]], whole.topk(2).values]).abs().max()
-        if 0 < abs(gap) <= slack * float(largest):
-            return None
-        gap = gap or other - asked  # of equals, the first counts
-        return (gap > 0) != self._wanted
+        lead, size = self._lead(row)
+        return None if abs(lead) <= ROUNDING * self.caller.spacing * size else lead > 0
 
-    @property
-    def _wanted(self) -> bool:
-        """Whether the explained class is one that is to be reached."""
-        return self.e.question == "counterfactual" and self.e.target is not None and self.e.output == "classes"
-
-    def margin(self, row: Tensor) -> float:
-        """By how much a row gives the answer, from -1 to 1."""
+    def _margin(self, row: Tensor) -> float:
+        """By how much a row gives the answer, from -1 to 1, as `confidence` means it."""
         e, values = self.e, self.values(row)
         if e.output == "regression":
-            distance = abs(float(row[e.prediction]) - float(self.whole[e.prediction])) / (e.tolerance or 1)
-            return 1 - distance if distance <= 1 else 1 / distance - 1
+            distance = 1 - self._lead(row)[0] / (e.tolerance or 1)
+            return distance * 0 + (1 - distance if 0 <= distance <= 1 else 1 / distance - 1)
         if e.output == "multilabel":
-            given = float(self.values(self.whole)[e.prediction]) > 0.5
-            return (2 * float(values[e.prediction]) - 1) * (1 if given else -1)
+            return (2 * float(values[e.prediction]) - 1) * (1 if e.probabilities[e.prediction] > 0.5 else -1)
         rest = values.clone()
         rest[e.explained] = -math.inf
         gap = float(values[e.explained] - rest.max())
-        return -gap if self._wanted else gap
+        return -gap if e.question == "counterfactual" and e.target is not None else gap
 
-    def test(self, chosen: Mask, verdict: str) -> bool | None:
-        """Whether a set passes one test, by more than the confidence that was asked for."""
+    def test(self, chosen: Mask, verdict: str, confidence: float) -> bool | None:
+        """Whether a set passes one test, by more than a confidence."""
         same = verdict == "sufficient"
         row = self.only(chosen) if same else self.without(chosen)
+        if bool(row.isnan().any()):
+            return False  # of nothing, the model says nothing
         said = self.says(row)
-        if said is None or said != same or not self.confidence:
+        if said is None or said != same or not confidence:
             return None if said is None else said == same
-        margin = self.margin(row) * (1 if same else -1)
-        return None if abs(margin - self.confidence) <= SAME_OUTPUT else margin > self.confidence
+        margin = self._margin(row) * (1 if same else -1)
+        return None if abs(margin - confidence) <= SAME_OUTPUT else margin > confidence
 
     # -- which sets are answers ---------------------------------------------------------------------------------
 
     def passes(self, chosen: Mask) -> bool | None:
         """Whether a set is an answer: it keeps to the constraints and passes every test of the question."""
-        if not self.allowed(chosen):
-            return False
-        unsure = self.ruled_out_elsewhere
-        for verdict in VERDICTS[self.e.question]:
-            passed = self.test(chosen, verdict)
-            if passed is False:
-                return False
-            unsure |= passed is None
-        return None if unsure else True
+        tests = (partial(self.test, chosen, verdict, self.confidence) for verdict in VERDICTS[self.e.question])
+        passed = [self.allowed(chosen), *(None,) * self.ruled_out_elsewhere]
+        for test in tests:
+            if False not in passed:
+                passed.append(test())
+        return False if False in passed else None if None in passed else True
 
     def allowed(self, chosen: Mask) -> bool:
         """Whether a set holds no unit that it must not, no feature changed twice, and is connected if it has to be."""
-        if (chosen & ~self.free).any():
-            return False
         changed = [self._feature(unit) for unit in np.flatnonzero(chosen) if self.kinds[unit] == "changes"]
-        return len(set(changed)) == len(changed) and (not self.spec.connected or self._one_piece(chosen))
+        once = len(set(changed)) == len(changed)
+        return once and not (chosen & ~self.free).any() and (not self.spec.connected or self._one_piece(chosen))
 
     def _feature(self, unit: int) -> tuple[int, int, bool]:
         """The feature that a change is of: a node's column, or its one-hot group by the column that is left."""
@@ -492,35 +434,30 @@ class _Claimant:
 
     def _one_piece(self, chosen: Mask) -> bool:
         """Whether chosen edges and nodes, and what is explained, hang together."""
-        units, targets = self.e.units, set(self.place.flatten().tolist())
-        nodes = {int(units.ids[unit, 0]) for unit in np.flatnonzero(chosen) if self.kinds[unit] == "nodes"} | targets
-        pairs = [self.ends[self.governed[u]] for u in np.flatnonzero(chosen) if self.kinds[u] in ("edges", "groups")]
-        pairs += [self.ends[self.adder == unit] for unit in np.flatnonzero(chosen & self.adds)]
-        links = [tuple(pair) for part in pairs for pair in part.tolist()]
+        piece, units = networkx.Graph(), np.flatnonzero(chosen).tolist()
+        piece.add_nodes_from(self.place.flatten().tolist())
+        piece.add_nodes_from(int(self.e.units.ids[unit, 0]) for unit in units if self.kinds[unit] == "nodes")
         if "nodes" in self.kinds:
-            links += [(a, b) for a, b in self.ends[self.adder < 0].tolist() if a in nodes and b in nodes]
-        left = nodes | {node for pair in links for node in pair}
-        reached = {left.pop()} if left else set()
-        while grown := [pair for pair in links if (pair[0] in reached) != (pair[1] in reached)]:
-            for pair in grown:
-                reached.update(pair)
-        return not left - reached
+            there = [pair for pair in self.ends[: self.graph.edge_index.size(1)] if set(pair) <= set(piece)]
+            piece.add_edges_from(there)
+        for unit in units:
+            piece.add_edges_from(self.ends[c] for c in self.governed[unit] if self.kinds[unit] != "nodes")
+        return not len(piece) or networkx.is_connected(piece)
 
     def sets(self, most: int, below: float = math.inf) -> list[Mask] | None:
         """Every set that may be chosen and is smaller than `below`; None where there are more than `most`."""
         free = np.flatnonzero(self.free)
-        prices = np.sort(self.price[free])
-        top = int((np.concatenate([[0.0], prices.cumsum()]) < below - 1e-6).sum()) - 1  # units that can fit
-        if sum(math.comb(len(free), size) for size in range(top + 1)) > most:
+        sums = np.concatenate([[0.0], np.sort(self.price[free]).cumsum()])
+        top = int((sums < below - 1e-6).sum())  # sizes that can fit
+        if sum(math.comb(len(free), size) for size in range(top)) > most:
             return None
-        made = []
-        for size in range(top + 1):
-            for units in combinations(free.tolist(), size):
-                chosen = np.zeros(len(self.free), dtype=bool)
-                chosen[list(units)] = True
-                if self.price[chosen].sum() < below - 1e-6:
-                    made.append(chosen)
-        return made
+        made = [self._mask(units) for size in range(top) for units in combinations(free.tolist(), size)]
+        return [chosen for chosen in made if self.price[chosen].sum() < below - 1e-6]
+
+    def _mask(self, units: Iterable[int]) -> Mask:
+        chosen = np.zeros(len(self.free), dtype=bool)
+        chosen[list(units)] = True
+        return chosen
 
     def none_passes(self, sets: list[Mask] | None) -> tuple[bool | None, str]:
         """Whether no set passes, None if that is not known; and a set that does."""
@@ -535,36 +472,32 @@ class _Claimant:
     def named(self, chosen: Mask) -> str:
         """A set in words."""
         rows = [f"{self.kinds[unit]} {tuple(self.e.units.ids[unit].tolist())}" for unit in np.flatnonzero(chosen)]
-        return "{" + ", ".join(rows[:8]) + (", …" if len(rows) > 8 else "") + "}"
+        return "{" + ", ".join(rows[:LISTED]) + (", …" if len(rows) > LISTED else "") + "}"
 
 
 # -- the claims -----------------------------------------------------------------------------------------------
 
 
-def _check_key(tally: _Tally, answers: list[_Claimant], most: int) -> None:
+def _check_key(result: Check, answers: list[_Claimant], most: int) -> None:
     """Every claim of all answers for one key."""
     for one in answers:
-        _check_outputs(tally, one)
+        _check_outputs(result, one)
         if one.e.status != "refused":
-            _check_verdicts(tally, one)
-            _check_proofs(tally, one, most)
-    first = answers[0]
+            _check_status(result, one, most)
+            _check_proofs(result, one, most)
+    first, listed = answers[0], [one.e.selected for one in answers]
+    whole = [one.e.rank for one in answers] == list(range(len(answers)))  # not some of them alone
+    for number, one in enumerate(answers[1:], 1):
+        inside = any((one.e.selected | ~other).all() for other in listed[:number])
+        result.note(one.e, "alternative", not inside, "an answer before it is a part of it.")
     if first.e.complete:
-        listed = [one.e.selected for one in answers]
-        sets, missing, unsure = first.sets(most), "", False
-        for chosen in sets or ():
-            if any((chosen | ~known).all() for known in listed):
-                continue
-            passed = first.passes(chosen)
-            unsure |= passed is None
-            if passed:
-                missing = first.named(chosen)
-                break
-        holds = False if missing else None if unsure or sets is None else True
-        tally.add(first.e, "complete", holds, f"{missing} passes and holds none of the {len(listed)} answers.")
+        sets = first.sets(most) if whole else None
+        rest = [c for c in sets or () if not any((c | ~known).all() for known in listed)]
+        holds, other = first.none_passes(None if sets is None else rest)
+        result.note(first.e, "complete", holds, f"{other} passes, and none of the {len(listed)} answers is in it.")
 
 
-def _check_outputs(tally: _Tally, one: _Claimant) -> None:
+def _check_outputs(result: Check, one: _Claimant) -> None:
     """What the model says, of the whole graph, of the set alone and of all but it."""
     e = one.e
     rows = {"probabilities": one.whole}
@@ -573,61 +506,65 @@ def _check_outputs(tally: _Tally, one: _Claimant) -> None:
     for name, row in rows.items():
         values, stored = one.values(row), getattr(e, name)
         said = f"{np.round(stored, 6).tolist()} is stored, and the model says {np.round(values.numpy(), 6).tolist()}."
-        tally.add(e, "outputs", one._near(values, stored), f"`{name}`: {said}")
+        result.note(e, "outputs", one.near(values, stored), f"`{name}`: {said}")
     if e.output == "classes":
-        scores = one._scores(one.whole)
-        now, (best, second) = int(scores.argmax()), scores.topk(2).values.tolist()
-        sure = best - second > ROUNDING * one.caller.spacing * max(abs(best), abs(second))
-        holds = (now == e.prediction) if sure else None
-        tally.add(e, "prediction", holds, f"{e.prediction} is stored, and the model says class {now}.")
+        best = one._scores(one.whole).topk(2)
+        sure = float(best.values.diff().abs()) > ROUNDING * one.caller.spacing * float(best.values.abs().max())
+        holds = int(best.indices[0]) == e.prediction if sure else None
+        result.note(
+            e, "prediction", holds, f"class {e.prediction} is stored, and the model says {int(best.indices[0])}."
+        )
 
 
-def _check_verdicts(tally: _Tally, one: _Claimant) -> None:
-    """What the model's answers make of the set itself."""
-    e, given, chosen = one.e, one.says(one.whole), one.e.selected
-    if e.output == "classes" and e.target is None:
-        given = True  # whatever it says is what is explained
-    for verdict, row, same in (("sufficient", one.only(chosen), True), ("necessary", one.without(chosen), False)):
-        said = one.says(row)
-        truth = False if given is False else None if given is None or said is None else said == same
-        stored = getattr(e, verdict)
-        sentence = f"the set is stored as {'' if stored else 'not '}{verdict}, and the model says the opposite."
-        tally.add(e, verdict, None if truth is None else truth == stored, sentence)
+def _check_status(result: Check, one: _Claimant, most: int) -> None:
+    """The verdicts, and what the status says of them."""
+    e, chosen = one.e, one.e.selected
+    given = True if e.output == "classes" and e.target is None else one.says(one.whole)
+    for verdict in ("sufficient", "necessary"):
+        passed, stored = False if given is False else one.test(chosen, verdict, 0.0), getattr(e, verdict)
+        holds = None if passed is None or given is None else passed == stored
+        result.note(e, verdict, holds, f"{stored} is stored, and the model says the opposite.")
+    holds, why = None, ""
     if e.status == "found":
-        passed = one.passes(chosen)
-        why = "it does not pass its tests" if one.allowed(chosen) else "it does not keep to the constraints"
-        tally.add(e, "found", passed, f"{one.named(chosen)} is given as an answer, and {why}.")
+        holds = one.passes(chosen)
+        why = "passes its tests" if one.allowed(chosen) else "keeps to the constraints"
+        why = f"{one.named(chosen)} is given as an answer that {why}, and it does not."
+    elif e.status == "not found":
+        holds = not (given and one.passes(chosen))
+        why = f"{one.named(chosen)} is given, which is an answer."
+    elif e.status == "impossible":
+        holds, other = one.none_passes(one.sets(most))
+        why = f"no set is said to pass, and {other} does."
     elif e.status == "empty":
-        tally.add(e, "empty", not len(e.units), "there are units to choose from.")
-    elif (e.status == "not predicted") != (given is False) or given is False:
-        holds = None if given is None else (given is False) == (e.status == "not predicted")
-        tally.add(e, "predicted", holds, f"the status is {e.status!r}, and of the answer in question that is wrong.")
+        holds, why = not len(e.units), "there are units to choose from."
+    elif e.status == "not predicted":
+        holds, why = None if given is None else not given, "the model gives the answer in question."
+    if e.status != "unverified":
+        result.note(e, e.status, holds, why)
+    if given is False and e.status not in ("not predicted", "empty"):
+        result.note(e, "not predicted", False, f"the status is {e.status!r}, and the model does not give the target.")
     if e.default is not None:
         said = one.says(one.only(np.zeros_like(chosen)))
-        holds = None if said is None else said == e.default
-        tally.add(e, "default", holds, f"{e.default} is stored, and with everything removed the model says otherwise.")
+        sentence = f"{e.default} is stored, and with everything removed the model says otherwise."
+        result.note(e, "default", None if said is None else said == e.default, sentence)
 
 
-def _check_proofs(tally: _Tally, one: _Claimant, most: int) -> None:
+def _check_proofs(result: Check, one: _Claimant, most: int) -> None:
     """What is claimed of other sets than the one that is given."""
     e, chosen = one.e, one.e.selected
     if e.minimal:
-        smaller = []
-        for unit in np.flatnonzero(chosen):
-            smaller.append(chosen.copy())
-            smaller[-1][unit] = False
-        holds, other = one.none_passes(smaller)
-        tally.add(e, "minimal", holds, f"{other}, which is one unit less than {one.named(chosen)}, passes as well.")
+        members = np.flatnonzero(chosen).tolist()
+        holds, other = one.none_passes([one._mask(set(members) - {unit}) for unit in members])
+        result.note(e, "minimal", holds, f"{other}, which is one unit less than {one.named(chosen)}, passes as well.")
     if e.optimal:
         holds, other = one.none_passes(one.sets(most, float(one.price[chosen].sum())))
-        tally.add(e, "optimal", holds, f"{other} passes and is smaller than {one.named(chosen)}.")
+        result.note(e, "optimal", holds, f"{other} passes and is smaller than {one.named(chosen)}.")
     if e.lower_bound is not None:
-        sentence, size = f"of {e.lower_bound} is above the size of the answer, {e.size}.", e.size
-        holds = e.status != "found" or e.lower_bound <= size
-        if holds:
-            holds, other = one.none_passes(one.sets(most, e.lower_bound))
-            sentence = f"no set of fewer than {e.lower_bound} units is said to pass, and {other} does."
-        tally.add(e, "lower_bound", holds, sentence)
-    if e.status == "impossible":
-        holds, other = one.none_passes(one.sets(most))
-        tally.add(e, "impossible", holds, f"no set is said to pass, and {other} does.")
+        holds, other = one.none_passes(one.sets(most, e.lower_bound))
+        sentence = f"no set of fewer than {e.lower_bound} units is said to pass, and {other} does."
+        if e.status == "found" and e.lower_bound > e.size:
+            holds, sentence = False, f"{e.lower_bound} is above the size of the answer, {e.size}."
+        result.note(e, "lower_bound", holds, sentence)
+    for claim in ("robust", "robust_removals"):
+        if getattr(e, claim) is not None:
+            result.note(e, claim, None, "the disturbed copies are not drawn again here.")
