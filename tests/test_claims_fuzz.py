@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -130,7 +131,7 @@ class Net(nn.Module):
     def __init__(self, level: str, conv: str, norm: str, pool: str, head: str, layers: int, width: int) -> None:
         super().__init__()
         sizes = [FEATURES] + [WIDTH] * layers
-        self.convs = nn.ModuleList(CONVS[conv](a, b) for a, b in zip(sizes, sizes[1:]))
+        self.convs = nn.ModuleList(CONVS[conv](a, b) for a, b in pairwise(sizes))
         made = NORMS[norm]
         self.norm = None if made is None else made(WIDTH)
         self.pool, self.head = POOLS[pool](WIDTH), nn.Linear(WIDTH, width)

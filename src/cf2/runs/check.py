@@ -84,7 +84,8 @@ class Check:
 
     def __repr__(self) -> str:
         total = sum(count.checked for count in self.claims.values())
-        lines = [f"{total:,} claims checked: {len(self.false) or 'none'} of them false."]
+        wrong = sum(count.false for count in self.claims.values())
+        lines = [f"{total:,} claims checked: {wrong or 'none'} of them false."]
         for claim, (checked, false, not_checkable) in self.claims.items():
             left = f", {not_checkable:,} not checkable" if not_checkable else ""
             lines.append(f"  {claim}: {checked:,} checked, {false or 'none'} false{left}")
