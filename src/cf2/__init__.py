@@ -39,16 +39,19 @@ if TYPE_CHECKING:
     from cf2.results.explanation import Explanation
     from cf2.results.explanations import Explanations
     from cf2.results.files import load
+    from cf2.runs.check import Check, check
     from cf2.samples import registry as datasets
 
 __version__ = "0.2.0"
 __all__ = [
     "CF2Error",
+    "Check",
     "Explainer",
     "Explanation",
     "Explanations",
     "Pattern",
     "Patterns",
+    "check",
     "datasets",
     "explain",
     "fit",
@@ -65,7 +68,9 @@ _HOMES = {
     "Explanations": "results.explanations",
     "Pattern": "patterns.pattern",
     "Patterns": "patterns.summary",
+    "Check": "runs.check",
     "Explainer": "api",
+    "check": "runs.check",
     "explain": "api",
     "fit": "api",
     "load": "results.files",

@@ -86,10 +86,12 @@ def test_a_good_run_has_nothing_wrong(finished: Path) -> None:
     assert done.returncode == 0
     assert "cf2: 4 of 4 finished" in done.stdout
     assert "4 verdicts computed again" in done.stdout
+    assert "optimal: " in done.stdout
     assert "Nothing is wrong." in done.stdout
     assert "Nothing is wrong with its files." in cf2("check", finished, "--sample", 0).stdout
     shown = cf2("check", finished, "--json", "--sample", 2).json
     assert (shown["good"], shown["problems"], shown["verdicts"]) == (True, [], 2)
+    assert shown["claims"]["found"] == {"checked": 2, "false": 0, "not_checkable": 0}
     assert shown["methods"] == [{"method": "cf2", "finished": 4, "asked": 4}]
     assert cf2("check", finished, "--json", "--sample", 0).json["verdicts"] == 0
 
@@ -115,7 +117,8 @@ def test_missing_keys_and_refused_shards_are_named(run: Path) -> None:
         (lambda e: replace(e, necessary=False, status="not found", minimal=None, optimal=None), "necessary"),
         (lambda e: replace(e, prediction=1 - e.prediction), "prediction"),
         (lambda e: replace(e, probabilities=e.probabilities[::-1].copy()), "probabilities"),
-        (lambda e: replace(e, selected=~e.selected), "another result"),
+        (lambda e: replace(e, lower_bound=e.size + 1), "lower_bound"),
+        (lambda e: replace(e, selected=~e.selected), "outputs"),
         (
             lambda e: replace(
                 e,
@@ -126,7 +129,7 @@ def test_missing_keys_and_refused_shards_are_named(run: Path) -> None:
             "other units",
         ),
         (lambda e: replace(e, units=replace(e.units, ids=e.units.ids[::-1].copy())), "other units"),
-        (lambda e: replace(e, question="factual"), "question"),
+        (lambda e: replace(e, question="factual"), "another question"),
     ],
 )
 def test_a_verdict_that_the_model_does_not_give_is_found(run: Path, change: Any, says: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +14,12 @@ from cf2.cli.terminal import COMPARED, compared, out, print_json, say, table, te
 from cf2.errors import CF2Error
 
 if TYPE_CHECKING:
+    from cf2.runs.check import Check
     from cf2.runs.store import Store
 
 REPORT, RUNS = Path("report.html"), Path("runs")
 
-Sample = Annotated[int, typer.Option(min=0, help="How many verdicts to compute again.")]
+Sample = Annotated[int, typer.Option(min=0, help="Of how many keys to try the claims again.")]
 
 
 def evaluate(run: o.RunPath, method: o.EvaluateMethod = None, as_json: o.Json = False) -> None:
@@ -100,30 +102,33 @@ def check(
     data: o.SameData = None,
     as_json: o.Json = False,
 ) -> None:
-    """Check a run: files, keys, model and data, and a sample of its verdicts. Exit code 1 if something is wrong.
+    """Check a run: files, keys, model and data, and every claim of a sample. Exit code 1 if something is wrong.
 
     Example: cf2 check runs/first --sample 50
     """
+    from cf2.runs.check import Check
     from cf2.runs.store import Store
     from cf2.samples.sources import trusted
 
     store = Store.open(run)
     agreed = trusted(store.manifest["source"], trust=trust, data=data)
-    problems, verdicts, unchecked = store.problems_of_files(), 0, ""
+    problems, verdicts, unchecked, claims = store.problems_of_files(), 0, "", Check()
     if sample and store.manifest["source"].get("kind") == "function" and not agreed:
         unchecked = "No verdict was computed again: that runs the function of the run. Add --trust to do so."
     elif sample:
-        verdicts, more = _check_verdicts(store, sample, checkpoint, data_root, agreed)
-        problems += more
+        claims, verdicts, more = _check_claims(store, sample, checkpoint, data_root, agreed)
+        problems += [*more, *map(str, claims.false)]
     counts = store.finished()
     if as_json:
         result = {"run": str(run), "good": not problems, "problems": problems}
         methods = [row._asdict() for row in counts]
-        print_json({**result, "methods": methods, "verdicts": verdicts, "unchecked": unchecked})
+        counts_of = {claim: count._asdict() for claim, count in claims.claims.items()}
+        print_json({**result, "methods": methods, "verdicts": verdicts, "claims": counts_of, "unchecked": unchecked})
     else:
         for row in counts:
             say(f"{row.method}: {row.finished:,} of {row.asked:,} finished")
         say(f"{verdicts} verdicts computed again")
+        say(repr(replace(claims, false=[])) if verdicts else "")  # what is false comes below
         tell(unchecked)
         good = "Nothing is wrong." if verdicts else "Nothing is wrong with its files."
         for line in (*problems, f"{len(problems)} things are wrong." if problems else good):
@@ -132,10 +137,11 @@ def check(
         raise typer.Exit(1)
 
 
-def _check_verdicts(
+def _check_claims(
     store: Store, sample: int, checkpoint: Path | None, root: Path | None, trust: bool
-) -> tuple[int, list[str]]:
-    """How many verdicts were computed again, and what is wrong with them or with the model and data."""
+) -> tuple[Check, int, list[str]]:
+    """The claims of a sample, of how many keys, and what else is wrong with these or with the model and data."""
+    from cf2.runs.check import Check
     from cf2.samples.sources import restore
 
     described: dict[str, Any] = dict(store.manifest["source"])
@@ -144,6 +150,6 @@ def _check_verdicts(
     try:
         source = restore(described, root=root, trust=trust)
         other = store.problems_of_source(source)
-        return (0, other) if other else store.problems_of_verdicts(source, sample)
+        return (Check(), 0, other) if other else store.check_claims(source, sample)
     except CF2Error as error:
-        return 0, [str(error)]
+        return Check(), 0, [str(error)]

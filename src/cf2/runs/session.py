@@ -143,7 +143,8 @@ class Request:
 
     def context(self) -> dict[str, Any]:
         """What a reader of its explanations needs to know of it."""
-        return {"method": self.spec.method, "spec": self.spec.to_json()}
+        own = {} if self.valid is None else {"own_valid": True}  # a function, which a Spec does not hold
+        return {"method": self.spec.method, "spec": self.spec.to_json(), **own}
 
 
 class Chunk(NamedTuple):

@@ -30,13 +30,13 @@ from filelock import FileLock, Timeout
 from cf2 import storage
 from cf2.errors import CF2Error, os_reason, require, require_file, require_number, require_path
 from cf2.methods import registry
-from cf2.methods.contract import Problem
 from cf2.methods.trained import Trained, load_trained
 from cf2.methods.trained import digest as weights_digest
 from cf2.options import Key, Spec, titled
 from cf2.results import files
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
+from cf2.runs.check import Check, check
 from cf2.runs.session import GROUP, Chunk, Request, Session, complete
 from cf2.runs.source import ModelAndData
 from cf2.storage import PARTIAL, ROOM, fingerprint, writing
@@ -52,8 +52,11 @@ DIGITS = 16  # of every digest in a run directory
 CHUNK_SIZE = GROUP
 SECONDS_PER_SHARD = 5.0  # after which what is finished goes to the disk
 MAX_WAITING = 1024  # explanations that wait for that
+<<<<<<< HEAD
 CHECKED_SHARDS, CHECKED_KEYS = 3, 4  # of a job that is resumed: so many shards, and keys of each, are judged again
 SAME_PROBABILITY = 1e-4  # two probabilities closer than this are one, summed in another order
+=======
+>>>>>>> w-check
 
 JOB_OPTIONS = ("method", "settings", "seed", "search", "sizes")  # what jobs of one run may differ in
 EDIT_OPTIONS = ("edits", "candidates", "costs", "valid", "one_hot", "added_attributes")  # of a counterfactual alone
@@ -677,16 +680,28 @@ class Store:
         before, now = self.manifest["fingerprints"], source.fingerprints()
         return [f"The {name} is not what was explained." for name in now if before.get(name) != now[name]]
 
-    def problems_of_verdicts(self, source: ModelAndData, sample: int) -> tuple[int, list[str]]:
-        """How many verdicts were computed again, at most `sample` spread over the run, and which came out otherwise."""
-        stored = [(spec, e) for spec in self.jobs() for e in self.explanations(spec.method, spec.seed, spec.question)]
-        stored = [(spec, e) for spec, e in stored if e.seed == spec.seed and e.status != "refused"]
+    def check_claims(self, source: ModelAndData, sample: int) -> tuple[Check, int, list[str]]:
+        """The claims of at most `sample` keys spread over the run, how many keys, and what is wrong beside claims."""
+        stored: list[tuple[Spec, list[Explanation]]] = []
+        for spec in self.jobs():
+            for e in self.explanations(spec.method, spec.seed, spec.question):
+                if e.seed == spec.seed and e.status != "refused":
+                    if e.rank and stored:
+                        stored[-1][1].append(e)
+                    else:
+                        stored.append((spec, [e]))
         positions = {round(at) for at in np.linspace(0, len(stored) - 1, min(sample, len(stored)))}
-        by_job: dict[str, list[Explanation]] = {}
-        for position in sorted(positions):
-            by_job.setdefault(stored[position][0].name, []).append(stored[position][1])
-        problems = [p for s in self.jobs() if s.name in by_job for p in _differences(source, s, by_job[s.name])]
-        return len(positions), problems
+        result, problems = Check(), []
+        for spec in self.jobs():
+            answers = [stored[position][1] for position in sorted(positions) if stored[position][0] == spec]
+            other = list(_differences(source, spec, [several[0] for several in answers])) if answers else []
+            problems += other
+            if answers and not other:
+                graphs = source.graphs if spec.level == "graph" or source.level == "graph" else source.graphs[0]
+                context = {"spec": source.settled(spec).to_json()}
+                found = Explanations(tuple(e for several in answers for e in several), context)
+                result += check(found, source.model, graphs, call=source.call)
+        return result, len(positions), problems
 
 
 def _read_manifest(file: Path) -> dict[str, Any]:
@@ -829,16 +844,16 @@ def versions() -> dict[str, str]:
 
 
 def _differences(source: ModelAndData, spec: Spec, stored: Sequence[Explanation]) -> Iterator[str]:
-    """What the model says of stored answers now, where it is not what was stored."""
+    """Which stored answers are of other units than the data has now, or answer another question."""
     by_key = {e.key: e for e in stored}
     spec = replace(spec, tolerance=stored[0].tolerance)  # as it was measured on all keys
+    other = [e for e in stored if (e.question, e.method) != (spec.question, spec.method)]
+    yield from (f"{spec.name}, key {e.key}: it answers another question." for e in other)
     with Session(source.request(list(by_key), spec), fitting=True) as session:
         for problem in session.problems(list(by_key)):
             here = [by_key[instance.key] for instance in problem.instances]
             other = [e for e, table in zip(here, problem.tables) if not _has_units(e, table)]
             yield from (f"{spec.name}, key {e.key}: it has other units." for e in other)
-            if not other:
-                yield from _other_verdicts(spec, problem, here)
 
 
 def _has_units(e: Explanation, table: InstanceUnits) -> bool:
@@ -848,29 +863,3 @@ def _has_units(e: Explanation, table: InstanceUnits) -> bool:
         and np.array_equal(e.units.kind, table.kind.numpy())
         and np.array_equal(e.units.ids, table.ids.numpy())
     )
-
-
-def _other_verdicts(spec: Spec, problem: Problem, stored: Sequence[Explanation]) -> Iterator[str]:
-    selected = torch.from_numpy(np.concatenate([e.selected for e in stored])).to(problem.outputs.device)
-    verdict = problem.judge(selected)
-    predictions = problem.criterion.said(problem.outputs).tolist()
-    for row, e in enumerate(stored):
-        outputs = (
-            (e.probabilities, problem.outputs[row]),
-            (e.probabilities_only, verdict.only[row]),
-            (e.probabilities_without, verdict.without[row]),
-        )
-        same = {
-            "sufficient": e.sufficient == bool(verdict.sufficient[row]),
-            "necessary": e.necessary == bool(verdict.necessary[row]),
-            "prediction": e.prediction == predictions[row],
-            "question": (e.question, e.method) == (spec.question, spec.method),
-            "probabilities": all(_near(before, now.float().cpu().numpy()) for before, now in outputs),
-        }
-        if not all(same.values()):
-            wrong = ", ".join(name for name in same if not same[name])
-            yield f"{spec.name}, key {e.key}: the model gives another result ({wrong})."
-
-
-def _near(before: np.ndarray, now: np.ndarray) -> bool:
-    return before.shape == now.shape and bool(np.allclose(before, now, atol=SAME_PROBABILITY))

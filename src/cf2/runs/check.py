@@ -1,0 +1,571 @@
+"""Every claim of explanations again, by plain code: one edited copy of the whole graph at a time.
+
+Nothing of the search, the proofs, the packs or the receptive fields is used here, so that a mistake in one of them is
+noticed. From the package come only how data is read, how the model is borrowed and called, and what the units are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import networkx
+import numpy as np
+import torch
+from torch import Tensor
+
+from cf2.errors import require, require_number
+from cf2.graphs.data import graphs_of
+from cf2.graphs.graph import Instance, kinds_that_fit
+from cf2.graphs.targets import Targets, targets_for
+from cf2.models.adapters import Call, Inputs, adapter_of, module_of, run, target_arguments
+from cf2.models.soft_masks import Loan, default_dtype
+from cf2.options import Key, Spec
+from cf2.results.explanation import VERDICTS, Explanation
+from cf2.results.explanations import Explanations
+
+ROUNDING = 100  # spacings of floats, relative to the outputs: what is decided by less is not decided
+SAME_OUTPUT = 1e-4  # two probabilities closer than this are one
+LISTED = 8  # units of a set that a sentence names
+Mask = np.ndarray  # bool [units]
+
+
+# -- the result ---------------------------------------------------------------------------------------------------
+
+
+class ClaimCount(NamedTuple):
+    """How many claims of one sort were tried again, how many of these are false, and how many cannot be tried."""
+
+    checked: int = 0
+    false: int = 0
+    not_checkable: int = 0
+
+
+class FalseClaim(NamedTuple):
+    """A claim that does not hold, of the answer of that rank for a key."""
+
+    key: Key
+    rank: int
+    claim: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"key {self.key}{f', answer {self.rank}' if self.rank else ''}, {self.claim}: {self.sentence}"
+
+
+@dataclass
+class Check:
+    """What `cf2.check` found; true where no claim is false.
+
+    Attributes
+    ----------
+    claims : dict
+        By claim: how many were `checked`, how many of these are `false`, and how many are `not_checkable`.
+    false : list of FalseClaim
+        The false ones, each with its `key`, `rank`, `claim` and a `sentence`.
+    """
+
+    claims: dict[str, ClaimCount] = field(default_factory=dict)
+    false: list[FalseClaim] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return not self.false
+
+    def __add__(self, other: Check) -> Check:
+        none = ClaimCount()
+        names = {**self.claims, **other.claims}
+        sums = {name: map(sum, zip(self.claims.get(name, none), other.claims.get(name, none))) for name in names}
+        return Check({name: ClaimCount(*count) for name, count in sums.items()}, self.false + other.false)
+
+    def __repr__(self) -> str:
+        total = sum(count.checked for count in self.claims.values())
+        wrong = sum(count.false for count in self.claims.values())
+        lines = [f"{total:,} claims checked: {wrong or 'none'} of them false."]
+        for claim, (checked, false, not_checkable) in self.claims.items():
+            left = f", {not_checkable:,} not checkable" if not_checkable else ""
+            lines.append(f"  {claim}: {checked:,} checked, {false or 'none'} false{left}")
+        return "\n".join([*lines, *(f"  {claim}" for claim in self.false)])
+
+    def note(self, e: Explanation, claim: str, holds: bool | None, sentence: str) -> None:
+        """Count a claim that holds, does not (the sentence says why), or cannot be checked (None)."""
+        count = ClaimCount(holds is not None, holds is False, holds is None)
+        self.claims[claim] = ClaimCount(*map(sum, zip(self.claims.get(claim, ClaimCount()), count)))
+        if holds is False:
+            self.false.append(FalseClaim(e.key, e.rank, claim, sentence))
+
+
+def check(found: Explanations, model: Any, data: Any, *, call: Call | None = None, most: int = 4096) -> Check:
+    """Try every claim of explanations again, by plain code that shares nothing with the search.
+
+    The whole graph is edited as each claim says, one copy at a time, and the model is run on it. What a claim says of
+    all sets (`optimal`, `lower_bound`, `impossible`, `complete`) is checked by trying all of them, where these are at
+    most `most`. Not checkable is also what hangs on the rounding of the model's outputs, on `valid=` or on `robust=`.
+
+    Parameters
+    ----------
+    found : Explanations
+        What `cf2.explain` gave, or `cf2.load` read.
+    model, data
+        What was explained.
+    call : function, optional
+        How the model is called, as in `cf2.explain`.
+    most : int
+        The most sets that are tried for one claim.
+
+    Returns
+    -------
+    Check
+        It is true if no claim is false; `print` shows how many were checked, and what is wrong.
+
+    Examples
+    --------
+    >>> import cf2, torch
+    >>> from torch_geometric.data import Data
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> data = Data(x=torch.randn(4, 3), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
+    >>> model = GCN(3, 8, 2, 2)
+    >>> bool(cf2.check(cf2.explain(model, data, nodes=[1]), model, data))
+    True
+    """
+    require(isinstance(found, Explanations), "Expected Explanations to check", got=type(found).__name__)
+    require_number("most", most, 0, integer=True)
+    result = Check()
+    if not len(found):
+        return result
+    spec, level = Spec.from_json(found.context.get("spec") or {}), found[0].task
+    caller = _Caller(model, targets_for(graphs_of(data, level, positions=True), level, spec), call, spec.device)
+    with Loan(caller.model, caller.device, caller.origin) as loan, torch.no_grad(), default_dtype(loan.dtype):
+        for answers in _by_key(found):
+            graph, place = caller.graph(answers[0].key)
+            _check_key(result, [_Claimant(e, spec, caller, graph, place) for e in answers], most)
+    return result
+
+
+def _by_key(found: Explanations) -> Iterator[list[Explanation]]:
+    """All answers of one key together; what was asked for twice comes twice."""
+    answers: list[Explanation] = []
+    for e in found:
+        if answers and (e.rank <= answers[-1].rank or e.key != answers[-1].key):
+            yield answers
+            answers = []
+        answers.append(e)
+    yield answers
+
+
+# -- running the model --------------------------------------------------------------------------------------------
+
+
+class _Caller:
+    """The user's whole graph of each key, and the model run on edited copies of it."""
+
+    def __init__(self, model: Any, targets: Targets, call: Call | None, device: str | None) -> None:
+        self.model, self.targets = module_of(model), targets
+        self.origin = next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        self.device = torch.device(device) if device else self.origin
+        self.adapter = adapter_of(self.model, targets, call)
+        kinds = {p.dtype for p in self.model.parameters() if p.is_floating_point()} or {torch.float32}
+        self.spacing = max(torch.finfo(kind).eps for kind in kinds)
+
+    def graph(self, key: Key) -> tuple[Instance, Tensor]:
+        """The whole graph in which a key is predicted, and the nodes [1, ·] whose output that is."""
+        for whole in self.targets.wholes([key]):
+            return whole.instance, whole.targets
+        return self.targets.instance(key), torch.zeros((1, 0), dtype=torch.long)
+
+    def row(self, x: Tensor, edge_index: Tensor, extras: dict[str, Tensor], place: Tensor) -> Tensor:
+        """What the model returns for the key, [width]; of a graph without nodes it says nothing, NaN."""
+        if not len(x):
+            return torch.full((1,), math.nan)
+        level, batch = self.targets.level, torch.zeros(len(x), dtype=torch.long, device=self.device)
+        place = place.to(self.device)
+        arguments: dict[str, Any] = {name: value.to(self.device) for name, value in extras.items()}
+        arguments |= target_arguments(level, place, batch)
+        inputs = Inputs(x.to(self.device), edge_index.to(self.device), arguments, place)
+        return run(self.adapter, inputs, level)[0].detach().cpu().double()
+
+    def belongs(self, name: str, graph: Instance) -> str:
+        """Whether an attribute is of nodes, edges or the graph; where sizes leave that open, as in other graphs."""
+        kind = graph.extras[name][0]
+        for other in range(min(len(self.targets), 64)) if self.targets.level == "graph" else ():
+            one = self.targets.instance(other)
+            if name in one.extras:
+                fits = kinds_that_fit(name, len(one.extras[name][1]), len(one.x), one.edge_index.size(1))
+                kind = kind if kind in fits or not fits else fits[0]
+        return kind
+
+
+# -- one explanation ----------------------------------------------------------------------------------------------
+
+
+class _Claimant:
+    """One explanation with the whole graph that it is about: what its sets do to the graph, and whether they pass."""
+
+    def __init__(self, e: Explanation, spec: Spec, caller: _Caller, graph: Instance, place: Tensor) -> None:
+        self.e, self.spec, self.caller, self.graph, self.place = e, spec, caller, graph, place
+        self.kinds = [e.units.names[kind] for kind in e.units.kind]
+        self.absent = np.array([kind in ("added_edges", "changes") for kind in self.kinds], dtype=bool)
+        self._list_columns()
+        kept, forbidden = (self._named(pairs) for pairs in (spec.keep, spec.forbid))
+        self.fixed, self.free = kept, ~(kept | forbidden)
+        edits = {"added_edges": "add", "changes": "change"}
+        self.price = np.array([dict(spec.costs).get(edits.get(kind, "remove"), 1.0) for kind in self.kinds])
+        self.confidence = float(spec.settings.get("confidence") or e.settings.get("confidence") or 0)
+        own_valid = e.context.get("own_valid") or spec.valid is not None
+        self.ruled_out_elsewhere = bool(own_valid or spec.robust)  # by what is not tried here
+        self.whole = self.row(np.ones(len(e.units), dtype=bool))
+        self.form = {"multilabel": "multilabel_logits"}.get(spec.output, spec.output)
+        if self.form == "auto":  # what gives the stored outputs
+            forms = ("logits", "log_probabilities", "probabilities")
+            self.form = next((form for form in forms if self.near(self.values(self.whole, form), e.probabilities)), "")
+
+    # -- what a unit is, from its ids ---------------------------------------------------------------------------
+
+    def _list_columns(self) -> None:
+        """The edges that are there, after them those that can be added, and which of them each unit governs."""
+        e, units, extras = self.e, self.e.units, self.graph.extras
+        self.ends = [(a, b) for a, b in self.graph.edge_index.t().tolist()]
+        self.types = [-1] * len(self.ends) if e.types is None else extras["edge_type"][1].tolist()
+        at: dict[Any, list[int]] = defaultdict(list)
+        added: dict[int, list[int]] = defaultdict(list)
+        for column, ((a, b), kind) in enumerate(zip(self.ends, self.types)):
+            at[kind, a, b].append(column)
+        for unit in units.where("added_edges").tolist():
+            for kind, a, b in self._columns_of(unit):
+                added[unit].append(len(self.ends))
+                self.ends.append((a, b))
+                self.types.append(kind)
+        for column, (a, b) in enumerate(self.ends):
+            at[a, b].append(column)
+            at[a].append(column)
+            at[b].append(column)
+        grouped: dict[int, int] = {}
+        if isinstance(self.spec.groups, str) and "groups" in self.kinds:  # a number for each column
+            rows = {number: unit for unit, number in zip(units.where("groups").tolist(), units.of("groups")[:, 0])}
+            numbers = extras[self.spec.groups][1].tolist()
+            grouped = {column: rows.get(number, -1) for column, number in enumerate(numbers) if number >= 0}
+        for unit, a, b in units.members.tolist() if not grouped else ():
+            both = at[a, b] if e.directed else at[a, b] + at[b, a]
+            grouped |= dict.fromkeys(both, unit)
+        self.governed: list[set[int]] = []
+        for unit, kind in enumerate(self.kinds):
+            columns = set(added[unit])
+            if kind == "edges":
+                columns = {column for name in self._columns_of(unit) for column in at[name]} - grouped.keys()
+            elif kind == "groups":
+                columns = {column for column, group in grouped.items() if group == unit}
+            elif kind == "nodes":
+                columns = set(at[int(units.ids[unit, 0])])
+            self.governed.append(columns)
+
+    def _columns_of(self, unit: int) -> list[tuple[int, int, int]]:
+        """The types and ends of the columns that an edge unit stands for: of undirected edges both ways."""
+        a, b = self.e.units.ids[unit].tolist()
+        if self.e.types is None:
+            return [(-1, a, b)] if self.e.directed else [(-1, a, b), (-1, b, a)]
+        kind = int(self.e.units.types[unit])
+        partner = self.e.types.partners[kind]
+        return [(kind, a, b)] + ([(partner, b, a)] if partner >= 0 else [])
+
+    def _named(self, given: Any) -> Mask:
+        """Which units govern one of the edges that `keep` or `forbid` names."""
+        pairs = {pair for key, pairs in given or () if key in (None, self.e.key) for pair in pairs}
+        pairs |= set() if self.e.directed else {(b, a) for a, b in pairs}
+        return np.array([any(self.ends[c] in pairs for c in columns) for columns in self.governed], dtype=bool)
+
+    # -- what a set does ----------------------------------------------------------------------------------------
+
+    def only(self, chosen: Mask) -> Tensor:
+        """What the model says of the set alone: nothing is added or changed."""
+        return self.row(chosen | self.absent | self.fixed)
+
+    def without(self, chosen: Mask) -> Tensor:
+        """What it says of everything but the set, or with every edit of it made."""
+        return self.row(~chosen | self.fixed)
+
+    def row(self, as_it_was: Mask) -> Tensor:
+        """What it says where exactly these units are as they were at first: what is gone is not there."""
+        graph, units, there = self.graph, self.e.units, as_it_was ^ self.absent
+        x, nodes = graph.x.clone(), torch.ones(len(graph.x), dtype=torch.bool)
+        gone: set[int] = set()
+        for unit in np.flatnonzero(~there | (self.absent & there)):
+            (node, column), kind = units.ids[unit].tolist(), self.kinds[unit]
+            if not there[unit]:
+                gone |= self.governed[unit]
+            if kind == "changes" and there[unit]:
+                source, _, x[node, column] = units.values[unit].tolist()
+                x[node, [int(source)] if source >= 0 else []] = 0
+            elif kind == "features":
+                x[node, column] = 0
+            elif kind == "node_features":
+                x[node] = 0
+            elif kind == "nodes":
+                nodes[node] = False
+            elif kind == "columns":
+                typed = self.e.types is not None
+                x[graph.extras["node_type"][1] == int(units.types[unit]) if typed else slice(None), column] = 0
+        columns = torch.tensor([column not in gone for column in range(len(self.ends))], dtype=torch.bool)
+        number = nodes.cumsum(0) - 1
+        edge_index = number[torch.tensor(self.ends, dtype=torch.long).reshape(-1, 2).t()[:, columns]]
+        return self.caller.row(x[nodes], edge_index, self._extras(nodes, columns), number[self.place])
+
+    def _extras(self, nodes: Tensor, columns: Tensor) -> dict[str, Tensor]:
+        """What the model takes beside features and edges, of the nodes and edges that are there."""
+        made = {}
+        for name, (_, value) in self.graph.extras.items():
+            if self.caller.adapter.takes(name):
+                kind = self.caller.belongs(name, self.graph)
+                if kind == "edge":
+                    new = [self._attribute(name, value, of_type) for of_type in self.types[len(value) :]]
+                    value = torch.cat([value, torch.stack(new)]) if new else value
+                made[name] = value[{"edge": columns, "node": nodes}[kind]] if kind in ("edge", "node") else value
+        return made
+
+    def _attribute(self, name: str, value: Tensor, kind: int) -> Tensor:
+        """What an added edge has: what was given, or the row that most edges (of its type) have, the smallest first."""
+        if name == "edge_type" and kind >= 0:
+            return torch.tensor(kind, dtype=value.dtype)
+        if name in self.spec.added_attributes:
+            return torch.as_tensor(self.spec.added_attributes[name], dtype=value.dtype).expand(value.shape[1:])
+        rows = Counter(tuple(row.flatten().tolist()) for row, of in zip(value, self.types) if of == kind)
+        commonest = min(rows, key=lambda row: (-rows[row], row), default=(0.0,) * value[:1].numel())
+        return torch.tensor(commonest, dtype=value.dtype).reshape(value.shape[1:])
+
+    # -- what the model's numbers say ---------------------------------------------------------------------------
+
+    def values(self, row: Tensor, form: str = "") -> Tensor:
+        """Probabilities of classes or labels, or the numbers of a regression."""
+        form = form or self.form
+        if form in ("regression", "multilabel_probabilities"):
+            return row
+        if form == "multilabel_logits":
+            return row.sigmoid()
+        if len(row) == 1:
+            one = {"probabilities": row, "log_probabilities": row.exp()}.get(form, row.sigmoid())
+            return torch.cat([1 - one, one])
+        return {"probabilities": row, "log_probabilities": row.exp()}.get(form, row.softmax(0))
+
+    def near(self, values: Tensor, stored: np.ndarray) -> bool:
+        """Whether these are the values that are stored."""
+        size = max(float(np.abs(self.e.probabilities).max()), 1e-30) if self.e.output == "regression" else 1.0
+        slack = max(SAME_OUTPUT, self.caller.spacing**0.5) * size
+        if bool(values.isnan().any()):
+            return bool(np.isnan(stored).all())
+        return values.shape == stored.shape and bool(np.allclose(values.numpy(), stored, rtol=slack / size, atol=slack))
+
+    def _scores(self, row: Tensor) -> Tensor:
+        """The classes' scores on the model's own scale, on which sure answers are still told apart."""
+        middle = {"log_probabilities": math.log(0.5), "probabilities": 0.5}.get(self.form, 0.0)
+        return row.clamp(min=-1e30) if len(row) > 1 else torch.cat([row * 0 + middle, row])
+
+    def _lead(self, row: Tensor) -> tuple[float, float]:
+        """By how much a row gives the answer in question, and the size of the numbers that decide it."""
+        e, column = self.e, self.e.prediction
+        if e.output == "regression":
+            before, now = float(self.whole[column]), float(row[column])
+            return (e.tolerance or 0) - abs(now - before), max(abs(before), abs(now))
+        if e.output == "multilabel":
+            middle = 0.5 if self.form == "multilabel_probabilities" else 0.0
+            before, now = float(self.whole[column]) - middle, float(row[column]) - middle
+            return math.copysign(now, now * before), max(abs(before), abs(now), middle)
+        scores = self._scores(row)
+        rest = scores.clone()
+        rest[e.explained] = -math.inf
+        gap = float(scores[e.explained] - rest.max())
+        size = torch.stack([scores[e.explained], rest.max(), *self._scores(self.whole).topk(2).values]).abs().max()
+        reached = e.question == "counterfactual" and e.target is not None  # a class that is to be reached
+        return (-gap if reached else gap), float(size)
+
+    def says(self, row: Tensor) -> bool | None:
+        """Whether a row gives the answer in question; None where rounding decides."""
+        lead, size = self._lead(row)
+        return None if abs(lead) <= ROUNDING * self.caller.spacing * size else lead > 0
+
+    def _margin(self, row: Tensor) -> float:
+        """By how much a row gives the answer, from -1 to 1, as `confidence` means it."""
+        e, values = self.e, self.values(row)
+        if e.output == "regression":
+            distance = 1 - self._lead(row)[0] / (e.tolerance or 1)
+            return distance * 0 + (1 - distance if 0 <= distance <= 1 else 1 / distance - 1)
+        if e.output == "multilabel":
+            return (2 * float(values[e.prediction]) - 1) * (1 if e.probabilities[e.prediction] > 0.5 else -1)
+        rest = values.clone()
+        rest[e.explained] = -math.inf
+        gap = float(values[e.explained] - rest.max())
+        return -gap if e.question == "counterfactual" and e.target is not None else gap
+
+    def test(self, chosen: Mask, verdict: str, confidence: float) -> bool | None:
+        """Whether a set passes one test, by more than a confidence."""
+        same = verdict == "sufficient"
+        row = self.only(chosen) if same else self.without(chosen)
+        if bool(row.isnan().any()):
+            return False  # of nothing, the model says nothing
+        said = self.says(row)
+        if said is None or said != same or not confidence:
+            return None if said is None else said == same
+        margin = self._margin(row) * (1 if same else -1)
+        return None if abs(margin - confidence) <= SAME_OUTPUT else margin > confidence
+
+    # -- which sets are answers ---------------------------------------------------------------------------------
+
+    def passes(self, chosen: Mask) -> bool | None:
+        """Whether a set is an answer: it keeps to the constraints and passes every test of the question."""
+        tests = (partial(self.test, chosen, verdict, self.confidence) for verdict in VERDICTS[self.e.question])
+        passed = [self.allowed(chosen), *(None,) * self.ruled_out_elsewhere]
+        for test in tests:
+            if False not in passed:
+                passed.append(test())
+        return False if False in passed else None if None in passed else True
+
+    def allowed(self, chosen: Mask) -> bool:
+        """Whether a set holds no unit that it must not, no feature changed twice, and is connected if it has to be."""
+        changed = [self._feature(unit) for unit in np.flatnonzero(chosen) if self.kinds[unit] == "changes"]
+        once = len(set(changed)) == len(changed)
+        return once and not (chosen & ~self.free).any() and (not self.spec.connected or self._one_piece(chosen))
+
+    def _feature(self, unit: int) -> tuple[int, int, bool]:
+        """The feature that a change is of: a node's column, or its one-hot group by the column that is left."""
+        (node, column), source = self.e.units.ids[unit].tolist(), int(self.e.units.values[unit, 0])
+        return (node, source, True) if source >= 0 else (node, column, False)
+
+    def _one_piece(self, chosen: Mask) -> bool:
+        """Whether chosen edges and nodes, and what is explained, hang together."""
+        piece, units = networkx.Graph(), np.flatnonzero(chosen).tolist()
+        piece.add_nodes_from(self.place.flatten().tolist())
+        piece.add_nodes_from(int(self.e.units.ids[unit, 0]) for unit in units if self.kinds[unit] == "nodes")
+        if "nodes" in self.kinds:
+            there = [pair for pair in self.ends[: self.graph.edge_index.size(1)] if set(pair) <= set(piece)]
+            piece.add_edges_from(there)
+        for unit in units:
+            piece.add_edges_from(self.ends[c] for c in self.governed[unit] if self.kinds[unit] != "nodes")
+        return not len(piece) or networkx.is_connected(piece)
+
+    def sets(self, most: int, below: float = math.inf) -> list[Mask] | None:
+        """Every set that may be chosen and is smaller than `below`; None where there are more than `most`."""
+        free = np.flatnonzero(self.free)
+        sums = np.concatenate([[0.0], np.sort(self.price[free]).cumsum()])
+        top = int((sums < below - 1e-6).sum())  # sizes that can fit
+        if sum(math.comb(len(free), size) for size in range(top)) > most:
+            return None
+        made = [self._mask(units) for size in range(top) for units in combinations(free.tolist(), size)]
+        return [chosen for chosen in made if self.price[chosen].sum() < below - 1e-6]
+
+    def _mask(self, units: Iterable[int]) -> Mask:
+        chosen = np.zeros(len(self.free), dtype=bool)
+        chosen[list(units)] = True
+        return chosen
+
+    def none_passes(self, sets: list[Mask] | None) -> tuple[bool | None, str]:
+        """Whether no set passes, None if that is not known; and a set that does."""
+        unsure = sets is None
+        for chosen in sets or ():
+            passed = self.passes(chosen)
+            if passed:
+                return False, self.named(chosen)
+            unsure |= passed is None
+        return (None if unsure else True), ""
+
+    def named(self, chosen: Mask) -> str:
+        """A set in words."""
+        rows = [f"{self.kinds[unit]} {tuple(self.e.units.ids[unit].tolist())}" for unit in np.flatnonzero(chosen)]
+        return "{" + ", ".join(rows[:LISTED]) + (", …" if len(rows) > LISTED else "") + "}"
+
+
+# -- the claims -----------------------------------------------------------------------------------------------
+
+
+def _check_key(result: Check, answers: list[_Claimant], most: int) -> None:
+    """Every claim of all answers for one key."""
+    for one in answers:
+        _check_outputs(result, one)
+        if one.e.status != "refused":
+            _check_status(result, one, most)
+            _check_proofs(result, one, most)
+    first, listed = answers[0], [one.e.selected for one in answers]
+    whole = [one.e.rank for one in answers] == list(range(len(answers)))  # not some of them alone
+    for number, one in enumerate(answers[1:], 1):
+        inside = any((one.e.selected | ~other).all() for other in listed[:number])
+        result.note(one.e, "alternative", not inside, "an answer before it is a part of it.")
+    if first.e.complete:
+        sets = first.sets(most) if whole else None
+        rest = [c for c in sets or () if not any((c | ~known).all() for known in listed)]
+        holds, other = first.none_passes(None if sets is None else rest)
+        result.note(first.e, "complete", holds, f"{other} passes, and none of the {len(listed)} answers is in it.")
+
+
+def _check_outputs(result: Check, one: _Claimant) -> None:
+    """What the model says, of the whole graph, of the set alone and of all but it."""
+    e = one.e
+    rows = {"probabilities": one.whole}
+    if e.status != "refused":
+        rows |= {"probabilities_only": one.only(e.selected), "probabilities_without": one.without(e.selected)}
+    for name, row in rows.items():
+        values, stored = one.values(row), getattr(e, name)
+        said = f"{np.round(stored, 6).tolist()} is stored, and the model says {np.round(values.numpy(), 6).tolist()}."
+        result.note(e, "outputs", one.near(values, stored), f"`{name}`: {said}")
+    if e.output == "classes":
+        best = one._scores(one.whole).topk(2)
+        sure = float(best.values.diff().abs()) > ROUNDING * one.caller.spacing * float(best.values.abs().max())
+        holds = int(best.indices[0]) == e.prediction if sure else None
+        result.note(
+            e, "prediction", holds, f"class {e.prediction} is stored, and the model says {int(best.indices[0])}."
+        )
+
+
+def _check_status(result: Check, one: _Claimant, most: int) -> None:
+    """The verdicts, and what the status says of them."""
+    e, chosen = one.e, one.e.selected
+    given = True if e.output == "classes" and e.target is None else one.says(one.whole)
+    for verdict in ("sufficient", "necessary"):
+        passed, stored = False if given is False else one.test(chosen, verdict, 0.0), getattr(e, verdict)
+        holds = None if passed is None or given is None else passed == stored
+        result.note(e, verdict, holds, f"{stored} is stored, and the model says the opposite.")
+    holds, why = None, ""
+    if e.status == "found":
+        holds = one.passes(chosen)
+        why = "passes its tests" if one.allowed(chosen) else "keeps to the constraints"
+        why = f"{one.named(chosen)} is given as an answer that {why}, and it does not."
+    elif e.status == "not found":
+        holds = not (given and one.passes(chosen))
+        why = f"{one.named(chosen)} is given, which is an answer."
+    elif e.status == "impossible":
+        holds, other = one.none_passes(one.sets(most))
+        why = f"no set is said to pass, and {other} does."
+    elif e.status == "empty":
+        holds, why = not len(e.units), "there are units to choose from."
+    elif e.status == "not predicted":
+        holds, why = None if given is None else not given, "the model gives the answer in question."
+    if e.status != "unverified":
+        result.note(e, e.status, holds, why)
+    if given is False and e.status not in ("not predicted", "empty"):
+        result.note(e, "not predicted", False, f"the status is {e.status!r}, and the model does not give the target.")
+    if e.default is not None:
+        said = one.says(one.only(np.zeros_like(chosen)))
+        sentence = f"{e.default} is stored, and with everything removed the model says otherwise."
+        result.note(e, "default", None if said is None else said == e.default, sentence)
+
+
+def _check_proofs(result: Check, one: _Claimant, most: int) -> None:
+    """What is claimed of other sets than the one that is given."""
+    e, chosen = one.e, one.e.selected
+    if e.minimal:
+        members = np.flatnonzero(chosen).tolist()
+        holds, other = one.none_passes([one._mask(set(members) - {unit}) for unit in members])
+        result.note(e, "minimal", holds, f"{other}, which is one unit less than {one.named(chosen)}, passes as well.")
+    if e.optimal:
+        holds, other = one.none_passes(one.sets(most, float(one.price[chosen].sum())))
+        result.note(e, "optimal", holds, f"{other} passes and is smaller than {one.named(chosen)}.")
+    if e.lower_bound is not None:
+        holds, other = one.none_passes(one.sets(most, e.lower_bound))
+        sentence = f"no set of fewer than {e.lower_bound} units is said to pass, and {other} does."
+        if e.status == "found" and e.lower_bound > e.size:
+            holds, sentence = False, f"{e.lower_bound} is above the size of the answer, {e.size}."
+        result.note(e, "lower_bound", holds, sentence)
+    for claim in ("robust", "robust_removals"):
+        if getattr(e, claim) is not None:
+            result.note(e, claim, None, "the disturbed copies are not drawn again here.")

@@ -1,0 +1,249 @@
+"""Random models, graphs and questions: every claim of every answer is tried again by `cf2.check`, and none is false.
+
+The default is a small, fixed sample. `CF2_CLAIMS=100000 pytest -m slow tests/test_claims_fuzz.py` goes on until that
+many claims were checked; `CF2_CLAIMS_SEED=7` starts elsewhere. A failure names the seed of its case.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+import cf2
+from cf2.errors import CF2Error
+
+WIDTH, FEATURES, CLASSES = 6, 3, 3
+QUICK = 60  # cases in every run
+CLAIMS = int(os.environ.get("CF2_CLAIMS", "5000"))
+SEED = int(os.environ.get("CF2_CLAIMS_SEED", "0"))
+DRAWN = "many"  # what a refusal may say of a random case, see `explained`
+
+# -- models ---------------------------------------------------------------------------------------------------
+
+
+def _mlp(a: int, b: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Linear(b, b))
+
+
+CONVS: dict[str, Callable[[int, int], nn.Module]] = {
+    "gcn": lambda a, b: pyg.GCNConv(a, b),
+    "gcn without loops": lambda a, b: pyg.GCNConv(a, b, add_self_loops=False),
+    "gcn improved": lambda a, b: pyg.GCNConv(a, b, improved=True),
+    "sum": lambda a, b: pyg.GCNConv(a, b, normalize=False),
+    "sage": lambda a, b: pyg.SAGEConv(a, b),
+    "sage max": lambda a, b: pyg.SAGEConv(a, b, aggr="max"),
+    "sage projected": lambda a, b: pyg.SAGEConv(a, b, project=True, normalize=True),
+    "sage median": lambda a, b: pyg.SAGEConv(a, b, aggr="median"),
+    "sage std": lambda a, b: pyg.SAGEConv(a, b, aggr="std"),
+    "sage softmax": lambda a, b: pyg.SAGEConv(a, b, aggr="softmax"),
+    "gin": lambda a, b: pyg.GINConv(_mlp(a, b), train_eps=True),
+    "gat": lambda a, b: pyg.GATConv(a, b),
+    "gat heads": lambda a, b: pyg.GATConv(a, b, heads=2, concat=False),
+    "gatv2": lambda a, b: pyg.GATv2Conv(a, b),
+    "graph": lambda a, b: pyg.GraphConv(a, b),
+    "graph mean": lambda a, b: pyg.GraphConv(a, b, aggr="mean"),
+    "cheb": lambda a, b: pyg.ChebConv(a, b, K=2),
+    "tag": lambda a, b: pyg.TAGConv(a, b, K=2),
+    "sg": lambda a, b: pyg.SGConv(a, b, K=2),
+    "ssg": lambda a, b: pyg.SSGConv(a, b, alpha=0.3, K=2),
+    "arma": lambda a, b: pyg.ARMAConv(a, b),
+    "cluster": lambda a, b: pyg.ClusterGCNConv(a, b),
+    "gen": lambda a, b: pyg.GENConv(a, b),
+    "le": lambda a, b: pyg.LEConv(a, b),
+    "mf": lambda a, b: pyg.MFConv(a, b),
+    "feast": lambda a, b: pyg.FeaStConv(a, b, heads=2),
+    "transformer": lambda a, b: pyg.TransformerConv(a, b),
+    "gated": lambda a, b: pyg.ResGatedGraphConv(a, b),
+    "gated graph": lambda a, b: pyg.Sequential(
+        "x, e", [(nn.Linear(a, b), "x -> x"), (pyg.GatedGraphConv(b, 2), "x, e -> x")]
+    ),
+    "pna": lambda a, b: pyg.PNAConv(a, b, ["mean", "max", "sum"], ["identity", "amplification"], torch.ones(6)),
+    "eg": lambda a, b: pyg.EGConv(a, b, num_heads=2),
+    "supergat": lambda a, b: pyg.SuperGATConv(a, b),
+    "film": lambda a, b: pyg.FiLMConv(a, b),
+    "agnn": lambda a, b: pyg.Sequential("x, e", [(nn.Linear(a, b), "x -> x"), (pyg.AGNNConv(), "x, e -> x")]),
+    "appnp": lambda a, b: pyg.Sequential("x, e", [(nn.Linear(a, b), "x -> x"), (pyg.APPNP(2, 0.2), "x, e -> x")]),
+    "general": lambda a, b: pyg.GeneralConv(a, b),
+    "general attention": lambda a, b: pyg.GeneralConv(a, b, attention=True),
+    "edge": lambda a, b: pyg.EdgeConv(_mlp(2 * a, b)),
+    "edge mean": lambda a, b: pyg.EdgeConv(_mlp(2 * a, b), aggr="mean"),
+    "wl": lambda a, b: pyg.Sequential("x, e", [(pyg.WLConvContinuous(), "x, e -> x"), (nn.Linear(a, b), "x -> x")]),
+    "lg": lambda a, b: pyg.Sequential("x, e", [(nn.Linear(a, b), "x -> x"), (pyg.LGConv(), "x, e -> x")]),
+    "mixhop": lambda a, b: pyg.Sequential(
+        "x, e", [(pyg.MixHopConv(a, b, [0, 1]), "x, e -> x"), (nn.Linear(2 * b, b), "x -> x")]
+    ),
+    "antisymmetric": lambda a, b: pyg.Sequential(
+        "x, e", [(nn.Linear(a, b), "x -> x"), (pyg.AntiSymmetricConv(b), "x, e -> x")]
+    ),
+    "simple": lambda a, b: pyg.Sequential(
+        "x, e", [(pyg.SimpleConv("mean", "self_loop"), "x, e -> x"), (nn.Linear(a, b), "x -> x")]
+    ),
+    "none": lambda a, b: pyg.Sequential("x, e", [(nn.Linear(a, b), "x -> x")]),
+}
+NORMS: dict[str, Callable[[int], nn.Module] | None] = {
+    "": None,
+    "batch": pyg.BatchNorm,
+    "layer": lambda width: pyg.LayerNorm(width, mode="node"),
+    "layer of the graph": pyg.LayerNorm,
+    "instance": pyg.InstanceNorm,
+    "graph": pyg.GraphNorm,
+    "pair": lambda width: pyg.PairNorm(),
+    "mean": lambda width: pyg.MeanSubtractionNorm(),
+    "size": lambda width: pyg.GraphSizeNorm(),
+}
+BY_GRAPH = ("layer of the graph", "instance", "graph", "pair", "mean", "size")  # these look at every node of the graph
+POOLS: dict[str, Callable[[int], nn.Module]] = {
+    "sum": lambda width: pyg.SumAggregation(),
+    "mean": lambda width: pyg.MeanAggregation(),
+    "max": lambda width: pyg.MaxAggregation(),
+    "std": lambda width: pyg.StdAggregation(),
+    "median": lambda width: pyg.MedianAggregation(),
+    "softmax": lambda width: pyg.SoftmaxAggregation(),
+    "attention": lambda width: pyg.AttentionalAggregation(nn.Linear(width, 1)),
+    "sum and max": lambda width: pyg.Sequential(
+        "x, b", [(pyg.MultiAggregation(["sum", "max"]), "x, b -> x"), (nn.Linear(2 * width, width), "x -> x")]
+    ),
+}
+HEADS: dict[str, Callable[[Tensor], Tensor]] = {  # of classes
+    "logits": lambda out: out,
+    "log probabilities": lambda out: out.log_softmax(-1),
+    "probabilities": lambda out: out.softmax(-1),
+    "large": lambda out: 1e3 * out,
+    "saturated": lambda out: (200 * out).softmax(-1),
+    "small": lambda out: 1e-3 * out,
+    "coarse": lambda out: (4 * out).round() / 4,  # many exact ties
+    "masked": lambda out: torch.cat([out[..., :-1], 0 * out[..., -1:] - 1e9], -1),
+}
+
+
+class Net(nn.Module):
+    """Layers of one kind with a norm between them, for nodes, pairs or graphs."""
+
+    def __init__(self, level: str, conv: str, norm: str, pool: str, head: str, layers: int, width: int) -> None:
+        super().__init__()
+        sizes = [FEATURES] + [WIDTH] * layers
+        self.convs = nn.ModuleList(CONVS[conv](a, b) for a, b in pairwise(sizes))
+        made = NORMS[norm]
+        self.norm = None if made is None else made(WIDTH)
+        self.pool, self.head = POOLS[pool](WIDTH), nn.Linear(WIDTH, width)
+        self.level, self.by_graph, self.said = level, norm in BY_GRAPH, HEADS[head]
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, edge_label_index: Tensor | None = None
+    ) -> Tensor:
+        for conv in self.convs:
+            x = conv(x, edge_index)
+            if self.norm is not None:
+                x = self.norm(x, batch) if self.by_graph and self.level == "graph" else self.norm(x)
+            x = torch.tanh(x)
+        if self.level == "graph":
+            x = self.pool(x, torch.zeros(len(x), dtype=torch.long) if batch is None else batch)
+        elif self.level == "pair":
+            assert edge_label_index is not None
+            x = x[edge_label_index[0]] * x[edge_label_index[1]]
+        return self.said(self.head(x))
+
+
+# -- graphs ---------------------------------------------------------------------------------------------------
+
+
+def graph(draw: random.Random, dtype: torch.dtype) -> Data:
+    """Few nodes and edges: directed or not, with loops, edges that occur twice, and nodes without any."""
+    nodes = draw.choice([1, 2, 3, 4, 5, 5, 6])
+    pairs = [(draw.randrange(nodes), draw.randrange(nodes)) for _ in range(draw.randint(0, 6))]
+    if draw.random() < 0.7:
+        pairs = [pair for pair in pairs if pair[0] != pair[1]]
+    if draw.random() < 0.7:
+        pairs = list(dict.fromkeys(pairs))
+    if draw.random() < 0.7:
+        pairs += [(b, a) for a, b in pairs]
+    x = torch.tensor([[draw.gauss(0, 1) for _ in range(FEATURES)] for _ in range(nodes)], dtype=dtype)
+    if draw.random() < 0.5:
+        x = (x > 0).to(dtype)
+    return Data(x=x, edge_index=torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).t().contiguous())
+
+
+# -- calls ----------------------------------------------------------------------------------------------------
+
+UNITS = ["edges", "edges", "edges", "features", "columns", "node_features", ("edges", "features")]
+# Not drawn, as their claims are being mended: units="nodes", alternatives=, robust=, and confidence= beside
+# alternatives=.
+EDITS = [("remove",), ("remove",), ("add",), ("change",), ("remove", "add"), ("remove", "add", "change")]
+
+
+def case(seed: int) -> tuple[nn.Module, Any, dict[str, Any]]:
+    """A model, its data and the options of a call, all drawn from a seed."""
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    level, output = draw.choice(["node", "node", "graph", "pair"]), draw.choice(["auto"] * 4 + ["regression", "labels"])
+    dtype = draw.choice([torch.float32] * 3 + [torch.float64])
+    width = CLASSES if output != "auto" else draw.choice([2, CLASSES, CLASSES])
+    head = draw.choice(list(HEADS)) if output == "auto" else "logits"
+    names = [draw.choice(list(table)) for table in (CONVS, NORMS, POOLS)]
+    model = Net(level, *names, head, draw.choice([1, 2, 2]), width).to(dtype).eval()
+    graphs = [graph(draw, dtype) for _ in range(draw.randint(1, 3) if level == "graph" else 1)]
+    options: dict[str, Any] = {"question": draw.choice(["why", "why", "factual", "counterfactual"])}
+    options |= {"units": draw.choice(UNITS), "effort": draw.choice(["quick", "standard", "thorough"]), "epochs": 10}
+    nodes = range(len(graphs[0].x))
+    if level == "node":
+        options["nodes"] = draw.sample(nodes, min(2, len(nodes)))
+    elif level == "pair":
+        options["pairs"] = [(draw.choice(nodes), draw.choice(nodes))]
+    else:
+        options["level"] = "graph"
+    if options["question"] == "counterfactual":
+        options["edits"] = draw.choice(EDITS)
+        if draw.random() < 0.3:
+            options["costs"] = {"add": 2, "change": 1.5}
+    if output == "regression":
+        options |= {"output": "regression", "tolerance": draw.choice([0.01, 0.1, 0.5])}
+    if output == "labels":
+        options["output"] = "multilabel_logits"
+    if output != "auto" or draw.random() < 0.2:
+        options["target"] = draw.randrange(width)
+    pairs = [pair for one in graphs for pair in one.edge_index.t().tolist() if pair[0] != pair[1]]
+    for name in ("keep", "forbid"):
+        if pairs and draw.random() < 0.15:
+            options[name] = [draw.choice(pairs)]
+    if options["units"] == "edges" and options.get("edits", ("remove",)) != ("change",) and draw.random() < 0.2:
+        options["connected"] = True
+    if draw.random() < 0.15:
+        options["confidence"] = draw.choice([0.05, 0.3])
+    return model, graphs if level == "graph" else graphs[0], options
+
+
+def explained(seed: int) -> cf2.Check:
+    """The claims of a case checked; none, where the call is refused in words."""
+    model, data, options = case(seed)
+    try:
+        found = cf2.explain(model, data, **options)
+    except CF2Error:
+        return cf2.Check()
+    return cf2.check(found, model, data, most=512)
+
+
+def test_no_claim_is_false() -> None:
+    total = cf2.Check()
+    for seed in range(QUICK):
+        checked = explained(seed)
+        assert checked, f"seed {seed}: {checked}"
+        total += checked
+    print(total)
+
+
+@pytest.mark.slow
+def test_no_claim_of_many_is_false() -> None:
+    total, seed = cf2.Check(), SEED
+    while sum(count.checked for count in total.claims.values()) < CLAIMS:
+        total, seed = total + explained(seed), seed + 1
+    print(f"{seed - SEED} cases: {total}")
+    assert total, total
