@@ -46,7 +46,7 @@ def explain(
     ----------
     model : torch.nn.Module, or the path of a Chemprop checkpoint
         Any module of torch_geometric layers, or a Chemprop MPNN; it is used as it is and left as it was. A checkpoint
-        is a pickle, and reading it runs what is in it: name only files that you trust.
+        that holds anything but weights, layers and metrics of Chemprop is refused: reading one runs no code of it.
     data : Data or HeteroData, or a list, data set, Batch or DataLoader of them; SMILES for a Chemprop model
         The graph whose nodes are explained, or the graphs that are; a DataLoader is replaced by its data set, in the
         order of the data set. For Chemprop: SMILES, RDKit molecules, or a MoleculeDataset.

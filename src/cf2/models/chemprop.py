@@ -6,10 +6,15 @@ that are left, so it holds in every pack and whatever was removed. Chemprop is i
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,6 +26,21 @@ from cf2.models.adapters import Adapter, Answer, Inputs, OneTask, is_mpnn
 from cf2.options import Output
 
 MAX_BYTES = 2**33  # of a checkpoint
+ATOM_DESCRIPTORS, DESCRIPTORS = "node_V_d", "graph_X_d"  # Chemprop's V_d [atoms, d] and X_d [1, d] in a graph
+# What Chemprop's checkpoints are made of: layers, metrics and choices of these modules, and these plain things.
+CHECKPOINT_MODULES = ("chemprop.nn.", "torchmetrics.classification.", "torchmetrics.regression.", "torch.nn.modules.")
+CHECKPOINT_NAMES = {
+    "__builtin__.set",  # as Python 2 and the pickles of torch name it
+    "collections.OrderedDict",
+    "lightning.fabric.utilities.data.AttributeDict",
+    "torch._utils._rebuild_parameter",
+    "torch._utils._rebuild_tensor_v2",
+    "torch.device",
+    "torchmetrics.metric.jit_distributed_available",
+    *(f"torch.{kind}Storage" for kind in ("Bool", "Byte", "Double", "Float", "Half", "Int", "Long")),
+    *(f"torch.{kind}" for kind in ("bool", "float16", "float32", "float64", "int32", "int64", "uint8")),
+    *(f"torchmetrics.utilities.data.dim_zero_{name}" for name in ("cat", "max", "mean", "min", "sum")),
+}
 FORMS: dict[str, Output] = {  # what a Chemprop predictor returns, by the name of its class or of one it is made from
     "BinaryClassificationFFNBase": "multilabel_probabilities",
     "MulticlassClassificationFFN": "probabilities",
@@ -66,7 +86,7 @@ class MPNNAdapter(Adapter):
         self.weighs = {"BondMessagePassing", "AtomMessagePassing"} >= {type(passing).__name__}
 
     def takes(self, name: str) -> bool:
-        return name == "edge_attr"
+        return name in ("edge_attr", ATOM_DESCRIPTORS, DESCRIPTORS)
 
     def check_level(self, level: str) -> None:
         require(level == "graph", "Expected molecules to explain with a Chemprop model", got=f"level={level!r}")
@@ -74,7 +94,7 @@ class MPNNAdapter(Adapter):
     def call(self, inputs: Inputs) -> Answer:
         weight, count = inputs.arguments.get("edge_weight"), len(inputs.targets)
         with self._scaled(weight):
-            out = self.model(_batch(inputs, weight, count))[:count]
+            out = self.model(*_batch(inputs, weight, count))[:count]
         if out.dim() == 3:  # the classes of each task, or a mean beside how sure it is
             out = out[:, self.task or 0] if self.output == "probabilities" else out[..., 0]
         return Answer(out, count, None)
@@ -98,23 +118,26 @@ class MPNNAdapter(Adapter):
             handle.remove()
 
 
-def _batch(inputs: Inputs, weight: Tensor | None, count: int) -> Any:
-    """The packed molecules as Chemprop has them, without what is gone."""
+def _batch(inputs: Inputs, weight: Tensor | None, count: int) -> tuple[Any, Tensor | None, Tensor | None]:
+    """The packed molecules as Chemprop has them, without what is gone, and the descriptors that the model reads."""
     from chemprop.data import BatchMolGraph
 
     atoms, bonds, batch = inputs.x, inputs.arguments["edge_attr"], inputs.arguments["batch"]
+    of_atoms, of_molecules = inputs.arguments.get(ATOM_DESCRIPTORS), inputs.arguments.get(DESCRIPTORS)
     if not len(batch) or int(batch[-1]) < count - 1:
         # Chemprop counts molecules by the last atom, so a further molecule stands behind those without any.
-        atoms, batch = (
-            torch.cat([atoms, atoms.new_zeros(1, atoms.size(1))]),
-            torch.cat([batch, batch.new_tensor([count])]),
-        )
+        atoms, of_atoms, of_molecules = (_with_zeros(rows) for rows in (atoms, of_atoms, of_molecules))
+        batch = torch.cat([batch, batch.new_tensor([count])])
     molecules = object.__new__(BatchMolGraph)  # made of tensors that may have a gradient, not of numpy arrays
     molecules.V, molecules.edge_index, molecules.batch = atoms, inputs.edge_index, batch
     molecules.E = bonds if weight is None else bonds * weight[:, None]
     molecules.rev_edge_index = opposite(inputs.edge_index, len(atoms))
     molecules._BatchMolGraph__size = int(batch[-1]) + 1
-    return molecules
+    return molecules, of_atoms, of_molecules
+
+
+def _with_zeros(rows: Any) -> Any:
+    return None if rows is None else torch.cat([rows, rows.new_zeros(1, rows.size(1))])
 
 
 # -- what people pass -----------------------------------------------------------------------------------------
@@ -144,10 +167,7 @@ class Molecules:
 
 
 def molecules_of(model: Any, data: Any) -> Molecules | None:
-    """A Chemprop model, or the path of one, with its molecules; None for any other model.
-
-    A checkpoint is a pickle, and reading one runs what is in it. It is read because the caller named the file.
-    """
+    """A Chemprop model, or the path of one, with its molecules; None for any other model."""
     tasks: tuple[str, ...] = ()
     if isinstance(model, str | os.PathLike):
         model, tasks = load(model)
@@ -159,20 +179,41 @@ def molecules_of(model: Any, data: Any) -> Molecules | None:
 def load(path: str | os.PathLike[str]) -> tuple[Any, tuple[str, ...]]:
     """The model in a Chemprop checkpoint, and the names of its tasks, if it holds them.
 
-    Chemprop's own loader unpickles the file, which runs what is in it: read only files that you trust.
+    Chemprop's own loader unpickles without limits. So the same bytes are first read by an unpickler that knows the
+    layers and metrics of Chemprop and refuses everything else: no code in the file is run.
     """
     require_file(path, "a Chemprop checkpoint (.pt or .ckpt)", most=MAX_BYTES)
     _require_chemprop()
     from chemprop.models import MPNN
-    from chemprop.models.utils import load_output_columns
 
-    reader = MPNN.load_from_checkpoint if os.fspath(path).endswith(".ckpt") else MPNN.load_from_file
+    content = Path(path).read_bytes()
     try:
-        model, columns = reader(path, map_location="cpu"), load_output_columns(path)
+        limited = SimpleNamespace(Unpickler=_Unpickler, __name__="limited")
+        columns = torch.load(io.BytesIO(content), "cpu", limited, weights_only=False).get("output_columns")
+        model = MPNN.load_from_file(io.BytesIO(content), "cpu")
+    except CF2Error:
+        raise
     except Exception as error:  # whatever a file that is something else makes of the loader
-        got = f"{os.fspath(path)!r}, and {type(error).__name__}: {error}"
+        got = f"{os.fspath(path)!r}, and {type(error).__name__}: {error!s:.200}"
         raise CF2Error("Expected a checkpoint of Chemprop 2.1 or later", got=got) from error
     return model, tuple(columns) if columns and all(isinstance(name, str) for name in columns) else ()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what Chemprop writes, and refuses to name anything else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """As pickle's own."""
+        plain = f"{module}.{name}" in CHECKPOINT_NAMES
+        ours = plain or (module.startswith(CHECKPOINT_MODULES) and name.isidentifier())
+        value = super().find_class(module, name) if ours else None
+        require(
+            plain or (isinstance(value, type) and issubclass(value, torch.nn.Module | Enum)),
+            "Expected a checkpoint that holds weights, and layers and metrics of Chemprop",
+            got=f"one that runs {module}.{name}",
+            do="If you trust the file, read it yourself and pass the model: chemprop.models.load_model(path).",
+        )
+        return value
 
 
 def _require_chemprop() -> None:
@@ -186,25 +227,43 @@ def _require_chemprop() -> None:
 def featurise(model: Any, data: Any) -> list[Data]:
     """Molecules as graphs with the features that the model reads: one or more SMILES, RDKit molecules or a data set.
 
-    A `chemprop.data.MoleculeDataset` brings its own featuriser; else it is the multi-hot one of the model's widths.
+    A `chemprop.data.MoleculeDataset` brings its own featuriser and descriptors; else the featuriser is the one of
+    Chemprop's that has the widths of the model.
     """
-    needed = model.message_passing.output_dim
     require(
-        hasattr(model.message_passing, "W_h")
-        and model.message_passing.W_d is None
-        and model.predictor.input_dim == needed,
-        "Expected a Chemprop model that reads one molecule and nothing else",
-        got="one with further descriptors, or with several molecules",
+        hasattr(model.message_passing, "W_h"),
+        "Expected a Chemprop model that reads one molecule",
+        got=f"{type(model).__name__}, which reads several",
     )
     if hasattr(data, "featurizer") and hasattr(data, "data"):  # a MoleculeDataset
-        return [_graph(data[row].mg, point.mol, None) for row, point in enumerate(data.data)]
-    items = [data] if isinstance(data, str) or hasattr(data, "GetAtoms") else list(data)
-    require(len(items) > 0, "Expected at least one molecule to explain", got="none")
-    if all(isinstance(item, Data) for item in items):
-        return items
-    featuriser = _featuriser(model)
-    read = [_molecule(item, row) for row, item in enumerate(items)]
-    return [_graph(featuriser(own), own, item if isinstance(item, str) else None) for own, item in zip(read, items)]
+        rows = [(data[row], point.mol) for row, point in enumerate(data.data)]
+        graphs = [_graph(row.mg, molecule, None, row.V_d, row.x_d) for row, molecule in rows]
+    else:
+        items = [data] if isinstance(data, str) or hasattr(data, "GetAtoms") else list(data)
+        if not all(isinstance(item, Data) for item in items):
+            featuriser = _featuriser(model)
+            read = [_molecule(item, row) for row, item in enumerate(items)]
+            texts = [item if isinstance(item, str) else None for item in items]
+            items = [_graph(featuriser(molecule), molecule, text) for molecule, text in zip(read, texts)]
+        graphs = items
+    require(len(graphs) > 0, "Expected at least one molecule to explain", got="none")
+    _check_descriptors(model, graphs)
+    return graphs
+
+
+def _check_descriptors(model: Any, graphs: Sequence[Data]) -> None:
+    """Refuse molecules without the descriptors that the model reads beside them, or with others."""
+    passing = model.message_passing
+    of_atoms = 0 if passing.W_d is None else passing.W_d.in_features - passing.W_o.out_features
+    widths = {ATOM_DESCRIPTORS: of_atoms, DESCRIPTORS: model.predictor.input_dim - passing.output_dim}
+    for name, needed in widths.items():
+        given = {0 if graph.get(name) is None else graph[name].size(1) for graph in graphs}
+        require(
+            given == {needed},
+            f"Expected molecules with {needed} descriptors {name[-3:]}, as the model reads them",
+            got=" or ".join(map(str, sorted(given))),
+            do="Pass a chemprop.data.MoleculeDataset, which holds them.",
+        )
 
 
 def _molecule(item: Any, row: int) -> Any:
@@ -243,12 +302,16 @@ def _featuriser(model: Any) -> Any:
     )
 
 
-def _graph(graph: Any, molecule: Any, smiles: str | None) -> Data:
+def _graph(graph: Any, molecule: Any, smiles: str | None, of_atoms: Any = None, of_molecule: Any = None) -> Data:
     found = Data(
         x=torch.as_tensor(graph.V).float(),
         edge_index=torch.as_tensor(graph.edge_index).long().reshape(2, -1),
         edge_attr=torch.as_tensor(graph.E).float(),
     )
+    if of_atoms is not None:
+        found[ATOM_DESCRIPTORS] = torch.as_tensor(of_atoms).float()
+    if of_molecule is not None:
+        found[DESCRIPTORS] = torch.as_tensor(of_molecule).float().reshape(1, -1)
     text = _smiles(molecule) if smiles is None else smiles
     if text is not None:
         found.smiles = text
