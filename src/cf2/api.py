@@ -16,7 +16,12 @@ from cf2.graphs.data import groups_of
 from cf2.methods import registry
 from cf2.methods.trained import Trained, check_needs
 from cf2.models.adapters import module_of
+<<<<<<< HEAD
 from cf2.options import ExplainOptions, FitOptions, Key, Spec, bounded, listed, meanings, rows_of, with_options
+=======
+from cf2.models.chemprop import molecules_of
+from cf2.options import ExplainOptions, FitOptions, Key, Spec, listed, meanings, rows_of, with_options
+>>>>>>> w-chem
 from cf2.results.explanations import Explanations
 from cf2.results.names import Names
 from cf2.runs.progress import heard, log, told
@@ -43,11 +48,12 @@ def explain(
 
     Parameters
     ----------
-    model : torch.nn.Module
-        Any module of torch_geometric layers; it is used as it is and left as it was.
-    data : Data or HeteroData, or a list, data set, Batch or DataLoader of them
+    model : torch.nn.Module, or the path of a Chemprop checkpoint
+        Any module of torch_geometric layers, or a Chemprop MPNN; it is used as it is and left as it was. A checkpoint
+        that holds anything but weights, layers and metrics of Chemprop is refused: reading one runs no code of it.
+    data : Data or HeteroData, or a list, data set, Batch or DataLoader of them; SMILES for a Chemprop model
         The graph whose nodes are explained, or the graphs that are; a DataLoader is replaced by its data set, in the
-        order of the data set.
+        order of the data set. For Chemprop: SMILES, RDKit molecules, or a MoleculeDataset.
     nodes : int, slice, ids in a list, array or tensor, or a mask, optional
         The nodes to explain, in this order; for graphs, their positions, or all if none are given. A mask such as
         `data.test_mask` holds a bool for every node. A set is sorted; what is given twice is explained twice.
@@ -130,6 +136,9 @@ class Explainer:
     """
 
     def __init__(self, model: torch.nn.Module, data: Graphs) -> None:
+        self._molecules = molecules_of(model, data)
+        if self._molecules is not None:
+            model, data = self._molecules.model, self._molecules.graphs
         self.model, self.data = model, data
         self._cache = ModelCache(model, data)
 
@@ -151,7 +160,11 @@ class Explainer:
             One per key, in their order.
         """
         with heard(selected.get("verbose", False)):
-            request, keys = plan(self._cache, nodes, pairs, selected)
+            given: Mapping[str, Any] = selected
+            if self._molecules is not None:
+                given = self._molecules.options(given)
+            require(given.get("tasks") is None, "Expected a Chemprop model for `tasks`", got=type(self.model).__name__)
+            request, keys = plan(self._cache, nodes, pairs, given)
             context, spec = self._cache.context(request, keys), request.spec
             log.info(
                 "Explaining %d of level %s by %s: %s", len(keys), request.targets.level, spec.method, spec.question

@@ -540,6 +540,7 @@ _BESIDE: dict[str, tuple[Any, str]] = {
         None,
         "The molecules that the graphs are, drawn as chemists do. None takes `data.smiles`, where the data has that.",
     ),
+    "tasks": (None, "Chemprop only: what the model's tasks are called, for `target`; None takes what its file says."),
     "progress": (
         None,
         "Told of every n keys that are done, as `progress(n)`; True shows a bar, False none; None shows one at a "
@@ -647,6 +648,7 @@ class ExplainOptions(FitOptions, total=False):
     node_names: Sequence[Any] | Mapping[Any, Any] | None
     feature_names: Sequence[str] | Mapping[Any, Any] | None
     smiles: str | Sequence[str] | Mapping[int, str] | None
+    tasks: Sequence[str] | None
     progress: Callable[[int], None] | bool | None
     verbose: bool
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -189,6 +190,7 @@ def train(
 def explain(
     dataset: o.ExplainDataset = None,
     data: o.Data = None,
+    chemprop: o.Chemprop = None,
     nodes: o.ExplainNodes = None,
     pairs: o.ExplainPairs = None,
     path: o.ExplainPath = None,
@@ -210,15 +212,18 @@ def explain(
     """
     from cf2.methods import registry
     from cf2.report.words import count_nouns
+    from cf2.results.names import Names
     from cf2.runs import comparison
     from cf2.runs.engines import ENGINES
-    from cf2.samples.sources import from_dataset, from_function
+    from cf2.samples.sources import from_chemprop, from_dataset, from_function
 
     if (dataset is None) == (data is None):
         raise typer.BadParameter("Give either a data set or --data MODULE:FUNCTION.")
+    if chemprop is not None and data is None:
+        raise typer.BadParameter("Give the molecules of the Chemprop model: --data molecules.csv.")
     o.one_of("`--engine`", engine, ENGINES)
     keys = o.parse_keys(nodes, pairs, options)
-    seed = options.pop("seed")
+    seed, target = options.pop("seed"), o.parse_target(options.pop("target"))
     specs = comparison.make_specs(
         methods=[o.one_of("`--method`", name, registry.names()) for name in options.pop("method") or ["cf2"]],
         seeds=tuple(range(seeds)) if seeds else (seed,),
@@ -226,10 +231,13 @@ def explain(
         settings=dict(o.parse_setting(text) for text in setting or ()),
         options=options,
     )
-    if dataset is not None:
+    if chemprop is not None:
+        source, target = from_chemprop(chemprop, str(data), target)
+    elif dataset is not None:
         source = from_dataset(dataset, checkpoint=checkpoint, root=data_root)
     else:
         source = from_function(str(data))
+    specs = [replace(spec, target=Names(source.class_names or None).number(target)) for spec in specs]
     o.check_level(source.name, source.level, nodes, pairs)
     path = comparison.new_path(source.name, specs, resume) if path is None else path
     if_stopped(partial(kept_in, path))

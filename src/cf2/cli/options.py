@@ -63,7 +63,15 @@ Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides the split
 Epochs = Annotated[int | None, typer.Option(min=1, help="As the data set's recipe says, if not given.")]
 TrainPath = Annotated[Path | None, typer.Option("--out", callback=_named, help="Where to save; without ending.")]
 ExplainDataset = Annotated[str | None, typer.Argument(help="A data set with its shipped or given model.")]
-Data = Annotated[str | None, typer.Option(help="MODULE:FUNCTION that returns (model, data). This runs your code.")]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        help="MODULE:FUNCTION that returns (model, data), which runs your code; for --chemprop, a CSV file of molecules."
+    ),
+]
+Chemprop = Annotated[
+    Path | None, typer.Option(callback=_at_home, help="A Chemprop checkpoint, to explain the molecules of --data.")
+]
 ExplainNodes = Annotated[str | None, typer.Option(help="Ids of nodes or graphs, such as 3,17,40-44.")]
 ExplainPairs = Annotated[str | None, typer.Option(help="Pairs of nodes for a model of links, such as 3:17,4:9.")]
 ExplainPath = Annotated[
@@ -151,7 +159,7 @@ _KINDS: dict[str, Any] = {  # of the options of a Spec that are no words
     **dict.fromkeys(("search", "connected", "leave_out_pair"), bool),
     **dict.fromkeys(("alternatives", "robust"), int),
     **dict.fromkeys(("units", "edits"), str),
-    **dict.fromkeys(("seed", "target", "max_units", "sizes"), int | None),
+    **dict.fromkeys(("seed", "max_units", "sizes"), int | None),
 }
 _DEFAULTS: dict[str, str | None] = dict.fromkeys(("method", "costs", "added_attributes"))
 _DEFAULTS |= {"units": ",".join(spec.Spec().units), "edits": ",".join(spec.Spec().edits)}
@@ -190,6 +198,15 @@ def parse_setting(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except (ValueError, RecursionError):
         return name, value
+
+
+def parse_target(text: str | None) -> int | str | None:
+    """A class by its number or by its name.
+
+    >>> parse_target("2"), parse_target("NR-AR")
+    (2, 'NR-AR')
+    """
+    return int(text) if text is not None and text.isdecimal() else text
 
 
 def parse_questions(text: str) -> list[str]:

@@ -76,6 +76,11 @@ def _inside(model: Any) -> Any:
     return getattr(model, "_orig_mod", None) if compiled else None
 
 
+def is_mpnn(model: Any) -> bool:
+    """Whether this is a Chemprop model; Chemprop itself, which takes seconds to import, is not asked."""
+    return any((kind.__module__, kind.__name__) == ("chemprop.models.model", "MPNN") for kind in type(model).__mro__)
+
+
 Call = Callable[[torch.nn.Module, Any], Any]  # the user's own: the model and a batch -> one row per target
 
 
@@ -87,6 +92,13 @@ class CallOfOurs:
 
     def __call__(self, model: torch.nn.Module, batch: Any) -> Any:
         return self.call(model, batch)
+
+
+@dataclass(frozen=True)
+class OneTask:
+    """In place of a call: the task to explain, of a Chemprop model that has several tasks of many classes."""
+
+    task: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,14 +206,20 @@ class DataAdapter(Adapter):
         return self._answer(out, inputs.targets, len(inputs.x), inputs.nodes)
 
 
-def adapter_for(model: Any, level: str, call: Call | None = None, targets: Targets | None = None) -> Adapter:
+def adapter_for(model: Any, level: str, call: Call | OneTask | None = None, targets: Targets | None = None) -> Adapter:
     """The way in which a model is called: as the user says, or by the signature of its forward."""
     model = module_of(model)
+    adapter: Adapter
+    if is_mpnn(model) and (call is None or isinstance(call, OneTask)):
+        from cf2.models.chemprop import MPNNAdapter  # it is made of what is in this file
+
+        adapter = MPNNAdapter(model, None if call is None else call.task)
+        adapter.check_level(level)
+        return adapter
     require(
         call is None or callable(call), "Expected `call` to be a function of a model and a batch", got=repr(call)[:80]
     )
     names = None if call is not None else parameters(model)
-    adapter: Adapter
     if targets is not None and targets.schema is not None:
         adapter = TypedAdapter(model, names, targets, call)
     else:

@@ -92,13 +92,16 @@ class Explanations(Results[Explanation]):
         return metrics.stability(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A table with one row per explanation; sets are lists."""
+        """A table with one row per explanation; sets are lists. Molecules have their SMILES in a column."""
         import pandas
 
+        smiles = self.context.get("smiles") or {}
         first = ("label", "size", "sufficient", "necessary", "minimal", "optimal", "status", "note", "lower_bound")
         outputs = {"probability": "probabilities", "only": "probabilities_only", "without": "probabilities_without"}
         rows = [
-            {"key": e.key, "prediction": _answer(e)}
+            {"key": e.key}
+            | ({"smiles": smiles.get(str(e.key))} if smiles else {})
+            | {"prediction": _answer(e)}
             | {name: getattr(e, name) for name in first}
             | {name: float(getattr(e, output)[e.prediction]) for name, output in outputs.items()}
             | {"edges": _lists(e.edges), "features": _lists(e.features), "units": e.num_units}

@@ -112,7 +112,7 @@ class ModelAndData:
             spec = replace(spec, atoms=self.atoms)
         targets = self.targets(spec)
         labels = targets.labels(keys) or {key: self.labels[key] for key in keys if key in self.labels} or None
-        own = self.class_names if self.description.get("kind") == "function" else ()
+        own = self.class_names if self.description.get("kind") in ("function", "chemprop") else ()
         return Request(self.model, targets, spec, trained, labels, call=self.call, names=Names(own or None))
 
     def needed(self, spec: Spec, keys: Sequence[Key]) -> Any:

@@ -1,4 +1,4 @@
-"""Where a model and its data come from: a data set of ours by name, or the user's own function.
+"""Where a model and its data come from: a data set of ours by name, the user's own function, or Chemprop's files.
 
 >>> source = from_dataset("ba-shapes")
 >>> source.level, len(source.graphs), source.class_names[0]
@@ -18,13 +18,15 @@ from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
+import pandas
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from cf2 import storage
-from cf2.errors import CF2Error, own_line, require, unknown_name
+from cf2.errors import CF2Error, own_line, require, require_file, unknown_name
 from cf2.graphs.targets import check_ids, check_pairs
+from cf2.models import chemprop
 from cf2.options import LARGEST, Key
 from cf2.results.names import Names
 from cf2.runs.source import ModelAndData, values_of
@@ -35,6 +37,7 @@ from cf2.samples.storage import data_root
 log = logging.getLogger("cf2")
 
 SHIPPED = "shipped"
+MAX_TABLE_BYTES = 2**30  # of a CSV file of molecules
 OUTPUTS = {"classes": "auto", "logit": "logits", "regression": "regression"}  # of a data set, as a Spec has them
 WHOLE = "Add --debug (CF2_DEBUG=1) to see the whole traceback."
 NAMED = ("class_names", "node_names", "feature_names", "smiles", "atoms")  # what may be called something
@@ -147,6 +150,43 @@ def from_function(spec: str) -> ModelAndData:
     return replace(source, keys_to_explain=lambda: keys)
 
 
+def from_chemprop(checkpoint: str | Path, table: str | Path, target: Any = None) -> tuple[ModelAndData, Any]:
+    """The Chemprop model in a checkpoint with the molecules in a CSV file, and the number of the task that is asked for.
+
+    The SMILES are in the column `smiles`, or else in the first one. No code of either file is run.
+    """
+    model, tasks = chemprop.load(checkpoint)
+    require_file(table, "a CSV file of molecules", most=MAX_TABLE_BYTES)
+    try:
+        frame = pandas.read_csv(table, dtype=str, keep_default_na=False)
+    except Exception as error:  # of a file that is no text, or no table
+        raise CF2Error("Expected a CSV file of molecules", got=f"{str(table)!r}, and {error}") from error
+    named = [name for name in frame.columns if name.lower() == "smiles"]
+    molecules = chemprop.Molecules(model, chemprop.featurise(model, list(frame[(named or list(frame))[0]])), tasks)
+    asked = molecules.options({} if target is None else {"target": target})
+    class_names = tuple(asked.get("class_names") or ())
+    files = {"chemprop": os.path.realpath(checkpoint), "molecules": os.path.realpath(table), "target": target}
+    parts = [value for graph in molecules.graphs for _, value in sorted(values_of(graph).items())]
+    source = ModelAndData(
+        model=model,
+        level="graph",
+        graphs=molecules.graphs,
+        class_names=class_names,
+        names=Names(class_names or None),
+        description={
+            "kind": "chemprop",
+            **files,
+            "data": fingerprint(parts),
+            "weights": fingerprint(model.state_dict().values()),
+        },
+        model_line=f"Chemprop, {type(model.message_passing).__name__}, depth {model.message_passing.depth}",
+        name=Path(table).stem,
+        output=asked["output"],
+        call=asked.get("call"),
+    )
+    return source, source.names.number(asked.get("target"))
+
+
 def restore(description: Mapping[str, Any], *, root: str | Path | None = None, trust: bool = False) -> ModelAndData:
     """The model and data that a description was made of, or an error that says what has changed since.
 
@@ -161,7 +201,13 @@ def restore(description: Mapping[str, Any], *, root: str | Path | None = None, t
             got="none",
             do=f"Read it first; if you trust it, add --trust or --data {name} (in Python: trust=True).",
         )
-    source = from_function(name) if kind == "function" else _from_files(name, description, root)
+    if kind == "chemprop":
+        table, target = description.get("molecules"), description.get("target")
+        require(isinstance(table, str), "Expected the path of the molecules in the description", got=repr(table)[:80])
+        log.info("The run names files outside of its directory, which are read: %s, %s", name, table)
+        source, _ = from_chemprop(name, str(table), target)
+    else:
+        source = from_function(name) if kind == "function" else _from_files(name, description, root)
     for part, what in (("weights", "weights of the model"), ("data", "data")):
         require(
             description.get(part) == source.description.get(part),
@@ -199,7 +245,8 @@ def trusted(description: Any, *, trust: bool = False, data: str | None = None) -
 
 def _kind_and_name(description: Any) -> tuple[str, str]:
     kind = description.get("kind") if isinstance(description, Mapping) else None
-    require(kind in ("dataset", "function"), "Expected the description of a data set or of a function", got=repr(kind))
+    expected = "Expected the description of a data set, of a function or of a Chemprop model"
+    require(kind in ("dataset", "function", "chemprop"), expected, got=repr(kind))
     name = description.get(kind)
     require(isinstance(name, str), f"Expected the name of the {kind} in the description", got=repr(name))
     return str(kind), str(name)
