@@ -480,7 +480,7 @@ def extended(
 
 
 def edited(instance: Instance, table: InstanceUnits, chosen: Tensor) -> Data:
-    """The instance's graph after the edits of the chosen units [u, bool]; `node_ids` are the user's."""
+    """The instance's graph after the edits of the chosen units [u, bool]; `node_ids` are the user's, of what is left."""
     there = ~chosen if table.absent is None else ~chosen ^ table.absent
     columns, entries = (_present(governed, there) for governed in (table.edges, table.features))
     x = instance.x.clone()
@@ -490,9 +490,12 @@ def edited(instance: Instance, table: InstanceUnits, chosen: Tensor) -> Data:
         made = there[table.changes.unit]
         place, value = table.changes.place[made], table.changes.value[made]
         x[place[:, 0], place[:, 1]] = value.to(x.dtype)
-    extras = {n: value[columns] if kind == "edge" else value for n, (kind, value) in instance.extras.items()}
+    nodes = torch.ones(len(x), dtype=torch.bool) if table.nodes is None else _present(table.nodes, there)
+    rows = {"edge": columns, "node": nodes}
+    extras = {n: value[rows[kind]] if kind in rows else value for n, (kind, value) in instance.extras.items()}
     extras = {name: value for name, value in extras.items() if name != "node_ids"}
-    return Data(x=x, edge_index=instance.edge_index[:, columns], node_ids=instance.node_ids, **extras)
+    edge_index = (nodes.long().cumsum(0) - 1)[instance.edge_index[:, columns]]
+    return Data(x=x[nodes], edge_index=edge_index, node_ids=instance.node_ids[nodes], **extras)
 
 
 def _present(governed: tuple[Tensor, Tensor], there: Tensor) -> Tensor:
