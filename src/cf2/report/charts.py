@@ -43,6 +43,8 @@ def said(
     boxes: list[tuple[Any, ...]] = []
     texts: list[tuple[Any, ...]] = []
     spoken = []
+    lost = [bool(np.isnan(row).any()) for _, row in rows]  # no node is left that the model could be asked about
+    rows = [(title, np.nan_to_num(row)) for title, row in rows]
     values = [float(row[column]) for _, row in rows]
     low, high = (0.0, 1.0) if kind.probability else (min(0.0, *values), max(0.0, *values))
     scale = span / ((high - low) or 1.0)

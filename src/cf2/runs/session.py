@@ -607,7 +607,7 @@ def _holds_empty(problem: Problem, verdict: Verdict) -> Tensor | None:
     everything = pack.units.kept(torch.zeros_like(pack.units.owner, dtype=torch.bool))
     said = problem.predictor.hard(pack, everything)
     empty = torch.zeros(problem.num_instances, dtype=torch.bool, device=failed.device)
-    empty[failed] = problem.criterion.take(failed).holds(said)
+    empty[failed] = passes(problem.criterion.take(failed), said, same=True)
     return empty
 
 

@@ -832,4 +832,4 @@ def _other_verdicts(spec: Spec, problem: Problem, stored: Sequence[Explanation])
 
 
 def _near(before: np.ndarray, now: np.ndarray) -> bool:
-    return before.shape == now.shape and bool(np.allclose(before, now, atol=SAME_PROBABILITY))
+    return before.shape == now.shape and bool(np.allclose(before, now, atol=SAME_PROBABILITY, equal_nan=True))

@@ -236,8 +236,8 @@ class WhatIf:
         """Whether that is another answer than that of the whole graph: a class, a side of a label, a number."""
         kind = self._session(e).kind
         column = None if kind.exclusive else e.prediction
-        same = criterion_for(problem.outputs, [e.key], column, kind, tolerance=e.tolerance).holds(said)
-        return not bool(same[0])
+        criterion = criterion_for(problem.outputs, [e.key], column, kind, tolerance=e.tolerance)
+        return bool(passes(criterion, said, same=False)[0])
 
     def _session(self, e: Explanation) -> Session:
         spec = self.spec(e)
