@@ -40,7 +40,7 @@ from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.names import Names
 from cf2.sets.alternatives import list_answers, without_supersets
 from cf2.sets.search import Choice, Search, proof_budget
-from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict
+from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict, passes
 from cf2.units.constraints import SetConstraints, Valid, constraints_for, flags
 from cf2.units.edits import CHANGE, Editing, kinds_for
 from cf2.units.kinds import InstanceUnits, units_of

@@ -30,7 +30,7 @@ from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.session import ModelCache, Session
 from cf2.runs.source import ModelAndData
-from cf2.sets.tests import EDITED
+from cf2.sets.tests import EDITED, passes
 from cf2.units.edits import ADD, CHANGE, EDITS, Editing, is_candidate
 from cf2.units.kinds import InstanceUnits, unit_kinds, units_of
 from cf2.units.packs import pack
