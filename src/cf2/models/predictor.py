@@ -290,6 +290,8 @@ class Predictor:
             weight[:] = [edges(there)]
             soft = weight[0] if by_weight else None
             rows = self._call(pack, x, pack.edge_index, soft, None)
+            if not x.is_floating_point():  # what only reads categories has no slope
+                rows = rows + 0.0 * states.sum()
             require(
                 rows.requires_grad or not states.requires_grad or not pack.units.count,
                 "Expected a model whose output has a gradient",
@@ -329,8 +331,8 @@ class Predictor:
         if pack.sparse is not None:
             value = pack.sparse.value if there is None else pack.sparse.value * there
             return value if self.findings is not None and self.findings.reads_sparse else pack.dense(value)
-        if there is None:
-            return pack.x
+        if there is None or (there.dtype != torch.bool and not pack.x.is_floating_point()):
+            return pack.x  # a part of a category is none, and an embedding takes no float
         scale = torch.ones_like(pack.x).index_put((pack.entry_row, pack.entry_column), there.to(pack.x.dtype))
         return pack.x * scale
 

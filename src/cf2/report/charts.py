@@ -50,6 +50,10 @@ def said(
     scale = span / ((high - low) or 1.0)
     for line, (title, row) in enumerate(rows):
         y = line * ROW
+        if lost[line]:
+            texts += [("cf2-row", 0, y + 15, title), ("cf2-row", start + span + 8, y + 15, "no node left")]
+            spoken.append(f"{title}: no node left")
+            continue
         if kind.exclusive:
             shares = [(kind.column_name(number, names), value) for number, value in enumerate(row.tolist())]
         else:

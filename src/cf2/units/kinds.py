@@ -94,7 +94,8 @@ def _nodes(instance: Instance, entries: Tensor) -> Rows:
     ends = [torch.stack([column, end])[:, others[end]] for end in (tail, head)]
     ends[1] = ends[1][:, tail[ends[1][0]] != head[ends[1][0]]]  # a loop has one governor
     pairs = torch.cat(ends, 1)
-    entry = torch.stack([torch.arange(len(entries)), entries[:, 0]])[:, others[entries[:, 0]]]
+    soft = others if instance.x.is_floating_point() else torch.zeros_like(others)  # a category has no soft mask
+    entry = torch.stack([torch.arange(len(entries)), entries[:, 0]])[:, soft[entries[:, 0]]]
     ids = instance.node_ids[others]
     return Rows(
         torch.stack([ids, torch.full_like(ids, -1)], 1),
@@ -336,6 +337,8 @@ class NewValues(NamedTuple):
     def apply(self, x: Tensor, there: Tensor) -> Tensor:
         """Features [N, d] with the new values of units that are there [units]: bool, or soft in [0, 1]."""
         chosen = there[self.unit]
+        if there.dtype != torch.bool and not x.is_floating_point():
+            return x  # between two categories there is nothing
         if there.dtype == torch.bool:
             return x.index_put((self.row[chosen], self.column[chosen]), self.value[chosen].to(x.dtype))
         gain = chosen.to(x.dtype) * (self.value.to(x.dtype) - x[self.row, self.column])

@@ -144,7 +144,9 @@ class Pack:
             targets=number[self.targets[left]],
             node_ptr=pointer(counts[left]),
             keys=self.keys[left],
-            extras={n: (kind, value[rows[kind]] if kind in rows else value) for n, (kind, value) in self.extras.items()},
+            extras={
+                n: (kind, value[rows[kind]] if kind in rows else value) for n, (kind, value) in self.extras.items()
+            },
         )
         return smaller, kept, left
 
