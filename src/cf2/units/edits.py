@@ -482,7 +482,7 @@ def extended(
 
 
 def edited(instance: Instance, table: InstanceUnits, chosen: Tensor) -> Data:
-    """The instance's graph after the edits of the chosen units [u, bool]; `node_ids` are the user's, of what is left."""
+    """The instance's graph after the edits of the chosen units [u, bool]; `node_ids` are the user's."""
     there = ~chosen if table.absent is None else ~chosen ^ table.absent
     columns, entries = (_present(governed, there) for governed in (table.edges, table.features))
     x = instance.x.clone()
