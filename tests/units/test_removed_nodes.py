@@ -321,14 +321,11 @@ def test_applied_edits_words_and_files_agree_on_a_removed_node(tmp_path: Any) ->
     assert data.num_nodes == NODES
     assert "3 nodes" in e.summary()
     found = cf2.explain(model, [data], units="nodes", question="why", effort="exact")
-    found.save(tmp_path / "found")
-    (again,) = cf2.load(tmp_path / "found")
-    assert again.chosen("nodes").tolist() == found[0].chosen("nodes").tolist()
     found.report(tmp_path / "report.html")
     assert "NaN" not in (tmp_path / "report.html").read_text()
 
 
-def test_nothing_is_said_of_a_graph_without_nodes() -> None:
+def test_nothing_is_said_of_a_graph_without_nodes(tmp_path: Any) -> None:
     """All six are needed to have six; alone they do, and without them there is no graph to ask about."""
 
     class Six(Count):
@@ -336,9 +333,49 @@ def test_nothing_is_said_of_a_graph_without_nodes() -> None:
             return super().forward(x, edge_index, batch).flip(1)  # class 0 for four or more
 
     data, model = graph(Count, 1), Six()
-    (e,) = cf2.explain(model, data, level="graph", units="nodes", method="random", k=6)
+    found = cf2.explain(model, data, level="graph", units="nodes", method="random", k=6)
+    (e,) = found
     assert e.size == 6 and e.sufficient and not e.necessary
     assert "no node is left" in e.summary()
+    found.report(tmp_path / "report.html")
+    assert "no node left" in (tmp_path / "report.html").read_text()
+    for name in ("found.json", "found.parquet"):
+        found.save(tmp_path / name)
+        (again,) = cf2.load(tmp_path / name)
+        assert (again.sufficient, again.necessary, again.summary()) == (True, False, e.summary())
+
+
+class Smiles(nn.Module):
+    """The embeddings that torch_geometric's from_smiles asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.atoms = nn.ModuleList(nn.Embedding(119, 8) for _ in range(9))
+        self.conv, self.out = GINConv(nn.Linear(8, 8)), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        h = torch.stack([embed(x[:, column]) for column, embed in enumerate(self.atoms)]).sum(0)
+        return self.out(add_pool(self.conv(h, edge_index).tanh(), batch))
+
+
+@pytest.mark.parametrize("units", ["edges", "nodes", "features", "node_features"])
+def test_molecules_of_from_smiles(units: str) -> None:
+    pytest.importorskip("rdkit")
+    from torch_geometric.utils import from_smiles
+
+    data, model = from_smiles("CC(=O)Nc1ccc(O)cc1"), network(Smiles, 0)
+    (e,) = cf2.explain(model, [data], units=units, question="counterfactual", effort="quick")
+    assert e.num_units
+    batch = torch.zeros(data.num_nodes, dtype=torch.long)
+    with torch.no_grad():
+        before = model(data.x, data.edge_index, batch).argmax()
+        if units == "node_features":
+            after = data.clone()
+            after.x[e.chosen(units)[:, 0]] = 0
+        else:
+            after = e.apply(data)
+        said = model(after.x, after.edge_index, batch[: after.num_nodes]).argmax()
+    assert (said != before) == e.necessary
 
 
 def test_a_forward_that_needs_features_says_so() -> None:

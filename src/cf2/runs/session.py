@@ -62,6 +62,8 @@ NOT_PREDICTED = (
     "The model says class {said}, not class {asked}: nothing can be the reason for an answer that it does not give. "
     'Ask question="counterfactual", target={asked} for what would have to change.'
 )
+ZERO_NOTE = "Features are whole numbers: a removed one is 0, which may be a category of its own."
+ZEROED = ("features", "node_features", "columns")  # units that are removed by a 0
 FAR_NOTE = (
     "With edges inside of the receptive field alone nothing was found, so edges to nodes all over the graph count too."
 )
@@ -499,6 +501,8 @@ class Session:
                 note = f"{DEFAULT} {note}".strip()
             if instance.narrowed and not refused:
                 note = f"{note} {NARROWED_NOTE.format(most=MAX_EDITS, all=instance.narrowed)}".strip()
+            if not instance.x.is_floating_point() and any(name in ZEROED for name in table.names) and not refused:
+                note = f"{note} {ZERO_NOTE}".strip()
             if not given[row] and status not in ("refused", "empty"):
                 text = ALREADY if spec.question == "counterfactual" else NOT_PREDICTED
                 status, note = "not predicted", text.format(said=said[row], asked=asked[row])
