@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 
 from cf2.errors import CF2Error, require
 from cf2.graphs.data import with_edge_index
@@ -148,16 +148,26 @@ def with_edges(instance: Instance, stay: Tensor) -> Instance:
     )
 
 
+def lacks_features(x: Tensor) -> bool:
+    """Whether the graph has no `x`: it is then kept as no column of booleans, and not handed to a model."""
+    return x.dtype == torch.bool and not x.size(1)
+
+
+NO_FEATURES = "Expected {} to have features `x` of shape [nodes, features]"
+GIVE_FEATURES = "If the graph has none, give it what the model was trained with, such as ones."
+
+
 def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
     """`x` and `edge_index` of a Data object on the CPU, or an error that says what is wrong with them."""
     x, edge_index = getattr(data, "x", None), getattr(data, "edge_index", None)
+    if x is None and isinstance(data, Data) and data.num_nodes is not None:  # a model may read `pos` or `z` alone
+        x = torch.zeros(data.num_nodes, 0, dtype=torch.bool)
+        edge_index = torch.zeros(2, 0, dtype=torch.long) if edge_index is None else edge_index
     require(
         isinstance(x, Tensor) and x.dim() == 2,
-        f"Expected {where} to have features `x` of shape [nodes, features]",
+        NO_FEATURES.format(where),
         got=_shape(x),
-        do=""
-        if isinstance(x, Tensor)
-        else "If the graph has none, give it what the model was trained with, such as ones.",
+        do="" if isinstance(x, Tensor) else GIVE_FEATURES,
     )
     require(
         isinstance(edge_index, Tensor) and edge_index.dim() == 2 and edge_index.size(0) == 2,

@@ -16,7 +16,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import MessagePassing
 
 from cf2.errors import CF2Error, require
-from cf2.graphs.graph import edge_positions
+from cf2.graphs.graph import GIVE_FEATURES, NO_FEATURES, edge_positions, lacks_features
 from cf2.graphs.targets import Targets
 from cf2.graphs.typed import Schema
 from cf2.options import EdgeType
@@ -179,7 +179,11 @@ class Adapter:
 
 
 class TensorAdapter(Adapter):
-    """`model(x, edge_index, …)`, with the further arguments that its forward names."""
+    """`model(x, edge_index, …)`, with the further arguments that its forward names.
+
+    The first two may have any name, but that of something else which the graph has: `forward(z, pos, batch)` is called
+    by names, and so is every forward where the graph has no `x`.
+    """
 
     def __init__(self, model: torch.nn.Module, names: tuple[str, ...]) -> None:
         super().__init__(model)
@@ -190,7 +194,16 @@ class TensorAdapter(Adapter):
 
     def call(self, inputs: Inputs) -> Answer:
         arguments = {name: value for name, value in inputs.arguments.items() if self.takes(name)}
-        out = self.model(inputs.x, inputs.edge_index, **arguments)
+        names = self.names or ()
+        bare = lacks_features(inputs.x)
+        if bare or any(name in arguments for name in names[:2]):
+            known = {"edge_index": inputs.edge_index} if bare else {"x": inputs.x, "edge_index": inputs.edge_index}
+            signature = inspect.signature(self.model.forward).parameters
+            needed = bare and "x" in names and ("x" not in signature or signature["x"].default is inspect._empty)
+            require(not needed, NO_FEATURES.format("the graph"), got="none", do=GIVE_FEATURES)
+            out = self.model(**{name: value for name, value in known.items() if name in names}, **arguments)
+        else:
+            out = self.model(inputs.x, inputs.edge_index, **arguments)
         return self._answer(out, inputs.targets, len(inputs.x), inputs.nodes)
 
 
@@ -201,7 +214,8 @@ class DataAdapter(Adapter):
         return name != "bond"  # what a bond is, is for drawings and for chemistry
 
     def call(self, inputs: Inputs) -> Answer:
-        data = Data(x=inputs.x, edge_index=inputs.edge_index, **inputs.arguments)
+        x = None if lacks_features(inputs.x) else inputs.x
+        data = Data(x=x, edge_index=inputs.edge_index, num_nodes=len(inputs.x), **inputs.arguments)
         out = self._called_with(data, inputs.nodes)
         return self._answer(out, inputs.targets, len(inputs.x), inputs.nodes)
 
@@ -291,7 +305,8 @@ def parameters(model: torch.nn.Module) -> tuple[str, ...] | None:
     if any(p.kind == inspect.Parameter.VAR_POSITIONAL for p in parameters):
         return ("x", "edge_index", *names)
     needed = [p for p in parameters if p.kind not in kinds and p.default is inspect.Parameter.empty]
-    return None if len(needed) <= 1 and "edge_index" not in names else tuple(names)
+    tensors = "edge_index" in names or names[:1] in (["pos"], ["z"])
+    return None if len(needed) <= 1 and not tensors else tuple(names)
 
 
 class _Nodes(NamedTuple):

@@ -48,7 +48,7 @@ class GraphOracle(Oracle):
         self.narrowed = lacking.tolist()
         self._footprint = predictor.cost(pack.node_ptr.diff(), pack.edge_ptr.diff()).cpu()
         # Only edges come and go, each with one unit, and none of them is added.
-        plain = not units.edges.further.numel() and not len(pack.entry_row) and units.edges.some
+        plain = not units.edges.further.numel() and not len(pack.entry_row) and units.edges.some and units.nodes is None
         removals = plain and units.absent is None and units.changes is None
         self.removals = Removals(pack, self.fixed) if removals else None
         # A model that mixes all nodes sees also what is not joined to a target.
@@ -116,7 +116,8 @@ class GraphOracle(Oracle):
         flags = (getattr(pack.units, name) for name in FLAGS)
         if any(flag is not None for flag in flags) or self.predictor.ordered:
             return none  # interchangeable to the model is not interchangeable to what is asked
-        if entries or pack.extras or pack.sparse is not None or pack.units.edges.further.numel():
+        several = pack.units.edges.further.numel() or pack.units.nodes is not None
+        if entries or pack.extras or pack.sparse is not None or several:
             return none  # only plain edges between nodes whose features are at hand are compared
         edges = slice(int(pack.edge_ptr[row]), int(pack.edge_ptr[row + 1]))
         nodes = range(int(pack.node_ptr[row]), int(pack.node_ptr[row + 1]))

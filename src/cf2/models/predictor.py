@@ -25,7 +25,7 @@ from cf2.models.soft_masks import (
 )
 from cf2.models.soundness import Unchanged, check_repeats, depends_on_order, depends_on_others
 from cf2.options import Masking, Output
-from cf2.units.packs import WIDE, Pack, sparse_features
+from cf2.units.packs import WIDE, Pack, spans, sparse_features
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class Predictor:
         self._may_weigh = masking == "auto" and self.adapter.weighs and not drops
         self.sight: tuple[int | None, str] = (None, "both")  # how many hops it was measured to look, and which way
         self._removing = False
+        self._width_of_rows = 1
         self._loans: list[Loan] = []
         sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]
         self._width, self._hidden = max(sizes), _hidden(model)
@@ -227,8 +228,9 @@ class Predictor:
     def hard(self, pack: Pack, states: Tensor) -> Tensor:
         """Probabilities on graphs in which only the units with a state [units, bool] are there.
 
-        An edge that is not there is not in `edge_index`, so degrees and attention are computed anew; a feature
-        entry that is not there is 0.
+        An edge that is not there is not in `edge_index`, so degrees and attention are computed anew; a node that is
+        not there has no row in any tensor; a feature entry that is not there is 0. A graph without any node is no
+        input: the model is not run on it, and what it says of it is NaN, which passes no test.
         """
         return self.probabilities(self._hard_rows(pack, states))
 
@@ -240,12 +242,29 @@ class Predictor:
             x = self._features(pack, pack.units.entries.present(states), states)
             there = pack.units.edges.present(states)
             stay = None if there is None else there.nonzero().flatten()
-            edge_index = pack.edge_index if stay is None else pack.edge_index[:, stay]
+            nodes = None if pack.units.nodes is None else pack.units.nodes.present(states)
             self._removing = True  # a removal inside `soft` must not see the soft masks
             try:
+                if nodes is not None and not bool(nodes.all()):
+                    return self._rows_without_nodes(pack, x, nodes, stay)
+                edge_index = pack.edge_index if stay is None else pack.edge_index[:, stay]
                 return self._call(pack, x, edge_index, None, stay)
             finally:
                 self._removing = False
+
+    def _rows_without_nodes(self, pack: Pack, x: Tensor, nodes: Tensor, stay: Tensor | None) -> Tensor:
+        """What the model returns where only some nodes [N, bool] are left; NaN for graphs that have none."""
+        smaller, kept, left = pack.without_nodes(nodes)
+        if not len(left):
+            return torch.full((pack.num_instances, self._width_of_rows), torch.nan, device=x.device)
+        if x.dim() == 1:
+            assert pack.sparse is not None
+            kept = spans(pack.sparse.ptr, kept)[0]
+        edge_index = smaller.edge_index if stay is None else smaller.edge_index[:, stay]
+        rows = self._call(smaller, x[kept], edge_index, None, stay)
+        if len(left) == pack.num_instances:
+            return rows
+        return rows.new_full((pack.num_instances, rows.size(1)), torch.nan).index_copy(0, left, rows)
 
     @contextmanager
     def soft(self, pack: Pack, *, messages: bool = False) -> Iterator[Callable[[Tensor], Tensor]]:
@@ -271,6 +290,8 @@ class Predictor:
             weight[:] = [edges(there)]
             soft = weight[0] if by_weight else None
             rows = self._call(pack, x, pack.edge_index, soft, None)
+            if not x.is_floating_point():  # what only reads categories has no slope
+                rows = rows + 0.0 * states.sum()
             require(
                 rows.requires_grad or not states.requires_grad or not pack.units.count,
                 "Expected a model whose output has a gradient",
@@ -310,8 +331,8 @@ class Predictor:
         if pack.sparse is not None:
             value = pack.sparse.value if there is None else pack.sparse.value * there
             return value if self.findings is not None and self.findings.reads_sparse else pack.dense(value)
-        if there is None:
-            return pack.x
+        if there is None or (there.dtype != torch.bool and not pack.x.is_floating_point()):
+            return pack.x  # a part of a category is none, and an embedding takes no float
         scale = torch.ones_like(pack.x).index_put((pack.entry_row, pack.entry_column), there.to(pack.x.dtype))
         return pack.x * scale
 
@@ -339,6 +360,7 @@ class Predictor:
         if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":
             bad = int((~torch.isfinite(rows)).any(1).nonzero()[0])
             raise CF2Error("Expected finite model outputs", got=f"NaN or infinity for {self.level} {pack.key(bad)}")
+        self._width_of_rows = rows.size(1)
         return rows
 
     def cost(self, nodes: Any, edges: Any) -> Any:

@@ -43,11 +43,17 @@ def said(
     boxes: list[tuple[Any, ...]] = []
     texts: list[tuple[Any, ...]] = []
     spoken = []
+    lost = [bool(np.isnan(row).any()) for _, row in rows]  # no node is left that the model could be asked about
+    rows = [(title, np.nan_to_num(row)) for title, row in rows]
     values = [float(row[column]) for _, row in rows]
     low, high = (0.0, 1.0) if kind.probability else (min(0.0, *values), max(0.0, *values))
     scale = span / ((high - low) or 1.0)
     for line, (title, row) in enumerate(rows):
         y = line * ROW
+        if lost[line]:
+            texts += [("cf2-row", 0, y + 15, title), ("cf2-row", start + span + 8, y + 15, "no node left")]
+            spoken.append(f"{title}: no node left")
+            continue
         if kind.exclusive:
             shares = [(kind.column_name(number, names), value) for number, value in enumerate(row.tolist())]
         else:

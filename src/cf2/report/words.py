@@ -254,8 +254,13 @@ def said_rows(e: Explanation) -> tuple[tuple[str, np.ndarray], ...]:
     return ("all", e.probabilities), ("only", e.probabilities_only), ("without", e.probabilities_without)
 
 
+NO_NODES = "nothing (no node is left)"
+
+
 def describe_said(e: Explanation, values: np.ndarray, names: Names = None) -> str:
     """What the model says: a class and how sure it is, a label or its absence, or a number."""
+    if np.isnan(values).any():
+        return NO_NODES
     kind = output_kind(e.output)
     column = int(np.argmax(values)) if kind.exclusive else e.prediction
     name, value, no = kind.column_name(column, names), float(values[column]), "" if values[column] > 0.5 else "not "
@@ -333,7 +338,7 @@ def _necessary(e: Explanation, names: Names) -> Sentence:
     tone: Tone = "plain" if e.question == "factual" else "bad"
     if e.question == "counterfactual" and e.target is not None and output_kind(e.output).exclusive:
         return Sentence(tone, "Not enough", f"{start} the model says {said}, and not {class_name(e.target, names)}.")
-    return Sentence(tone, "Not necessary", f"{start} the model still says {said}.")
+    return Sentence(tone, "Not necessary", f"{start} the model {'' if said == NO_NODES else 'still '}says {said}.")
 
 
 def _edited(e: Explanation, names: Names, atoms: Names) -> Sentence:
@@ -344,7 +349,8 @@ def _edited(e: Explanation, names: Names, atoms: Names) -> Sentence:
         return Sentence("good", head.capitalize(), f"{start} the model says {said} instead of {short_said(e, names)}.")
     wanted = "" if e.target is None else f", and not {class_name(e.target, names)}"
     other = output_kind(e.output).exclusive and int(np.argmax(e.probabilities_without)) != e.prediction
-    return Sentence("bad", f"Not {head}", f"{start} the model {'says' if other else 'still says'} {said}{wanted}.")
+    still = "" if other or said == NO_NODES else "still "
+    return Sentence("bad", f"Not {head}", f"{start} the model {still}says {said}{wanted}.")
 
 
 def _smallest(e: Explanation) -> list[Sentence]:

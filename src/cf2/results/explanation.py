@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from cf2.errors import CF2Error, require, unknown_name
-from cf2.graphs.graph import commonest
+from cf2.graphs.graph import commonest, kinds_that_fit
 from cf2.graphs.typed import Types
 from cf2.options import Key
 from cf2.results.names import node_name, typed_id
@@ -327,15 +327,16 @@ class Explanation:
         Returns
         -------
         Data or HeteroData
-            A new one; the given one stays as it is.
+            A new one; the given one stays as it is. A removed node has no row in it, so that later nodes move up:
+            `n_id` then says which node of `data` each row was.
         """
         other = [name for name in self.units.names if name in ("node_features", "columns") and len(self.chosen(name))]
         require(not other, "Expected edits of edges, nodes and feature entries", got=", ".join(other))
         given = f"an object of type {type(data).__name__}"
         if self.types is not None:
             require(isinstance(data, HeteroData), "Expected the HeteroData that was explained", got=given)
-        for name in ("x", "edge_index") if self.types is None else ():
-            require(isinstance(getattr(data, name, None), Tensor), f"Expected a Data object with `{name}`", got=given)
+        good = self.types is not None or isinstance(getattr(data, "edge_index", None), Tensor)
+        require(good, "Expected a Data object with `edge_index`", got=given)
         edited = data.clone()
         gone: list[tuple[Any, int]] = []  # nodes with their types
         edges: dict[str, list[tuple[Any, Any]]] = {"remove": [], "add": []}  # with their types
@@ -344,15 +345,14 @@ class Explanation:
             if len(ends) == 2 and edit in edges:
                 edges[edit] += self._mirrored(kind, ends)
                 continue
-            nodes = _store(edited, kind)
             if edit == "remove":
                 gone.append((kind, ends[0]))
-            if "x" in nodes:
-                nodes.x[ends] = values[1] if edit == "change" else 0
+            else:
+                _store(edited, kind).x[ends] = values[1]
         for kind in [None] if self.types is None else edited.edge_types:
             removed, added = ([pair for own, pair in edges[edit] if own == kind] for edit in edges)
             self._edit_edges(_store(edited, kind), kind, gone, removed, added)
-        return edited
+        return _without_nodes(edited, data, gone)
 
     def _mirrored(self, kind: Any, ends: tuple[int, int]) -> list[tuple[Any, tuple[int, int]]]:
         """An edge with its mirror image, where that comes and goes with it; each with its type."""
@@ -550,3 +550,25 @@ def _ends(edge_index: Any) -> np.ndarray:
 def _store(data: Any, kind: Any) -> Any:
     """What a graph has of a type of nodes or edges; the graph itself where it has no types."""
     return data if kind is None else data[kind]
+
+
+def _without_nodes(edited: Any, data: Any, gone: list[tuple[Any, int]]) -> Any:
+    """A graph without the rows of nodes that are gone, by type; which rows are those of nodes is asked of `data`."""
+    for kind in dict.fromkeys(kind for kind, _ in gone):
+        store, before = _store(edited, kind), _store(data, kind)
+        count, edges = before.num_nodes, data.edge_index.size(1) if kind is None else -1
+        stays = torch.ones(count, dtype=torch.bool)
+        stays[[node for own, node in gone if own == kind]] = False
+        number = stays.long().cumsum(0) - 1
+        for name in list(before.keys()):
+            value = before[name]
+            rows = len(value) if isinstance(value, Tensor) and value.dim() else -1
+            if name != "edge_index" and kinds_that_fit(name, rows, count, edges)[:1] == ["node"]:
+                store[name] = store[name][stays.to(value.device)]
+        for edge_type in [None] if kind is None else edited.edge_types:
+            columns = _store(edited, edge_type)
+            for end in (0, 1):
+                if edge_type is None or edge_type[2 * end] == kind:
+                    columns.edge_index[end] = number.to(columns.edge_index.device)[columns.edge_index[end]]
+        store.num_nodes, store.n_id = int(stays.sum()), stays.nonzero().flatten()
+    return edited

@@ -40,7 +40,7 @@ from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.names import Names
 from cf2.sets.alternatives import list_answers, without_supersets
 from cf2.sets.search import Choice, Search, proof_budget
-from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict
+from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict, passes
 from cf2.units.constraints import SetConstraints, Valid, constraints_for, flags
 from cf2.units.edits import CHANGE, Editing, kinds_for
 from cf2.units.kinds import InstanceUnits, units_of
@@ -62,6 +62,8 @@ NOT_PREDICTED = (
     "The model says class {said}, not class {asked}: nothing can be the reason for an answer that it does not give. "
     'Ask question="counterfactual", target={asked} for what would have to change.'
 )
+ZERO_NOTE = "Features are whole numbers: a removed one is 0, which may be a category of its own."
+ZEROED = ("features", "node_features", "columns")  # units that are removed by a 0
 FAR_NOTE = (
     "With edges inside of the receptive field alone nothing was found, so edges to nodes all over the graph count too."
 )
@@ -500,6 +502,8 @@ class Session:
                 note = f"{DEFAULT} {note}".strip()
             if instance.narrowed and not refused:
                 note = f"{note} {NARROWED_NOTE.format(most=MAX_EDITS, all=instance.narrowed)}".strip()
+            if not instance.x.is_floating_point() and any(name in ZEROED for name in table.names) and not refused:
+                note = f"{note} {ZERO_NOTE}".strip()
             if not given[row] and status not in ("refused", "empty"):
                 text = ALREADY if spec.question == "counterfactual" else NOT_PREDICTED
                 status, note = "not predicted", text.format(said=said[row], asked=asked[row])
@@ -608,7 +612,7 @@ def _holds_empty(problem: Problem, verdict: Verdict) -> Tensor | None:
     everything = pack.units.kept(torch.zeros_like(pack.units.owner, dtype=torch.bool))
     said = problem.predictor.hard(pack, everything)
     empty = torch.zeros(problem.num_instances, dtype=torch.bool, device=failed.device)
-    empty[failed] = problem.criterion.take(failed).holds(said)
+    empty[failed] = passes(problem.criterion.take(failed), said, same=True)
     return empty
 
 

@@ -863,3 +863,32 @@ def _has_units(e: Explanation, table: InstanceUnits) -> bool:
         and np.array_equal(e.units.kind, table.kind.numpy())
         and np.array_equal(e.units.ids, table.ids.numpy())
     )
+<<<<<<< HEAD
+=======
+
+
+def _other_verdicts(spec: Spec, problem: Problem, stored: Sequence[Explanation]) -> Iterator[str]:
+    selected = torch.from_numpy(np.concatenate([e.selected for e in stored])).to(problem.outputs.device)
+    verdict = problem.judge(selected)
+    predictions = problem.criterion.said(problem.outputs).tolist()
+    for row, e in enumerate(stored):
+        outputs = (
+            (e.probabilities, problem.outputs[row]),
+            (e.probabilities_only, verdict.only[row]),
+            (e.probabilities_without, verdict.without[row]),
+        )
+        same = {
+            "sufficient": e.sufficient == bool(verdict.sufficient[row]),
+            "necessary": e.necessary == bool(verdict.necessary[row]),
+            "prediction": e.prediction == predictions[row],
+            "question": (e.question, e.method) == (spec.question, spec.method),
+            "probabilities": all(_near(before, now.float().cpu().numpy()) for before, now in outputs),
+        }
+        if not all(same.values()):
+            wrong = ", ".join(name for name in same if not same[name])
+            yield f"{spec.name}, key {e.key}: the model gives another result ({wrong})."
+
+
+def _near(before: np.ndarray, now: np.ndarray) -> bool:
+    return before.shape == now.shape and bool(np.allclose(before, now, atol=SAME_PROBABILITY, equal_nan=True))
+>>>>>>> w-nodes

@@ -80,6 +80,7 @@ QUESTIONS: Mapping[str, tuple[Test, ...]] = MappingProxyType(
 # -- criterion ------------------------------------------------------------------------------------------------
 
 TINY = 1e-12
+NO_ANSWER = -30.0  # the slack of outputs that are NaN: below log(TINY), with which a class is missed the most
 SMALLEST = 1.2e-38  # the smallest normal float: below it, -log P has no gradient
 
 
@@ -116,8 +117,12 @@ class Criterion(Protocol):
 
 
 def passes(criterion: Criterion, outputs: Tensor, same: bool, confidence: float = 0.0) -> Tensor:
-    """Whether outputs give the same answer, or another one, by a margin above `confidence`."""
+    """Whether outputs give the same answer, or another one, by a margin above `confidence`.
+
+    Outputs that are NaN give no answer at all, neither the same nor another one.
+    """
     good = criterion.holds(outputs) if same else ~criterion.holds(outputs)
+    good = good & ~outputs.isnan().any(1)
     if not confidence:
         return good
     margin = criterion.margin(outputs)
@@ -127,7 +132,8 @@ def passes(criterion: Criterion, outputs: Tensor, same: bool, confidence: float 
 def slack(criterion: Criterion, outputs: Tensor, same: bool) -> Tensor:
     """By how much outputs give the same answer, or another one, without saturation, in single precision."""
     found = criterion.slack(outputs).float()
-    return found if same else -found
+    found = found if same else -found
+    return torch.where(found.isnan(), NO_ANSWER, found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ MAX_BINARY_COLUMNS = 256  # of more columns of 0 and 1, only those that occur in
 MAX_SAMPLED_ROWS = 50_000  # rows of features by which it is found out what values they take
 MAX_FAR_NODES = 100  # nodes all over the graph that candidates="far" adds to those nearby
 MAX_PAIRS = 40_000  # where there are more pairs of nodes than this, not all of them are candidates
+MAX_CATEGORIES = 32  # of more whole numbers in a column, only the commonest are candidates
 QUANTILES = (0.05, 0.35, 0.65, 0.95)  # where a number may move to
 
 Around = Callable[[Tensor], Instance]  # what a model can see from some nodes, as an instance
@@ -76,7 +77,7 @@ def kinds_for(spec: Spec) -> tuple[UnitKind, ...]:
 
 
 class Domain(NamedTuple):
-    """What values the features take: one-hot groups of columns, columns of 0 and 1, and columns of numbers."""
+    """What values the features take: one-hot groups of columns, columns of 0 and 1, and others with their values."""
 
     one_hot: tuple[tuple[int, ...], ...] = ()
     binary: tuple[int, ...] = ()
@@ -89,12 +90,6 @@ class Domain(NamedTuple):
         >>> Domain.of(torch.tensor([[1.0, 0, 2.5], [0, 1, 2.5], [1, 0, 7.0]])).one_hot
         ((0, 1),)
         """
-        require(
-            x.is_floating_point(),
-            'Expected features that are numbers for edits="change"',
-            got=f"{x.dtype}, where a number is a category like any other",
-            do="Encode the categories as one-hot columns.",
-        )
         x = x[:: max(1, len(x) // MAX_SAMPLED_ROWS)]
         zero_one = ((x == 0) | (x == 1)).all(0)
         groups = _one_hot_groups(x, zero_one) if one_hot is None else one_hot
@@ -106,8 +101,15 @@ class Domain(NamedTuple):
         varies = (x != x[:1]).any(0).nonzero().flatten().tolist()
         free = [column for column in varies if column not in taken]
         binary = tuple(column for column in free if zero_one[column])
-        numbers = tuple((column, _quantiles(x[:, column])) for column in free if not zero_one[column])
+        values = _quantiles if x.is_floating_point() else _categories
+        numbers = tuple((column, values(x[:, column])) for column in free if not zero_one[column])
         return Domain(groups, binary, numbers)
+
+
+def _categories(column: Tensor) -> tuple[float, ...]:
+    """The whole numbers that the data holds, the commonest ones where there are very many."""
+    values, counts = torch.unique(column, return_counts=True)
+    return tuple(sorted(values[counts.argsort(descending=True, stable=True)[:MAX_CATEGORIES]].tolist()))
 
 
 def _quantiles(column: Tensor) -> tuple[float, ...]:
@@ -186,7 +188,7 @@ def _changes_of_rows(x: Tensor, domain: Domain) -> Iterator[tuple[Tensor, Tensor
         if len(columns) > MAX_BINARY_COLUMNS:  # of thousands of words, those that occur here
             columns = columns[(x[:, columns] != 0).any(0)]
         node, word = torch.cartesian_prod(torch.arange(len(x)), torch.arange(len(columns))).t()
-        flipped = 1 - x[node, columns[word]]
+        flipped = 1.0 - x[node, columns[word]].float()
         yield node, columns[word], flipped, torch.full_like(node, -1), torch.arange(len(node)), len(node)
     for column, values in domain.numbers:
         rows = [(x[:, column] != value).nonzero().flatten() for value in values]
@@ -490,9 +492,12 @@ def edited(instance: Instance, table: InstanceUnits, chosen: Tensor) -> Data:
         made = there[table.changes.unit]
         place, value = table.changes.place[made], table.changes.value[made]
         x[place[:, 0], place[:, 1]] = value.to(x.dtype)
-    extras = {n: value[columns] if kind == "edge" else value for n, (kind, value) in instance.extras.items()}
+    nodes = torch.ones(len(x), dtype=torch.bool) if table.nodes is None else _present(table.nodes, there)
+    rows = {"edge": columns, "node": nodes}
+    extras = {n: value[rows[kind]] if kind in rows else value for n, (kind, value) in instance.extras.items()}
     extras = {name: value for name, value in extras.items() if name != "node_ids"}
-    return Data(x=x, edge_index=instance.edge_index[:, columns], node_ids=instance.node_ids, **extras)
+    edge_index = (nodes.long().cumsum(0) - 1)[instance.edge_index[:, columns]]
+    return Data(x=x[nodes], edge_index=edge_index, node_ids=instance.node_ids[nodes], **extras)
 
 
 def _present(governed: tuple[Tensor, Tensor], there: Tensor) -> Tensor:

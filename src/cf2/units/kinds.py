@@ -1,7 +1,8 @@
 """What an explanation is made of: units, and the elements of the graph that each of them governs.
 
-An *element* is an edge column of the packed graph or an entry of its features. A *unit* is what can be chosen or not:
-an undirected edge governs its two columns and their duplicates, a feature unit one entry, a node everything at it.
+An *element* is an edge column of the packed graph, an entry of its features, or a node. A *unit* is what can be chosen
+or not: an undirected edge governs its two columns and their duplicates, a feature unit one entry, a node itself and
+everything at it. A node that is not there has no row in any tensor, so counts, means and norms are of the others.
 Units govern elements many to many: an element stays if *every* unit that governs it does. An element without a
 unit, such as a self-loop, is left alone. A new kind of unit is one `UnitKind` in the table below.
 """
@@ -29,6 +30,7 @@ class Rows(NamedTuple):
     edges: Tensor  # [2, ·], pairs of an edge column and a unit
     entries: Tensor  # [2, ·], pairs of a feature entry and a unit
     types: Tensor | None = None  # [u], the type of each edge or column, where the graph has types
+    nodes: Tensor | None = None  # [2, ·], pairs of a local node and a unit; the edges of such a node are in `edges`
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def _groups(instance: Instance, entries: Tensor) -> Rows:
 
 
 def _nodes(instance: Instance, entries: Tensor) -> Rows:
-    """A node goes with all its edges and features; the node that is explained stays."""
+    """A node goes with all its edges and features; the nodes that are explained stay."""
     others = torch.ones(len(instance.node_ids), dtype=torch.bool)
     others[list(instance.targets)] = False
     number = others.long().cumsum(0) - 1
@@ -92,12 +94,14 @@ def _nodes(instance: Instance, entries: Tensor) -> Rows:
     ends = [torch.stack([column, end])[:, others[end]] for end in (tail, head)]
     ends[1] = ends[1][:, tail[ends[1][0]] != head[ends[1][0]]]  # a loop has one governor
     pairs = torch.cat(ends, 1)
-    entry = torch.stack([torch.arange(len(entries)), entries[:, 0]])[:, others[entries[:, 0]]]
+    soft = others if instance.x.is_floating_point() else torch.zeros_like(others)  # a category has no soft mask
+    entry = torch.stack([torch.arange(len(entries)), entries[:, 0]])[:, soft[entries[:, 0]]]
     ids = instance.node_ids[others]
     return Rows(
         torch.stack([ids, torch.full_like(ids, -1)], 1),
         torch.stack([pairs[0], number[pairs[1]]]),
-        torch.stack([entry[0], number[entry[1]]]),
+        torch.stack([entry[0], number[entry[1]]]),  # for soft masks alone: what is gone needs no zeros
+        nodes=torch.stack([others.nonzero().flatten(), torch.arange(len(ids))]),
     )
 
 
@@ -185,6 +189,7 @@ class InstanceUnits:
     changes: Changes | None = None  # numbered as the units are
     absent: Tensor | None = None  # [u] bool
     types: Tensor | None = None  # [u], the type of each edge or column (else -1), where the graph has types
+    nodes: tuple[Tensor, Tensor] | None = None  # as `edges`, of each node; None: none can go
 
     @property
     def count(self) -> int:
@@ -193,14 +198,7 @@ class InstanceUnits:
 
 def units_of(instance: Instance, kinds: Sequence[UnitKind]) -> InstanceUnits:
     """The units of an instance and what each of them governs."""
-    by_feature = [kind.name for kind in kinds if kind.features]
-    require(
-        not by_feature or instance.x.is_floating_point(),
-        f"Expected features that are numbers for units={by_feature[0] if by_feature else None!r}",
-        got=f"{instance.x.dtype}, where 0 is a category like any other",
-        do="Pass x.float() if they are numbers, or explain edges.",
-    )
-    entries = instance.x.nonzero() if by_feature else _NO_PAIRS.t()
+    entries = instance.x.nonzero() if any(kind.features for kind in kinds) else _NO_PAIRS.t()
     rows = [kind.rows(instance, entries) for kind in kinds]
     counts = [len(row.ids) for row in rows]
     starts = np.cumsum([0, *counts]).tolist()
@@ -220,7 +218,12 @@ def units_of(instance: Instance, kinds: Sequence[UnitKind]) -> InstanceUnits:
         changes=changes,
         absent=torch.repeat_interleave(absent, torch.tensor(counts)) if bool(absent.any()) else None,
         types=None if instance.types is None else torch.cat([_types(row) for row in rows]),
+        nodes=None if all(row.nodes is None for row in rows) else _governed(_of_nodes(rows, shift), len(instance.x)),
     )
+
+
+def _of_nodes(rows: Sequence[Rows], shift: Sequence[Tensor]) -> Tensor:
+    return torch.cat([row.nodes + moved for row, moved in zip(rows, shift) if row.nodes is not None], 1)
 
 
 def edges_among(instance: Instance, table: InstanceUnits, known: Any) -> np.ndarray:
@@ -334,6 +337,8 @@ class NewValues(NamedTuple):
     def apply(self, x: Tensor, there: Tensor) -> Tensor:
         """Features [N, d] with the new values of units that are there [units]: bool, or soft in [0, 1]."""
         chosen = there[self.unit]
+        if there.dtype != torch.bool and not x.is_floating_point():
+            return x  # between two categories there is nothing
         if there.dtype == torch.bool:
             return x.index_put((self.row[chosen], self.column[chosen]), self.value[chosen].to(x.dtype))
         gain = chosen.to(x.dtype) * (self.value.to(x.dtype) - x[self.row, self.column])
@@ -368,6 +373,7 @@ class Units:
     absent: Tensor | None = None  # [units] bool
     price: Tensor | None = None  # [units], what each unit adds to the size of a set; None: 1
     narrowed: Tensor | None = None  # [B] bool, instances of which some units are not even listed
+    nodes: Governors | None = None  # of each node; None: none can go
 
     @property
     def count(self) -> int:
@@ -427,6 +433,7 @@ class Units:
             ptr=self.ptr.to(device),
             edges=self.edges.to(device),
             entries=self.entries.to(device),
+            nodes=None if self.nodes is None else self.nodes.to(device),
             changes=None if self.changes is None else self.changes.to(device),
             narrowed=None if self.narrowed is None else self.narrowed.to(device),
             **{name: value.to(device) for name, value in flags.items() if value is not None},

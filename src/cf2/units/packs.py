@@ -111,7 +111,11 @@ class Pack:
             entry_row=self.entry_row[entries] + node_shift[of_entry],
             entry_column=self.entry_column[entries],
             units=_take_units(
-                self.units, index, (edges, of_edge, edge_shift), (entries, of_entry, entry_shift), node_shift
+                self.units,
+                index,
+                (edges, of_edge, edge_shift),
+                (entries, of_entry, entry_shift),
+                (nodes, owners(node_ptr), node_shift),
             ),
             targets=self.targets[index] + node_shift[:, None],
             node_ptr=node_ptr,
@@ -120,6 +124,31 @@ class Pack:
             keys=self.keys[index],
             extras={name: (kind, value[rows[kind]]) for name, (kind, value) in self.extras.items()},
         )
+
+    def without_nodes(self, nodes: Tensor) -> tuple[Pack, Tensor, Tensor]:
+        """The pack in which only some nodes [N, bool] have rows, and the old places of these and of its instances.
+
+        Instances without any node left are not in it. Its edges are still those of before, and so are their rows in
+        `extras`: which of them stay is for the caller to say. Its units mean nothing any more.
+        """
+        kept = nodes.nonzero().flatten()
+        counts = torch.bincount(self.batch[kept], minlength=self.num_instances)
+        left = counts.nonzero().flatten()
+        rows = {"node": kept, "graph": left}
+        number = nodes.long().cumsum(0) - 1
+        smaller = replace(
+            self,
+            x=self.x[kept] if self.sparse is None else _shape(self.x, len(kept)),
+            sparse=None if self.sparse is None else self.sparse.take(kept),
+            edge_index=number[self.edge_index],
+            targets=number[self.targets[left]],
+            node_ptr=pointer(counts[left]),
+            keys=self.keys[left],
+            extras={
+                n: (kind, value[rows[kind]] if kind in rows else value) for n, (kind, value) in self.extras.items()
+            },
+        )
+        return smaller, kept, left
 
     def singles(self) -> list[Pack]:
         """Each instance as a pack of its own."""
@@ -133,20 +162,26 @@ class Pack:
 Spans = tuple[Tensor, Tensor, Tensor]
 
 
-def _take_units(units: Units, index: Tensor, edges: Spans, entries: Spans, node_shift: Tensor) -> Units:
+def _take_units(units: Units, index: Tensor, edges: Spans, entries: Spans, nodes: Spans) -> Units:
     ptr = pointer(units.counts[index])
     shift = ptr[:-1] - units.ptr[index]
-    governed = []
-    for known, (places, owner, moved) in ((units.edges, edges), (units.entries, entries)):
+    governed: list[Governors | None] = []
+    for known, (places, owner, moved) in ((units.edges, edges), (units.entries, entries), (units.nodes, nodes)):
+        if known is None:
+            governed.append(None)
+            continue
         further = spans(known.ptr, index)[:2] if known.further.numel() else (known.ptr, torch.zeros_like(ptr))
         governed.append(known.take(places, owner, shift, further, moved))
     flags = {name: value for name in FLAGS if (value := getattr(units, name)) is not None}
     if flags:
         mine = spans(units.ptr, index)[0]
         flags = {name: value[mine] for name, value in flags.items()}
-    changes = None if units.changes is None else _take_changes(units.changes, index, node_shift, shift)
+    changes = None if units.changes is None else _take_changes(units.changes, index, nodes[2], shift)
     narrowed = None if units.narrowed is None else units.narrowed[index]
-    return Units(ptr, governed[0], governed[1], changes, narrowed=narrowed, **flags)
+    of_edges, of_entries, of_nodes = governed
+    assert of_edges is not None
+    assert of_entries is not None
+    return Units(ptr, of_edges, of_entries, changes, narrowed=narrowed, nodes=of_nodes, **flags)
 
 
 def _take_changes(changes: NewValues, index: Tensor, node_shift: Tensor, unit_shift: Tensor) -> NewValues:
@@ -219,6 +254,7 @@ def pack(
             _changes(tables, node_ptr, unit_ptr),
             absent=_absent(tables),
             narrowed=torch.tensor([i.narrowed > 0 for i in instances]) if any(i.narrowed for i in instances) else None,
+            nodes=_node_governors(tables, node_ptr, unit_ptr),
         ),
         targets=count([i.targets for i in instances], dtype=torch.long) + node_ptr[:-1, None],
         node_ptr=node_ptr,
@@ -240,6 +276,11 @@ def _governors(parts: Sequence[tuple[Tensor, Tensor]], ptr: Tensor, unit_ptr: Te
         some=bool((first >= 0).any()),
         every=bool((first >= 0).all()),
     )
+
+
+def _node_governors(tables: Sequence[InstanceUnits], node_ptr: Tensor, unit_ptr: Tensor) -> Governors | None:
+    parts = [table.nodes for table in tables if table.nodes is not None]
+    return _governors(parts, node_ptr, unit_ptr) if parts else None  # all instances have the same kinds of unit
 
 
 def _changes(tables: Sequence[InstanceUnits], node_ptr: Tensor, unit_ptr: Tensor) -> NewValues | None:

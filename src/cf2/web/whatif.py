@@ -31,7 +31,7 @@ from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.session import ModelCache, Session
 from cf2.runs.source import ModelAndData
-from cf2.sets.tests import EDITED
+from cf2.sets.tests import EDITED, passes
 from cf2.units.edits import ADD, CHANGE, EDITS, Editing, is_candidate
 from cf2.units.kinds import InstanceUnits, unit_kinds, units_of
 from cf2.units.packs import pack
@@ -244,8 +244,8 @@ class WhatIf:
         """Whether that is another answer than that of the whole graph: a class, a side of a label, a number."""
         kind = self._session(e).kind
         column = None if kind.exclusive else e.prediction
-        same = criterion_for(problem.outputs, [e.key], column, kind, tolerance=e.tolerance).holds(said)
-        return not bool(same[0])
+        criterion = criterion_for(problem.outputs, [e.key], column, kind, tolerance=e.tolerance)
+        return bool(passes(criterion, said, same=False)[0])
 
     def _session(self, e: Explanation) -> Session:
         spec = self.spec(e)
