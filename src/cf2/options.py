@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the command line names its options without loading torch
     from torch_geometric.data import Data
 
 LARGEST = 2**63 - 1  # the largest seed, class or number of units: torch has no larger whole numbers
+MAX_CONTEXTS = 100_000  # of one set: an interval of ±0.003
 Key = int | tuple[int, ...]  # what is explained: a node's id, a graph's position, or several ids
 Edit = Literal["remove", "add", "change"]
 Level = Literal["auto", "node", "graph", "pair"]
@@ -126,7 +127,8 @@ def _number(low: int, high: float = LARGEST, *, none: bool = False) -> Read:
         value, whole = plain_number(given), isinstance(high, int)
         if not (none and value is None):
             require_number(option, value, low, integer=True) if whole else require_number(option, value, low, high)
-            require(value <= high, f"Expected `{option}` to be below 2⁶³", got=value)
+            most = "below 2⁶³" if high == LARGEST else f"at most {high:,}"
+            require(value <= high, f"Expected `{option}` to be {most}", got=value)
             require(whole or value > low, f"Expected `{option}` to be above {low}", got=value)
         return value
 
@@ -355,6 +357,11 @@ class Spec:
         0,
         _number(0),
         "How many disturbed copies of the graph, with edges added or gone, the answer must pass its tests on as well.",
+    )
+    contexts: int = _option(
+        0,
+        _number(0, MAX_CONTEXTS),
+        "Measure how surely the set decides, over this many contexts: random parts of what is outside of it. 0: not.",
     )
     costs: tuple[tuple[Edit, float], ...] = _option(
         (), _costs, "What an edit of each sort adds to the size of an answer, such as add=2,change=1.5; 1 if not given."
@@ -604,6 +611,7 @@ class ExplainOptions(FitOptions, total=False):
     valid: Valid | Callable[[Data], bool] | None
     alternatives: int
     robust: int
+    contexts: int
     costs: Mapping[str, float] | Sequence[tuple[str, float]] | str
     one_hot: Sequence[Sequence[int]] | str | None
     added_attributes: Mapping[str, Any]

@@ -149,7 +149,7 @@ _KINDS: dict[str, Any] = {  # of the options of a Spec that are no words
     "directed": bool | None,
     "tolerance": float | None,
     **dict.fromkeys(("search", "connected", "leave_out_pair"), bool),
-    **dict.fromkeys(("alternatives", "robust"), int),
+    **dict.fromkeys(("alternatives", "robust", "contexts"), int),
     **dict.fromkeys(("units", "edits"), str),
     **dict.fromkeys(("seed", "target", "max_units", "sizes"), int | None),
 }

@@ -118,6 +118,12 @@ class Explanation:
     robust, robust_removals : tuple of int or None
         On how many of how many disturbed copies of the graph the set passes its tests too; the same of all graphs
         with one other unit gone. None: not tried.
+    ps, pn, pns : tuple of float or None
+        How surely it decides, over contexts (random parts of what is outside of the set), as (value, low, high) with
+        the 95 % interval: with the set the answer is kept (`ps`); where it is, it is lost without the set (`pn`);
+        both at once (`pns`). None: not asked for with `contexts=`, or, of `pn`, kept in no context.
+    contexts, all_contexts : int, bool
+        How many contexts that rests on, and whether these are all there are, so that the values are exact.
     default : bool or None
         Whether the model gives the same answer when everything that can be removed is gone. None: not tried.
     status : str
@@ -180,6 +186,11 @@ class Explanation:
     complete: bool = False
     robust: tuple[int, int] | None = None
     robust_removals: tuple[int, int] | None = None
+    ps: tuple[float, float, float] | None = None
+    pn: tuple[float, float, float] | None = None
+    pns: tuple[float, float, float] | None = None
+    contexts: int = 0
+    all_contexts: bool = False
     default: bool | None = None
     output: str = "classes"
     tolerance: float | None = None

@@ -21,7 +21,8 @@ TRUTH_FIELDS = ("acc", "pr", "re", "f1")
 
 __all__ = [
     *("Correlation", "Fidelity", "auc", "characterisation", "correlation", "evaluate", "fidelity", "fns", "harmonic"),
-    *("intervals", "jaccard", "passed", "pn", "ps", "size", "sparsity", "stability", "summary", "true_units", "truth"),
+    *("intervals", "jaccard", "passed", "pn", "pns", "ps", "size", "sparsity", "stability", "summary", "true_units"),
+    "truth",
 ]
 
 
@@ -38,6 +39,12 @@ def ps(found: Sequence[Explanation]) -> float:
 def fns(found: Sequence[Explanation]) -> float:
     """F_NS = 2 PN PS / (PN + PS), 0 where both are 0."""
     return harmonic(pn(found), ps(found))
+
+
+def pns(found: Sequence[Explanation]) -> float:
+    """The mean of `e.pns`, over the explanations that were measured over contexts (`contexts=`); NaN without any."""
+    measured = [e.pns[0] for e in _best(found) if e.pns is not None]
+    return float(np.mean(measured)) if measured else float("nan")
 
 
 def harmonic(one: float, other: float) -> float:
@@ -108,7 +115,8 @@ def summary(found: Sequence[Explanation]) -> dict[str, Any]:
     shares = {metric.__name__: metric(found) for metric in (pn, ps, fns, size, passed, sparsity)}
     fidelities = {"fidelity_plus": plus, "fidelity_minus": minus, "characterisation": characterisation(plus, minus)}
     cost = {name: float(np.mean([getattr(e, name) for e in found])) for name in ("evaluations", "seconds")}
-    return {"n": len(found)} | shares | fidelities | cost
+    surely = {"pns": pns(found)} if any(e.pns is not None for e in _best(found)) else {}
+    return {"n": len(found)} | shares | surely | fidelities | cost
 
 
 # -- over seeds, and between metrics ----------------------------------------------------------------------------------
@@ -357,6 +365,8 @@ def intervals(found: Sequence[Explanation], masks: Any = None, data: Any = None)
         "fns": bootstrap(verdicts, harmonic_of_shares),
         "size": bootstrap([e.size for e in best]),
     }
+    measured = [e.pns[0] for e in best if e.pns is not None]
+    ranges |= {"pns": bootstrap(measured)} if measured else {}
     rows = [] if masks is None else [instance_scores(e, mask, data)[:4] for e, mask in with_masks(found, masks)]
     if rows:
         table = np.array(rows)

@@ -17,7 +17,7 @@ from torch_geometric.data import Data, HeteroData
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.graphs.data import graphs_of
 from cf2.graphs.graph import Instance
-from cf2.graphs.targets import GraphTargets, Targets, targets_for
+from cf2.graphs.targets import GraphTargets, Targets, stream, targets_for
 from cf2.methods import registry
 from cf2.methods.contract import Method, Problem, Ranking, choose_once, search_from
 from cf2.methods.reduction import MAX_EDITS, NARROWED_NOTE, REDUCED_NOTE, REFUSAL, narrowed, reduced, too_many
@@ -40,6 +40,7 @@ from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.names import Names
 from cf2.sets.alternatives import list_answers, without_supersets
 from cf2.sets.search import Choice, Search, proof_budget
+from cf2.sets.strength import Probability, Strength, draw_contexts, strengths
 from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict
 from cf2.units.constraints import SetConstraints, Valid, constraints_for, flags
 from cf2.units.edits import CHANGE, Editing, kinds_for
@@ -49,6 +50,7 @@ from cf2.units.packs import Pack, chunks, pack
 GROUP = 256  # keys that are cut at once, so that memory is bounded and the packs are the same on every engine
 FIRST = 64  # keys by which a model is measured
 PART = 8_000  # units of one part: some seconds of work
+CONTEXT_STREAM = 1 << 31  # keeps contexts apart from what a method draws with the same seed
 USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
 
 NOTHING = "The receptive field has no unit that can be removed: the prediction rests on the rest of the input."
@@ -373,8 +375,7 @@ class Session:
         searched = self.searches and not skipped
         others = self._others(problem, ranking, verdict) if searched and spec.alternatives > 1 else {}
         empty = _holds_empty(problem, verdict) if searched else None
-        seconds = (time.perf_counter() - started) / max(problem.num_instances, 1)
-        best = self._explanations(problem, ranking, verdict, refused, seconds, empty)
+        best = self._explanations(problem, ranking, verdict, refused, started, empty)
         if searched and spec.robust:
             best = _with_robustness(problem, ranking, best)
         return [e for row, first in enumerate(best) for e in _ordered(first, others.get(row))]
@@ -474,7 +475,7 @@ class Session:
         ranking: Ranking,
         verdict: Verdict,
         refused: bool = False,
-        seconds: float = 0.0,
+        started: float | None = None,
         empty: Tensor | None = None,
     ) -> list[Explanation]:
         """What was said and verified, as one frozen value per instance.
@@ -491,6 +492,8 @@ class Session:
         confirmed, given = verdict.passes(problem.tests).tolist(), criterion.holds(problem.outputs).tolist()
         said, asked = criterion.said(problem.outputs).tolist(), criterion.answers.tolist()
         evaluations, default = choice.evaluations.tolist(), None if empty is None else empty.tolist()
+        measured = self._strengths(problem, choice.selected)
+        seconds = 0.0 if started is None else (time.perf_counter() - started) / max(problem.num_instances, 1)
         made = []
         for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
             status, note = self._status(choice, row, confirmed[row], table.count, refused)
@@ -504,6 +507,7 @@ class Session:
                 status, note = "not predicted", text.format(said=said[row], asked=asked[row])
             count, found = 0 if refused else len(scores[row]), status == "found"
             # A bound counts units, so there is none where some cost more than others.
+            strength = measured.get(row)
             bounded = choice.lower_bound is not None and not spec.costs and status in ("found", "not found")
             made.append(
                 Explanation(
@@ -526,12 +530,17 @@ class Session:
                     method=spec.method,
                     settings=settings,
                     seed=spec.seed,
-                    evaluations=int(evaluations[row]) + VERDICT_RUNS,
+                    evaluations=int(evaluations[row]) + VERDICT_RUNS + (strength.evaluations if strength else 0),
                     seconds=seconds,
                     directed=instance.directed,
                     label=labels.get(instance.key),
                     target=None if spec.target is None else asked[row],
                     lower_bound=choice.lower_bound[row] if bounded else None,  # type: ignore[index]
+                    ps=_plain(strength and strength.ps),
+                    pn=_plain(strength and strength.pn),
+                    pns=_plain(strength and strength.pns),
+                    contexts=strength.contexts if strength else 0,
+                    all_contexts=strength is not None and strength.every,
                     default=default[row] if default is not None and tried else None,
                     output=kind.name,
                     tolerance=getattr(criterion, "tolerance", None),
@@ -539,6 +548,20 @@ class Session:
                 )
             )
         return made
+
+    def _strengths(self, problem: Problem, selected: Tensor) -> dict[int, Strength]:
+        """How surely chosen units [units] decide, by row; of instances with units and the answer in question."""
+        count, seed = self.spec.contexts, (self.spec.seed or 0) + CONTEXT_STREAM
+        asked = problem.criterion.holds(problem.outputs) & (problem.pack.units.counts > 0)
+        rows = asked.nonzero().flatten()
+        if not count or not len(rows) or self._is_too_large(problem.tables[0]):
+            return {}
+
+        def draw(row: int, units: int) -> Tensor:
+            return draw_contexts(count, units, stream(seed, problem.instances[row].key))
+
+        sets = problem.oracle.dense(selected, False)[rows]
+        return dict(zip(rows.tolist(), strengths(problem.oracle, problem.criterion, rows, sets, count, draw)))
 
     def _status(self, choice: Choice, row: int, confirmed: bool, units: int, refused: bool) -> tuple[str, str]:
         """The status of an explanation, which comes from the final check, and what a reader should know beside it."""
@@ -586,6 +609,11 @@ def _judged(problem: Problem, ranking: Ranking) -> tuple[Ranking, Verdict]:
     """The ranking with what may be chosen of its choice, and the final check of that."""
     selected = problem.pack.units.admissible(ranking.choice.selected)
     return replace(ranking, choice=replace(ranking.choice, selected=selected)), problem.judge(selected)
+
+
+def _plain(probability: Probability | None) -> tuple[float, float, float] | None:
+    """A probability with its interval as a plain tuple, as a file gives it back."""
+    return None if probability is None else (probability.value, probability.low, probability.high)
 
 
 def _ordered(first: Explanation, others: Others | None) -> list[Explanation]:
