@@ -363,6 +363,12 @@ class Spec:
         _number(0, MAX_CONTEXTS),
         "Measure how surely the set decides, over this many contexts: random parts of what is outside of it. 0: not.",
     )
+    surely: float | None = _option(
+        None,
+        _number(0, 0.999, none=True),
+        "Look for the smallest set that also decides in this share of contexts, such as 0.9: the lower end of the "
+        "interval of its PNS on fresh contexts, 256 if `contexts` does not say how many.",
+    )
     costs: tuple[tuple[Edit, float], ...] = _option(
         (), _costs, "What an edit of each sort adds to the size of an answer, such as add=2,change=1.5; 1 if not given."
     )
@@ -458,6 +464,10 @@ class Spec:
                 got=f"question={self.question!r}",
                 do="Only a counterfactual adds or changes something.",
             )
+        if self.surely is not None:
+            plain = self.question == "why" and self.alternatives == 1
+            got = f"question={self.question!r}, alternatives={self.alternatives}"
+            require(plain, "Expected question='why' and one answer for `surely`", got=got)
 
     @property
     def name(self) -> str:
@@ -612,6 +622,7 @@ class ExplainOptions(FitOptions, total=False):
     alternatives: int
     robust: int
     contexts: int
+    surely: float | None
     costs: Mapping[str, float] | Sequence[tuple[str, float]] | str
     one_hot: Sequence[Sequence[int]] | str | None
     added_attributes: Mapping[str, Any]

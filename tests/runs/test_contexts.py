@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from math import factorial
 from pathlib import Path
@@ -70,7 +71,7 @@ def test_contexts_are_counted_and_change_nothing_else() -> None:
     plain, measured = cf2.explain(model, GRAPHS), cf2.explain(model, GRAPHS, contexts=64)
     for one, other in zip(plain, measured):
         assert (one.ps, one.pn, one.pns, one.contexts) == (None, None, None, 0)
-        assert other.evaluations == one.evaluations + 2 * other.contexts
+        assert one.evaluations < other.evaluations <= one.evaluations + 2 * other.contexts
         assert (one.selected == other.selected).all()
         assert (one.status, one.sufficient, one.necessary) == (other.status, other.sufficient, other.necessary)
 
@@ -163,3 +164,42 @@ def test_metrics_tables_and_words_have_them_where_they_are() -> None:
     drawn = next(e for e in found if e.contexts == 40 and not e.all_contexts)
     assert drawn.ps is not None
     assert f"holds in {round(drawn.ps[0] * 40)} of 40 contexts" in drawn.summary()
+
+
+def test_a_sure_set_is_verified_by_hand_and_says_what_was_reached(tmp_path: Path) -> None:
+    model = GraphNet("sum", seed=5)
+    plain, found = cf2.explain(model, GRAPHS, contexts=256), cf2.explain(model, GRAPHS, surely=0.8)
+    assert {e.status for e in found} >= {"found", "not found"}
+    for first, e in zip(plain, found):
+        if first.status != "found":
+            assert (e.status, e.curve) == (first.status, ())
+            continue
+        ps, pns = by_hand(model, GRAPHS[int(e.key)], e)
+        assert e.pns == pytest.approx((pns,) * 3)
+        assert e.always == (ps > 1 - 1e-9)
+        assert e.size >= first.size
+        assert e.sufficient
+        assert e.necessary
+        assert (e.status == "found") == (pns >= 0.8)
+        if e.status != "found":
+            assert "decides in 0.8 of contexts" in e.summary()
+        assert e.size in dict(e.curve)
+    for ending in ("json", "parquet"):
+        read = cf2.load(found.save(tmp_path / f"sure.{ending}"))
+        assert [(e.surely, e.curve) for e in read] == [(e.surely, e.curve) for e in found]
+
+
+def test_always_is_unknown_until_all_contexts_or_one_counterexample() -> None:
+    model = GraphNet("sum", seed=5)
+    (e,) = cf2.explain(model, GRAPHS[:1], contexts=0)
+    assert e.always is None
+    e = replace(e, ps=(1.0, 0.9, 1.0), all_contexts=False)
+    assert e.always is None
+    assert replace(e, all_contexts=True).always is True
+    assert replace(e, ps=(0.99, 0.9, 1.0)).always is False
+
+
+@pytest.mark.parametrize("wrong", [{"question": "factual"}, {"alternatives": 2}, {"method": "random"}])
+def test_surely_asks_why_for_one_answer_of_a_search(wrong: dict[str, Any]) -> None:
+    with pytest.raises(cf2.CF2Error, match="surely"):
+        cf2.explain(GraphNet("sum", seed=5), GRAPHS, surely=0.9, **wrong)

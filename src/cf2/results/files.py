@@ -34,7 +34,7 @@ MAX_FOOTER_PARTS = 10**5  # items of one list in the footer of a Parquet file
 ROWS_PER_BATCH = 4096  # read between two looks at the memory that they take
 
 STRENGTH = ("ps", "pn", "pns")
-ADDED = (*STRENGTH, "contexts", "all_contexts")  # fields that files of 0.2 do not have
+ADDED = (*STRENGTH, "contexts", "all_contexts", "surely", "curve")  # fields that files of 0.2 do not have
 
 # The type of a field's column, and what a value may be.
 _MISSING = type(None)
@@ -47,7 +47,8 @@ FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
     **dict.fromkeys(("robust", "robust_removals"), ("list", (tuple, _MISSING))),
     **dict.fromkeys(STRENGTH, ("doubles", (tuple, _MISSING))),
     "seconds": ("double", (int, float)),
-    "tolerance": ("double", (int, float, _MISSING)),
+    **dict.fromkeys(("tolerance", "surely"), ("double", (int, float, _MISSING))),
+    "curve": ("curve", (tuple,)),  # pairs of a size and a PNS
     "settings": ("string", (dict,)),  # as JSON
     "types": ("string", (Types, _MISSING)),  # as JSON
 }
@@ -153,6 +154,7 @@ def _explanation(row: dict[str, Any]) -> Explanation:
     for name in STRENGTH:
         value = row[name] = None if row.get(name) is None else tuple(float(part) for part in row[name])
         require(value is None or len(value) == 3, f"Expected a value and an interval as `{name}`", got=value)
+    row["curve"] = tuple((int(size), float(share)) for size, share in row.get("curve") or ())
     e = Explanation(units=UnitTable(tuple(names), *columns), **row)
     for name, (_, kinds) in FIELDS.items():
         value = getattr(e, name)
@@ -291,6 +293,7 @@ def _write_parquet(found: Explanations, path: Path) -> None:
     values: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in types}
     values |= {name: [value.astype(dtype) for value in values[name]] for name, (dtype, _) in ARRAYS.items()}
     values |= {name: [json.dumps(value) for value in values[name]] for name in ("settings", "types")}
+    values["curve"] = [[[float(size), share] for size, share in curve] for curve in values["curve"]]
     columns = [
         _lists(values[name], *ARRAYS[name], kind) if name in ARRAYS else pa.array(values[name], type=kind)
         for name, kind in types.items()
@@ -307,7 +310,12 @@ def _column_types(tuple_keys: bool = False, texts_once: bool = False) -> dict[st
 
     text = pa.dictionary(pa.int32(), pa.string()) if texts_once else pa.string()
     numbers = pa.list_(pa.int64())
-    special = {"string": text, "list": numbers, "doubles": pa.list_(pa.float64())}
+    special = {
+        "string": text,
+        "list": numbers,
+        "doubles": pa.list_(pa.float64()),
+        "curve": pa.list_(pa.list_(pa.float64())),
+    }
     types = {name: special.get(kind) or pa.type_for_alias(kind) for name, (kind, _) in FIELDS.items()}
     types |= {"key": numbers if tuple_keys else pa.int64(), "unit_names": pa.list_(text)}
     for name, (dtype, width) in ARRAYS.items():
