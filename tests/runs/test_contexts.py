@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.explain import Explanation as PygExplanation
 
 import cf2
 from cf2.results.explanation import Explanation
@@ -168,13 +169,15 @@ def test_metrics_tables_and_words_have_them_where_they_are() -> None:
 
 def test_a_sure_set_is_verified_by_hand_and_says_what_was_reached(tmp_path: Path) -> None:
     model = GraphNet("sum", seed=5)
-    plain, found = cf2.explain(model, GRAPHS, contexts=256), cf2.explain(model, GRAPHS, surely=0.8)
+    graphs = [random_graph(6, 8, seed=seed) for seed in range(12)]
+    plain, found = cf2.explain(model, graphs, contexts=256), cf2.explain(model, graphs, surely=0.8)
     assert {e.status for e in found} >= {"found", "not found"}
+    assert any(e.size > first.size for first, e in zip(plain, found))
     for first, e in zip(plain, found):
         if first.status != "found":
             assert (e.status, e.curve) == (first.status, ())
             continue
-        ps, pns = by_hand(model, GRAPHS[int(e.key)], e)
+        ps, pns = by_hand(model, graphs[int(e.key)], e)
         assert e.pns == pytest.approx((pns,) * 3)
         assert e.always == (ps > 1 - 1e-9)
         assert e.size >= first.size
@@ -203,3 +206,48 @@ def test_always_is_unknown_until_all_contexts_or_one_counterexample() -> None:
 def test_surely_asks_why_for_one_answer_of_a_search(wrong: dict[str, Any]) -> None:
     with pytest.raises(cf2.CF2Error, match="surely"):
         cf2.explain(GraphNet("sum", seed=5), GRAPHS, surely=0.9, **wrong)
+
+
+def soft_masks(e: Explanation, data: Data) -> Tensor:
+    """The chosen edges of an explanation as a soft mask over the columns of `edge_index`, both ways."""
+    chosen = {pair for pair, own in zip(pairs_of(e), e.selected) if own}
+    return torch.tensor([0.9 if (min(u, v), max(u, v)) in chosen else 0.1 for u, v in data.edge_index.t().tolist()])
+
+
+def test_judge_gives_anybodys_masks_the_verdicts_of_cf2() -> None:
+    model = GraphNet("sum", seed=5)
+    found = cf2.explain(model, GRAPHS, method="random", k=2, contexts=64)
+    soft = [soft_masks(e, data) for e, data in zip(found, GRAPHS)]
+    given: dict[str, Any] = {
+        "soft": soft,
+        "hard": [mask > 0.5 for mask in soft],
+        "by key": dict(enumerate(soft)),
+        "pairs": [e.edges for e in found],
+        "torch_geometric": [
+            PygExplanation(edge_mask=mask, edge_index=data.edge_index) for mask, data in zip(soft, GRAPHS)
+        ],
+    }
+    for masks in given.values():
+        judged = cf2.metrics.judge(model, GRAPHS, masks)
+        assert [e.size for e in judged.explanations] == [e.size for e in found]
+        for name in ("sufficient", "necessary", "ps", "pn", "pns"):
+            assert [getattr(e, name) for e in judged.explanations] == [getattr(e, name) for e in found]
+        for e in judged.explanations:
+            assert e.pns is not None
+            assert e.pns[0] == pytest.approx(by_hand(model, GRAPHS[int(e.key)], e)[1])
+        assert judged.means == {name: getattr(cf2.metrics, name)(found) for name in ("pn", "ps", "fns", "pns", "size")}
+        assert len(judged.rows) == len(GRAPHS)
+    ranked = cf2.metrics.judge(model, GRAPHS, [mask * 0.1 for mask in soft], size=2)
+    assert [e.size for e in ranked.explanations] == [e.size for e in found]
+    assert f"{judged.means['pns']:.2f}" in repr(judged)
+
+
+def test_judge_of_nodes_and_wrong_masks() -> None:
+    model, data = NodeNet("sum", seed=0), random_graph(14, 18, seed=5)
+    found = cf2.explain(model, data, [0, 2], method="random", k=3, contexts=64)
+    judged = cf2.metrics.judge(model, data, [soft_masks(e, data) for e in found], nodes=[0, 2])
+    assert [(e.key, e.size, e.pns) for e in judged.explanations] == [(e.key, e.size, e.pns) for e in found]
+    with pytest.raises(cf2.CF2Error, match="one mask per"):
+        cf2.metrics.judge(model, data, [], nodes=[0, 2])
+    with pytest.raises(cf2.CF2Error, match="number per edge"):
+        cf2.metrics.judge(model, data, [torch.ones(3), torch.ones(3)], nodes=[0, 2])

@@ -243,17 +243,14 @@ def test_a_default_answer_is_not_grown() -> None:
     trials, held = Trials(oracle, criterion, QUESTIONS["why"]), holding(oracle, criterion)
     start = dense(oracle, [{0, 1}])
     sure = find_sure(trials, held, torch.tensor([0]), start, 0.9, 256, seeded(SEARCH_CONTEXTS), no_draw)
-    assert not sure or (sure[0].default and not sure[0].reached and sure[0].chosen.tolist() == start[0].tolist())
+    assert (sure[0].default, sure[0].reached, sure[0].chosen.tolist()) == (True, False, start[0].tolist())
 
 
 def test_packing_does_not_matter_to_a_sure_set() -> None:
-    tables = []
-    for units, need in ((8, 4), (7, 2), (8, 5)):
-        tables.append([bin(bits).count("1") >= need for bits in range(2**units)])
-    oracle, criterion, units = Table(tables, [8, 7, 8]), answers(3), [8, 7, 8]
-    starts = dense(
-        oracle, [set(range(need)) | set(range(units_ - need + 1)) for units_, need in ((8, 4), (7, 2), (8, 5))]
-    )
+    shapes = ((8, 4), (7, 2), (8, 5))  # so many units, of which so many are enough
+    tables = [[bin(bits).count("1") >= need for bits in range(2**units)] for units, need in shapes]
+    oracle, criterion = Table(tables, [units for units, _ in shapes]), answers(3)
+    starts = dense(oracle, [set(range(max(need, units - need + 1))) for units, need in shapes])
 
     def found(rows: list[int]) -> dict[int, tuple[list[bool], bool, object, int]]:
         trials, held = Trials(oracle, criterion, QUESTIONS["why"]), holding(oracle, criterion)
