@@ -24,9 +24,13 @@ if TYPE_CHECKING:  # the command line names its options without loading torch
     from torch_geometric.data import Data
 
 LARGEST = 2**63 - 1  # the largest seed, class or number of units: torch has no larger whole numbers
+<<<<<<< HEAD
 MAX_COUNT = 10**6  # of what is done one after the other: nobody waits for more
 MAX_ITEMS = 10**7  # of one list, so that a range from a file cannot fill the memory
 MAX_COLUMNS = 10**6  # of features that are named one by one
+=======
+MAX_CONTEXTS = 100_000  # of one set: an interval of ±0.003
+>>>>>>> w-contexts
 Key = int | tuple[int, ...]  # what is explained: a node's id, a graph's position, or several ids
 Edit = Literal["remove", "add", "change"]
 Level = Literal["auto", "node", "graph", "pair"]
@@ -143,8 +147,13 @@ def _number(low: int, high: float = LARGEST, *, none: bool = False) -> Read:
         value, whole = plain_number(given), isinstance(high, int)
         if not (none and value is None):
             require_number(option, value, low, integer=True) if whole else require_number(option, value, low, high)
+<<<<<<< HEAD
             limit = "below 2⁶³" if high == LARGEST else f"at most {high:,}"
             require(value <= high, f"Expected `{option}` to be {limit}", got=shown(value))
+=======
+            most = "below 2⁶³" if high == LARGEST else f"at most {high:,}"
+            require(value <= high, f"Expected `{option}` to be {most}", got=value)
+>>>>>>> w-contexts
             require(whole or value > low, f"Expected `{option}` to be above {low}", got=value)
         return value
 
@@ -386,6 +395,17 @@ class Spec:
         _number(0, MAX_COUNT),
         "How many disturbed copies of the graph, with edges added or gone, the answer must pass its tests on as well.",
     )
+    contexts: int = _option(
+        0,
+        _number(0, MAX_CONTEXTS),
+        "Measure how surely the set decides, over this many contexts: random parts of what is outside of it. 0: not.",
+    )
+    surely: float | None = _option(
+        None,
+        _number(0, 0.999, none=True),
+        "Look for the smallest set that also decides in this share of contexts, such as 0.9: the lower end of the "
+        "interval of its PNS on fresh contexts, 256 if `contexts` does not say how many.",
+    )
     costs: tuple[tuple[Edit, float], ...] = _option(
         (), _costs, "What an edit of each sort adds to the size of an answer, such as add=2,change=1.5; 1 if not given."
     )
@@ -480,6 +500,10 @@ class Spec:
                 got=f"question={self.question!r}",
                 do="Only a counterfactual adds or changes something.",
             )
+        if self.surely is not None:
+            plain = self.question == "why" and self.alternatives == 1
+            got = f"question={self.question!r}, alternatives={self.alternatives}"
+            require(plain, "Expected question='why' and one answer for `surely`", got=got)
 
     @property
     def name(self) -> str:
@@ -634,6 +658,8 @@ class ExplainOptions(FitOptions, total=False):
     valid: Valid | Callable[[Data], bool] | None
     alternatives: int
     robust: int
+    contexts: int
+    surely: float | None
     costs: Mapping[str, float] | Sequence[tuple[str, float]] | str
     one_hot: Sequence[Sequence[int]] | str | None
     added_attributes: Mapping[str, Any]

@@ -193,6 +193,7 @@ OTHER: dict[str, Any] = {
     "valid": "molecule",
     "alternatives": 2,
     "robust": 3,
+    "contexts": 16,
     "costs": (("remove", 2.0),),
     "one_hot": ((0, 1),),
     "added_attributes": {"edge_attr": 1.0},

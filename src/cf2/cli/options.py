@@ -155,9 +155,9 @@ def with_spec_options(command: Callable[..., Any]) -> Callable[..., Any]:
 _KINDS: dict[str, Any] = {  # of the options of a Spec that are no words
     "method": list[str] | None,
     "directed": bool | None,
-    "tolerance": float | None,
+    **dict.fromkeys(("tolerance", "surely"), float | None),
     **dict.fromkeys(("search", "connected", "leave_out_pair"), bool),
-    **dict.fromkeys(("alternatives", "robust"), int),
+    **dict.fromkeys(("alternatives", "robust", "contexts"), int),
     **dict.fromkeys(("units", "edits"), str),
     **dict.fromkeys(("seed", "max_units", "sizes"), int | None),
 }

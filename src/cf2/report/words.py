@@ -297,7 +297,7 @@ def verdict_sentences(e: Explanation, names: Names = None, atoms: Names = None) 
     if e.status == "not predicted":
         return [Sentence("plain", "Nothing to explain", e.note)]
     tests = [_edited(e, names, atoms)] if adds_or_changes(e) else [_sufficient(e, names), _necessary(e, names)]
-    return [*tests, *_smallest(e), *_types(e), *_status(e)]
+    return [*tests, *_smallest(e), *_surely(e), *_types(e), *_status(e)]
 
 
 def in_short(e: Explanation) -> str:
@@ -369,6 +369,22 @@ def _smallest(e: Explanation) -> list[Sentence]:
     return []
 
 
+def _surely(e: Explanation) -> list[Sentence]:
+    """In how many contexts the set keeps the answer, and how often that is its doing."""
+    if e.ps is None or e.pns is None:
+        return []
+    if e.all_contexts:
+        many = f"all {count_nouns(e.contexts, 'context')}" if e.contexts > 1 else "the only context"
+        text = f"over {many} the answer holds with probability {round_probability(e.ps[0])}"
+        text += f", and depends on the set with {round_probability(e.pns[0])} (PNS)."
+        return [Sentence("plain", "How surely", text)]
+    kept, decided = (round(part[0] * e.contexts) for part in (e.ps, e.pns))
+    text = f"the answer holds in {kept:,} of {e.contexts:,} contexts, and in {decided:,} of these depends on the set"
+    low, high = (round_probability(end) for end in e.pns[1:])
+    text += f" (PNS {round_probability(e.pns[0])}, 95 % interval {low} to {high})."
+    return [Sentence("plain", "How surely", text)]
+
+
 def _types(e: Explanation) -> list[Sentence]:
     """Which types carried the answer: '3 of 12 (user, likes, item), 1 of 4 user'."""
     texts = []
@@ -383,6 +399,7 @@ def _status(e: Explanation) -> list[Sentence]:
     note = f" {e.note}" if e.note else ""
     aim, closest, best = f"set passes {TESTS[e.question]}", "this is the closest one", "this is the best set known"
     wanted = f"set that passes {TESTS[e.question]}"
+    wanted += "" if e.surely is None else f" and decides in {e.surely:g} of contexts"
     if adds_or_changes(e):
         aim = "changes the answer" if e.target is None else "reaches that class"
         wanted, aim = f"set of edits that {aim}", f"set of such edits {aim}"

@@ -118,6 +118,15 @@ class Explanation:
     robust, robust_removals : tuple of int or None
         On how many of how many disturbed copies of the graph the set passes its tests too; the same of all graphs
         with one other unit gone. None: not tried.
+    ps, pn, pns : tuple of float or None
+        How surely it decides, over contexts (random parts of what is outside of the set), as (value, low, high) with
+        the 95 % interval: with the set the answer is kept (`ps`); where it is, it is lost without the set (`pn`);
+        both at once (`pns`). None: not asked for with `contexts=`, or, of `pn`, kept in no context.
+    contexts, all_contexts : int, bool
+        How many contexts that rests on, and whether these are all there are, so that the values are exact.
+    surely, curve : float or None, tuple of pairs
+        The PNS that was asked for with `surely=`; and the PNS of the surest set of each size that the search came by,
+        as (size, PNS) on the contexts of the search, which are not those of `pns`.
     default : bool or None
         Whether the model gives the same answer when everything that can be removed is gone. None: not tried.
     status : str
@@ -180,6 +189,13 @@ class Explanation:
     complete: bool = False
     robust: tuple[int, int] | None = None
     robust_removals: tuple[int, int] | None = None
+    ps: tuple[float, float, float] | None = None
+    pn: tuple[float, float, float] | None = None
+    pns: tuple[float, float, float] | None = None
+    contexts: int = 0
+    all_contexts: bool = False
+    surely: float | None = None
+    curve: tuple[tuple[int, float], ...] = ()
     default: bool | None = None
     output: str = "classes"
     tolerance: float | None = None
@@ -206,6 +222,16 @@ class Explanation:
     def value(self) -> float:
         """What the model says of the whole graph: the probability of the prediction, or the number of a regression."""
         return float(self.probabilities[self.prediction])
+
+    @property
+    def always(self) -> bool | None:
+        """Whether the set keeps the answer in every context.
+
+        True only where all contexts were tried; one in which the answer is lost is enough for False. None: not known.
+        """
+        if self.ps is None:
+            return None
+        return False if self.ps[0] < 1 else True if self.all_contexts else None
 
     @property
     def size(self) -> int:

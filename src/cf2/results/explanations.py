@@ -98,6 +98,7 @@ class Explanations(Results[Explanation]):
         smiles = self.context.get("smiles") or {}
         first = ("label", "size", "sufficient", "necessary", "minimal", "optimal", "status", "note", "lower_bound")
         outputs = {"probability": "probabilities", "only": "probabilities_only", "without": "probabilities_without"}
+        measured = ("ps", "pn", "pns") if any(e.contexts for e in self.items) else ()
         rows = [
             {"key": e.key}
             | ({"smiles": smiles.get(str(e.key))} if smiles else {})
@@ -105,6 +106,7 @@ class Explanations(Results[Explanation]):
             | {name: getattr(e, name) for name in first}
             | {name: float(getattr(e, output)[e.prediction]) for name, output in outputs.items()}
             | {"edges": _lists(e.edges), "features": _lists(e.features), "units": e.num_units}
+            | {name: None if (value := getattr(e, name)) is None else value[0] for name in measured}
             | {name: getattr(e, name) for name in ("method", "seed", "evaluations", "seconds")}
             for e in self.items
         ]

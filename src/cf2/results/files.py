@@ -33,17 +33,22 @@ MAX_COLUMN_VALUES = 2 * 10**8  # numbers in one column of a row group
 MAX_FOOTER_PARTS = 10**5  # items of one list in the footer of a Parquet file
 ROWS_PER_BATCH = 4096  # read between two looks at the memory that they take
 
+STRENGTH = ("ps", "pn", "pns")
+ADDED = (*STRENGTH, "contexts", "all_contexts", "surely", "curve")  # fields that files of 0.2 do not have
+
 # The type of a field's column, and what a value may be.
 _MISSING = type(None)
 FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
     **dict.fromkeys(("task", "status", "note", "question", "method", "output"), ("string", (str,))),
-    **dict.fromkeys(("sufficient", "necessary", "directed", "complete"), ("bool", (bool,))),
+    **dict.fromkeys(("sufficient", "necessary", "directed", "complete", "all_contexts"), ("bool", (bool,))),
     **dict.fromkeys(("minimal", "optimal", "default"), ("bool", (bool, _MISSING))),
-    **dict.fromkeys(("prediction", "evaluations", "rank"), ("int64", (int,))),
+    **dict.fromkeys(("prediction", "evaluations", "rank", "contexts"), ("int64", (int,))),
     **dict.fromkeys(("label", "target", "seed", "lower_bound"), ("int64", (int, _MISSING))),
     **dict.fromkeys(("robust", "robust_removals"), ("list", (tuple, _MISSING))),
+    **dict.fromkeys(STRENGTH, ("doubles", (tuple, _MISSING))),
     "seconds": ("double", (int, float)),
-    "tolerance": ("double", (int, float, _MISSING)),
+    **dict.fromkeys(("tolerance", "surely"), ("double", (int, float, _MISSING))),
+    "curve": ("curve", (tuple,)),  # pairs of a size and a PNS
     "settings": ("string", (dict,)),  # as JSON
     "types": ("string", (Types, _MISSING)),  # as JSON
 }
@@ -146,6 +151,10 @@ def _explanation(row: dict[str, Any]) -> Explanation:
     row["types"] = None if row["types"] is None else Types.from_json(row["types"])
     for name in ("robust", "robust_removals"):
         row[name] = None if row[name] is None else tuple(int(part) for part in row[name])
+    for name in STRENGTH:
+        value = row[name] = None if row.get(name) is None else tuple(float(part) for part in row[name])
+        require(value is None or len(value) == 3, f"Expected a value and an interval as `{name}`", got=value)
+    row["curve"] = tuple((int(size), float(share)) for size, share in row.get("curve") or ())
     e = Explanation(units=UnitTable(tuple(names), *columns), **row)
     for name, (_, kinds) in FIELDS.items():
         value = getattr(e, name)
@@ -292,7 +301,7 @@ def _read_parquet(path: Path) -> Explanations:
             batches.append(batch)
         table = pa.Table.from_batches(batches, file.schema_arrow)
     columns: dict[str, Any] = {}
-    for name in _column_types():
+    for name in [name for name in _column_types() if name in table.column_names]:
         column = table.column(name).combine_chunks()
         if name in ARRAYS:
             columns[name] = _arrays(column, *ARRAYS[name])
@@ -315,6 +324,7 @@ def _write_parquet(found: Explanations, path: Path) -> None:
     values: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in types}
     values |= {name: [value.astype(dtype) for value in values[name]] for name, (dtype, _) in ARRAYS.items()}
     values |= {name: [json.dumps(value) for value in values[name]] for name in ("settings", "types")}
+    values["curve"] = [[[float(size), share] for size, share in curve] for curve in values["curve"]]
     columns = [
         _lists(values[name], *ARRAYS[name], kind) if name in ARRAYS else pa.array(values[name], type=kind)
         for name, kind in types.items()
@@ -331,7 +341,12 @@ def _column_types(tuple_keys: bool = False, texts_once: bool = False) -> dict[st
 
     text = pa.dictionary(pa.int32(), pa.string()) if texts_once else pa.string()
     numbers = pa.list_(pa.int64())
-    special = {"string": text, "list": numbers}
+    special = {
+        "string": text,
+        "list": numbers,
+        "doubles": pa.list_(pa.float64()),
+        "curve": pa.list_(pa.list_(pa.float64())),
+    }
     types = {name: special.get(kind) or pa.type_for_alias(kind) for name, (kind, _) in FIELDS.items()}
     types |= {"key": numbers if tuple_keys else pa.int64(), "unit_names": pa.list_(text)}
     for name, (dtype, width) in ARRAYS.items():
@@ -345,7 +360,11 @@ def _column_types(tuple_keys: bool = False, texts_once: bool = False) -> dict[st
 def _check_columns(schema: Any, path: Path) -> None:
     """Refuse a Parquet file with other columns than explanations have."""
     held = {name: schema.field(name).type for name in set(schema.names)}
-    expected, with_tuples = (_column_types(tuple_keys, texts_once=True) for tuple_keys in (False, True))
+    lacking = set(ADDED) if not held.keys() & set(ADDED) else set()
+    expected, with_tuples = (
+        {name: kind for name, kind in _column_types(tuple_keys, texts_once=True).items() if name not in lacking}
+        for tuple_keys in (False, True)
+    )
     if len(schema.names) != len(held) or held not in (expected, with_tuples):
         wrong = {name for name, kind in expected.items() if held.get(name) != kind} | (held.keys() - expected.keys())
         named = f"other columns: {', '.join(sorted(wrong)[:5])}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from cf2.options import Key, plain_number
 from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.names import entry
 
+if TYPE_CHECKING:
+    from cf2.results.explanations import Explanations
+
 DRAWS = 1000  # resamples of a bootstrap
 MAX_DRAWN_AT_ONCE = 5_000_000  # numbers
 TRUTH_FIELDS = ("acc", "pr", "re", "f1")
@@ -21,7 +25,9 @@ TRUTH_FIELDS = ("acc", "pr", "re", "f1")
 
 __all__ = [
     *("Correlation", "Fidelity", "auc", "characterisation", "correlation", "evaluate", "fidelity", "fns", "harmonic"),
-    *("intervals", "jaccard", "passed", "pn", "ps", "size", "sparsity", "stability", "summary", "true_units", "truth"),
+    *("Judgement", "judge"),
+    *("intervals", "jaccard", "passed", "pn", "pns", "ps", "size", "sparsity", "stability", "summary", "true_units"),
+    "truth",
 ]
 
 
@@ -38,6 +44,12 @@ def ps(found: Sequence[Explanation]) -> float:
 def fns(found: Sequence[Explanation]) -> float:
     """F_NS = 2 PN PS / (PN + PS), 0 where both are 0."""
     return harmonic(pn(found), ps(found))
+
+
+def pns(found: Sequence[Explanation]) -> float:
+    """The mean of `e.pns`, over the explanations that were measured over contexts (`contexts=`); NaN without any."""
+    measured = [e.pns[0] for e in _best(found) if e.pns is not None]
+    return float(np.mean(measured)) if measured else float("nan")
 
 
 def harmonic(one: float, other: float) -> float:
@@ -122,7 +134,8 @@ def summary(found: Sequence[Explanation]) -> dict[str, Any]:
     shares = {metric.__name__: metric(found) for metric in (pn, ps, fns, size, passed, sparsity)}
     fidelities = {"fidelity_plus": plus, "fidelity_minus": minus, "characterisation": characterisation(plus, minus)}
     cost = {name: float(np.mean([getattr(e, name) for e in found])) for name in ("evaluations", "seconds")}
-    return {"n": len(found)} | shares | fidelities | cost
+    surely = {"pns": pns(found)} if any(e.pns is not None for e in _best(found)) else {}
+    return {"n": len(found)} | shares | surely | fidelities | cost
 
 
 # -- over seeds, and between metrics ----------------------------------------------------------------------------------
@@ -270,6 +283,95 @@ def with_masks(found: Sequence[Explanation], masks: Any) -> list[tuple[Explanati
     return [(e, mask) for e, mask in zip(found, masks) if mask is not None]
 
 
+# -- explanations of others -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Judgement:
+    """The verdicts of cf2 on given sets of edges, one explanation per instance."""
+
+    explanations: Explanations
+
+    @property
+    def rows(self) -> Any:
+        """One row per instance, as a pandas DataFrame; `ps`, `pn` and `pns` are over contexts."""
+        return self.explanations.to_pandas()[["key", "size", "sufficient", "necessary", "ps", "pn", "pns"]]
+
+    @property
+    def means(self) -> dict[str, float]:
+        """PN and PS, the shares that pass each test, their F_NS, the mean PNS over contexts, and the mean size."""
+        return {metric.__name__: metric(self.explanations) for metric in (pn, ps, fns, pns, size)}
+
+    def __repr__(self) -> str:
+        words = {"pn": "PN", "ps": "PS", "fns": "F_NS", "pns": "PNS", "size": "size"}
+        means = ", ".join(f"{words[name]} {value:.2f}" for name, value in self.means.items())
+        return f"{len(self.explanations)} explanations judged: {means}\n{self.rows.round(3).to_string(index=False)}"
+
+
+def judge(
+    model: Any,
+    data: Any,
+    masks: Any,
+    nodes: Any = None,
+    *,
+    size: int | None = None,
+    threshold: float = 0.5,
+    contexts: int = 64,
+    **options: Any,
+) -> Judgement:
+    """Put anybody's explanations to the tests of cf2, on really edited graphs.
+
+    Parameters
+    ----------
+    model, data, nodes
+        As in `cf2.explain`.
+    masks : sequence, or mapping by key
+        One per instance: an `Explanation` of torch_geometric with an `edge_mask`; a number or a bool per column of
+        `edge_index`; or edges as pairs of node ids, [n, 2].
+    size, threshold : int or None, float
+        The size rule of soft masks: the `size` best edges, or those above `threshold`. An edge that is there both ways
+        counts as one, by its higher number, unless directed=True.
+    contexts : int
+        How many contexts PNS is measured over.
+    **options
+        Further options of `cf2.explain`, such as `output=` or `directed=`.
+
+    Returns
+    -------
+    Judgement
+        Edges outside of what the model can see of a node do not count, for nothing can depend on them.
+    """
+    from cf2.api import explain
+
+    known = explain(model, data, nodes, method="random", k=1, **options)  # the keys, in their order
+    by_key = [entry(masks, e.key) for e in known] if isinstance(masks, Mapping) else list(masks)
+    require(len(by_key) == len(known), f"Expected one mask per instance, {len(known)}", got=f"{len(by_key)} masks")
+    chosen: dict[Key, Any] = {}
+    for e, mask in zip(known, by_key):
+        graph = data[e.key] if e.task == "graph" and not hasattr(data, "edge_index") else data
+        chosen[e.key] = _chosen_pairs(mask, graph, e.directed, size, threshold)
+    return Judgement(explain(model, data, nodes, method="truth", trained=chosen, contexts=contexts, **options))
+
+
+def _chosen_pairs(mask: Any, graph: Any, directed: bool, size: int | None, threshold: float) -> np.ndarray:
+    """The edges [n, 2] that a mask of any form takes."""
+    mask = getattr(mask, "edge_mask", mask)
+    values = mask.detach().cpu().numpy() if hasattr(mask, "detach") else np.asarray(mask)
+    if values.ndim == 2 or not values.size:
+        rows = values.reshape(-1, 2) if values.ndim != 2 or values.shape[1] == 2 else values.T
+        require(rows.shape[1] == 2, "Expected edges as pairs of nodes, [n, 2]", got=f"shape {values.shape}")
+        return rows.astype(np.int64)
+    ends = graph.edge_index.cpu().numpy().T
+    require(values.shape == (len(ends),), f"Expected a number per edge, {len(ends)}", got=f"shape {values.shape}")
+    ends = ends if directed else np.sort(ends, axis=1)
+    pairs, unit = np.unique(ends, axis=0, return_inverse=True)
+    best = np.full(len(pairs), -np.inf)
+    np.maximum.at(best, unit.reshape(-1), values.astype(float))
+    if size is None:
+        return pairs[best > threshold]
+    return pairs[np.sort(np.argsort(-best, kind="stable")[:size])]
+
+
 # -- how sure a number is ----------------------------------------------------------------------------------------------
 
 
@@ -377,6 +479,8 @@ def intervals(found: Sequence[Explanation], masks: Any = None, data: Any = None)
         "fns": bootstrap(verdicts, harmonic_of_shares),
         "size": bootstrap([e.size for e in best]),
     }
+    measured = [e.pns[0] for e in best if e.pns is not None]
+    ranges |= {"pns": bootstrap(measured)} if measured else {}
     rows = [] if masks is None else [instance_scores(e, mask, data)[:4] for e, mask in with_masks(found, masks)]
     if rows:
         table = np.array(rows)

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch_geometric.data import Data, HeteroData
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.graphs.data import graphs_of
 from cf2.graphs.graph import Instance
-from cf2.graphs.targets import GraphTargets, Targets, targets_for
+from cf2.graphs.targets import GraphTargets, Targets, stream, targets_for
 from cf2.methods import registry
 from cf2.methods.contract import Method, Problem, Ranking, choose_once, search_from
 from cf2.methods.reduction import MAX_EDITS, NARROWED_NOTE, REDUCED_NOTE, REFUSAL, narrowed, reduced, too_many
@@ -40,7 +40,22 @@ from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.names import Names
 from cf2.sets.alternatives import list_answers, without_supersets
 from cf2.sets.search import Choice, Search, proof_budget
+<<<<<<< HEAD
 from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict, passes
+=======
+from cf2.sets.strength import (
+    SEARCH_CONTEXTS,
+    Draw,
+    Probability,
+    Strength,
+    Sure,
+    draw_contexts,
+    find_sure,
+    holding,
+    strengths,
+)
+from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict
+>>>>>>> w-contexts
 from cf2.units.constraints import SetConstraints, Valid, constraints_for, flags
 from cf2.units.edits import CHANGE, Editing, kinds_for
 from cf2.units.kinds import InstanceUnits, units_of
@@ -49,6 +64,9 @@ from cf2.units.packs import Pack, chunks, pack
 GROUP = 256  # keys that are cut at once, so that memory is bounded and the packs are the same on every engine
 FIRST = 64  # keys by which a model is measured
 PART = 8_000  # units of one part: some seconds of work
+CONTEXT_STREAM = 1 << 31  # keeps contexts apart from what a method draws with the same seed
+SEARCH_STREAM = 1 << 32  # and those of a search for a sure set apart from these
+SURE_CONTEXTS = 256  # by which a sure set is judged
 USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
 
 NOTHING = "The receptive field has no unit that can be removed: the prediction rests on the rest of the input."
@@ -62,8 +80,16 @@ NOT_PREDICTED = (
     "The model says class {said}, not class {asked}: nothing can be the reason for an answer that it does not give. "
     'Ask question="counterfactual", target={asked} for what would have to change.'
 )
+<<<<<<< HEAD
 ZERO_NOTE = "Features are whole numbers: a removed one is 0, which may be a category of its own."
 ZEROED = ("features", "node_features", "columns")  # units that are removed by a 0
+=======
+UNSURE = "The surest set that came up decides in {share:.2f} of contexts (95 % interval {low:.2f} to {high:.2f})."
+UNSURE_DEFAULT = (
+    "The model gives the same answer when everything that can be removed is gone, so that all units together decide "
+    'nothing, and no larger set was tried. Ask question="factual" or question="counterfactual" instead.'
+)
+>>>>>>> w-contexts
 FAR_NOTE = (
     "With edges inside of the receptive field alone nothing was found, so edges to nodes all over the graph count too."
 )
@@ -134,6 +160,11 @@ class Request:
         expected = f"Expected a method that only ranks and takes `k`, for `sizes`, and {spec.method!r} does not"
         require(spec.sizes is None or ranks, expected)
         method.check_level(self.targets.level)
+        require(
+            spec.surely is None or method.searches or search is not None,
+            f"Expected a method that searches, for `surely`, and {spec.method!r} does not",
+            do="Pass search=True, or method='cf2'.",
+        )
         require(
             spec.tolerance is None or takes_tolerance(spec.output),
             'Expected output="regression" beside `tolerance`',
@@ -373,11 +404,14 @@ class Session:
         skipped = refused or not problem.pack.units.count or (self.searches and not bool(predicted.any()))
         ranking = _no_ranking(problem) if skipped else self._ranking(problem)
         ranking, verdict = _judged(problem, ranking)
+        sure: dict[int, Sure] = {}
+        if spec.surely is not None and not skipped:
+            ranking, sure = self._surely(problem, ranking, verdict.passes(problem.tests))
+            ranking, verdict = _judged(problem, ranking)
         searched = self.searches and not skipped
         others = self._others(problem, ranking, verdict) if searched and spec.alternatives > 1 else {}
         empty = _holds_empty(problem, verdict) if searched else None
-        seconds = (time.perf_counter() - started) / max(problem.num_instances, 1)
-        best = self._explanations(problem, ranking, verdict, refused, seconds, empty)
+        best = self._explanations(problem, ranking, verdict, refused, started, empty, sure)
         if searched and spec.robust:
             best = _with_robustness(problem, ranking, best)
         return [e for row, first in enumerate(best) for e in _ordered(first, others.get(row))]
@@ -477,12 +511,14 @@ class Session:
         ranking: Ranking,
         verdict: Verdict,
         refused: bool = False,
-        seconds: float = 0.0,
+        started: float | None = None,
         empty: Tensor | None = None,
+        sure: Mapping[int, Sure] = MappingProxyType({}),
     ) -> list[Explanation]:
         """What was said and verified, as one frozen value per instance.
 
-        `empty` says of which instances the model gives the same answer with everything removed [B].
+        `empty` says of which instances the model gives the same answer with everything removed [B], and `sure` what
+        was found by row where a sure set was looked for.
         """
         spec, choice, criterion, kind = self.spec, ranking.choice, problem.criterion, self.kind
         labels = self.request.labels or {} if kind.exclusive else {}
@@ -494,6 +530,8 @@ class Session:
         confirmed, given = verdict.passes(problem.tests).tolist(), criterion.holds(problem.outputs).tolist()
         said, asked = criterion.said(problem.outputs).tolist(), criterion.answers.tolist()
         evaluations, default = choice.evaluations.tolist(), None if empty is None else empty.tolist()
+        measured, runs = self._strengths(problem, choice.selected, sure)
+        seconds = 0.0 if started is None else (time.perf_counter() - started) / max(problem.num_instances, 1)
         made = []
         for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
             status, note = self._status(choice, row, confirmed[row], table.count, refused)
@@ -509,6 +547,7 @@ class Session:
                 status, note = "not predicted", text.format(said=said[row], asked=asked[row])
             count, found = 0 if refused else len(scores[row]), status == "found"
             # A bound counts units, so there is none where some cost more than others.
+            strength = measured.get(row)
             bounded = choice.lower_bound is not None and not spec.costs and status in ("found", "not found")
             made.append(
                 Explanation(
@@ -531,12 +570,19 @@ class Session:
                     method=spec.method,
                     settings=settings,
                     seed=spec.seed,
-                    evaluations=int(evaluations[row]) + VERDICT_RUNS,
+                    evaluations=int(evaluations[row]) + VERDICT_RUNS + runs[row],
                     seconds=seconds,
                     directed=instance.directed,
                     label=labels.get(instance.key),
                     target=None if spec.target is None else asked[row],
                     lower_bound=choice.lower_bound[row] if bounded else None,  # type: ignore[index]
+                    ps=_plain(strength and strength.ps),
+                    pn=_plain(strength and strength.pn),
+                    pns=_plain(strength and strength.pns),
+                    contexts=strength.contexts if strength else 0,
+                    all_contexts=strength is not None and strength.every,
+                    surely=spec.surely,
+                    curve=sure[row].curve if row in sure else (),
                     default=default[row] if default is not None and tried else None,
                     output=kind.name,
                     tolerance=getattr(criterion, "tolerance", None),
@@ -544,6 +590,62 @@ class Session:
                 )
             )
         return made
+
+    def _draw(self, problem: Problem, stream_of: int, count: int) -> Draw:
+        """Contexts that depend on the key and the seed and on nothing else."""
+        seed = (self.spec.seed or 0) + stream_of
+        return lambda row, units: draw_contexts(count, units, stream(seed, problem.instances[row].key))
+
+    @property
+    def _contexts(self) -> int:
+        """How many contexts a set is judged by."""
+        return self.spec.contexts or (0 if self.spec.surely is None else SURE_CONTEXTS)
+
+    def _strengths(
+        self, problem: Problem, selected: Tensor, sure: Mapping[int, Sure]
+    ) -> tuple[dict[int, Strength], list[int]]:
+        """How surely chosen units [units] decide, by row, and what that cost [B].
+
+        It is measured where there are units and the model gives the answer in question, and not yet known.
+        """
+        count, measured = self._contexts, {row: own.strength for row, own in sure.items()}
+        asked = problem.criterion.holds(problem.outputs) & (problem.pack.units.counts > 0)
+        asked[list(sure)] = False
+        rows = asked.nonzero().flatten()
+        if not count or not len(rows) or self._is_too_large(problem.tables[0]):
+            return measured, [0] * problem.num_instances
+        held = holding(problem.oracle, problem.criterion)
+        sets, draw = problem.oracle.dense(selected, False)[rows], self._draw(problem, CONTEXT_STREAM, count)
+        measured |= zip(rows.tolist(), strengths(held, rows, sets, count, draw))
+        return measured, held.evaluations.tolist()
+
+    def _surely(self, problem: Problem, ranking: Ranking, passed: Tensor) -> tuple[Ranking, dict[int, Sure]]:
+        """Sets that decide as surely as was asked, from the smallest ones that pass; by row, what was found."""
+        goal, count, rows = self.spec.surely, self._contexts, passed.nonzero().flatten()
+        if goal is None or not len(rows):
+            return ranking, {}
+        choice, oracle = ranking.choice, problem.oracle
+        trials, held = problem.trials(problem.constraints), holding(oracle, problem.criterion)
+        sets = oracle.dense(choice.selected, False)
+        draws = self._draw(problem, SEARCH_STREAM, SEARCH_CONTEXTS), self._draw(problem, CONTEXT_STREAM, count)
+        sure = find_sure(trials, held, rows, sets[rows], goal, count, *draws)
+        facts = {
+            name: list(getattr(choice, name) or [None] * len(passed))
+            for name in ("status", "minimal", "optimal", "notes")
+        }
+        for row, own in sure.items():
+            if not bool((own.chosen == sets[row]).all()):  # no smaller set was tried by the contexts
+                facts["minimal"][row] = facts["optimal"][row] = None
+            facts["notes"][row] = facts["notes"][row] or ""
+            if not own.reached:
+                share, low, high = own.strength.pns
+                note = f"{UNSURE_DEFAULT if own.default else ''} {UNSURE.format(share=share, low=low, high=high)}"
+                facts["status"][row], facts["notes"][row] = "not found", f"{facts['notes'][row]} {note}".strip()
+            sets[row] = own.chosen
+        facts["notes"] = [note or "" for note in facts["notes"]]
+        evaluations = choice.evaluations + trials.evaluations + held.evaluations
+        choice = replace(choice, selected=sets[oracle.valid], evaluations=evaluations, **facts)
+        return replace(ranking, choice=choice), sure
 
     def _status(self, choice: Choice, row: int, confirmed: bool, units: int, refused: bool) -> tuple[str, str]:
         """The status of an explanation, which comes from the final check, and what a reader should know beside it."""
@@ -591,6 +693,11 @@ def _judged(problem: Problem, ranking: Ranking) -> tuple[Ranking, Verdict]:
     """The ranking with what may be chosen of its choice, and the final check of that."""
     selected = problem.pack.units.admissible(ranking.choice.selected)
     return replace(ranking, choice=replace(ranking.choice, selected=selected)), problem.judge(selected)
+
+
+def _plain(probability: Probability | None) -> tuple[float, float, float] | None:
+    """A probability with its interval as a plain tuple, as a file gives it back."""
+    return None if probability is None else (probability.value, probability.low, probability.high)
 
 
 def _ordered(first: Explanation, others: Others | None) -> list[Explanation]:

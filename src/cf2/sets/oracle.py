@@ -43,8 +43,9 @@ class Oracle(ABC):
         How many units each instance has; `width` is the most of them, `valid` [B, U] which columns of a row exist.
     selectable : Tensor [B, U]
         Which units may be chosen.
-    required, absent, price : Tensor [B, U] or None
-        Units that every set holds; units that are not there at first; what a unit adds to the size of a set.
+    required, absent, fixed, price : Tensor [B, U] or None
+        Units that every set holds; units that are not there at first; units that are as they were in every state; what
+        a unit adds to the size of a set.
     narrowed : list of bool
         Instances of which some units are never looked at, so that nothing is proved of them.
     local : bool
@@ -60,6 +61,7 @@ class Oracle(ABC):
         self.selectable = self.valid
         self.required: Tensor | None = None
         self.absent: Tensor | None = None
+        self.fixed: Tensor | None = None
         self.price: Tensor | None = None
         self.narrowed = [False] * len(counts)
         self.local = self.few = False
