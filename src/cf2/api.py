@@ -16,12 +16,8 @@ from cf2.graphs.data import groups_of
 from cf2.methods import registry
 from cf2.methods.trained import Trained, check_needs
 from cf2.models.adapters import module_of
-<<<<<<< HEAD
-from cf2.options import ExplainOptions, FitOptions, Key, Spec, bounded, listed, meanings, rows_of, with_options
-=======
 from cf2.models.chemprop import molecules_of
-from cf2.options import ExplainOptions, FitOptions, Key, Spec, listed, meanings, rows_of, with_options
->>>>>>> w-chem
+from cf2.options import ExplainOptions, FitOptions, Key, Spec, bounded, listed, meanings, rows_of, with_options
 from cf2.results.explanations import Explanations
 from cf2.results.names import Names
 from cf2.runs.progress import heard, log, told

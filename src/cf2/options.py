@@ -24,13 +24,10 @@ if TYPE_CHECKING:  # the command line names its options without loading torch
     from torch_geometric.data import Data
 
 LARGEST = 2**63 - 1  # the largest seed, class or number of units: torch has no larger whole numbers
-<<<<<<< HEAD
 MAX_COUNT = 10**6  # of what is done one after the other: nobody waits for more
 MAX_ITEMS = 10**7  # of one list, so that a range from a file cannot fill the memory
 MAX_COLUMNS = 10**6  # of features that are named one by one
-=======
 MAX_CONTEXTS = 100_000  # of one set: an interval of ±0.003
->>>>>>> w-contexts
 Key = int | tuple[int, ...]  # what is explained: a node's id, a graph's position, or several ids
 Edit = Literal["remove", "add", "change"]
 Level = Literal["auto", "node", "graph", "pair"]
@@ -147,13 +144,8 @@ def _number(low: int, high: float = LARGEST, *, none: bool = False) -> Read:
         value, whole = plain_number(given), isinstance(high, int)
         if not (none and value is None):
             require_number(option, value, low, integer=True) if whole else require_number(option, value, low, high)
-<<<<<<< HEAD
             limit = "below 2⁶³" if high == LARGEST else f"at most {high:,}"
             require(value <= high, f"Expected `{option}` to be {limit}", got=shown(value))
-=======
-            most = "below 2⁶³" if high == LARGEST else f"at most {high:,}"
-            require(value <= high, f"Expected `{option}` to be {most}", got=value)
->>>>>>> w-contexts
             require(whole or value > low, f"Expected `{option}` to be above {low}", got=value)
         return value
 

@@ -52,19 +52,12 @@ def depends_on_others(pack: Pack, run: Run, differ: Differ) -> bool:
     """
     packed = pack.take(_different(pack).repeat(3))
     states = _states(packed)
-<<<<<<< HEAD
     found = _mixes(packed, states, run, differ)
     if not found and packed.x.is_floating_point() and packed.sparse is None:
         try:
             found = _mixes(replace(packed, x=packed.x * _shares(packed.x)), states, run, differ)
         except CF2Error:  # features that are no numbers, such as categories
             found = False
-=======
-    together = run(packed, states)
-    alone = torch.cat([run(single, own) for single, own in zip(packed.singles(), packed.split(states))])
-    known = ~together.isnan().any(1)  # of a graph without nodes there is nothing to compare
-    found = bool(differ(together[known], alone[known]).any())
->>>>>>> w-nodes
     if found:
         log.warning("%s", ALONE)
     return found
@@ -72,7 +65,9 @@ def depends_on_others(pack: Pack, run: Run, differ: Differ) -> bool:
 
 def _mixes(packed: Pack, states: Tensor, run: Run, differ: Differ) -> bool:
     alone = torch.cat([run(single, own) for single, own in zip(packed.singles(), packed.split(states))])
-    return bool(differ(run(packed, states), alone).any())
+    together = run(packed, states)
+    known = ~together.isnan().any(1)  # of a graph without nodes there is nothing to compare
+    return bool(differ(together[known], alone[known]).any())
 
 
 def _shares(x: Tensor) -> Tensor:

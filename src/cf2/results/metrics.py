@@ -100,17 +100,11 @@ def fidelity(found: Sequence[Explanation]) -> Fidelity:
         np.array([getattr(e, name)[e.explained] for e in _best(found)], dtype=float)
         for name in ("probabilities", "probabilities_only", "probabilities_without")
     )
-<<<<<<< HEAD
     if not all(output_kind(e.output).probability for e in _best(found)):  # a number may rise or fall
-        return Fidelity(float(np.abs(whole - without).mean()), float(np.abs(whole - only).mean()))
-    return Fidelity(float((whole - without).mean()), float((whole - only).mean()))
-=======
-    if not all(output_kind(e.output).probability for e in found):  # a number may rise or fall
         plus, minus = (np.abs(whole - part)[~np.isnan(part)] for part in (without, only))
         return Fidelity(*(float(part.mean()) if len(part) else 0.0 for part in (plus, minus)))
     plus, minus = (whole - np.nan_to_num(part) for part in (without, only))
     return Fidelity(float(plus.mean()), float(minus.mean()))
->>>>>>> w-nodes
 
 
 def characterisation(plus: float, minus: float, weight: float = 0.5) -> float:

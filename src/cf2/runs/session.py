@@ -40,9 +40,6 @@ from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.names import Names
 from cf2.sets.alternatives import list_answers, without_supersets
 from cf2.sets.search import Choice, Search, proof_budget
-<<<<<<< HEAD
-from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict, passes
-=======
 from cf2.sets.strength import (
     SEARCH_CONTEXTS,
     Draw,
@@ -54,8 +51,7 @@ from cf2.sets.strength import (
     holding,
     strengths,
 )
-from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict
->>>>>>> w-contexts
+from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict, passes
 from cf2.units.constraints import SetConstraints, Valid, constraints_for, flags
 from cf2.units.edits import CHANGE, Editing, kinds_for
 from cf2.units.kinds import InstanceUnits, units_of
@@ -80,16 +76,13 @@ NOT_PREDICTED = (
     "The model says class {said}, not class {asked}: nothing can be the reason for an answer that it does not give. "
     'Ask question="counterfactual", target={asked} for what would have to change.'
 )
-<<<<<<< HEAD
 ZERO_NOTE = "Features are whole numbers: a removed one is 0, which may be a category of its own."
 ZEROED = ("features", "node_features", "columns")  # units that are removed by a 0
-=======
 UNSURE = "The surest set that came up decides in {share:.2f} of contexts (95 % interval {low:.2f} to {high:.2f})."
 UNSURE_DEFAULT = (
     "The model gives the same answer when everything that can be removed is gone, so that all units together decide "
     'nothing, and no larger set was tried. Ask question="factual" or question="counterfactual" instead.'
 )
->>>>>>> w-contexts
 FAR_NOTE = (
     "With edges inside of the receptive field alone nothing was found, so edges to nodes all over the graph count too."
 )

@@ -52,11 +52,7 @@ DIGITS = 16  # of every digest in a run directory
 CHUNK_SIZE = GROUP
 SECONDS_PER_SHARD = 5.0  # after which what is finished goes to the disk
 MAX_WAITING = 1024  # explanations that wait for that
-<<<<<<< HEAD
 CHECKED_SHARDS, CHECKED_KEYS = 3, 4  # of a job that is resumed: so many shards, and keys of each, are judged again
-SAME_PROBABILITY = 1e-4  # two probabilities closer than this are one, summed in another order
-=======
->>>>>>> w-check
 
 JOB_OPTIONS = ("method", "settings", "seed", "search", "sizes")  # what jobs of one run may differ in
 EDIT_OPTIONS = ("edits", "candidates", "costs", "valid", "one_hot", "added_attributes")  # of a counterfactual alone
@@ -863,32 +859,3 @@ def _has_units(e: Explanation, table: InstanceUnits) -> bool:
         and np.array_equal(e.units.kind, table.kind.numpy())
         and np.array_equal(e.units.ids, table.ids.numpy())
     )
-<<<<<<< HEAD
-=======
-
-
-def _other_verdicts(spec: Spec, problem: Problem, stored: Sequence[Explanation]) -> Iterator[str]:
-    selected = torch.from_numpy(np.concatenate([e.selected for e in stored])).to(problem.outputs.device)
-    verdict = problem.judge(selected)
-    predictions = problem.criterion.said(problem.outputs).tolist()
-    for row, e in enumerate(stored):
-        outputs = (
-            (e.probabilities, problem.outputs[row]),
-            (e.probabilities_only, verdict.only[row]),
-            (e.probabilities_without, verdict.without[row]),
-        )
-        same = {
-            "sufficient": e.sufficient == bool(verdict.sufficient[row]),
-            "necessary": e.necessary == bool(verdict.necessary[row]),
-            "prediction": e.prediction == predictions[row],
-            "question": (e.question, e.method) == (spec.question, spec.method),
-            "probabilities": all(_near(before, now.float().cpu().numpy()) for before, now in outputs),
-        }
-        if not all(same.values()):
-            wrong = ", ".join(name for name in same if not same[name])
-            yield f"{spec.name}, key {e.key}: the model gives another result ({wrong})."
-
-
-def _near(before: np.ndarray, now: np.ndarray) -> bool:
-    return before.shape == now.shape and bool(np.allclose(before, now, atol=SAME_PROBABILITY, equal_nan=True))
->>>>>>> w-nodes
