@@ -147,6 +147,8 @@ class Explanation:
     types : Types or None
         Of a typed graph: its node and edge types. Ids in `units` are then those of the flat graph, in which the nodes
         of a type are a block; `edges`, `features` and `nodes` are by type, in the ids of the type.
+    ranking : str
+        Where the search got its slopes from: ``"gradient"``, or ``"trials"`` where the model has none.
     context : mapping
         What is known beside it, by which words and pictures name things: that of the `Explanations` it stands in.
     """
@@ -184,6 +186,7 @@ class Explanation:
     output: str = "classes"
     tolerance: float | None = None
     types: Types | None = None
+    ranking: str = "gradient"
     context: Mapping[str, Any] = field(default_factory=dict, repr=False, metadata={"stored": False})
 
     def __post_init__(self) -> None:

@@ -36,7 +36,7 @@ ROWS_PER_BATCH = 4096  # read between two looks at the memory that they take
 # The type of a field's column, and what a value may be.
 _MISSING = type(None)
 FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
-    **dict.fromkeys(("task", "status", "note", "question", "method", "output"), ("string", (str,))),
+    **dict.fromkeys(("task", "status", "note", "question", "method", "output", "ranking"), ("string", (str,))),
     **dict.fromkeys(("sufficient", "necessary", "directed", "complete"), ("bool", (bool,))),
     **dict.fromkeys(("minimal", "optimal", "default"), ("bool", (bool, _MISSING))),
     **dict.fromkeys(("prediction", "evaluations", "rank"), ("int64", (int,))),
@@ -47,6 +47,7 @@ FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "settings": ("string", (dict,)),  # as JSON
     "types": ("string", (Types, _MISSING)),  # as JSON
 }
+ADDED_FIELDS = ("ranking",)  # that files of earlier versions do not have
 # The dtype of each array, and the numbers in one row of it.
 ARRAYS: dict[str, tuple[type, int]] = {
     "unit_kind": (np.int8, 1),
@@ -261,7 +262,7 @@ def _read_parquet(path: Path) -> Explanations:
             batches.append(batch)
         table = pa.Table.from_batches(batches, file.schema_arrow)
     columns: dict[str, Any] = {}
-    for name in _column_types():
+    for name in table.column_names:
         column = table.column(name).combine_chunks()
         if name in ARRAYS:
             columns[name] = _arrays(column, *ARRAYS[name])
@@ -314,8 +315,9 @@ def _column_types(tuple_keys: bool = False, texts_once: bool = False) -> dict[st
 def _check_columns(schema: Any, path: Path) -> None:
     """Refuse a Parquet file with other columns than explanations have."""
     held = {name: schema.field(name).type for name in set(schema.names)}
+    held |= {name: _column_types(texts_once=True)[name] for name in ADDED_FIELDS if name not in held}
     expected, with_tuples = (_column_types(tuple_keys, texts_once=True) for tuple_keys in (False, True))
-    if len(schema.names) != len(held) or held not in (expected, with_tuples):
+    if len(schema.names) != len(set(schema.names)) or held not in (expected, with_tuples):
         wrong = {name for name, kind in expected.items() if held.get(name) != kind} | (held.keys() - expected.keys())
         named = f"other columns: {', '.join(sorted(wrong)[:5])}"
         raise CF2Error(f"Expected {str(path)!r} to hold explanations", got=named)

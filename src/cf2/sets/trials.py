@@ -330,6 +330,17 @@ class Trials:
         return self.oracle.slopes(self, rows, sets)
 
 
+def left_out(trials: Trials) -> Tensor:
+    """What the answer loses when each unit alone is left out of everything [B, U]: a ranking without gradients.
+
+    A set that is kept alone is then everything but the unit, and a set that is removed is the unit.
+    """
+    test = trials.tests[-1]
+    rows = torch.arange(len(trials.counts), device=trials.counts.device)
+    all_or_none = trials.selectable if test.intervention.keeps else torch.zeros_like(trials.valid)
+    return trials.slopes(rows, all_or_none)[1][:, :, -1]
+
+
 EQUAL = 1e-5  # outcomes closer than this are equal: they may be the same number, summed in another order
 ALIKE = 2e-6  # the same for the scores of a method, as a share of the larger one
 
