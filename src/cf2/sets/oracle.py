@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cf2.sets.proof import Exhaustion
     from cf2.sets.trials import Trials
 
+MAX_MOVES = 4  # of units of a set, after which its slopes by trials are measured anew
 MAX_FLIPS = 256  # of units of one set, in slopes by trials
 MAX_FLIP_ENTRIES = 1 << 22  # of the table of sets that are tried at once for slopes
 
@@ -90,19 +91,38 @@ class Oracle(ABC):
     def slopes(self, trials: Trials, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """The slack of sets [R, U] in every test [R, tests], and what each unit adds to it [R, U, tests].
 
-        Without gradients, every unit is flipped once; of more than `MAX_FLIPS` units, blocks of neighbours first, and
-        then the units of the steepest blocks. An oracle that has gradients answers for the price of one.
+        Without gradients they come from trials: of each unit by itself, added or left out. A walk moves one unit at a
+        time, so slopes hold until a set has moved by more than `MAX_MOVES` units from where they were measured. An
+        oracle that has gradients answers for the price of one.
         """
         now = torch.stack([trials.test(test, rows, sets)[1] for test in trials.tests], 1)
+        if trials.measured is None:
+            nowhere = torch.zeros_like(trials.counts, dtype=torch.bool)
+            slope = torch.zeros(*trials.valid.shape, len(trials.tests), device=rows.device)
+            trials.measured = nowhere, torch.zeros_like(trials.valid), slope
+        known, places, slopes = trials.measured
+        far = ~known[rows] | ((places[rows] ^ sets).sum(1) > MAX_MOVES)
+        fresh = far.nonzero().flatten()
+        slope = slopes[rows]
+        if len(fresh):
+            slope[fresh] = self._measured(trials, rows[fresh], sets[fresh], now[fresh])
+            known[rows[fresh]], places[rows[fresh]], slopes[rows[fresh]] = True, sets[fresh], slope[fresh]
+        return now, slope
+
+    def _measured(self, trials: Trials, rows: Tensor, sets: Tensor, now: Tensor) -> Tensor:
+        """What each unit adds to the slack `now` [R, tests] of sets, from trials: [R, U, tests].
+
+        Of more than `MAX_FLIPS` units, blocks of neighbours are flipped first, then the units of the steepest blocks.
+        """
         if trials.width <= MAX_FLIPS:
-            return now, self._flipped(trials, rows, sets, now, trials.selectable[rows][:, :, None])
+            return self._flipped(trials, rows, sets, now, trials.selectable[rows][:, :, None])
         blocks = torch.arange(trials.width, device=rows.device) * (MAX_FLIPS // 2) // trials.width
         block = torch.nn.functional.one_hot(blocks).bool()  # [U, blocks]
         coarse = self._flipped(trials, rows, sets, now, trials.selectable[rows][:, :, None] & block[None])
         steepest = coarse.abs().sum(2).masked_fill(~trials.selectable[rows], -1).topk(MAX_FLIPS // 2, 1).indices
         single = torch.zeros_like(sets).scatter_(1, steepest, True) & trials.selectable[rows]
         fine = self._flipped(trials, rows, sets, now, single[:, :, None])
-        return now, torch.where(single[:, :, None], fine, coarse)
+        return torch.where(single[:, :, None], fine, coarse)
 
     @staticmethod
     def _flipped(trials: Trials, rows: Tensor, sets: Tensor, now: Tensor, flips: Tensor) -> Tensor:
