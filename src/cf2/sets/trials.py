@@ -200,7 +200,7 @@ class Trials:
         self.few = oracle.few and cache  # nothing that is found depends on it
         self.cached, self._tables = cache, dict[tuple[str, str], TrialTable]()
         self._sums = Sums(self.width, 0, self.counts.device)
-        # Of an oracle without gradients: which instances have slopes [B], of which sets [B, U], and these [B, U, tests].
+        # Without gradients: which instances have slopes [B], of which sets [B, U], and these [B, U, tests].
         self.measured: tuple[Tensor, Tensor, Tensor] | None = None
 
     def flat(self, sets: Tensor) -> Tensor:
