@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from cf2.results.explanation import Explanation
     from cf2.results.explanations import Explanations
     from cf2.results.files import load
+    from cf2.runs.functions import explain_sets
     from cf2.samples import registry as datasets
 
 __version__ = "0.2.0"
@@ -51,6 +52,7 @@ __all__ = [
     "Patterns",
     "datasets",
     "explain",
+    "explain_sets",
     "fit",
     "load",
     "load_trained",
@@ -67,6 +69,7 @@ _HOMES = {
     "Patterns": "patterns.summary",
     "Explainer": "api",
     "explain": "api",
+    "explain_sets": "runs.functions",
     "fit": "api",
     "load": "results.files",
     "load_trained": "methods.trained",
