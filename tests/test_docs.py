@@ -71,6 +71,7 @@ EXAMPLES = {
     "pyg.md",
     "report.md",
     "scaling.md",
+    "sets.md",
     "tasks.md",
     "verified-search.md",
 }

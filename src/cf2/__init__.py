@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from cf2.results.explanations import Explanations
     from cf2.results.files import load
     from cf2.runs.check import Check, check
+    from cf2.runs.functions import explain_sets
     from cf2.samples import registry as datasets
 
 __version__ = "0.2.0"
@@ -54,6 +55,7 @@ __all__ = [
     "check",
     "datasets",
     "explain",
+    "explain_sets",
     "fit",
     "load",
     "load_trained",
@@ -72,6 +74,7 @@ _HOMES = {
     "Explainer": "api",
     "check": "runs.check",
     "explain": "api",
+    "explain_sets": "runs.functions",
     "fit": "api",
     "load": "results.files",
     "load_trained": "methods.trained",

@@ -6,7 +6,7 @@ threshold. `cf2` takes the soft masks as a guide and searches for the smallest s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from cf2.methods.contract import (
 from cf2.methods.reduction import first_gains
 from cf2.methods.relaxation import Descent, Step, cf2_loss, counterfactual_loss, descend, factual_loss, start
 from cf2.sets.search import Choice, Effort, Search
+from cf2.sets.trials import left_out
 
 
 @dataclass(frozen=True)
@@ -94,21 +95,29 @@ def rank_verified(problem: Problem, settings: Verified) -> Ranking:
     """Relax for a few epochs, then search for the smallest set that passes the tests.
 
     Edits that add or change are ranked by their slopes on the graph as it is: half of each of a thousand additions is
-    no graph to learn from.
+    no graph to learn from. So are all units where the model has no gradient: by leaving each out of the graph.
     """
 
     def rank(asked: Problem) -> Ranking:
-        return rank_relaxed(asked, settings) if asked.pack.units.absent is None else rank_edits(asked)
+        if asked.pack.units.absent is not None:
+            return rank_edits(asked)
+        return rank_relaxed(asked, settings) if asked.predictor.has_slopes(asked.pack) else rank_left_out(asked)
 
     return search_from(problem, rank(problem), Search(settings.effort, settings.confidence, settings.proof), rank)
 
 
 def rank_edits(problem: Problem) -> Ranking:
     """Edits by how much making each of them helps, on the graph as it is."""
-    gains, price = first_gains(problem), problem.pack.units.price
+    (gains, cost), price = first_gains(problem), problem.pack.units.price
     scores = best_changes(problem, gains if price is None else gains / price)
-    cost = torch.full((problem.num_instances,), 3 * len(problem.tests), device=scores.device)
     return Ranking(scores, Choice(torch.zeros_like(scores, dtype=torch.bool), cost))
+
+
+def rank_left_out(problem: Problem) -> Ranking:
+    """Units by what the answer loses when each is left out, from trials alone."""
+    trials = replace(problem, tests=problem.tests[-1:]).trials()
+    scores = trials.flat(left_out(trials))
+    return Ranking(scores, Choice(torch.zeros_like(scores, dtype=torch.bool), trials.evaluations))
 
 
 VERIFIED = Method(

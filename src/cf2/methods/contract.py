@@ -14,7 +14,7 @@ from cf2.errors import CF2Error, require, require_number, shown, unknown_name
 from cf2.graphs.graph import Instance
 from cf2.graphs.targets import stream
 from cf2.models.oracle import GraphOracle
-from cf2.models.predictor import Predictor
+from cf2.models.predictor import NoSlopes, Predictor
 from cf2.options import MAX_COUNT, Key
 from cf2.sets.search import WHY, Choice, Search, search
 from cf2.sets.tests import QUESTIONS, Criterion, Test, Verdict, judge
@@ -176,6 +176,23 @@ class Method:
             got=f"that of a {level}",
             do="Use another method.",
         )
+
+
+def named(method: Method, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a method that says by name if the model lacks the gradients that the method needs."""
+
+    def run(*given: Any) -> Any:
+        try:
+            return function(*given)
+        except NoSlopes as error:
+            raise CF2Error(
+                f"Expected a model with gradients for method {method.name!r}: it needs an `edge_weight` argument or "
+                "torch_geometric message passing layers, and an output that can be differentiated",
+                got="one without",
+                do='Use a method that only runs the model, such as method="cf2" or "greedy".',
+            ) from error
+
+    return run
 
 
 def settings_dict(settings: Any) -> dict[str, Any]:

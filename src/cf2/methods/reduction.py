@@ -50,17 +50,19 @@ def reduced(problem: Problem, limit: int) -> Problem:
     pack = problem.pack
     if int(pack.units.counts.max()) <= limit:
         return problem
-    kept = rank_within(sum_of_gradients(problem, SOFT_STATES).abs(), pack) < limit
+    steep = problem.predictor.has_slopes(pack)
+    scores = sum_of_gradients(problem, SOFT_STATES) if steep else first_gains(problem)[0]
+    kept = rank_within(scores.abs(), pack) < limit
     units = replace(pack.units, left_out=pack.units.admissible(torch.ones_like(kept)) & ~kept)
     return replace(problem, pack=replace(pack, units=units))
 
 
-def first_gains(problem: Problem) -> Tensor:
-    """How much making each edit would help to pass the tests, by the slope at the graph as it is [units]."""
+def first_gains(problem: Problem) -> tuple[Tensor, Tensor]:
+    """How much making each edit would help to pass the tests, by slopes at the graph as it is [units], and cost [B]."""
     trials = problem.trials()
     rows = torch.arange(problem.num_instances, device=problem.pack.node_ptr.device)
     _, slope = trials.slopes(rows, torch.zeros_like(trials.valid))
-    return trials.flat(slope.sum(2))
+    return trials.flat(slope.sum(2)), trials.evaluations
 
 
 def too_many(table: InstanceUnits) -> bool:
@@ -72,7 +74,7 @@ def narrowed(problem: Problem) -> list[Instance]:
     """The instances of a problem, each with the most promising of its additions and changes."""
     pack = problem.pack
     assert pack.units.absent is not None
-    gain = first_gains(problem).masked_fill(~pack.units.absent, float("-inf"))
+    gain = first_gains(problem)[0].masked_fill(~pack.units.absent, float("-inf"))
     kept = pack.split(((rank_within(gain, pack) < MAX_EDITS) & pack.units.absent).cpu())
     return [_narrowed(i, t, k) if too_many(t) else i for i, t, k in zip(problem.instances, problem.tables, kept)]
 

@@ -88,7 +88,12 @@ class GraphOracle(Oracle):
             yield part, FieldLooks(self, self.fields, self.fields.find(rows[part], states[part]))
 
     def slopes(self, trials: Trials, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        """The slack of sets in every test [R, tests], and its gradient by soft masks of units [R, U, tests]."""
+        """The slack of sets in every test [R, tests], and its gradient by soft masks of units [R, U, tests].
+
+        A model without such a gradient is tried with units flipped instead.
+        """
+        if not self.predictor.has_slopes(self.pack):
+            return super().slopes(trials, rows, sets)
         factor = 2 * len(trials.tests)
         parts = chunks((self._footprint[rows.cpu()] * factor).tolist(), MAX_FLOATS_PER_CALL)
         found = [self._slopes(trials, rows[part], sets[part]) for part in parts]

@@ -27,6 +27,8 @@ from cf2.models.soundness import Unchanged, check_repeats, depends_on_order, dep
 from cf2.options import Masking, Output
 from cf2.units.packs import WIDE, Pack, spans, sparse_features
 
+PLAIN_FLOATS_PER_NODE = 4096  # so that a dense adjacency matrix of one call has some 10⁷ entries
+
 
 @dataclass(frozen=True)
 class Findings:
@@ -38,6 +40,12 @@ class Findings:
     reads_sparse: bool  # wide features can be read by their non-zero entries
     alone: bool = False  # the output depends on what else is in the batch, so that each graph is run by itself
     ordered: bool = False  # and on the order of nodes or edges, so that two that look alike are not the same to it
+    edge_slopes: bool = True  # the output has a gradient by soft masks of edges
+    feature_slopes: bool = True  # and by those of feature entries
+
+
+class NoSlopes(CF2Error):
+    """The model has no gradient by the units that are asked about."""
 
 
 class Predictor:
@@ -75,11 +83,7 @@ class Predictor:
         sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]
         self._width, self._hidden = max(sizes), _hidden(model)
         self._depth = 2 * max(len(self.layers), 1)
-        require(
-            self._may_weigh or bool(self.layers),
-            "Expected a model with an `edge_weight` argument or torch_geometric message passing layers",
-            got=f"{type(model).__name__}, in which no layer can be masked",
-        )
+        self._plain = not self.layers and not self._may_weigh  # nothing is known of how it reads edges
 
     def __enter__(self) -> Predictor:
         loan = Loan(self.model, self.device, self._origin)
@@ -147,8 +151,8 @@ class Predictor:
             check_repeats(rows, again, differ)
             alone = depends_on_others(pack, self._hard_rows, differ)
             ordered = alone or depends_on_order(pack, self._call, differ)
-        sparse = self._reads_sparse(pack, differ)
-        return Findings(output, rows.size(1), self._reads_weights(pack), sparse, alone, ordered)
+        sparse, weights = self._reads_sparse(pack, differ), self._reads_weights(pack)
+        return Findings(output, rows.size(1), weights, sparse, alone, ordered, *self._slopes(pack, weights))
 
     def differ(self, one: Tensor, other: Tensor) -> Tensor:
         """Which of the model's rows [B, width] are not the same numbers summed in another order, bool [B]."""
@@ -164,10 +168,38 @@ class Predictor:
         """Whether the output depends on `edge_weight`: some models take one and drop it."""
         if not self._may_weigh or not self.layers:
             return self._may_weigh
+        return self._has_slope(pack, by_weight=True)
+
+    def _slopes(self, pack: Pack, reads_weights: bool) -> tuple[bool, bool]:
+        """Whether the output has a gradient by soft masks of edges, and by those of feature entries."""
+        by_features = self._has_slope(pack, by_weight=False, by_features=True)
+        if self._plain or not pack.edge_index.size(1):
+            return by_features and not self._plain, by_features
+        return self._has_slope(pack, by_weight=reads_weights), by_features
+
+    def _has_slope(self, pack: Pack, *, by_weight: bool, by_features: bool = False) -> bool:
+        """Run the model backwards once: does the gradient by edge weights, messages or features exist?"""
         kind = pack.x.dtype if pack.x.is_floating_point() else torch.float32
         weight = torch.ones(pack.edge_index.size(1), dtype=kind, device=self.device, requires_grad=True)
-        rows = self._call(pack, pack.dense(), pack.edge_index, weight, None)
-        return rows.requires_grad and torch.autograd.grad(rows.sum(), weight, allow_unused=True)[0] is not None
+        x = pack.dense()
+        with ExitStack() as stack:
+            if by_features:
+                weight = x = x.to(kind).detach().requires_grad_()
+            elif not by_weight:
+                messages = masked_messages(
+                    self.layers, pack.edge_index, lambda: weight, pack.x.size(0), self.adapter.columns
+                )
+                stack.enter_context(messages)
+            try:
+                rows = self._call(pack, x, pack.edge_index, weight if by_weight else None, None)
+                return rows.requires_grad and torch.autograd.grad(rows.sum(), weight, allow_unused=True)[0] is not None
+            except (CF2Error, RuntimeError):  # a step that cannot be differentiated, such as `x.numpy()`
+                return False
+
+    def has_slopes(self, pack: Pack) -> bool:
+        """Whether `soft` gives gradients by the units of a pack; a search makes do with trials where not."""
+        edges = self._known.edge_slopes or not pack.units.edges.some
+        return edges and (self._known.feature_slopes or not (pack.units.entries.some or pack.units.changes is not None))
 
     def _reads_sparse(self, pack: Pack, differ: Callable[[Tensor, Tensor], Tensor]) -> bool:
         """Whether the output is the same when wide features are read by their non-zero entries."""
@@ -273,6 +305,13 @@ class Predictor:
         States are edge weights, A ⊙ M, where the model takes them; `messages=True` scales messages all the same,
         because a layer that normalises by weighted degree does not see a common factor and has no slope at 0.
         """
+        if not self.has_slopes(pack):
+            raise NoSlopes(
+                "Expected a model with an `edge_weight` argument or torch_geometric message passing layers, whose "
+                "output has a gradient",
+                got=f"{type(self.model).__name__}, in which nothing can be masked softly",
+                do="Remove detach(), torch.no_grad() and argmax from its forward.",
+            )
         if self._apart(pack):
             singles = pack.singles()
             yield lambda states: torch.cat(
@@ -365,6 +404,8 @@ class Predictor:
 
     def cost(self, nodes: Any, edges: Any) -> Any:
         """About how many floats one pass keeps for graphs of this size, numbers or tensors; chunks are sized by it."""
+        if self._plain:  # it may well make a dense matrix of all nodes of a call
+            return nodes * PLAIN_FLOATS_PER_NODE + edges
         narrow = self.findings is not None and self.findings.reads_sparse
         width = self._hidden if narrow else self._width
         return nodes * (width + self._depth * self._hidden) + edges * self._depth * self._hidden

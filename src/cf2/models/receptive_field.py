@@ -30,6 +30,7 @@ STATES_ONLY = frozenset(getattr(pyg, f"{name}Conv") for name in _STATES_ONLY.spl
 FULL_CHECK_EDGES = 2_000_000  # up to this many edges, every cut is compared with the whole graph
 MANY_CHECKS_EDGES = 100_000  # the same where each key has a whole graph of its own, as a pair without its edge
 PROBES = 4
+PLAIN_HOPS = 6  # the farthest that is tried of a model without message passing layers, before all nodes are kept
 MAX_FLOATS = 8_000_000  # kept by one packed pass; about what two levels of cache and a little memory hold
 
 Packed = tuple[list[Instance], Pack, Tensor]  # instances, packed, and the probabilities of each
@@ -130,7 +131,8 @@ class ReceptiveField:
         own = direction(self.predictor)
         degrees = not all(map(_reads_no_degree, self.predictor.layers))
         directions: list[Direction] = [own, "both"] if graph.directed and own != "both" else [own]
-        probes = self.targets.probes(own, PROBES)
+        plain = not self.predictor.layers  # nothing says how far it looks, so it is measured further and more often
+        probes = self.targets.probes(own, PROBES * (4 if plain else 1))
         small = graph.edge_index.size(1) <= FULL_CHECK_EDGES
         if not probes:
             return Reach(len(self.predictor.layers) + 1, own, compare=small)
@@ -139,7 +141,7 @@ class ReceptiveField:
         full: Tensor | None = None
         far: Tensor | None = None
         for way in directions:
-            for hops in range(start, start + 3):
+            for hops in range(start, start + (PLAIN_HOPS if plain else 3)):
                 near = self._outputs(probes, hops, way)
                 if self.predictor.alone:
                     return Reach(whole=True)
@@ -150,6 +152,8 @@ class ReceptiveField:
                     far = self._far_probes(probes, full)
                 if not bool(self.predictor.differ(near, far).any()):
                     return Reach(hops, way, full, small and graph.edge_index.size(1) <= MANY_CHECKS_EDGES)
+        if plain:
+            return Reach(whole=True)
         raise CF2Error(
             f"Expected the model's prediction to depend on the {start + 2} hops around a node",
             got="a model that looks further than its message passing layers",

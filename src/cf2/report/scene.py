@@ -13,7 +13,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import shortest_path
 
 from cf2.report.words import atom_names, count_nouns, describe_unit
-from cf2.results.explanation import Explanation
+from cf2.results.explanation import WHOLE, Explanation
 from cf2.results.names import describe_node, entry, node_name
 from cf2.units.edits import ADD, CHANGE, EDGE_KINDS, EDITS, REMOVE, EditKind, is_candidate
 
@@ -314,7 +314,7 @@ def _graph(e: Explanation, known: Mapping[str, Any]) -> tuple[np.ndarray, np.nda
 
 def _target_ids(e: Explanation) -> np.ndarray:
     """The user's ids of the nodes that are explained; none where it is a whole graph."""
-    ids = () if e.task == "graph" else e.key if isinstance(e.key, tuple) else (e.key,)
+    ids = () if e.task in WHOLE else e.key if isinstance(e.key, tuple) else (e.key,)
     return np.array(ids if e.types is None else e.types.flat(e.key), dtype=np.int64)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from cf2.models.outputs import CLASSES, output_kind
 from cf2.options import Key
-from cf2.results.explanation import Explanation
+from cf2.results.explanation import WHOLE, Explanation
 from cf2.results.names import describe_node, entry, feature_name, node_name
 from cf2.units.edits import CHANGE, EDGE_KINDS, EDITS, EditKind, edit_of, is_candidate
 
@@ -34,6 +34,7 @@ UNIT_WORDS = {
     "nodes": UnitWords("node", "nodes", "node {0}"),
     "node_features": UnitWords("feature row", "feature rows", "features of node {0}"),
     "columns": UnitWords("feature column", "feature columns", "{1}"),
+    "units": UnitWords("unit", "units", "{1}"),
     "groups": UnitWords("group of edges", "groups of edges", "group {0}"),
 }
 
@@ -172,6 +173,8 @@ def describe_unit(e: Explanation, row: int, atoms: Names = None) -> str:
         shown = [f"{describe_node(e, u)}{arrow}{describe_node(e, v)}" for u, v in ends[:MAX_SPELT_OUT]]
         more = ["…"] if len(ends) > MAX_SPELT_OUT else []
         return f"group {first} ({', '.join(shown + more)})" if ends else f"group {first}"
+    if name == "units":  # of a function, not of a graph
+        return node_name(e, second) or f"unit {second}"
     if types is not None and name == "columns":
         kind = types.nodes[e.units.types[row]]
         return f"{kind}, {feature_name(e, second, kind=kind)}"
@@ -242,7 +245,7 @@ def describe_target(e: Explanation) -> str:
     if e.types is not None and e.types.explained:
         named = [describe_node(e, node) for node in e.types.flat(e.key)]
         return named[0] if len(named) == 1 else f"pair ({', '.join(named)})"
-    ids = () if e.task == "graph" else e.key if isinstance(e.key, tuple) else (e.key,)
+    ids = () if e.task in WHOLE else e.key if isinstance(e.key, tuple) else (e.key,)
     named = [describe_node(e, node) for node in ids] if any(node_name(e, node) for node in ids) else []
     return f"{e.task} {e.key}" + (f" ({', '.join(named)})" if named else "")
 

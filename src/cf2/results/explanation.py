@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # The verdicts that a set must have to be called found, by question.
 VERDICTS = {"why": ("sufficient", "necessary"), "factual": ("sufficient",), "counterfactual": ("necessary",)}
 UNTYPED = ("", "", "")  # the edge type of graphs without types, where these are treated as typed ones
+WHOLE = ("graph", "input")  # tasks whose key is no node: a graph, or what a function was given
 MAX_NODES = 1 << 31  # of a graph without types: two ids fit into one number
 
 
@@ -42,7 +43,7 @@ class UnitTable:
     ids : ndarray of int64, shape [units, 2]
         An edge is (tail, head), with the smaller id first if edges are undirected; a feature entry is
         (node, column); a node, or all features of one, is (node, -1); a column is (-1, column); a group is
-        (number, -1); a change of a feature is (node, column).
+        (number, -1); a change of a feature is (node, column); a unit of a function is (-1, number).
     values : ndarray of float64, shape [units, 3] or [0, 3]
         Of what can be changed: the column that a one-hot feature leaves (-1 if it does not), the old and the new value.
     members : ndarray of int64, shape [members, 3]
@@ -99,7 +100,7 @@ class Explanation:
     key : int or tuple of int
         The node's id, the graph's position, or the two nodes of a pair.
     task : str
-        What was explained: ``"node"``, ``"graph"`` or ``"pair"``.
+        What was explained: ``"node"``, ``"graph"`` or ``"pair"``; by `cf2.explain_sets`, ``"input"``.
     prediction : int
         The class that the model gives; of labels and regressions the column that was explained, see `value`.
     units, scores, selected : UnitTable, ndarray [units], ndarray of bool [units]
@@ -156,6 +157,8 @@ class Explanation:
     types : Types or None
         Of a typed graph: its node and edge types. Ids in `units` are then those of the flat graph, in which the nodes
         of a type are a block; `edges`, `features` and `nodes` are by type, in the ids of the type.
+    ranking : str
+        Where the search got its slopes from: ``"gradient"``, or ``"trials"`` where the model has none.
     context : mapping
         What is known beside it, by which words and pictures name things: that of the `Explanations` it stands in.
     """
@@ -200,6 +203,7 @@ class Explanation:
     output: str = "classes"
     tolerance: float | None = None
     types: Types | None = None
+    ranking: str = "gradient"
     context: Mapping[str, Any] = field(default_factory=dict, repr=False, metadata={"stored": False})
 
     def __post_init__(self) -> None:
@@ -249,6 +253,13 @@ class Explanation:
             raise unknown_name("a kind of unit", kind, {*KINDS, *self.units.names})
         ids: np.ndarray = self.units.ids[self._chosen_rows(kind)]
         return ids
+
+    @property
+    def chosen_names(self) -> list[str]:
+        """What the chosen units are called, as in the summary: '3–17', 'node 3, feature 5', or the user's own names."""
+        from cf2.report.words import describe_unit
+
+        return [describe_unit(self, row) for row in np.flatnonzero(self.selected).tolist()]
 
     def _chosen_rows(self, kind: str) -> np.ndarray:
         rows = self.units.where(kind)

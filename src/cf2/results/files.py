@@ -34,12 +34,12 @@ MAX_FOOTER_PARTS = 10**5  # items of one list in the footer of a Parquet file
 ROWS_PER_BATCH = 4096  # read between two looks at the memory that they take
 
 STRENGTH = ("ps", "pn", "pns")
-ADDED = (*STRENGTH, "contexts", "all_contexts", "surely", "curve")  # fields that files of 0.2 do not have
+ADDED = (*STRENGTH, "contexts", "all_contexts", "surely", "curve", "ranking")  # fields that files of 0.2 do not have
 
 # The type of a field's column, and what a value may be.
 _MISSING = type(None)
 FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
-    **dict.fromkeys(("task", "status", "note", "question", "method", "output"), ("string", (str,))),
+    **dict.fromkeys(("task", "status", "note", "question", "method", "output", "ranking"), ("string", (str,))),
     **dict.fromkeys(("sufficient", "necessary", "directed", "complete", "all_contexts"), ("bool", (bool,))),
     **dict.fromkeys(("minimal", "optimal", "default"), ("bool", (bool, _MISSING))),
     **dict.fromkeys(("prediction", "evaluations", "rank", "contexts"), ("int64", (int,))),
@@ -301,7 +301,7 @@ def _read_parquet(path: Path) -> Explanations:
             batches.append(batch)
         table = pa.Table.from_batches(batches, file.schema_arrow)
     columns: dict[str, Any] = {}
-    for name in [name for name in _column_types() if name in table.column_names]:
+    for name in table.column_names:
         column = table.column(name).combine_chunks()
         if name in ARRAYS:
             columns[name] = _arrays(column, *ARRAYS[name])
@@ -360,12 +360,9 @@ def _column_types(tuple_keys: bool = False, texts_once: bool = False) -> dict[st
 def _check_columns(schema: Any, path: Path) -> None:
     """Refuse a Parquet file with other columns than explanations have."""
     held = {name: schema.field(name).type for name in set(schema.names)}
-    lacking = set(ADDED) if not held.keys() & set(ADDED) else set()
-    expected, with_tuples = (
-        {name: kind for name, kind in _column_types(tuple_keys, texts_once=True).items() if name not in lacking}
-        for tuple_keys in (False, True)
-    )
-    if len(schema.names) != len(held) or held not in (expected, with_tuples):
+    held |= {name: _column_types(texts_once=True)[name] for name in ADDED if name not in held}
+    expected, with_tuples = (_column_types(tuple_keys, texts_once=True) for tuple_keys in (False, True))
+    if len(schema.names) != len(set(schema.names)) or held not in (expected, with_tuples):
         wrong = {name for name, kind in expected.items() if held.get(name) != kind} | (held.keys() - expected.keys())
         named = f"other columns: {', '.join(sorted(wrong)[:5])}"
         raise CF2Error(f"Expected {str(path)!r} to hold explanations", got=named)

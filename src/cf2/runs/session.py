@@ -19,7 +19,7 @@ from cf2.graphs.data import graphs_of
 from cf2.graphs.graph import Instance
 from cf2.graphs.targets import GraphTargets, Targets, stream, targets_for
 from cf2.methods import registry
-from cf2.methods.contract import Method, Problem, Ranking, choose_once, search_from
+from cf2.methods.contract import Method, Problem, Ranking, choose_once, named, search_from
 from cf2.methods.reduction import MAX_EDITS, NARROWED_NOTE, REDUCED_NOTE, REFUSAL, narrowed, reduced, too_many
 from cf2.methods.trained import Trained
 from cf2.models.adapters import Call, adapter_of, module_of
@@ -422,7 +422,7 @@ class Session:
 
     def _ranking(self, problem: Problem) -> Ranking:
         """What the method says of the units, with the choice of `sizes` or of a search from its scores."""
-        ranking, sizes = self.method.rank(problem, self.settings), self.spec.sizes
+        ranking, sizes = named(self.method, self.method.rank)(problem, self.settings), self.spec.sizes
         if sizes is not None and not self.searches:
             selected = choose_once(problem, ranking.scores, k=problem.sizes(sizes), threshold=None)
             ranking = replace(ranking, choice=replace(ranking.choice, selected=selected))
@@ -580,6 +580,7 @@ class Session:
                     output=kind.name,
                     tolerance=getattr(criterion, "tolerance", None),
                     types=instance.types,
+                    ranking="gradient" if refused or problem.predictor.has_slopes(problem.pack) else "trials",
                 )
             )
         return made
@@ -669,7 +670,7 @@ def train(request: Request, keys: Sequence[Key]) -> Trained:
             got=f"none among {len(keys)}",
             do='Raise it, or pass reduce="gradient".',
         )
-        trained: Trained = request.method.fit(problems, session.settings, request.spec.seed or 0)
+        trained: Trained = named(request.method, request.method.fit)(problems, session.settings, request.spec.seed or 0)
     return replace(trained, facts={**trained.facts, "seconds": time.perf_counter() - started})
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cf2.sets.proof import MAX_SETS_PER_CALL
-from cf2.sets.trials import Trials
+from cf2.sets.trials import Constraints, Trials
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +22,22 @@ class Listed:
 
     sets: Tensor  # [n, U]
     complete: bool
+
+
+class Besides(Constraints):
+    """None of the known answers [B, n, U] of an instance may be a part of another one; rows without a unit: none."""
+
+    def __init__(self, known: Tensor) -> None:
+        self.known = known
+
+    def take(self, rows: Tensor) -> Besides:
+        return Besides(self.known[rows])
+
+    def allow(self, rows: Tensor, sets: Tensor) -> Tensor:
+        """Whether candidate sets [R, U] hold no known answer."""
+        known = self.known[rows]
+        inside = (sets[:, None] | ~known[:, :, : sets.size(1)]).all(2) & known.any(2)
+        return ~inside.any(1)
 
 
 def list_answers(trials: Trials, row: int, most: int, budget: int) -> Listed | None:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from cf2.sets.proof import Exhaustion
     from cf2.sets.trials import Trials
 
+MAX_MOVES = 4  # of units of a set, after which its slopes by trials are measured anew
+MAX_FLIPS = 256  # of units of one set, in slopes by trials
+MAX_FLIP_ENTRIES = 1 << 22  # of the table of sets that are tried at once for slopes
+
 Asked = tuple[Tensor, int | None]  # sets [r, U], and the test they are put to (None: all tests and constraints)
 Listing = Generator[Asked, Tensor, None]  # asks for trials of sets and is sent which of them pass, bool [r]
 
@@ -89,16 +93,57 @@ class Oracle(ABC):
     def slopes(self, trials: Trials, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """The slack of sets [R, U] in every test [R, tests], and what each unit adds to it [R, U, tests].
 
-        Without gradients, every unit is flipped once. An oracle that has gradients answers for the price of one.
+        Without gradients they come from trials: of each unit by itself, added or left out. A walk moves one unit at a
+        time, so slopes hold until a set has moved by more than `MAX_MOVES` units from where they were measured. An
+        oracle that has gradients answers for the price of one.
         """
         now = torch.stack([trials.test(test, rows, sets)[1] for test in trials.tests], 1)
-        owner, unit = trials.selectable[rows].nonzero(as_tuple=True)
-        flipped = sets[owner].clone()
-        flipped[torch.arange(len(owner), device=owner.device), unit] ^= True
-        then = torch.stack([trials.test(test, rows[owner], flipped)[1] for test in trials.tests], 1)
-        slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
-        slope[owner, unit] = torch.where(sets[owner, unit, None], now[owner] - then, then - now[owner])
+        if trials.measured is None:
+            nowhere = torch.zeros_like(trials.counts, dtype=torch.bool)
+            slope = torch.zeros(*trials.valid.shape, len(trials.tests), device=rows.device)
+            trials.measured = nowhere, torch.zeros_like(trials.valid), slope
+        known, places, slopes = trials.measured
+        far = ~known[rows] | ((places[rows] ^ sets).sum(1) > MAX_MOVES)
+        fresh = far.nonzero().flatten()
+        slope = slopes[rows]
+        if len(fresh):
+            slope[fresh] = self._measured(trials, rows[fresh], sets[fresh], now[fresh])
+            known[rows[fresh]], places[rows[fresh]], slopes[rows[fresh]] = True, sets[fresh], slope[fresh]
         return now, slope
+
+    def _measured(self, trials: Trials, rows: Tensor, sets: Tensor, now: Tensor) -> Tensor:
+        """What each unit adds to the slack `now` [R, tests] of sets, from trials: [R, U, tests].
+
+        Of more than `MAX_FLIPS` units, blocks of neighbours are flipped first, then the units of the steepest blocks.
+        """
+        if trials.width <= MAX_FLIPS:
+            return self._flipped(trials, rows, sets, now, trials.selectable[rows][:, :, None])
+        blocks = torch.arange(trials.width, device=rows.device) * (MAX_FLIPS // 2) // trials.width
+        block = torch.nn.functional.one_hot(blocks).bool()  # [U, blocks]
+        coarse = self._flipped(trials, rows, sets, now, trials.selectable[rows][:, :, None] & block[None])
+        steepest = coarse.abs().sum(2).masked_fill(~trials.selectable[rows], -1).topk(MAX_FLIPS // 2, 1).indices
+        single = torch.zeros_like(sets).scatter_(1, steepest, True) & trials.selectable[rows]
+        fine = self._flipped(trials, rows, sets, now, single[:, :, None])
+        return torch.where(single[:, :, None], fine, coarse)
+
+    @staticmethod
+    def _flipped(trials: Trials, rows: Tensor, sets: Tensor, now: Tensor, flips: Tensor) -> Tensor:
+        """What each unit adds to the slack [R, U, tests], from trials in which units are flipped together.
+
+        `flips` [R, U, blocks] says which; one block stands for every unit by itself. Units of a block share its slope.
+        """
+        slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
+        alone = flips.size(2) == 1
+        owner, which = (flips[:, :, 0] if alone else flips.any(1)).nonzero(as_tuple=True)
+        step = max(1, MAX_FLIP_ENTRIES // max(trials.width, 1))
+        for start in range(0, len(owner), step):
+            own, part = owner[start : start + step], which[start : start + step]
+            flip = torch.nn.functional.one_hot(part, trials.width).bool() if alone else flips[own, :, part]
+            change = torch.stack([trials.test(test, rows[own], sets[own] ^ flip)[1] for test in trials.tests], 1)
+            change = (change - now[own]) / flip.sum(1, keepdim=True)
+            at, unit = flip.nonzero(as_tuple=True)
+            slope[own[at], unit] = torch.where(sets[own[at], unit, None], -change[at], change[at])
+        return slope
 
     def twins(self, row: int) -> Tensor:
         """Pairs [p, 2] of interchangeable units of one instance: of such sets, those with the first unit count."""

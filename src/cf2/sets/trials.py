@@ -200,6 +200,8 @@ class Trials:
         self.few = oracle.few and cache  # nothing that is found depends on it
         self.cached, self._tables = cache, dict[tuple[str, str], TrialTable]()
         self._sums = Sums(self.width, 0, self.counts.device)
+        # Without gradients: which instances have slopes [B], of which sets [B, U], and these [B, U, tests].
+        self.measured: tuple[Tensor, Tensor, Tensor] | None = None
 
     def flat(self, sets: Tensor) -> Tensor:
         """[B, U] -> a value per unit [units]."""
@@ -328,6 +330,17 @@ class Trials:
     def slopes(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """The slack in every test [R, tests], and by how much adding each unit would raise it [R, U, tests]."""
         return self.oracle.slopes(self, rows, sets)
+
+
+def left_out(trials: Trials) -> Tensor:
+    """What the answer loses when each unit alone is left out of everything [B, U]: a ranking without gradients.
+
+    A set that is kept alone is then everything but the unit, and a set that is removed is the unit.
+    """
+    test = trials.tests[-1]
+    rows = torch.arange(len(trials.counts), device=trials.counts.device)
+    all_or_none = trials.selectable if test.intervention.keeps else torch.zeros_like(trials.valid)
+    return trials.slopes(rows, all_or_none)[1][:, :, -1]
 
 
 EQUAL = 1e-5  # outcomes closer than this are equal: they may be the same number, summed in another order
