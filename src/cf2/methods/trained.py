@@ -6,7 +6,6 @@ safetensors file whose header holds the settings as JSON; reading it runs no cod
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,7 +24,7 @@ from cf2.methods.contract import Method, Problem, RankSettings, integer, learnin
 from cf2.methods.relaxation import penalised
 from cf2.models.predictor import Predictor
 from cf2.sets.tests import Criterion
-from cf2.storage import write_bytes
+from cf2.storage import fingerprint, write_bytes
 from cf2.units.packs import Pack
 
 FORMAT = 1
@@ -110,12 +109,8 @@ def load_trained(path: str | Path) -> Trained:
 
 def digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any] = {}) -> str:
     """A SHA-256 of the names, types, shapes and values of tensors, and of what is written beside them."""
-    made = hashlib.sha256(json.dumps(about).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].contiguous()
-        made.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-        made.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
-    return made.hexdigest()
+    named = [(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)} ", tensors[name]) for name in sorted(tensors)]
+    return fingerprint(json.dumps(about), *(part for pair in named for part in pair))
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from cf2.options import Key, Output
 from cf2.sets.tests import Criterion, Label, NotYet, PredictedClass, Within
 
 SMALLEST = 1.2e-38  # below the smallest normal float, a probability says nothing
+MASKED = 1e3  # a column that is always the same and larger than this says nothing
 TOLERANCE_SHARE = 0.1  # of the range of the predictions, the tolerance where none is given
 
 Target = int | tuple[tuple[Key, int], ...] | None
@@ -277,12 +278,12 @@ def differ(one: Tensor, other: Tensor, output: Output, precision: float) -> Tens
     """Which of the model's rows [B, width] are not the same numbers summed in another order, bool [B].
 
     `precision` is what the model computes with. Rounding is relative to the size of the outputs, whatever their unit
-    is; logarithms have a unit of their own. A column that never varies, such as a masked class at -1e9, does not count.
+    is; logarithms have a unit of their own. A masked class, a column that is always -1e9 or so, does not count.
     """
     one, other = unsaturated(one, output), unsaturated(other, output)
     both = torch.cat([one, other])
-    varies = both.amax(0) - both.amin(0) > precision * both.abs().amax(0)
-    size = (torch.maximum(one.abs(), other.abs()) * varies).amax(1)
+    masked = (both == both[:1]).all(0) & (both.abs().amax(0) > MASKED)
+    size = torch.maximum(one.abs(), other.abs()).masked_fill(masked, 0.0).amax(1)
     size = torch.maximum(size, size.median()) if len(size) else size  # one output may be near 0 by chance
     same: Tensor = (one - other).abs().amax(1) <= precision**0.5 * (FORMS[output].unit + size)
     return ~same

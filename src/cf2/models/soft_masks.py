@@ -42,12 +42,12 @@ class Loan:
         undo.append(lambda: _leave_single_thread(self, flushed))
         _enter_single_thread(self)
         states, random = [(module, _state(module)) for module in model.modules()], torch.get_rng_state()
-        undo.append(lambda: (_restore(states), torch.set_rng_state(random)))
+        undo += [lambda: _restore(states), lambda: torch.set_rng_state(random)]
         if torch.cuda.is_available():
             everywhere = torch.cuda.get_rng_state_all()
             undo.append(lambda: torch.cuda.set_rng_state_all(everywhere))
         normal, grad = torch.inference_mode(False), torch.is_grad_enabled()
-        undo.append(lambda: hasattr(normal, "_inference_mode_context") and normal.__exit__(None, None, None))
+        undo.append(lambda: _exit(normal))
         normal.__enter__()
         undo.append(lambda: torch.set_grad_enabled(grad))
         torch.set_grad_enabled(True)
@@ -105,6 +105,11 @@ def _end_turn(model: torch.nn.Module, loan: Loan) -> None:
     loans.discard(loan)
     if owner == get_ident() and not loans:
         _HOLDERS.pop(id(model), None)
+
+
+def _exit(mode: torch.inference_mode) -> None:
+    if hasattr(mode, "_inference_mode_context"):  # an interrupt may have come before it was entered
+        mode.__exit__(None, None, None)
 
 
 def _state(module: torch.nn.Module) -> dict[str, Any]:

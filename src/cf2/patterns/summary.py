@@ -29,7 +29,7 @@ from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.results.files import as_key
 from cf2.results.metrics import Estimate, share
-from cf2.results.names import Rows, entry
+from cf2.results.names import Results, entry
 from cf2.runs.session import Request, Session
 from cf2.sets.tests import ONLY, WITHOUT, Intervention
 from cf2.storage import write_bytes
@@ -96,7 +96,7 @@ Found = TypeVar("Found", bound=ClassRow, covariant=True)
 
 
 @dataclass(frozen=True, eq=False)
-class ClassSummary(Rows[Found]):
+class ClassSummary(Results[Found]):
     """What was found for each class, with how it was found and tested."""
 
     about: dict[str, Any] = field(default_factory=dict)

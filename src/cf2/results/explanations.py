@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from cf2.models.outputs import output_kind
 from cf2.options import Key
 from cf2.results import metrics
 from cf2.results.explanation import Explanation, UnitTable, stored_fields
+from cf2.results.names import Results
 
 if TYPE_CHECKING:
     import pandas
@@ -29,12 +30,8 @@ CLASS_ATTRIBUTES = ("prediction", "label", "target", "explained")
 COMPUTED_ATTRIBUTES = ("size", "explained", "value", "num_units")
 
 
-class _NoSuchIndex(CF2Error, IndexError):
-    """Also an IndexError, as loops and other code expect it of a sequence."""
-
-
 @dataclass(frozen=True, eq=False)
-class Explanations(Sequence[Explanation]):
+class Explanations(Results[Explanation]):
     """Explanations of many predictions, in the order in which they were asked for.
 
     Attributes
@@ -44,40 +41,12 @@ class Explanations(Sequence[Explanation]):
         What a reader needs beside them: the data set's name, `class_names`, the model, the `spec` of the request.
     """
 
-    items: tuple[Explanation, ...]
     context: dict[str, Any] = field(default_factory=dict)
+    index_help: ClassVar[str] = "at(key) finds the explanation of a node or graph, only(test) those that pass a test."
 
     def __post_init__(self) -> None:
         own = (e if e.context is self.context else replace(e, context=self.context) for e in self.items)
         object.__setattr__(self, "items", tuple(own))
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @overload
-    def __getitem__(self, index: int) -> Explanation: ...
-    @overload
-    def __getitem__(self, index: slice) -> Explanations: ...
-    def __getitem__(self, index: int | slice) -> Explanation | Explanations:
-        if not isinstance(index, slice):
-            return self.items[self._position(index)]
-        try:
-            return replace(self, items=self.items[index])
-        except (TypeError, ValueError) as error:
-            raise CF2Error("Expected a slice of whole numbers", got=repr(index)) from error
-
-    def _position(self, index: Any) -> int:
-        try:
-            position = operator.index(index)
-        except (TypeError, RuntimeError) as error:
-            cure = "at(key) finds the explanation of a node or graph, only(test) those that pass a test."
-            raise CF2Error("Expected an index or a slice", got=repr(index)[:80], do=cure) from error
-        if not -len(self) <= position < len(self):
-            raise _NoSuchIndex(f"Expected an index below {len(self)}", got=position)
-        return position
-
-    def __iter__(self) -> Iterator[Explanation]:
-        return iter(self.items)
 
     def __add__(self, other: Explanations) -> Explanations:
         require(isinstance(other, Explanations), "Expected Explanations to add", got=type(other).__name__)
@@ -166,7 +135,7 @@ class Explanations(Sequence[Explanation]):
 
     def plot(self, index: int = 0, **options: Any) -> Any:
         """Draw one of them; the options are those of `Explanation.plot`."""
-        return self.items[self._position(index)].plot(**options)
+        return self.items[self.position(index)].plot(**options)
 
     def report(
         self,

@@ -288,7 +288,7 @@ class NoSuchIndex(CF2Error, IndexError):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(Sequence[Row]):
+class Results(Sequence[Row]):
     """A frozen sequence of results. A slice is of the same class and keeps everything else that is known of them."""
 
     items: tuple[Row, ...]

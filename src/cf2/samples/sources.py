@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import logging
 import os
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
+from cf2 import storage
 from cf2.errors import CF2Error, own_line, require, unknown_name
 from cf2.graphs.targets import check_ids, check_pairs
 from cf2.options import LARGEST, Key
@@ -207,7 +207,7 @@ def _kind_and_name(description: Any) -> tuple[str, str]:
 
 def fingerprint(values: Iterable[Any]) -> str:
     """A short SHA-256 over the shapes and bytes of those values that are tensors."""
-    digest = hashlib.sha256()
+    parts: list[Any] = []
     for value in values:
         if nn.parameter.is_lazy(value):
             raise CF2Error(
@@ -216,11 +216,8 @@ def fingerprint(values: Iterable[Any]) -> str:
                 do="Run the model once on your data before you return it.",
             )
         if isinstance(value, Tensor):
-            plain = value.detach().cpu()
-            plain = (plain if plain.layout == torch.strided else plain.to_dense()).contiguous()
-            digest.update(f"{tuple(plain.shape)} {plain.dtype}".encode())
-            digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b"")
-    return digest.hexdigest()[:32]
+            parts += [f"{tuple(value.shape)} {value.dtype}", value]
+    return storage.fingerprint(*parts, digits=32)
 
 
 def _call(spec: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ the cache directory. A processed file is named after the contents of the raw fil
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -30,7 +29,7 @@ from torch_geometric.data import Data
 
 from cf2.errors import CF2Error, os_reason, require, require_file
 from cf2.methods.trained import digest
-from cf2.storage import write_bytes
+from cf2.storage import fingerprint, write_bytes
 
 FORMAT = 3  # part of the name of each processed file; raise it when their contents change meaning
 MAX_FILE_BYTES = 2 << 30  # of a raw file, and of what an archive holds
@@ -205,7 +204,7 @@ def _damaged(directory: Path, digests: Mapping[str, str]) -> list[str]:
 
 def processed(name: str, directory: Path, files: Sequence[str], make: Callable[[], dict[str, Tensor]]) -> list[Data]:
     """The graphs whose packed tensors `make` gives, kept in the cache from the first time on."""
-    key = hashlib.sha256("".join(_digest(directory / file) for file in files).encode()).hexdigest()[:16]
+    key = fingerprint(*(_digest(directory / file) for file in files), digits=16)
     path = cache_directory() / "processed" / f"{name}-{FORMAT}-{key}.safetensors"
     tensors = _stored(path)
     if tensors is None:
@@ -264,4 +263,4 @@ def unpack(tensors: Mapping[str, Tensor]) -> list[Data]:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(read_raw(path)).hexdigest()
+    return fingerprint(read_raw(path))

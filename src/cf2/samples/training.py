@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -28,7 +27,7 @@ from cf2.samples import from_clone
 from cf2.samples import registry as datasets
 from cf2.samples.models import build
 from cf2.samples.registry import Dataset
-from cf2.storage import write_together
+from cf2.storage import fingerprint, write_together
 
 __all__ = ["Description", "Recipe", "load", "predict", "save", "shipped", "shipped_names", "train"]
 
@@ -176,7 +175,7 @@ class Description:
 
 def digest(ids: Tensor) -> str:
     """A SHA-256 of a list of ids in its order."""
-    return hashlib.sha256(json.dumps(ids.tolist()).encode()).hexdigest()
+    return fingerprint(ids.tolist())
 
 
 # -- files ----------------------------------------------------------------------------------------------------
@@ -201,7 +200,7 @@ def save(path: str | Path, model: nn.Module, description: Description) -> Path:
     """
     path = weights_path(path)
     weights = to_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()})
-    about = json.dumps({**asdict(description), WEIGHTS: hashlib.sha256(weights).hexdigest()}, indent=2) + "\n"
+    about = json.dumps({**asdict(description), WEIGHTS: fingerprint(weights)}, indent=2) + "\n"
     described = path.with_suffix(".json")
     write_together({path: lambda p: p.write_bytes(weights), described: lambda p: p.write_text(about, encoding="utf-8")})
     return path
@@ -236,7 +235,7 @@ def load(path_or_name: str | Path, dataset: Dataset | None = None) -> tuple[nn.M
     description, expected = _read_description(path.with_suffix(".json"))
     weights = path.read_bytes()
     matching = f"Expected {path} to hold the weights that {path.with_suffix('.json').name} describes"
-    intact = expected == hashlib.sha256(weights).hexdigest()
+    intact = expected == fingerprint(weights)
     require(intact, matching, got="others, or damaged ones", do=TRAIN_AGAIN)
     with torch.random.fork_rng(devices=[]):  # the start values that are about to be overwritten
         model = description.recipe.build(description)

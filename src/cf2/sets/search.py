@@ -116,10 +116,12 @@ def search(
     is larger. `why` gives the scores for that [units] of some instances, and what they cost [B]; None: `scores`.
     """
     trials = Trials(oracle, criterion, tests, settings.confidence, constraints)
-    dense, most, proof = oracle.dense(scores, float("-inf")), proof_budget(settings), None
-    for effort in _LADDER.get(settings.effort, (settings.effort,)):
-        budget = _BUDGETS[effort]
-        proof, ranking = _answered(trials, dense, budget, min(most, FIRST_PROOF), proof)
+    dense, most = oracle.dense(scores, float("-inf")), proof_budget(settings)
+    *lesser, budget = (_BUDGETS[effort] for effort in _LADDER.get(settings.effort, (settings.effort,)))
+    before = None
+    for less in lesser:
+        before, _ = _answered(trials, dense, less, min(most, FIRST_PROOF), before)
+    proof, ranking = _answered(trials, dense, budget, min(most, FIRST_PROOF), before)
     rows = _beside_why(trials, proof)
     if len(rows):
         own, cost = (dense[rows][trials.valid[rows]], 0) if why is None else why(rows)
