@@ -7,6 +7,7 @@ from the unit table, and all sets of at most nine units are tried: nothing of th
 from __future__ import annotations
 
 import random
+from collections import Counter
 from itertools import combinations
 from typing import Any
 
@@ -16,14 +17,12 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 import cf2
-import cf2.models.neighbours as drawing
 from toys import GraphNet, NodeNet, random_graph
 
 MAX_UNITS = 9
 EDITS = [("remove",), ("add",), ("change",), ("remove", "add"), ("remove", "add", "change")]
 UNITS = ["edges", "nodes", "features", ("edges", "features")]
 Rows = frozenset[int]
-Copies = dict[tuple[int, int], tuple[list[tuple[int, int]], set[int]]]
 
 
 class Case:
@@ -38,7 +37,7 @@ class Case:
             "connected": draw.random() < 0.3,
             "alternatives": draw.choice([1, 2, 4, 50]),
             "confidence": draw.choice([0.0, 0.0, 0.2, 0.6]),
-            "robust": draw.choice([0, 0, 2, 4]),
+            "robust": draw.choice([0, 0, 0, 3]),
             "effort": draw.choice(["quick", "standard", "standard", "thorough", "exact"]),
             "proof": draw.choice([None, None, 0, 8, 40]),
         } | given
@@ -60,7 +59,7 @@ class Case:
         names = {asked["units"]} if isinstance(asked["units"], str) else set(asked["units"])
         if "change" in asked["edits"] or ("features" in names and "remove" in asked["edits"]):
             asked["connected"] = False
-        self.asked, self.copies, self._said = asked, Copies(), dict[Any, Tensor]()
+        self.asked, self._said = asked, dict[Any, Tensor]()
 
     def data(self, key: int) -> Data:
         return self.graphs[0 if self.node else key]
@@ -68,32 +67,19 @@ class Case:
     def edges(self, key: int) -> list[Any]:
         return [tuple(pair) for pair in self.data(key).edge_index.t().tolist()]
 
-    def explained(self, patch: pytest.MonkeyPatch) -> list[cf2.Explanation]:
-        """The answers; which disturbed copies were drawn is noted, and nothing else of the package."""
-        draw = drawing._draw
-
-        def noted(instance: Any, table: Any, stream: Any, number: int, width: int) -> Any:
-            made = draw(instance, table, stream, number, width)
-            ids, role = made[0].node_ids, made[0].role
-            there = torch.ones(made[0].edge_index.size(1), dtype=torch.bool) if role is None else role == 0
-            before = instance.edge_index if instance.role is None else instance.edge_index[:, instance.role == 0]
-            inside = [tuple(p) for p in ids[before].t().tolist()]
-            now, edges = [tuple(p) for p in ids[made[0].edge_index[:, there]].t().tolist()], self.edges(instance.key)
-            kept = [p for p in edges if p not in inside or p in now]
-            copied = [*kept, *(p for p in now if p not in edges)]
-            self.copies[instance.key, number] = copied, set(made[2].nonzero().flatten().tolist())
-            return made
-
-        patch.setattr(drawing, "_draw", noted)
-        if self.node:
-            return list(cf2.explain(self.model, self.graphs[0], nodes=[0, 1, 2], **self.asked))
-        return list(cf2.explain(self.model, self.graphs, **self.asked))
+    def explained(self) -> dict[Any, list[cf2.Explanation]]:
+        """The answers by key, the first one first."""
+        what = {"nodes": [0, 1, 2]} if self.node else {}
+        by_key: dict[Any, list[cf2.Explanation]] = {}
+        for e in cf2.explain(self.model, self.graphs[0] if self.node else self.graphs, **what, **self.asked):
+            by_key.setdefault(e.key, []).append(e)
+        return by_key
 
     # -- what is true --------------------------------------------------------------------------------------------
 
-    def graph(self, e: cf2.Explanation, chosen: Rows, only: bool, edges: list[Any]) -> tuple[Tensor, list[Any]]:
+    def graph(self, e: cf2.Explanation, chosen: Rows, only: bool) -> tuple[Tensor, list[Any]]:
         """Features and edges with the edits of a set carried out, or with only its units left."""
-        x, columns, own = self.data(e.key).x.clone(), list(edges), self.edges(e.key)
+        x, columns = self.data(e.key).x.clone(), self.edges(e.key)
         removed = []
         for row, (kind, ids) in enumerate(zip(e.units.kind.tolist(), e.units.ids.tolist())):
             name, inside = e.units.names[kind], row in chosen
@@ -113,9 +99,7 @@ class Case:
                     x[ids[0]] = 0
                 else:
                     x[ids[0], ids[1]] = 0
-        # An edge that only a disturbed copy has is a part of no unit.
-        stray = [p for p in edges if p not in own]
-        return x, [p for p in columns if p in stray or not {*p} & {*removed}]
+        return x, [pair for pair in columns if not {*pair} & {*removed}]
 
     def says(self, key: int, x: Tensor, columns: list[Any]) -> Tensor:
         """The probabilities of the classes."""
@@ -130,10 +114,10 @@ class Case:
             self._said[look] = out.softmax(0)
         return self._said[look]
 
-    def tests(self, e: cf2.Explanation, chosen: Rows, edges: list[Any], names: str, confidence: float) -> bool:
+    def tests(self, e: cf2.Explanation, chosen: Rows, names: str, confidence: float) -> bool:
         """Whether a set passes tests, `only` and `without`, by more than a margin."""
         for name in names.split():
-            said = self.says(e.key, *self.graph(e, chosen, name == "only", edges))
+            said = self.says(e.key, *self.graph(e, chosen, name == "only"))
             own = float(said[e.prediction] - said[1 - e.prediction])
             same = int(said.argmax()) == e.prediction
             if same != (name == "only") or (confidence and (own if name == "only" else -own) <= confidence):
@@ -144,24 +128,9 @@ class Case:
         """Whether a set is an answer: by its tests, and under all that was asked."""
         asked = self.asked
         names = {"why": "only without", "factual": "only", "counterfactual": "without"}[asked["question"]]
-        if not self.tests(e, chosen, self.edges(e.key), names, asked["confidence"]):
+        if not self.tests(e, chosen, names, asked["confidence"]) or self.changes_twice(e, chosen):
             return False
-        if self.changes_twice(e, chosen) or (asked["connected"] and self.pieces(e, chosen) > 1):
-            return False
-        return self.robust(e, chosen)[0] == self.robust(e, chosen)[1]
-
-    def robust(self, e: cf2.Explanation, chosen: Rows) -> tuple[int, int]:
-        """On how many disturbed copies a set passes, of how many: those that hold it and of which the model says the same."""
-        names = {"why": "only without", "factual": "only", "counterfactual": "without"}[self.asked["question"]]
-        names = names.replace("only", "") if "edges" in e.units.names else names
-        passed = tried = 0
-        for (key, _), (edges, gone) in self.copies.items() if self.asked["robust"] else ():
-            if key != e.key or gone & chosen:
-                continue
-            if int(self.says(key, self.data(key).x, edges).argmax()) == e.prediction:
-                tried += 1
-                passed += self.tests(e, chosen, edges, names, 0.0)
-        return passed, tried
+        return not asked["connected"] or self.pieces(e, chosen) <= 1
 
     def changes_twice(self, e: cf2.Explanation, chosen: Rows) -> bool:
         """Two changes of one value, or of one one-hot feature."""
@@ -205,27 +174,41 @@ def violations(case: Case, found: list[cf2.Explanation]) -> list[str]:
     good = [chosen for chosen in every if case.passes(first, chosen)]
     smallest = min(map(len, good), default=None)
     for e in found:
-        chosen, at = chosen_of(e), f"[{e.rank}]"
-        passes = chosen in good
-        if (e.status == "found") > passes:
-            wrong.append(f"{at} found, and it does not pass")
-        if e.rank and e.status != "found":
-            wrong.append(f"{at} an alternative is {e.status}")
-        if e.status == "impossible" and good:
-            wrong.append(f"{at} impossible, and {sorted(good[0])} passes")
-        if e.minimal and any(chosen - {row} in good for row in chosen):
-            wrong.append(f"{at} minimal, and one can go")
-        if e.minimal is False and not any(chosen - {row} in good for row in chosen):
-            wrong.append(f"{at} not minimal, and none can go")
-        if e.optimal and (smallest is None or e.size != smallest):
-            wrong.append(f"{at} optimal with {e.size}, and {smallest} exists")
-        if e.lower_bound is not None and smallest is not None and e.lower_bound > smallest:
-            wrong.append(f"{at} lower bound {e.lower_bound}, and {smallest} exists")
-        if e.robust is not None and tuple(e.robust) != case.robust(e, chosen):
-            wrong.append(f"{at} robust {e.robust}, and not {case.robust(e, chosen)}")
+        chosen = chosen_of(e)
+        smaller = any(chosen - {row} in good for row in chosen)
+        claims = {
+            "found": e.status != "found" or chosen in good,
+            "an alternative": not e.rank or e.status == "found",
+            "impossible": e.status != "impossible" or not good,
+            "minimal": e.minimal is None or e.minimal != smaller,
+            "optimal": not e.optimal or e.size == smallest,
+            "lower bound": e.lower_bound is None or smallest is None or e.lower_bound <= smallest,
+            # No claim is made of the sets that pass on all disturbed copies: these are not all that pass.
+            "robust": not case.asked["robust"] or not (e.optimal or e.lower_bound or e.complete),
+        }
+        wrong += [f"[{e.rank}] {name}: {e}" for name, true in claims.items() if not true]
     sets = [chosen_of(e) for e in found]
     if any(one <= other or other <= one for one, other in combinations(sets, 2)):
         wrong.append("one answer is a part of another")
     if first.complete and set(sets) != {s for s in good if not any(other < s for other in good)}:
         wrong.append("complete, and these are not all")
     return wrong
+
+
+# What was false: a smaller set than the `optimal` one, a lower bound above a set (100, 151, 229), `not found` beside
+# passed tests (19, 43, 275), answers below the confidence (1, 2, 139, 241), a wider pack's columns (334, 335).
+FALSE_ONCE = [1, 2, 19, 43, 100, 139, 151, 229, 241, 275, 334, 335]
+
+
+@pytest.mark.parametrize("seeds", [FALSE_ONCE, range(1000, 1030)], ids=["false once", "drawn"])
+@pytest.mark.parametrize("robust", [0, 3])
+def test_enumeration_contradicts_no_claim(seeds: Any, robust: int) -> None:
+    checked = Counter[str]()
+    for seed in seeds:
+        case = Case(seed, robust=robust, **({"alternatives": 4} if seed in FALSE_ONCE else {}))
+        for key, found in case.explained().items():
+            assert not violations(case, found), (seed, key, case.asked)
+            checked.update(e.status for e in found)
+            checked.update(name for e in found for name in ("optimal", "minimal", "complete") if getattr(e, name))
+    assert checked["found"] > 20  # so that something was claimed at all
+    assert robust or min(checked["optimal"], checked["minimal"], checked["complete"]) > 5
