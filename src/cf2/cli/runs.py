@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 REPORT, RUNS = Path("report.html"), Path("runs")
 
-Sample = Annotated[int, typer.Option(min=0, help="How many verdicts to compute again.")]
+Sample = Annotated[int, typer.Option(min=0, help="Number of verdicts to recompute.")]
 
 
 def evaluate(run: o.RunPath, method: o.EvaluateMethod = None, as_json: o.Json = False) -> None:
-    """Score a run: PN, PS, F_NS, size, and accuracy against the truth where it is known.
+    """Score a run: PN, PS, F_NS, size, and accuracy against the ground truth if it is known.
 
     Example: cf2 evaluate runs/first --json
     """
@@ -44,7 +44,7 @@ def report(
     patterns: o.Patterns = False,
     trust: o.Trust = False,
 ) -> None:
-    """Write one self-contained HTML page about a run.
+    """Write a self-contained HTML report about a run.
 
     Example: cf2 report runs/first -o report.html
     """
@@ -73,7 +73,7 @@ def report(
 
 
 def list_runs(directory: o.RunsPath = RUNS, as_json: o.Json = False) -> None:
-    """List the runs in a directory: what each explains, by which methods, and how far it is.
+    """List the runs in a directory with their data, methods and progress.
 
     Example: cf2 runs
     """
@@ -100,7 +100,7 @@ def check(
     data: o.SameData = None,
     as_json: o.Json = False,
 ) -> None:
-    """Check a run: files, keys, model and data, and a sample of its verdicts. Exit code 1 if something is wrong.
+    """Check the files, keys, model, data and a sample of verdicts of a run. Exits with 1 if there is a problem.
 
     Example: cf2 check runs/first --sample 50
     """
@@ -111,7 +111,7 @@ def check(
     agreed = trusted(store.manifest["source"], trust=trust, data=data)
     problems, verdicts, unchecked = store.problems_of_files(), 0, ""
     if sample and store.manifest["source"].get("kind") == "function" and not agreed:
-        unchecked = "No verdict was computed again: that runs the function of the run. Add --trust to do so."
+        unchecked = "No verdict was recomputed, because that runs the function of the run. Add --trust to recompute."
     elif sample:
         verdicts, more = _check_verdicts(store, sample, checkpoint, data_root, agreed)
         problems += more
@@ -123,10 +123,10 @@ def check(
     else:
         for row in counts:
             say(f"{row.method}: {row.finished:,} of {row.asked:,} finished")
-        say(f"{verdicts} verdicts computed again")
+        say(f"{verdicts} verdicts recomputed")
         tell(unchecked)
-        good = "Nothing is wrong." if verdicts else "Nothing is wrong with its files."
-        for line in (*problems, f"{len(problems)} things are wrong." if problems else good):
+        good = "No problems found." if verdicts else "No problems found in the files."
+        for line in (*problems, f"{len(problems)} problems found." if problems else good):
             say(line)
     if problems:
         raise typer.Exit(1)
