@@ -27,7 +27,7 @@ from cf2.samples.models import build
 from cf2.samples.sources import from_dataset
 from cf2.sets.trials import Trials
 
-PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
+PAGE = Path(__file__).parent / "NOTES.md"
 BEGIN, END = "<!-- bounds: begin -->", "<!-- bounds: end -->"
 COLUMNS = ("mutag0", "nci1", "tree-cycles")  # whose models sum over neighbours
 NEURONS = 1_500  # CROWN bounds every neuron by a pass of its own, where a layer has no more

@@ -22,7 +22,7 @@ from cf2.options import Spec
 from cf2.runs.session import Session
 from cf2.samples.sources import from_dataset
 
-PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
+PAGE = Path(__file__).parent / "NOTES.md"
 BEGIN, END = "<!-- branches: begin -->", "<!-- branches: end -->"
 MOST = 40_000  # molecules of which a size has more shapes are left out: the shapes are counted for comparison
 OPEN = (1, 2, 4, 8)

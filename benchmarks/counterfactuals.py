@@ -1,4 +1,4 @@
-"""Counterfactuals with edits, beside simpler ways; fills the tables in docs/counterfactuals.md.
+"""Counterfactuals with edits, beside simpler ways; fills the tables in benchmarks/NOTES.md.
 
     python benchmarks/counterfactuals.py [--most 200] [--first 20] [--keep FILE] [--only NAME …] [--write]
 
@@ -33,7 +33,7 @@ from cf2.runs.source import ModelAndData
 from cf2.samples.sources import from_dataset
 from cf2.sets.search import Choice
 
-PAGE = Path(__file__).parent.parent / "docs" / "counterfactuals.md"
+PAGE = Path(__file__).parent / "NOTES.md"
 ALL = ("remove", "add", "change")
 Row = dict[str, Any]
 

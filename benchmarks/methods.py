@@ -1,4 +1,4 @@
-"""Every method on the same instances: what it finds and what it costs; fills the tables in docs/methods.md.
+"""Every method on the same instances: what it finds and what it costs; fills the tables in benchmarks/NOTES.md.
 
     python benchmarks/methods.py [--most 40] [--learn 100] [--only NAME] [--write]
 
@@ -32,7 +32,7 @@ from cf2.samples import training
 from cf2.samples.datasets import paper_settings
 from cf2.samples.sources import from_dataset
 
-PAGE = Path(__file__).parent.parent / "docs" / "methods.md"
+PAGE = Path(__file__).parent / "NOTES.md"
 BEGIN, END = "<!-- methods: {name}: begin -->", "<!-- methods: {name}: end -->"
 SEEDS = range(5)  # of the lower reference
 EDGES = 10

@@ -4,7 +4,7 @@
     python benchmarks/patterns.py rules [--keys 120] [--write]
     python benchmarks/patterns.py time [--keys 2000] [--dataset nci1]
 
-`truth` and `rules` print the tables of docs/patterns.md, and with `--write` put them there. Answers are found by quick
+`truth` and `rules` print the tables of benchmarks/NOTES.md, and with `--write` put them there. Answers are found by quick
 effort on the shipped models. `time` explains the first graphs of a data set, which is not timed, and then finds their
 patterns, counted and tested on the model, on one thread; seconds are CPU seconds, as a busy machine does not matter to
 them.
@@ -28,7 +28,7 @@ from cf2.runs.session import Session
 from cf2.runs.source import ModelAndData
 from cf2.samples.sources import from_dataset
 
-PAGE = Path(__file__).parents[1] / "docs" / "patterns.md"
+PAGE = Path(__file__).parent / "NOTES.md"
 KNOWN = {"mutag0": "auto", "benzene": "auto", "fluoride-carbonyl": "auto", "ba-shapes": "none", "tree-cycles": "none"}
 MEASURES = ("coverage", "precision", "necessity", "sufficiency")
 RULES_OF = ("mutag", "nci1")
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, help="how many predictions are explained")
     parser.add_argument("--splits", type=int, default=5, help="how many splits into found on and tested on")
     parser.add_argument("--dataset", default="nci1", help="what is timed")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/patterns.md")
+    parser.add_argument("--write", action="store_true", help="put the table into benchmarks/NOTES.md")
     asked = parser.parse_args()
     if asked.what == "time":
         seconds(asked.dataset, asked.keys or 2000)

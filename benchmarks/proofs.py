@@ -23,7 +23,7 @@ from cf2.options import Spec
 from cf2.runs.session import Session
 from cf2.samples.sources import from_dataset
 
-PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
+PAGE = Path(__file__).parent / "NOTES.md"
 BEGIN, END = "<!-- proofs: begin -->", "<!-- proofs: end -->"
 COLUMNS = ("tree-cycles", "ba-shapes", "mutag0", "nci1", "citeseer")
 GAPS = ("1", "2", "3 or more", "no set found")

@@ -1,11 +1,11 @@
-"""Settle the recipes of the paper's base models by held-out accuracy alone; fills docs/datasets.md.
+"""Settle the recipes of the paper's base models by held-out accuracy alone; fills benchmarks/NOTES.md.
 
     python benchmarks/recipes.py FILE            # train what FILE, a line of JSON per model, does not have yet
     python benchmarks/recipes.py FILE --write    # and put the tables into the page
 
 Of the training part of a seed's split the last fifth is held out; a model is trained on the rest, its last epoch is
 kept, and the figure is its accuracy on that fifth. Neither test instances nor explanations are looked at.
-The grid and the rule are those of `docs/datasets.md`, which was written first.
+The grid and the rule are those of `benchmarks/NOTES.md`, which was written first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cf2.samples import registry as datasets
 from cf2.samples import training
 from cf2.samples.training import Recipe
 
-PAGE = Path(__file__).parent.parent / "docs" / "datasets.md"
+PAGE = Path(__file__).parent / "NOTES.md"
 BEGIN, END = "<!-- recipes: begin -->", "<!-- recipes: end -->"
 SEEDS = (0, 1, 2)
 HELD_OUT = 0.2

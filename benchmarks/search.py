@@ -1,4 +1,4 @@
-"""Size against cost of the search, beside simpler ways; fills the table in docs/verified-search.md.
+"""Size against cost of the search, beside simpler ways; fills the table in benchmarks/NOTES.md.
 
     python benchmarks/search.py [--most 40] [--write]
 
@@ -25,7 +25,7 @@ from cf2.sets.moves import prefixes, prune, prune_single
 from cf2.sets.search import Effort, Search, search
 from cf2.sets.trials import Trials, best_of
 
-PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
+PAGE = Path(__file__).parent / "NOTES.md"
 BEGIN, END = "<!-- size-against-cost: begin -->", "<!-- size-against-cost: end -->"
 Row = tuple[Tensor, Tensor, Tensor]  # size, passed, evaluations, each [B]
 

@@ -1,4 +1,4 @@
-"""How far an explanation stays the same when edges of noise are added to the graph; fills docs/verified-search.md.
+"""How far an explanation stays the same when edges of noise are added to the graph; fills benchmarks/NOTES.md.
 
     python benchmarks/stability.py [--most 80] [--only NAME …] [--keep FILE] [--write]
 
@@ -34,7 +34,7 @@ from cf2.results.explanation import Explanation
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from reproduction.robustness import with_noise
 
-PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
+PAGE = Path(__file__).parent / "NOTES.md"
 BEGIN, END = "<!-- stability: begin -->", "<!-- stability: end -->"
 NOISE = (1, 3, 5)
 DRAWS = 3  # noisy graphs of each graph and number of edges

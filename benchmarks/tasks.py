@@ -1,6 +1,6 @@
 """Links, typed graphs and numbers: what is found, how large, at what cost, and how near to the known truth.
 
-    python benchmarks/tasks.py [--most 200] [--only cora-links,crippen] [--keep DIR] [--fill docs/tasks.md]
+    python benchmarks/tasks.py [--most 200] [--only cora-links,crippen] [--keep DIR] [--fill benchmarks/NOTES.md]
 
 Every row of a data set is about the same instances of the same shipped model. Methods of a fixed size choose as many
 edges as the truth has (three on a path, three in the pattern), five where no truth is known. With `--keep` what is

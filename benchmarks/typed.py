@@ -1,6 +1,6 @@
 """What types cost: the same graph and the same function of it, as a HeteroData and flattened.
 
-    python benchmarks/typed.py [--rounds 9] [--fill docs/tasks.md]
+    python benchmarks/typed.py [--rounds 9] [--fill benchmarks/NOTES.md]
 
 Both models have the same weights: a matrix per relation and one for a node itself, in two layers. The typed one has a
 layer for each relation in a HeteroConv, the flat one is an RGCNConv that reads `edge_type`. They give the same outputs,

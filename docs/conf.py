@@ -42,7 +42,7 @@ autodoc_inherit_docstrings = False
 NAPOLEON = Config()
 
 # Pages that a command makes, or that come with a part that may not be installed: the site builds without them.
-OPTIONAL = {"benchmarks", "methods", "pyg", "report", "results", "scaling"}
+OPTIONAL = {"methods", "pyg", "report", "results"}
 
 
 def setup(app: Any) -> None:

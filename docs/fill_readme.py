@@ -1,6 +1,6 @@
-"""Put what `cf2 reproduce --out DIR` wrote into the results page and the README, and keep its rows beside the page.
+"""Put what `cf2 reproduce --out DIR` wrote into the README and the pages of results, and keep its rows.
 
-python docs/fill_readme.py DIR   # docs/results.json, docs/results.md, docs/images and README.md
+python docs/fill_readme.py DIR   # docs/results.json, docs/results.md, reproduction/TABLES.md, docs/images and README.md
 python docs/fill_readme.py       # the pages again, from docs/results.json
 """
 
@@ -19,6 +19,7 @@ from reproduction.tables import update_page
 
 DOCS = Path(__file__).parent
 KEPT, PAGE, README = DOCS / "results.json", DOCS / "results.md", DOCS.parent / "README.md"
+TABLES_PAGE = DOCS.parent / "reproduction" / "TABLES.md"
 BEGIN, END = "<!-- comparison: begin -->", "<!-- comparison: end -->"
 NAMES = ("table", "dataset", "label", "model", "method", "pair", "group")  # what tells rows apart
 COLUMNS = {
@@ -37,13 +38,16 @@ METHODS = {
 }
 
 
-def comparison(stored: Mapping[str, Any]) -> str:
-    """The table of the README: rows are methods, columns data sets; a cell is F_NS with its interval, and the size."""
+SHORT = ("cf2", "cf2-relaxed", "gnnexplainer", "random")  # the rows of the README; the results page has all
+
+
+def comparison(stored: Mapping[str, Any], methods: Sequence[str] = tuple(METHODS)) -> str:
+    """F_NS of the paper's data sets: rows are methods, columns data sets; a cell is F_NS with its interval, and the size."""
     rows = {(r["method"], r["dataset"]): r for r in stored["rows"] if r["table"] == "causal"}
     columns = [column for column in COLUMNS if ("cf2", column) in rows]
     lines = ["| F_NS · size | " + " | ".join(COLUMNS[column] for column in columns) + " |"]
     lines.append("|---|" + "--:|" * len(columns))
-    for method, title in METHODS.items():
+    for method, title in ((name, METHODS[name]) for name in methods):
         cells = [_cell(rows.get((method, column))) for column in columns]
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
     paper = [rows["cf2", column]["published"] for column in columns]
@@ -60,10 +64,10 @@ def _cell(row: Mapping[str, Any] | None) -> str:
     return f"{100 * row['fns']:.1f} [{100 * low:.0f}, {100 * high:.0f}] · {row['size']:.1f}"
 
 
-def filled(text: str, stored: Mapping[str, Any]) -> str:
-    """The README with the table in its place."""
+def filled(text: str, stored: Mapping[str, Any], methods: Sequence[str] = SHORT) -> str:
+    """A page with the comparison in its place."""
     head, rest = text.split(BEGIN)
-    return head + BEGIN + "\n" + comparison(stored) + "\n" + END + rest.split(END)[1]
+    return head + BEGIN + "\n" + comparison(stored, methods) + "\n" + END + rest.split(END)[1]
 
 
 def merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -90,7 +94,7 @@ def _read(part: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Take what a directory holds, if one is named, then fill both pages."""
+    """Take what a directory holds, if one is named, then fill all pages."""
     parts = [Path(name) for name in sys.argv[1:]]
     if parts:
         kept = merged([_read(part) for part in parts])
@@ -99,8 +103,9 @@ def main() -> None:
     for part in parts:
         update_page(PAGE, stored | {"files": _read(part)["files"]}, part)
     draw_sizes(stored["rows"], DOCS / "images")
-    if not parts:
-        update_page(PAGE, stored | {"files": []}, DOCS)
+    for page in (PAGE, TABLES_PAGE):
+        update_page(page, stored | {"files": []}, DOCS)
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), stored, tuple(METHODS)), encoding="utf-8")
     README.write_text(filled(README.read_text(encoding="utf-8"), stored), encoding="utf-8")
 
 

@@ -53,26 +53,21 @@ def run(page: Path, numbers: slice, space: dict[str, Any]) -> None:
 
 WITH_TESTS_OF_THEIR_OWN = {
     "getting-started.md",
-    "tutorial.md",
     "counterfactuals.md",
-    "recommend.md",
-    "numbers.md",
+    "tasks.md",
     "mathematics.md",
     "patterns.md",
-    "add-a-method.md",
-    "add-a-unit-kind.md",
-    "add-a-criterion.md",
+    "extend.md",
 }
 EXAMPLES = {
     "README.md",
+    "cli.md",
     "datasets.md",
     "index.md",
     "methods.md",
     "pyg.md",
     "report.md",
-    "scaling.md",
     "sets.md",
-    "tasks.md",
     "verified-search.md",
 }
 
@@ -152,7 +147,7 @@ def test_examples_run(name: str, prepared: dict[str, Any], monkeypatch: pytest.M
     called = without_waiting(monkeypatch)
     page = next(page for page in PAGES if page.name == name)
     run(page, slice(None), prepared)
-    waited = {"report.md": ["serve"], "scaling.md": ["ready", "explain_many", "explain_many"]}
+    waited = {"report.md": ["serve"], "cli.md": ["ready", "explain_many", "explain_many"]}
     assert called == waited.get(name, [])
 
 
@@ -185,37 +180,22 @@ def test_notebooks_show_what_they_hold(name: str, quiet_figures: None) -> None:
     assert pictures
 
 
-def test_the_tutorial_runs_and_says_what_it_says(quiet_figures: None, capsys: pytest.CaptureFixture[str]) -> None:
-    space: dict[str, Any] = {"__name__": "tutorial"}
-    run(DOCS / "tutorial.md", slice(None), space)
-    printed = capsys.readouterr().out
-    assert "Did you mean 'epochs'?" in printed
-    found, proved, theirs = space["found"], space["proved"], space["theirs"]
-    assert all(e.sufficient and e.necessary and e.minimal for e in found)
-    assert sum(bool(e.optimal) for e in proved) >= 6
-    assert all(p.size <= f.size for p, f in zip(proved, found))
-    assert theirs.summary()["fns"] < found.summary()["fns"]
+def test_the_page_on_tasks_runs_and_says_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, Any] = {"__name__": "tasks"}
+    run(DOCS / "tasks.md", slice(None), space)
+    # graphs
     assert space["hard"], "some trees have no passing set of edges"
     assert all(e.status == "impossible" and not (e.sufficient and e.necessary) for e in space["hard"])
     assert all(e.sufficient and e.necessary for e in space["both"])
-    assert all(e.size == 1 and e.necessary and not e.sufficient for e in space["change"])
     single = [e for e in space["why"] if e.size == 1]
     assert all(sorted(space["graphs"][e.key].x.argmax(1)[e.chosen("edges")[0]].tolist()) == [0, 1] for e in single)
     assert len(single) >= 3
-    assert space["page"].is_file()
-    assert len(space["again"]) == len(found)
-
-
-def test_the_page_on_recommendations_runs_and_says_what_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    space: dict[str, Any] = {"__name__": "recommend"}
-    run(DOCS / "recommend.md", slice(None), space)
+    # links
     assert space["right"] > 0.99
-    found, tag_of = space["found"], space["tag_of"]
+    reasons, tag_of = space["reasons"], space["tag_of"]
     bought = {(int(u), int(i)) for u, i in space["buys"].t()}
-    for e in found:
+    for e in reasons:
         user, item = e.key
         assert e.sufficient
         assert e.necessary
@@ -223,19 +203,15 @@ def test_the_page_on_recommendations_runs_and_says_what_it_says(
         items = {int(i) for u, i in e.edges["user", "buys", "item"] if u == user}
         tagged = {int(i) for _, i in e.edges["tag", "of", "item"]}
         assert any(tag_of[i] == tag_of[item] for i in items & tagged), "a purchase with the same tag"
-    assert set(found.types()["type"]) == {("user", "buys", "item"), ("tag", "of", "item")}
-    assert space["enough"].summary()["size"] <= found.summary()["size"]
+    assert set(reasons.types()["type"]) == {("user", "buys", "item"), ("tag", "of", "item")}
+    assert space["enough"].summary()["size"] <= reasons.summary()["size"]
     assert (tmp_path / "recommendations.html").is_file()
-
-
-def test_the_page_on_numbers_runs_and_says_what_it_says() -> None:
-    space: dict[str, Any] = {"__name__": "numbers"}
-    run(DOCS / "numbers.md", slice(None), space)
-    found = space["found"]
-    for e in found:
+    # numbers
+    prices = space["prices"]
+    for e in prices:
         assert abs(e.probabilities_only[0] - e.value) <= 1.0 < abs(e.probabilities_without[0] - e.value)
-    assert space["share_of_dear_lines"](found, space["dear"]) > 0.8
-    assert space["some"].summary()["size"] > found.summary()["size"], "a narrow tolerance asks for more"
+    assert space["share_of_dear_lines"](prices, space["dear"]) > 0.8
+    assert space["some"].summary()["size"] > prices.summary()["size"], "a narrow tolerance asks for more"
     assert all(abs(e.probabilities_without[0] - e.value) > 2.0 and e.size == 1 for e in space["cheaper"])
 
 
@@ -327,24 +303,24 @@ def recipe() -> Iterator[Callable[[str], dict[str, Any]]]:
 def test_the_recipe_for_a_method(recipe: Callable[[str], dict[str, Any]]) -> None:
     from cf2.methods.contract import Method
 
-    method = recipe("add-a-method.md")["METHOD"]
+    method = recipe("extend.md")["METHOD"]
     assert cf2.methods.get("degree") is method
-    listed = {name for row in rows("add-a-method.md", "field") for name in re.findall(r"`(\w+)`", row[0])}
+    listed = {name for row in rows("extend.md", "field") for name in re.findall(r"`(\w+)`", row[0])}
     assert listed == set(inspect.signature(Method).parameters)
 
 
 def test_the_recipe_for_a_unit_kind(recipe: Callable[[str], dict[str, Any]]) -> None:
-    recipe("add-a-unit-kind.md")
+    recipe("extend.md")
     assert "stars" in units.KINDS
 
 
 def test_the_recipe_for_a_criterion(recipe: Callable[[str], dict[str, Any]]) -> None:
     from cf2.sets.tests import Criterion
 
-    made = recipe("add-a-criterion.md")["AtLeast"]
+    made = recipe("extend.md")["AtLeast"]
     members = {name for name in vars(Criterion) if not name.startswith("_")}
     assert members <= set(dir(made))
-    listed = {name for row in rows("add-a-criterion.md", "member") for name in re.findall(r"`(\w+)[(`]", row[0])}
+    listed = {name for row in rows("extend.md", "member") for name in re.findall(r"`(\w+)[(`]", row[0])}
     assert listed == members
 
 
@@ -627,12 +603,13 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 def test_the_results_page_and_the_readme_show_the_kept_rows() -> None:
     stored = json.loads((DOCS / "results.json").read_text(encoding="utf-8"))
     page = (DOCS / "results.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^<!-- table (\w+) -->$", page, re.MULTILINE)
+    every = page + (ROOT / "reproduction" / "TABLES.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^<!-- table (\w+) -->$", every, re.MULTILINE)
     assert set(tables.LAYOUTS) == set(shown) - {"about"}
     assert {"accuracy", "causal", "reached", "truth"} <= set(tables.present(stored))
     for name in tables.LAYOUTS:
-        assert f"<!-- table {name} -->\n\n{tables.on_page(stored, name)}\n<!-- end {name} -->" in page
-    assert tables.about_lines(stored) in page
+        assert f"<!-- table {name} -->\n\n{tables.on_page(stored, name)}\n<!-- end {name} -->" in every
+    assert every.count(tables.about_lines(stored)) == 2
     spec = importlib.util.spec_from_file_location("fill_readme", DOCS / "fill_readme.py")
     assert spec is not None
     assert spec.loader is not None
@@ -640,3 +617,4 @@ def test_the_results_page_and_the_readme_show_the_kept_rows() -> None:
     spec.loader.exec_module(fill)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert fill.filled(readme, stored) == readme
+    assert fill.filled(page, stored, tuple(fill.METHODS)) == page

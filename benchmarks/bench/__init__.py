@@ -36,7 +36,7 @@ Progress = Callable[[str, int, int], None]  # what is measured, how many are don
 def run(
     *,
     full: bool = False,
-    out: str | Path = "docs",
+    out: str | Path = "benchmarks/measured",
     sections: Sequence[str] | None = None,
     curves: Sequence[str] | None = None,
     root: str | Path | None = None,

@@ -334,7 +334,7 @@ def _read(option: Field[Any], given: Any) -> Any:
 class Spec:
     """The options of a request that its run keeps, read and checked when it is made."""
 
-    method: str = _option("cf2", _text("a name"), "The method by name; `cf2 methods` lists them.")
+    method: str = _option("cf2", _text("a name"), "Name of the method; `cf2 methods` lists all methods.")
     units: tuple[str, ...] = _option(
         ("edges",),
         _names("kind of unit"),
@@ -343,143 +343,152 @@ class Spec:
     question: Question = _option(
         "why",
         _choice(Question),
-        "What is asked. why: a set that is sufficient and necessary. factual: a sufficient one. "
-        "counterfactual: one without which the model gives another answer.",
+        "What to search for. why: a set that is sufficient and necessary. factual: a sufficient set. "
+        "counterfactual: a set whose removal changes the prediction.",
     )
     target: NumberByKey = _option(
         None,
         _classes,
-        "The class to explain instead of the predicted one, the same for all or one per key; of a counterfactual, the "
-        "class to reach; the label of a multi-label model; the column of a regression with several.",
+        "Class to explain instead of the predicted class, one for all keys or one per key. Counterfactuals: the "
+        "class to reach. Multi-label models: the label. Regression with several columns: the column.",
     )
     edits: tuple[Edit, ...] = _option(
         ("remove",),
         _names("sort of edit", known=get_args(Edit)),
-        "What a counterfactual may do: remove units, add edges, change features; several of them.",
+        "Edits that a counterfactual may use: remove units, add edges, change features, or several of them.",
     )
     candidates: Pairs | Literal["near", "target", "far"] | None = _option(
         None,
         _candidates,
-        "Pairs that may be added as edges, such as 3:17,4:9. near: all pairs inside of the receptive field; target: "
-        "those with the explained node; far: these, also with nodes all over the graph. Default: try near; if nothing "
-        "is found, try far.",
+        "Node pairs that may be added as edges, such as 3:17,4:9. near: all pairs inside the receptive field. "
+        "target: pairs that contain the explained node. far: pairs of the explained node with nodes of the whole "
+        "graph. Default: try near; if nothing is found, try far.",
     )
-    keep: Pairs | None = _option(None, _pairs, "Edges, as pairs such as 3:17,4:9, that must not be removed.")
-    forbid: Pairs | None = _option(None, _pairs, "Edges, as pairs such as 3:17,4:9, that must not be in the answer.")
+    keep: Pairs | None = _option(None, _pairs, "Edges that must not be removed, as pairs such as 3:17,4:9.")
+    forbid: Pairs | None = _option(
+        None, _pairs, "Edges that must not be part of the answer, as pairs such as 3:17,4:9."
+    )
     groups: str | tuple[tuple[str, tuple[tuple[int, int], ...]], ...] | None = _option(
-        None,
-        _groups,
-        "Edges that go or stay together, as one unit: the attribute of the data that holds a number per edge.",
+        None, _groups, "Attribute of the data with one number per edge; edges with the same number form one unit."
     )
     connected: bool = _option(
-        False, _flag(True, False), "The answer must be one connected piece; for a node, one that the node belongs to."
+        False, _flag(True, False), "Require the answer to be connected; for a node, it must also contain that node."
     )
     valid: Valid | None = _option(
         None,
         _choice(Valid, none=True),
-        "Accept only edits with a valid result. molecule: one that RDKit can sanitise; needs `atoms`.",
+        "Accept only edits with a valid result. molecule: RDKit must be able to sanitise it; needs `atoms`.",
     )
     alternatives: int = _option(
-        1, _number(1, MAX_COUNT), "How many different answers to look for per key, none a part of another."
+        1, _number(1, MAX_COUNT), "Number of different answers to search for per key; no answer contains another."
     )
     robust: int = _option(
         0,
         _number(0, MAX_COUNT),
-        "How many disturbed copies of the graph, with edges added or gone, the answer must pass its tests on as well.",
+        "Number of perturbed copies of the graph, with edges added or removed, on which the answer must also pass "
+        "its tests.",
     )
     contexts: int = _option(
         0,
         _number(0, MAX_CONTEXTS),
-        "Measure how surely the set decides, over this many contexts: random parts of what is outside of it. 0: not.",
+        "Number of contexts (random parts of the rest of the graph) in which to test how surely the set decides; 0: none.",
     )
     surely: float | None = _option(
         None,
         _number(0, 0.999, none=True),
-        "Look for the smallest set that also decides in this share of contexts, such as 0.9: the lower end of the "
-        "interval of its PNS on fresh contexts, 256 if `contexts` does not say how many.",
+        "Search for the smallest set that also decides in this share of contexts, such as 0.9. The share is the lower "
+        "end of the 95 % interval of its PNS on fresh contexts (256 unless `contexts` is given).",
     )
     costs: tuple[tuple[Edit, float], ...] = _option(
-        (), _costs, "What an edit of each sort adds to the size of an answer, such as add=2,change=1.5; 1 if not given."
+        (),
+        _costs,
+        "Cost of each kind of edit, such as add=2,change=1.5; default 1. The size of an answer is the sum of its "
+        "costs.",
     )
     one_hot: tuple[tuple[int, ...], ...] | None = _option(
         None,
         _column_groups,
-        "Ranges of feature columns of which each node has one, such as 0-13,14-20; None looks at the values.",
+        "Ranges of one-hot feature columns, such as 0-13,14-20. Default: detect them from the values.",
     )
     added_attributes: dict[str, Any] = _option(
         {},
         _attributes,
-        "What an added edge has in `edge_attr` and the like, by name; the most common value if not given.",
+        "Values of `edge_attr` and other edge attributes for added edges, by name. Default: the most common value.",
     )
     atoms: tuple[str, ...] | None = _option(
         None,
         _names("element", once=False, none=True),
-        "The element that each feature column stands for, such as C,N,O, for molecules.",
+        "Molecules only: the element of each feature column, such as C,N,O.",
     )
     search: bool = _option(
         False,
         _flag(True, False),
-        "Search for a set that passes the tests, from the scores of a method that only ranks.",
+        "Search for a set that passes the tests, starting from the scores of a method that only ranks.",
     )
     sizes: NumberByKey = _option(
         None,
         _sizes,
-        "How many units a method that only ranks chooses, the same for all or one per key, such as the sizes of the "
-        "answers of another method; None: as its `k` or `threshold` says.",
+        "Number of units that a ranking method selects, one for all keys or one per key, for example the sizes of "
+        "another method's answers. Default: the method's `k` or `threshold`.",
     )
-    seed: int | None = _option(
-        None, _number(0, none=True), "Draw a random start from this seed; None starts from a fixed sequence."
-    )
+    seed: int | None = _option(None, _number(0, none=True), "Seed for a random start. Default: a fixed start.")
     output: Output = _option(
         "auto",
         _choice(Output),
-        "What the model returns: logits, log_probabilities or probabilities of classes (auto looks at the values), "
-        "multilabel (target= is the label) or regression. Where logits and probabilities of labels cannot be told "
-        'apart, say "multilabel_logits" or "multilabel_probabilities".',
+        "What the model returns: logits, log_probabilities or probabilities of classes, multilabel (`target` is "
+        "the label), or regression. auto detects logits and probabilities. Use multilabel_logits or "
+        "multilabel_probabilities if the values do not tell.",
     )
     tolerance: float | None = _option(
         None,
         _number(0, 1e300, none=True),
-        "Regression only: outputs within ± this count as unchanged; None: a tenth of the range of at most 64 outputs.",
+        "Regression only: outputs within ± this value count as unchanged. Default: a tenth of the range of up to "
+        "64 outputs.",
     )
     level: Level = _option(
-        "auto", _choice(Level), "Whether one graph is explained by its nodes (node), as a whole (graph) or by pairs."
+        "auto",
+        _choice(Level),
+        "What is explained in a single graph: its nodes (node), the whole graph (graph) or pairs of nodes (pair).",
     )
     leave_out_pair: bool = _option(
         True,
         _flag(True, False),
-        "Whether the edge between a pair that is explained is left out of the graph; if not, it is a unit.",
+        "Remove the edge between an explained pair from the graph; if false, this edge is a unit.",
     )
     node_type: str | None = _option(
-        None, _text("the name of a type", none=True), "HeteroData only: the type of the nodes that are explained."
+        None, _text("the name of a type", none=True), "HeteroData only: type of the explained nodes."
     )
     edge_type: tuple[str, str, str] | None = _option(
-        None, _edge_type, "HeteroData only: the type (source, relation, destination) of the pairs that are explained."
+        None, _edge_type, "HeteroData only: type of the explained pairs, (source, relation, destination)."
     )
     reverse: Reverse = _option(
         "auto",
         _reverse,
-        "HeteroData only: auto makes one unit of an edge and its mirror image, where the edges of two types mirror "
-        "each other exactly; none does not; a mapping such as user,buys,item=item,bought_by,user says for which types.",
+        "HeteroData only: which edge types are reverses of each other, so that an edge and its reverse form one "
+        "unit. auto: types whose edges mirror each other exactly. none: no types. A mapping such as "
+        "user,buys,item=item,bought_by,user: these types only.",
     )
     directed: bool | None = _option(
         None,
         _flag(True, False, None),
-        "Whether an edge and its reverse are two units; None looks whether every edge has a reverse.",
+        "Treat an edge and its reverse as two units. Default: true unless every edge has a reverse.",
     )
     masking: Masking = _option(
         "auto",
         _choice(Masking),
-        "Where soft masks act: on edge weights if the model takes any (auto), or always on messages.",
+        "Where soft masks are applied. auto: to edge weights if the model accepts them, otherwise to messages. "
+        "messages: always to messages.",
     )
-    device: str | None = _option(None, _device, "The torch device to run on; None stays where the model is.")
+    device: str | None = _option(None, _device, "Torch device to run on. Default: the device of the model.")
     max_units: int | None = _option(
-        None, _number(1, none=True), "The most units an instance may have; a larger one is refused or reduced."
+        None,
+        _number(1, none=True),
+        "Maximum number of units per instance; larger instances are refused, or reduced if `reduce` is given.",
     )
     reduce: Reduce | None = _option(
         None,
         _choice(Reduce, none=True),
-        "What to do with an instance over max_units: gradient lets only the units that matter most be chosen.",
+        "How to handle instances above max_units. gradient: search only among the units with the largest gradients.",
     )
     settings: dict[str, Any] = _option({}, _settings, "Settings of the method, by name.")
 
@@ -544,30 +553,30 @@ def meanings() -> dict[str, str]:
 _BESIDE: dict[str, tuple[Any, str]] = {
     "call": (
         None,
-        "How the model is called, `call(model, batch)`: gets the model and a torch_geometric Data with everything that "
-        "the data has for nodes and edges, and `batch`, `edge_label_index` or `index` for what is explained; returns "
-        "one row per graph, pair or node.",
+        "Function `call(model, batch)` that runs the model. `batch` is a torch_geometric Data or HeteroData with "
+        "all node and edge attributes, and `batch`, `edge_label_index` or `index` for the targets. It returns one "
+        "row per graph, pair or node.",
     ),
-    "trained": (None, "What `cf2.fit` made, for methods that are trained first; for `truth`, the true edges by key."),
-    "class_names": (None, "What the classes are called, one name per column of the model's output."),
-    "node_names": (None, "What the nodes are called; of a HeteroData by node type; for graphs, such names by graph."),
-    "feature_names": (None, "What the columns of `x` are called; of a HeteroData by node type."),
+    "trained": (None, "Result of `cf2.fit`, for methods that need training; for `truth`, the true edges by key."),
+    "class_names": (None, "Class names, one per column of the model's output."),
+    "node_names": (None, "Node names; for HeteroData by node type, for several graphs by graph."),
+    "feature_names": (None, "Names of the columns of `x`; for HeteroData by node type."),
     "smiles": (
         None,
-        "The molecules that the graphs are, drawn as chemists do. None takes `data.smiles`, where the data has that.",
+        "SMILES strings of the graphs, which are then drawn as molecules. Default: `data.smiles` if present.",
     ),
     "tasks": (None, "Chemprop only: what the model's tasks are called, for `target`; None takes what its file says."),
     "progress": (
         None,
-        "Told of every n keys that are done, as `progress(n)`; True shows a bar, False none; None shows one at a "
-        "prompt or in a notebook, for what takes more than two seconds.",
+        "Function called as `progress(n)` after n more keys are done; True shows a progress bar, False shows "
+        "none. Default: a bar in terminals and notebooks for calls that take more than two seconds.",
     ),
-    "verbose": (False, 'Whether to show on stderr what is logged to `logging.getLogger("cf2")`.'),
+    "verbose": (False, 'Print the messages of `logging.getLogger("cf2")` to stderr.'),
     "soft": (
         False,
-        "Put scores into the masks in place of 1 and 0: above 0.5 for what was chosen, below for the rest.",
+        "Fill the masks with scores instead of 0 and 1: above 0.5 for selected units, below 0.5 for the others.",
     ),
-    "column": (None, "Regression with several columns: the one to explain."),
+    "column": (None, "Regression with several columns: the column to explain."),
 }
 
 

@@ -85,10 +85,10 @@ def test_a_good_run_has_nothing_wrong(finished: Path) -> None:
     done = cf2("check", finished)
     assert done.returncode == 0
     assert "cf2: 4 of 4 finished" in done.stdout
-    assert "4 verdicts computed again" in done.stdout
+    assert "4 verdicts recomputed" in done.stdout
     assert "optimal: " in done.stdout
-    assert "Nothing is wrong." in done.stdout
-    assert "Nothing is wrong with its files." in cf2("check", finished, "--sample", 0).stdout
+    assert "No problems found." in done.stdout
+    assert "No problems found in the files." in cf2("check", finished, "--sample", 0).stdout
     shown = cf2("check", finished, "--json", "--sample", 2).json
     assert (shown["good"], shown["problems"], shown["verdicts"]) == (True, [], 2)
     assert shown["claims"]["found"] == {"checked": 2, "false": 0, "not_checkable": 0}
@@ -194,11 +194,11 @@ def test_a_users_function_is_only_run_if_it_is_trusted(tmp_path: Path, monkeypat
     sys.modules.pop(name)
     done = cf2("check", "run")
     assert done.returncode == 0
-    assert "0 verdicts computed again" in done.stdout
+    assert "0 verdicts recomputed" in done.stdout
     assert "Add --trust" in done.said
     assert name not in sys.modules
     for agreed in (["--trust"], ["--data", f"{name}:make"]):
-        assert "2 verdicts computed again" in cf2("check", "run", *agreed).stdout
+        assert "2 verdicts recomputed" in cf2("check", "run", *agreed).stdout
     assert cf2("check", "run", "--data", "other:make").returncode == 1
 
 

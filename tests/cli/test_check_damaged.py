@@ -61,7 +61,7 @@ def command(*words: object) -> Done:
         done = cf2(*words)
     assert done.returncode in (0, 1), done.stderr
     assert "Traceback" not in done.stderr
-    assert "fault in cf2" not in done.stderr
+    assert "bug in cf2" not in done.stderr
     if done.returncode == 1 and words[0] != "check":
         assert done.said.count("Error: ") == 1
     return done

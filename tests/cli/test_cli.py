@@ -74,7 +74,7 @@ def test_datasets_hold_the_synthetic_ones_and_say_where_the_others_should_be(
     assert str(tmp_path) in rows["nci1"]["problem"]
     done = cf2("datasets", "--data-root", tmp_path)
     assert "tree-cycles" in done.stdout
-    assert "nci1 is not here" in done.said
+    assert "nci1 is not available" in done.said
 
 
 def test_evaluate_shows_every_method(run: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_fault_of_ours_is_said_to_be_one(own: str, monkeypatch: pytest.MonkeyP
     done = cf2(*words)
     assert done.returncode == 1
     assert not done.stdout
-    assert "This is a fault in cf2, and not in what you gave it: IndexError: list index out of range." in done.said
+    assert "This is a bug in cf2: IndexError: list index out of range." in done.said
     assert ("Traceback" in done.stderr) == ("--debug" in words)
     assert ("Add --debug" in done.said) == ("--debug" not in words)
 
@@ -148,7 +148,7 @@ def test_what_is_not_ours_is_not_called_a_fault(monkeypatch: pytest.MonkeyPatch,
     done = cf2("methods")
     assert done.returncode == 1
     assert says in done.said
-    assert "fault in cf2" not in done.said
+    assert "bug in cf2" not in done.said
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

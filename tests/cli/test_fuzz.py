@@ -150,7 +150,7 @@ def check(words: list[str], done: Done) -> None:
     assert done.returncode in (0, 1, 2), (words, done.returncode, done.stderr)
     if "--debug" not in words:
         assert "Traceback" not in done.stderr, (words, done.stderr)
-    assert "fault in cf2" not in done.said, (words, done.stderr)
+    assert "bug in cf2" not in done.said, (words, done.stderr)
     if done.returncode:
         assert done.stderr.strip() or done.stdout.strip(), words
     if "--json" in words and done.stdout:

@@ -131,7 +131,7 @@ def test_a_stopped_run_says_what_is_kept_and_goes_on(
     assert code == 128 + sent, stderr
     assert "Traceback" not in stderr
     assert not stdout
-    assert "of 20 are finished and kept in run. The same command with --resume goes on from there." in said
+    assert "of 20 are finished and stored in run. Run the same command with --resume to continue." in said
     (row,) = cf2(*words, "--resume", "--engine", "local", "--json", cwd=tmp_path).json["rows"]
     assert row["n"] == 20
 
@@ -169,12 +169,12 @@ def cpu_seconds(pid: int) -> float:
 @pytest.mark.parametrize(
     ("words", "patched", "says"),
     [
-        (["train", "tree-cycles", "--out", "m"], "cf2.samples.training.train", "Nothing is saved"),
+        (["train", "tree-cycles", "--out", "m"], "cf2.samples.training.train", "Nothing was saved"),
         (["demo", "--out", "d"], "cf2.cli.demo.find_source", "The report is written at the end"),
-        (["bench"], "cf2.samples.from_clone", "Nothing is kept: measure again"),
-        (["reproduce", "--out", "r"], "cf2.runs.engines.check", "kept in r. The same command with --resume"),
+        (["bench"], "cf2.samples.from_clone", "Nothing was saved"),
+        (["reproduce", "--out", "r"], "cf2.runs.engines.check", "stored in r. Run the same command with --resume"),
         (["methods"], "cf2.methods.registry.names", "Stopped."),
-        (["explain", "tree-cycles", "--out", "x"], "cf2.runs.comparison.explain", "Nothing was finished yet. The same"),
+        (["explain", "tree-cycles", "--out", "x"], "cf2.runs.comparison.explain", "Nothing has finished yet. Run the same"),
     ],
 )
 @pytest.mark.parametrize("sent", [INT, TERM])
@@ -225,7 +225,7 @@ def test_a_run_that_has_begun_counts_what_is_finished(tmp_path: Path, monkeypatc
     ]
     done = cf2(*words, cwd=tmp_path)
     assert done.returncode == 130
-    assert "3 of 6 are finished and kept in run" in done.said
+    assert "3 of 6 are finished and stored in run" in done.said
     monkeypatch.undo()
     rows = cf2(*words, "--resume", "--json", cwd=tmp_path).json["rows"]
     assert [row["n"] for row in rows] == [3, 3]

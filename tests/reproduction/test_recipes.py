@@ -15,7 +15,7 @@ from cf2.samples.training import Recipe
 from reproduction.training import RECIPES
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "datasets.md"
+PAGE = ROOT / "benchmarks" / "NOTES.md"
 
 
 @pytest.fixture(scope="module")

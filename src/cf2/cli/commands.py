@@ -58,7 +58,7 @@ def options(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Explain predictions of graph neural networks: sufficient, necessary, and as small as can be found.
+    """Explain predictions of graph neural networks by small sets that are verified as sufficient and necessary.
 
     Example: cf2 demo
     """
@@ -69,14 +69,14 @@ def options(
 def demo(
     directory: o.Directory = DEMO, nodes: o.Nodes = 30, retrain: o.Retrain = False, as_json: o.Json = False
 ) -> None:
-    """Explain nodes of the embedded data set BA-Shapes by several methods, compare them, and write a report.
+    """Explain nodes of the BA-Shapes data set with several methods, compare them, and write a report.
 
     Example: cf2 demo --nodes 10 --out /tmp/demo
     """
     from cf2.cli import demo as show
     from cf2.runs.comparison import rules_in_words
 
-    if_stopped("The report is written at the end, so there is none of this: start again.")
+    if_stopped("The report is written at the end, so nothing was saved. Start again.")
     with bar("training", None) as step:
         source = show.find_source(retrain, directory, step)
     results, rows = [], []
@@ -101,7 +101,7 @@ def demo(
 
 @app.command()
 def datasets(data_root: o.Root = None, as_json: o.Json = False) -> None:
-    """List the data sets with their statistics; edges are undirected, nodes and edges are means per graph.
+    """List the data sets. Edges are undirected; nodes and edges are means per graph.
 
     Example: cf2 datasets --json
     """
@@ -117,12 +117,12 @@ def datasets(data_root: o.Root = None, as_json: o.Json = False) -> None:
     out.print(table("Data sets", names, cells))
     for row in rows:
         if "problem" in row:
-            tell(f"{row['name']} is not here. {row['problem']}")
+            tell(f"{row['name']} is not available. {row['problem']}")
 
 
 @app.command()
 def methods(as_json: o.Json = False) -> None:
-    """List the methods with one sentence each.
+    """List the methods with a one-line summary.
 
     Example: cf2 methods
     """
@@ -163,7 +163,7 @@ def train(
     arch = recipe_for(data, arch).arch
     place = path or Path(f"{dataset.replace(':', '-')}-{arch}-{seed}")
     check_place(place.with_name(f"{place.name}.json"))
-    if_stopped("Nothing is saved: a model is written when its training is finished.")
+    if_stopped("Nothing was saved. A model is written when its training has finished.")
     with named_bar("training") as step:
         model, about = training.train(
             data,
@@ -206,7 +206,7 @@ def explain(
     as_json: o.Json = False,
     **options: Any,
 ) -> None:
-    """Explain predictions, verify the explanations, and keep them in a run directory.
+    """Explain predictions, verify the explanations, and store them in a run directory.
 
     Example: cf2 explain ba-shapes --method cf2 --nodes 300-310 --out runs/first
     """
@@ -267,14 +267,14 @@ def explain(
         )
     )
     remarks(rows, options["max_units"])
-    out.print(f"The run is at {path}. Look at it: cf2 report {path} -o report.html", soft_wrap=True, highlight=False)
+    out.print(f"The run is at {path}. To view it: cf2 report {path} -o report.html", soft_wrap=True, highlight=False)
 
 
 @app.command()
 def serve(
     run: o.RunPath, port: o.Port = 8050, host: o.Host = "127.0.0.1", trust: o.Trust = False, data: o.SameData = None
 ) -> None:
-    """Open the what-if page for a run on this machine: cut edges and watch the prediction change.
+    """Serve the what-if page of a run on this machine: remove edges and see how the prediction changes.
 
     Example: cf2 serve runs/first --port 8050
     """
@@ -286,7 +286,7 @@ def serve(
     agreed = trusted(opened.manifest.get("source"), trust=trust, data=data)
     if said := partial_sentence(opened.finished()):
         tell(said)
-    ready = "The page is at {} (Ctrl-C ends it)"
+    ready = "The page is at {} (press Ctrl-C to stop)"
     start(opened, host=host, port=port, trust=agreed, ready=lambda address: tell(ready.format(address)))
 
 
@@ -313,7 +313,7 @@ def reproduce(
     data_root: o.Root = None,
     as_json: o.Json = False,
 ) -> None:
-    """Fill the paper's tables and figures, beside the published values. The code comes with a clone, not with a wheel.
+    """Reproduce the paper's tables and figures next to the published values. Requires a clone of the repository.
 
     Example: cf2 reproduce --table causal --datasets ba-shapes,tree-cycles --out runs/paper
     """
@@ -321,7 +321,7 @@ def reproduce(
     from cf2.samples import from_clone
 
     paper = from_clone(".", "reproduction")
-    if_stopped(f"What is finished is kept in {path}. {go_on()}")
+    if_stopped(f"Finished work is stored in {path}. {go_on()}")
     with named_bar("reproducing") as step:
         result = paper.reproduce(
             path,
@@ -344,19 +344,19 @@ def reproduce(
     for shown in paper.tables.terminal(result):
         out.print(shown)
     for name, why in result.get("missing", {}).items():
-        tell(f"{name} is left out. {why}")
+        tell(f"{name} was left out. {why}")
     out.print(f"Everything is in {path}", soft_wrap=True, highlight=False)
 
 
 @app.command()
 def bench(full: o.Full = False, data_root: o.Root = None, as_json: o.Json = False) -> None:
-    """Measure speed as ratios within one run, one thread each. The benchmarks come with the source, not with a wheel.
+    """Measure speed as ratios within one run, on one thread each. Requires a clone of the repository.
 
     Example: cf2 bench --json
     """
     from cf2.samples import from_clone
 
-    if_stopped("Nothing is kept: measure again from the start.")
+    if_stopped("Nothing was saved. Start again.")
     measure = from_clone("benchmarks", "bench").run
     with named_bar("measuring") as step:
         figures = measure(full=full, root=data_root, progress=step)

@@ -24,7 +24,7 @@ def _at_home(path: Path | None) -> Path | None:
     try:
         return None if path is None else path.expanduser()
     except RuntimeError as error:
-        raise typer.BadParameter(f"Expected a home that there is, but got {str(path)!r}.") from error
+        raise typer.BadParameter(f"Expected an existing home directory, but got {str(path)!r}.") from error
 
 
 def _named(path: Path | None) -> Path | None:
@@ -37,76 +37,81 @@ def _named(path: Path | None) -> Path | None:
 def _plain_file(path: Path) -> Path:
     """A path that a file may be written to: a device would be replaced by it, and a pipe would never take it."""
     if os.path.lexists(path) and not path.is_file():
-        raise typer.BadParameter(f"Expected the path of a file, but got {str(path)!r}, which is something else.")
+        raise typer.BadParameter(f"Expected the path of a file, but got {str(path)!r}, which is not a regular file.")
     return path
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 Root = Annotated[
     Path | None,
-    typer.Option("--data-root", callback=_at_home, help="Where the raw data sets are; else CF2_DATA, else the cache."),
+    typer.Option(
+        "--data-root", callback=_at_home, help="Directory of raw data sets. Default: CF2_DATA, else the cache."
+    ),
 ]
-Engine = Annotated[str, typer.Option(help="Where the work runs: local, processes or ray.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="How many workers; all cores if not given.")]
-Address = Annotated[str | None, typer.Option(help="The Ray cluster to use; a local one if not given.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]
-RunPath = Annotated[Path, typer.Argument(help="The directory of a run, made by `cf2 explain … --out`.")]
-Directory = Annotated[Path, typer.Option("--out", help="Where the report goes.")]
-Nodes = Annotated[int, typer.Option(min=1, help="How many nodes to explain.")]
+Engine = Annotated[str, typer.Option(help="Engine that runs the work: local, processes or ray.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Number of workers. Default: all cores.")]
+Address = Annotated[str | None, typer.Option(help="Address of the Ray cluster. Default: a local cluster.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")]
+RunPath = Annotated[Path, typer.Argument(help="Run directory, created by `cf2 explain … --out`.")]
+Directory = Annotated[Path, typer.Option("--out", help="Directory for the report.")]
+Nodes = Annotated[int, typer.Option(min=1, help="Number of nodes to explain.")]
 Retrain = Annotated[bool, typer.Option("--retrain", help="Train the base model instead of loading it.")]
-Dataset = Annotated[str, typer.Argument(help="The name of a data set; see `cf2 datasets`.")]
+Dataset = Annotated[str, typer.Argument(help="Name of a data set; see `cf2 datasets`.")]
 Arch = Annotated[
     str | None,
-    typer.Option(help="gcn, gin, gat or sage; typed graphs: rgcn or hgt. As the data set's recipe says, if not given."),
+    typer.Option(help="gcn, gin, gat or sage; rgcn or hgt for typed graphs. Default: the data set's recipe."),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides the split and the first weights.")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="As the data set's recipe says, if not given.")]
-TrainPath = Annotated[Path | None, typer.Option("--out", callback=_named, help="Where to save; without ending.")]
-ExplainDataset = Annotated[str | None, typer.Argument(help="A data set with its shipped or given model.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the split and the initial weights.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Number of epochs. Default: the data set's recipe.")]
+TrainPath = Annotated[Path | None, typer.Option("--out", callback=_named, help="Path to save to, without suffix.")]
+ExplainDataset = Annotated[
+    str | None, typer.Argument(help="Data set; its shipped model is used unless --checkpoint is given.")
+]
 Data = Annotated[
     str | None,
     typer.Option(
-        help="MODULE:FUNCTION that returns (model, data), which runs your code; for --chemprop, a CSV file of molecules."
+        help="MODULE:FUNCTION that returns (model, data); this runs your code. With --chemprop: a CSV file of molecules."
     ),
 ]
 Chemprop = Annotated[
-    Path | None, typer.Option(callback=_at_home, help="A Chemprop checkpoint, to explain the molecules of --data.")
+    Path | None, typer.Option(callback=_at_home, help="Chemprop checkpoint that predicts the molecules of --data.")
 ]
 ExplainNodes = Annotated[str | None, typer.Option(help="Ids of nodes or graphs, such as 3,17,40-44.")]
-ExplainPairs = Annotated[str | None, typer.Option(help="Pairs of nodes for a model of links, such as 3:17,4:9.")]
-ExplainPath = Annotated[
-    Path | None,
-    typer.Option("--out", help="The directory of the run; if not given, a new one under runs/ that says what it is."),
-]
+ExplainPairs = Annotated[str | None, typer.Option(help="Node pairs for link prediction models, such as 3:17,4:9.")]
+ExplainPath = Annotated[Path | None, typer.Option("--out", help="Run directory. Default: a new directory under runs/.")]
 OwnSizes = Annotated[
     bool,
     typer.Option(
         "--own-sizes",
-        help="Let methods that only rank choose by their own k or threshold, "
-        "and not as many units as the answers of the first method that searches have.",
+        help="Let ranking methods use their own k or threshold. "
+        "By default they select as many units as the first method that searches.",
     ),
 ]
-RunsPath = Annotated[Path, typer.Argument(help="The directory that the runs are in.")]
-Checkpoint = Annotated[Path | None, typer.Option(callback=_named, help="A model saved by `cf2 train`.")]
-Setting = Annotated[list[str] | None, typer.Option("--set", help="A setting of the method, such as effort=quick.")]
-Seeds = Annotated[int | None, typer.Option(min=1, max=1000, help="Explain under so many seeds.")]
-EvaluateMethod = Annotated[str | None, typer.Option(help="One method of the run; all if not given.")]
-ReportPath = Annotated[Path, typer.Option("--out", "-o", callback=_plain_file, help="The HTML file to write.")]
-Pictures = Annotated[int, typer.Option(min=0, help="How many instances to draw.")]
-Patterns = Annotated[bool, typer.Option("--patterns", help="Show the patterns of each class, too; runs the model.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Run the function of the run's model and data. Read it first.")]
-SameData = Annotated[str | None, typer.Option("--data", help="As --trust, by naming the MODULE:FUNCTION of the run.")]
-Host = Annotated[str, typer.Option(help="Only this machine, unless told otherwise.")]
-ReproducePath = Annotated[Path, typer.Option("--out", help="Where tables, figures and runs go.")]
-TableName = Annotated[list[str] | None, typer.Option("--table", help="causal, truth, robustness, …")]
-Figure = Annotated[list[str] | None, typer.Option(help="sizes, alpha or cases.")]
-Datasets = Annotated[str | None, typer.Option(help="Names, separated by commas.")]
-Methods = Annotated[str | None, typer.Option(help="Names, separated by commas.")]
-ReproduceSeeds = Annotated[int, typer.Option(min=1, max=1000, help="So many base models of each data set.")]
-Instances = Annotated[str, typer.Option(help="Explain at most so many under each base model, or all.")]
-ReproduceEngine = Annotated[str | None, typer.Option(help="local, processes (with two cores, if not given) or ray.")]
-Full = Annotated[bool, typer.Option("--full", help="Measure the curves of the documentation, too.")]
+RunsPath = Annotated[Path, typer.Argument(help="Directory that contains the runs.")]
+Checkpoint = Annotated[Path | None, typer.Option(callback=_named, help="Model saved by `cf2 train`.")]
+Setting = Annotated[
+    list[str] | None, typer.Option("--set", help="Method setting, such as effort=quick. May be repeated.")
+]
+Seeds = Annotated[int | None, typer.Option(min=1, max=1000, help="Number of seeds to explain with.")]
+EvaluateMethod = Annotated[str | None, typer.Option(help="Method of the run. Default: all methods.")]
+ReportPath = Annotated[Path, typer.Option("--out", "-o", callback=_plain_file, help="HTML file to write.")]
+Pictures = Annotated[int, typer.Option(min=0, help="Number of instances to draw.")]
+Patterns = Annotated[bool, typer.Option("--patterns", help="Also show the patterns of each class; runs the model.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 selects a free port.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Run the function that loads the model and data. Read it first.")]
+SameData = Annotated[str | None, typer.Option("--data", help="Trust the run by naming its MODULE:FUNCTION.")]
+Host = Annotated[str, typer.Option(help="Host to listen on; the default accepts only this machine.")]
+ReproducePath = Annotated[Path, typer.Option("--out", help="Directory for tables, figures and runs.")]
+TableName = Annotated[list[str] | None, typer.Option("--table", help="Table to fill: causal, truth, robustness, …")]
+Figure = Annotated[list[str] | None, typer.Option(help="Figure to draw: sizes, alpha or cases.")]
+Datasets = Annotated[str | None, typer.Option(help="Data sets, separated by commas.")]
+Methods = Annotated[str | None, typer.Option(help="Methods, separated by commas.")]
+ReproduceSeeds = Annotated[int, typer.Option(min=1, max=1000, help="Number of base models per data set.")]
+Instances = Annotated[str, typer.Option(help="Maximum number of instances per base model, or all.")]
+ReproduceEngine = Annotated[
+    str | None, typer.Option(help="local, processes or ray. Default: processes with two cores.")
+]
+Full = Annotated[bool, typer.Option("--full", help="Also measure the curves of the benchmark page.")]
 
 
 MAX_IDS = 10_000_000
@@ -122,7 +127,7 @@ class WithSettings(TyperCommand):
         except Exception as error:
             unknown = getattr(error, "option_name", None)
             if isinstance(unknown, str) and (name := _setting_near(unknown, [n for p in self.params for n in p.opts])):
-                hint = f"{unknown} is no option. Settings of methods are given as --set NAME=VALUE: --set {name}=…"
+                hint = f"{unknown} is not an option. Method settings are given as --set NAME=VALUE: --set {name}=…"
                 raise typer.BadParameter(hint, ctx=ctx) from None
             raise
 
@@ -163,7 +168,7 @@ _KINDS: dict[str, Any] = {  # of the options of a Spec that are no words
 }
 _DEFAULTS: dict[str, str | None] = dict.fromkeys(("method", "costs", "added_attributes"))
 _DEFAULTS |= {"units": ",".join(spec.Spec().units), "edits": ",".join(spec.Spec().edits)}
-_MORE = {"method": " May be given several times.", "question": " Several, as why,counterfactual, make a row each."}
+_MORE = {"method": " May be repeated.", "question": " Several, such as why,counterfactual, give one row each."}
 
 
 def _parameter(option: Field[Any]) -> inspect.Parameter:
@@ -255,9 +260,9 @@ def parse_keys(nodes: str | None, pairs: str | None, options: dict[str, Any]) ->
 def check_level(name: str, level: str, nodes: str | None, pairs: str | None) -> None:
     """Refuse nodes of what is explained by pairs, and pairs of what is explained by graphs."""
     if nodes is not None and level == "pair":
-        raise typer.BadParameter(f"{name} is explained by pairs of nodes: --pairs 3:17,4:9 in place of --nodes.")
+        raise typer.BadParameter(f"{name} is explained by node pairs; use --pairs 3:17,4:9 instead of --nodes.")
     if pairs is not None and level == "graph":
-        raise typer.BadParameter(f"{name} is explained by graphs: --nodes 3,17,40-44 in place of --pairs.")
+        raise typer.BadParameter(f"{name} is explained by graphs; use --nodes 3,17,40-44 instead of --pairs.")
 
 
 def one_of(what: str, value: str, known: Any) -> str:

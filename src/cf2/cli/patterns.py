@@ -13,14 +13,14 @@ from cf2.cli.terminal import out, percent, print_json, table, tell
 if TYPE_CHECKING:
     from cf2.patterns.summary import ClassSummary, FoundPattern, Patterns
 
-Count = Annotated[int, typer.Option(min=1, max=1000, help="The most patterns per class.")]
-HeldOut = Annotated[float, typer.Option(min=0, max=0.95, help="The share of all keys that is kept for the test.")]
-SplitSeed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides which keys are kept for the test.")]
-Most = Annotated[int, typer.Option(min=1, help="How many keys beside the explained ones are looked at.")]
-Labels = Annotated[str, typer.Option(help="What tells nodes apart: auto, degree, class or none.")]
-Counted = Annotated[bool, typer.Option("--counted", help="Only count in the explained graphs; no model is run.")]
-Rules = Annotated[bool, typer.Option("--rules", help="Find the edit rules of counterfactuals instead; runs the model.")]
-UNTRUSTED = "The patterns are only counted: to test them runs the function of the run. Add --trust to do so."
+Count = Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of patterns per class.")]
+HeldOut = Annotated[float, typer.Option(min=0, max=0.95, help="Share of keys that is held out for testing.")]
+SplitSeed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed that selects the held-out keys.")]
+Most = Annotated[int, typer.Option(min=1, help="Maximum number of additional keys to test on.")]
+Labels = Annotated[str, typer.Option(help="Node labels: auto, degree, class or none.")]
+Counted = Annotated[bool, typer.Option("--counted", help="Only count in the explained graphs; do not run the model.")]
+Rules = Annotated[bool, typer.Option("--rules", help="Find edit rules of counterfactuals instead; runs the model.")]
+UNTRUSTED = "The patterns were only counted, because testing runs the function of the run. Add --trust to test."
 COLUMNS = ("pattern", "answers", "cover", "precise", "needed", "chance", "enough", "one")
 
 
@@ -40,9 +40,9 @@ def patterns(
     data: o.SameData = None,
     as_json: o.Json = False,
 ) -> None:
-    """Find the patterns that the answers of each class share, and test them by running the model on other instances.
+    """Find the patterns that the answers of each class share, and test them on other instances.
 
-    They are kept in the run, and `cf2 report` and `cf2 serve` show them.
+    The patterns are stored in the run; `cf2 report` and `cf2 serve` show them.
 
     Example: cf2 patterns runs/first --count 3
     """
@@ -58,7 +58,7 @@ def patterns(
         _show(found)
     else:
         out.print(str(found), soft_wrap=True, highlight=False, markup=False)
-    tell(f"They are kept in {kept}, and cf2 report and cf2 serve show them.")
+    tell(f"The result is stored in {kept}; cf2 report and cf2 serve show it.")
 
 
 def _show(found: Patterns) -> None:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 REPORT, RUNS = Path("report.html"), Path("runs")
 
-Sample = Annotated[int, typer.Option(min=0, help="Of how many keys to try the claims again.")]
+Sample = Annotated[int, typer.Option(min=0, help="Number of keys whose claims are checked again.")]
 
 
 def evaluate(run: o.RunPath, method: o.EvaluateMethod = None, as_json: o.Json = False) -> None:
-    """Score a run: PN, PS, F_NS, size, and accuracy against the truth where it is known.
+    """Score a run: PN, PS, F_NS, size, and accuracy against the ground truth if it is known.
 
     Example: cf2 evaluate runs/first --json
     """
@@ -46,7 +46,7 @@ def report(
     patterns: o.Patterns = False,
     trust: o.Trust = False,
 ) -> None:
-    """Write one self-contained HTML page about a run.
+    """Write a self-contained HTML report about a run.
 
     Example: cf2 report runs/first -o report.html
     """
@@ -75,7 +75,7 @@ def report(
 
 
 def list_runs(directory: o.RunsPath = RUNS, as_json: o.Json = False) -> None:
-    """List the runs in a directory: what each explains, by which methods, and how far it is.
+    """List the runs in a directory with their data, methods and progress.
 
     Example: cf2 runs
     """
@@ -102,7 +102,7 @@ def check(
     data: o.SameData = None,
     as_json: o.Json = False,
 ) -> None:
-    """Check a run: files, keys, model and data, and every claim of a sample. Exit code 1 if something is wrong.
+    """Check the files, keys, model, data and every claim of a sample of a run. Exits with 1 if there is a problem.
 
     Example: cf2 check runs/first --sample 50
     """
@@ -114,7 +114,7 @@ def check(
     agreed = trusted(store.manifest["source"], trust=trust, data=data)
     problems, verdicts, unchecked, claims = store.problems_of_files(), 0, "", Check()
     if sample and store.manifest["source"].get("kind") == "function" and not agreed:
-        unchecked = "No verdict was computed again: that runs the function of the run. Add --trust to do so."
+        unchecked = "No verdict was recomputed, because that runs the function of the run. Add --trust to recompute."
     elif sample:
         claims, verdicts, more = _check_claims(store, sample, checkpoint, data_root, agreed)
         problems += [*more, *map(str, claims.false)]
@@ -127,11 +127,11 @@ def check(
     else:
         for row in counts:
             say(f"{row.method}: {row.finished:,} of {row.asked:,} finished")
-        say(f"{verdicts} verdicts computed again")
+        say(f"{verdicts} verdicts recomputed")
         say(repr(replace(claims, false=[])) if verdicts else "")  # what is false comes below
         tell(unchecked)
-        good = "Nothing is wrong." if verdicts else "Nothing is wrong with its files."
-        for line in (*problems, f"{len(problems)} things are wrong." if problems else good):
+        good = "No problems found." if verdicts else "No problems found in the files."
+        for line in (*problems, f"{len(problems)} problems found." if problems else good):
             say(line)
     if problems:
         raise typer.Exit(1)

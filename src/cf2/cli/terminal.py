@@ -130,21 +130,21 @@ def remarks(rows: Sequence[dict[str, Any]], max_units: int | None) -> None:
         if large := row.get("refused"):
             named = ", ".join(map(str, large[:6])) + (", …" if len(large) > 6 else "")
             tell(
-                f"{row['label']}: {len(large)} of {row['n']} were not explained, having more units than "
-                f"--max-units {max_units}: {named}. Add --reduce gradient to explain them too."
+                f"{row['label']}: {len(large)} of {row['n']} were not explained because they have more units than "
+                f"--max-units {max_units}: {named}. Add --reduce gradient to explain them as well."
             )
         if row.get("default"):
-            more = "with more --edits, --candidates or another --target"
-            ask = more if row["question"] == "counterfactual" else "with --question counterfactual --edits remove,add"
+            more = "more --edits, other --candidates or another --target"
+            ask = more if row["question"] == "counterfactual" else "--question counterfactual --edits remove,add"
             say(
-                f"{row['label']}: {row['default']} of {row['n']} predictions are of the model's default class: it "
-                f"gives them also when everything that can be removed is gone. Ask {ask} what would have to change."
+                f"{row['label']}: {row['default']} of {row['n']} predictions are the model's default class: the model "
+                f"gives them even if all units are removed. To see what would have to change, use {ask}."
             )
 
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error; so does CF2_DEBUG=1.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the full traceback of an error (also with CF2_DEBUG=1).")]
 
 
 @dataclass
@@ -208,13 +208,13 @@ def kept_in(path: Path) -> str:
     with suppress(CF2Error):
         counts = Store.open(path).finished()
         done, asked = sum(row.finished for row in counts), sum(row.asked for row in counts)
-        return f"{done:,} of {asked:,} are finished and kept in {path}. {go_on()}"
-    return f"Nothing was finished yet. {go_on()}"
+        return f"{done:,} of {asked:,} are finished and stored in {path}. {go_on()}"
+    return f"Nothing has finished yet. {go_on()}"
 
 
 def go_on() -> str:
     """How a command that was stopped goes on."""
-    return "The same command with --resume goes on from there."
+    return "Run the same command with --resume to continue."
 
 
 def guarded(command: Callable[[], Any]) -> None:
@@ -251,7 +251,7 @@ def guarded(command: Callable[[], Any]) -> None:
 def sentence(error: Exception) -> str:
     """An error in words: what the user can mend, or that it is ours."""
     what = f"{type(error).__name__}: {error}".rstrip(".: ").partition("\n")[0]
-    whole = "" if _now.debug else " Add --debug to see the whole traceback."
+    whole = "" if _now.debug else " Add --debug to see the full traceback."
     if isinstance(error, CF2Error):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -262,7 +262,7 @@ def sentence(error: Exception) -> str:
     line = own_line(error)
     if line is not None:
         return f"Expected your own code to run without an error, but got {what} ({line}).{whole}"
-    return f"This is a fault in cf2, and not in what you gave it: {what}.{whole} Please report it with that."
+    return f"This is a bug in cf2: {what}.{whole} Please report it with the traceback."
 
 
 @contextmanager

@@ -39,7 +39,7 @@ log = logging.getLogger("cf2")
 SHIPPED = "shipped"
 MAX_TABLE_BYTES = 2**30  # of a CSV file of molecules
 OUTPUTS = {"classes": "auto", "logit": "logits", "regression": "regression"}  # of a data set, as a Spec has them
-WHOLE = "Add --debug (CF2_DEBUG=1) to see the whole traceback."
+WHOLE = "Add --debug (CF2_DEBUG=1) to see the full traceback."
 NAMED = ("class_names", "node_names", "feature_names", "smiles", "atoms")  # what may be called something
 RETURNS = (
     "(model, data), (model, graphs) or a dict with `model`, `data`, and perhaps `nodes` or `pairs`, `call`, "
