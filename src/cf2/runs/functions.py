@@ -64,6 +64,8 @@ def explain_sets(
 ) -> Explanations:
     """Explain the output of any function by the units of its input that it rests on.
 
+    With several functions, `names`, `keep`, `forbid`, `groups` and `costs` are lists with one entry for each, or None.
+
     Parameters
     ----------
     f : callable, or a list of callables
@@ -84,8 +86,6 @@ def explain_sets(
     effort, confidence, proof
         As in `cf2.explain`: how hard to search, how wide the margin of an answer must be, and how many sets may be
         tried to prove it the smallest.
-
-    With several functions, `names`, `keep`, `forbid`, `groups` and `costs` are lists with one entry for each, or None.
 
     Returns
     -------
