@@ -57,7 +57,7 @@ def passing(f: Any, n: int, question: str) -> list[frozenset[int]]:
 
 @pytest.mark.parametrize("question", ASKED)
 @pytest.mark.parametrize("kind", [boolean, monotone, threshold])
-@given(n=st.integers(1, 7), seed=st.integers(0, 10**6))
+@given(n=st.integers(1, 8), seed=st.integers(0, 10**6))
 @settings(max_examples=12, deadline=None)
 def test_every_claim_is_true(kind: Any, question: str, n: int, seed: int) -> None:
     f = kind(n, seed)
@@ -171,6 +171,8 @@ def test_numbers_labels_and_targets() -> None:
     ("f", "n", "options", "said"),
     [
         (pay, [4], {}, "`n`"),
+        ([pay], 4, {}, "a list of both"),
+        ([pay], [4, 4], {}, "each of 1 functions"),
         (lambda states: states[:1].sum(1) - 0.5, 3, {}, "one row of numbers"),
         (lambda states: 1 / 0, 3, {}, "ZeroDivisionError"),
         (lambda states: states.sum(1) * float("nan"), 3, {}, "finite"),

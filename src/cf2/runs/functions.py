@@ -64,6 +64,8 @@ def explain_sets(
 ) -> Explanations:
     """Explain the output of any function by the units of its input that it rests on.
 
+    With several functions, `names`, `keep`, `forbid`, `groups` and `costs` are lists with one entry for each, or None.
+
     Parameters
     ----------
     f : callable, or a list of callables
@@ -85,8 +87,6 @@ def explain_sets(
         As in `cf2.explain`: how hard to search, how wide the margin of an answer must be, and how many sets may be
         tried to prove it the smallest.
 
-    With several functions, `names`, `keep`, `forbid`, `groups` and `costs` are lists with one entry for each, or None.
-
     Returns
     -------
     Explanations
@@ -102,8 +102,12 @@ def explain_sets(
     (['water', 'sun'], True, True)
     """
     single = callable(f)
-    functions = [f] if single else list(f)  # type: ignore[list-item, arg-type]
-    counts = [n] if single else list(n)  # type: ignore[arg-type, list-item]
+    try:
+        functions: list[Function] = [f] if single else list(f)  # type: ignore[list-item, arg-type]
+        counts: list[int] = [n] if single else list(n)  # type: ignore[list-item, arg-type]
+    except TypeError as error:
+        got = f"{f!r} and {n!r}"[:80]
+        raise CF2Error("Expected a function and a number of units, or a list of both", got=got) from error
     require(all(map(callable, functions)), "Expected `f` to be a function, or a list of functions", got=repr(f)[:80])
     require(
         len(counts) == len(functions) > 0, f"Expected a number of units for each of {len(functions)} functions", got=n
@@ -192,7 +196,7 @@ def _chosen(option: str, given: Any, names: list[str]) -> Tensor:
 def _number(option: str, unit: Any, names: list[str]) -> int:
     """The number of a unit that is given by number or by name."""
     number = names.index(unit) if isinstance(unit, str) and unit in names else unit
-    good = isinstance(number, int | np.integer) and not isinstance(number, bool) and 0 <= number < len(names)
+    good = isinstance(number, int | np.integer) and not isinstance(number, bool) and number in range(len(names))
     require(good, f"Expected `{option}` to hold units: names, or numbers below {len(names)}", got=repr(unit)[:80])
     return int(number)
 
