@@ -167,7 +167,7 @@ SEARCH_CONTEXTS = 64  # by which a search compares sets
 RUNGS = ((8, 8), (24, 3), (SEARCH_CONTEXTS, 1))  # contexts that candidates have met, and how many are kept after them
 MAX_CANDIDATES = 32  # units that are tried in a step, the most promising by slope
 MAX_STEPS = 64
-ROOM = 0.04  # a search goes on until the share is this much above what fresh contexts must show
+ROOM = 1.5  # standard errors by which a search goes beyond what fresh contexts must show
 WINDOW = 0.1  # and back to smaller sets until it is this much below what is asked
 
 
@@ -194,7 +194,8 @@ def find_sure(
     several sets makes the claim for the last of them no weaker.
     """
     search = _SureSearch(trials, held, rows, sets, draw)
-    aim = min(_share_needed(goal, count) + ROOM, 1.0)
+    needed = _share_needed(goal, count)
+    aim = min(needed + ROOM * (needed * (1 - needed) / SEARCH_CONTEXTS) ** 0.5, 1.0)
     search.walk(~search.default, _outside, lambda: search.share < aim)
     first = sets.sum(1)
     search.walk(~search.default, _inside, lambda: (search.share > goal - WINDOW) & (search.sets.sum(1) > first))
