@@ -72,6 +72,7 @@ EXAMPLES = {
     "report.md",
     "scaling.md",
     "tasks.md",
+    "verdicts.md",
     "verified-search.md",
 }
 

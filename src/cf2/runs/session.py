@@ -152,6 +152,11 @@ class Request:
         require(spec.sizes is None or ranks, expected)
         method.check_level(self.targets.level)
         require(
+            spec.surely is None or (spec.question == "why" and spec.alternatives == 1),
+            "Expected question='why' and one answer for `surely`",
+            got=f"question={spec.question!r}, alternatives={spec.alternatives}",
+        )
+        require(
             spec.surely is None or method.searches or search is not None,
             f"Expected a method that searches, for `surely`, and {spec.method!r} does not",
             do="Pass search=True, or method='cf2'.",
