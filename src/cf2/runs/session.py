@@ -569,9 +569,9 @@ class Session:
                     label=labels.get(instance.key),
                     target=None if spec.target is None else asked[row],
                     lower_bound=choice.lower_bound[row] if bounded else None,  # type: ignore[index]
-                    ps=_plain(strength and strength.ps),
-                    pn=_plain(strength and strength.pn),
-                    pns=_plain(strength and strength.pns),
+                    ps=None if strength is None else _plain(strength.ps),
+                    pn=None if strength is None else _plain(strength.pn),
+                    pns=None if strength is None else _plain(strength.pns),
                     contexts=strength.contexts if strength else 0,
                     all_contexts=strength is not None and strength.every,
                     surely=spec.surely,
