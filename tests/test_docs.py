@@ -68,6 +68,7 @@ EXAMPLES = {
     "pyg.md",
     "report.md",
     "sets.md",
+    "verdicts.md",
     "verified-search.md",
 }
 

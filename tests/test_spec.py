@@ -64,6 +64,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "alternatives": st.integers(1, 9),
     "robust": st.integers(0, 9),
     "contexts": st.integers(0, 99),
+    "surely": st.one_of(st.none(), st.floats(0.1, 0.99)),
     "costs": st.dictionaries(st.sampled_from(get_args(cf2_spec.Edit)), st.floats(0.5, 9)),
     "one_hot": st.sampled_from([None, ((0, 1), (2, 3, 4)), "0-1,2-4"]),
     "added_attributes": st.dictionaries(st.text(max_size=3), st.lists(st.integers(), max_size=2), max_size=2),

@@ -501,10 +501,6 @@ class Spec:
                 got=f"question={self.question!r}",
                 do="Only a counterfactual adds or changes something.",
             )
-        if self.surely is not None:
-            plain = self.question == "why" and self.alternatives == 1
-            got = f"question={self.question!r}, alternatives={self.alternatives}"
-            require(plain, "Expected question='why' and one answer for `surely`", got=got)
 
     @property
     def name(self) -> str:

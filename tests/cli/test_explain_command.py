@@ -111,6 +111,7 @@ GIVEN: dict[str, tuple[list[str], Any]] = {
     "alternatives": (["--alternatives", "2"], 2),
     "robust": (["--robust", "3"], 3),
     "contexts": (["--contexts", "16"], 16),
+    "surely": (["--surely", "0.5"], 0.5),
     "costs": ([*COUNTER, "--edits", "remove,add", "--costs", "add=2"], [["add", 2.0]]),
     "one_hot": ([*COUNTER, "--edits", "change", "--one-hot", "0-2"], [[0, 1, 2]]),
     "added_attributes": ([*COUNTER, "--edits", "add", "--added-attributes", '{"edge_ring": 1}'], {"edge_ring": 1}),

@@ -194,6 +194,7 @@ OTHER: dict[str, Any] = {
     "alternatives": 2,
     "robust": 3,
     "contexts": 16,
+    "surely": 0.5,
     "costs": (("remove", 2.0),),
     "one_hot": ((0, 1),),
     "added_attributes": {"edge_attr": 1.0},

@@ -154,6 +154,11 @@ class Request:
         require(spec.sizes is None or ranks, expected)
         method.check_level(self.targets.level)
         require(
+            spec.surely is None or (spec.question == "why" and spec.alternatives == 1),
+            "Expected question='why' and one answer for `surely`",
+            got=f"question={spec.question!r}, alternatives={spec.alternatives}",
+        )
+        require(
             spec.surely is None or method.searches or search is not None,
             f"Expected a method that searches, for `surely`, and {spec.method!r} does not",
             do="Pass search=True, or method='cf2'.",
@@ -569,9 +574,9 @@ class Session:
                     label=labels.get(instance.key),
                     target=None if spec.target is None else asked[row],
                     lower_bound=choice.lower_bound[row] if bounded else None,  # type: ignore[index]
-                    ps=_plain(strength and strength.ps),
-                    pn=_plain(strength and strength.pn),
-                    pns=_plain(strength and strength.pns),
+                    ps=None if strength is None else _plain(strength.ps),
+                    pn=None if strength is None else _plain(strength.pn),
+                    pns=None if strength is None else _plain(strength.pns),
                     contexts=strength.contexts if strength else 0,
                     all_contexts=strength is not None and strength.every,
                     surely=spec.surely,

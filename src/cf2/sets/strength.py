@@ -100,7 +100,7 @@ def strengths(held: Trials, rows: Tensor, sets: Tensor, count: int, draw: Draw) 
     """
     free = _free(held.oracle)
     measured = []
-    for part in torch.arange(len(rows)).split(max(1, MAX_STATES_PER_CALL // (2 * count * max(held.width, 1)))):
+    for part in torch.split(torch.arange(len(rows)), max(1, MAX_STATES_PER_CALL // (2 * count * max(held.width, 1)))):
         measured += _strengths(held, rows[part], sets[part], free, count, draw)
     return measured
 
@@ -131,7 +131,7 @@ def _strengths(held: Trials, rows: Tensor, sets: Tensor, free: Tensor, count: in
     owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)
     states, chosen = torch.cat(contexts), sets[owner]
     kept, still = (_holds(held, rows[owner], part) for part in (states | chosen, states & ~chosen))
-    parts = [half.cpu().split(lengths.tolist()) for half in (kept, still)]
+    parts = [torch.split(half.cpu(), lengths.tolist()) for half in (kept, still)]
     return [_strength(*row) for row in zip(*parts, weights)]
 
 
@@ -156,9 +156,8 @@ def _strength(kept: Tensor, still: Tensor, weight: Tensor | None) -> Strength:
         pn = clopper_pearson(both, hits) if hits else None
         return Strength(clopper_pearson(hits, len(kept)), pn, clopper_pearson(both, len(kept)), len(kept), False)
     ps, pns = (1.0 if event.all() else float(weight[event].sum()) for event in (kept, decided))
-    pn = pns / ps if ps else None
-    ps_, pns_ = Probability(ps, ps, ps), Probability(pns, pns, pns)
-    return Strength(ps_, None if pn is None else Probability(pn, pn, pn), pns_, len(kept), True)
+    exact = [Probability(value, value, value) for value in (ps, pns / ps if ps else 0.0, pns)]
+    return Strength(exact[0], exact[1] if ps else None, exact[2], len(kept), True)
 
 
 # -- sets that decide surely ----------------------------------------------------------------------------------
@@ -167,7 +166,7 @@ SEARCH_CONTEXTS = 64  # by which a search compares sets
 RUNGS = ((8, 8), (24, 3), (SEARCH_CONTEXTS, 1))  # contexts that candidates have met, and how many are kept after them
 MAX_CANDIDATES = 32  # units that are tried in a step, the most promising by slope
 MAX_STEPS = 64
-ROOM = 0.04  # a search goes on until the share is this much above what fresh contexts must show
+ROOM = 1.5  # standard errors by which a search goes beyond what fresh contexts must show
 WINDOW = 0.1  # and back to smaller sets until it is this much below what is asked
 
 
@@ -194,7 +193,8 @@ def find_sure(
     several sets makes the claim for the last of them no weaker.
     """
     search = _SureSearch(trials, held, rows, sets, draw)
-    aim = min(_share_needed(goal, count) + ROOM, 1.0)
+    needed = _share_needed(goal, count)
+    aim = min(needed + ROOM * (needed * (1 - needed) / SEARCH_CONTEXTS) ** 0.5, 1.0)
     search.walk(~search.default, _outside, lambda: search.share < aim)
     first = sets.sum(1)
     search.walk(~search.default, _inside, lambda: (search.share > goal - WINDOW) & (search.sets.sum(1) > first))
@@ -287,7 +287,8 @@ class _SureSearch:
         table = torch.full_like(value, float("-inf"))
         table[owner, unit] = value[owner, unit]
         table[crowded] = _only_top(table[crowded], MAX_CANDIDATES)
-        return (table > float("-inf")).nonzero(as_tuple=True)
+        owner, unit = (table > float("-inf")).nonzero(as_tuple=True)
+        return owner, unit
 
     def _best(self, todo: Tensor, owner: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
         """The unit of each of some sets whose flip gives the highest PNS: where a set has one, its place, and that."""
@@ -312,7 +313,9 @@ class _SureSearch:
         """
         value = torch.zeros(len(place), dtype=torch.double, device=place.device)
         length = part.stop - part.start
-        for some in torch.arange(len(place)).split(max(1, MAX_STATES_PER_CALL // (length * max(self.held.width, 1)))):
+        for some in torch.split(
+            torch.arange(len(place)), max(1, MAX_STATES_PER_CALL // (length * max(self.held.width, 1)))
+        ):
             own, flip = place[some], unit[some]
             contexts, sets = self.contexts[own, part], self.sets[own, None]
             there = contexts.gather(2, flip[:, None, None].expand(-1, length, 1)).squeeze(2)
