@@ -154,7 +154,10 @@ def lacks_features(x: Tensor) -> bool:
 
 
 NO_FEATURES = "Expected {} to have features `x` of shape [nodes, features]"
-GIVE_FEATURES = "If the graph has none, give it what the model was trained with, such as ones; for a model that reads something else, give it `num_nodes`."
+GIVE_FEATURES = (
+    "If the graph has none, give it what the model was trained with, such as ones; for a model that reads something "
+    "else, give it `num_nodes`."
+)
 
 
 def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
