@@ -154,13 +154,17 @@ def lacks_features(x: Tensor) -> bool:
 
 
 NO_FEATURES = "Expected {} to have features `x` of shape [nodes, features]"
-GIVE_FEATURES = "If the graph has none, give it what the model was trained with, such as ones."
+GIVE_FEATURES = (
+    "If the graph has none, give it what the model was trained with, such as ones; for a model that reads something "
+    "else, give it `num_nodes`."
+)
 
 
 def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
     """`x` and `edge_index` of a Data object on the CPU, or an error that says what is wrong with them."""
     x, edge_index = getattr(data, "x", None), getattr(data, "edge_index", None)
-    if x is None and isinstance(data, Data) and data.num_nodes is not None:  # a model may read `pos` or `z` alone
+    counted = isinstance(data, Data) and any(data.get(name) is not None for name in ("num_nodes", "pos", "z"))
+    if x is None and counted:  # a model may read `pos` or `z` alone
         x = torch.zeros(data.num_nodes, 0, dtype=torch.bool)
         edge_index = torch.zeros(2, 0, dtype=torch.long) if edge_index is None else edge_index
     require(

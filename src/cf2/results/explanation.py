@@ -321,7 +321,7 @@ class Explanation:
         """What a counterfactual does to the graph, one after the other; empty for other questions.
 
         ``("remove", (u, v))`` and ``("add", (u, v))`` are edges, ``("remove", (node,))`` a node with its edges and
-        features, ``("change", (node, column), old, new)`` a feature entry. A one-hot feature that moves is two such
+        rows, ``("change", (node, column), old, new)`` a feature entry. A one-hot feature that moves is two such
         changes and counts once. Of a typed graph ids are those of the type, which comes last; mirror images go along.
         """
         if self.question != "counterfactual":
