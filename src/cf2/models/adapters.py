@@ -15,7 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import MessagePassing
 
-from cf2.errors import CF2Error, require
+from cf2.errors import CF2Error, require, shown
 from cf2.graphs.graph import edge_positions
 from cf2.graphs.targets import Targets
 from cf2.graphs.typed import Schema
@@ -198,7 +198,7 @@ def adapter_for(model: Any, level: str, call: Call | None = None, targets: Targe
     """The way in which a model is called: as the user says, or by the signature of its forward."""
     model = module_of(model)
     require(
-        call is None or callable(call), "Expected `call` to be a function of a model and a batch", got=repr(call)[:80]
+        call is None or callable(call), "Expected `call` to be a function of a model and a batch", got=shown(call, 80)
     )
     names = None if call is not None else parameters(model)
     adapter: Adapter
