@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import random
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -392,7 +393,7 @@ NONSENSE: list[Any] = [None, -1, 10**30, 1.5, "x", "", [], [1], {}, {"a": 1}, Tr
 def test_nonsense_that_loads_can_be_summarised_reported_and_saved(found: cf2.Explanations, tmp_path: Path) -> None:
     path = found.save(tmp_path / "x.json")
     whole = json.loads(path.read_text())
-    del whole["digest"]
+    del whole["digest"], whole["explanations"][2:]
     raw, loaded = [], 0
     for part in ("explanation", "context"):
         held = whole["context"] if part == "context" else whole["explanations"][0]
@@ -404,12 +405,15 @@ def test_nonsense_that_loads_can_be_summarised_reported_and_saved(found: cf2.Exp
                 try:
                     back = cf2.load(path)
                     loaded += 1
-                    repr(back), back.summary(), back.to_pandas(), back[0].summary(), back._repr_html_()
+                    repr(back), back.summary(), back.to_pandas(), back[0].summary()
                     back.save(tmp_path / "again.parquet")
-                    back.report(tmp_path / "report.html", pictures=1)
+                    back.report(tmp_path / "report.html", pictures=0)
                 except CF2Error:
                     continue
                 except Exception as error:
-                    raw.append(f"{name}={value!r:.20}: {type(error).__name__}: {error!s:.80}")
-    assert raw == []
+                    where = traceback.extract_tb(error.__traceback__)[-1]
+                    raw.append(
+                        f"{name}={value!r:.20}: {type(error).__name__}: {error!s:.80} {where.filename[-30:]}:{where.lineno}"
+                    )
+    assert raw == [], "\n".join(raw)
     assert loaded > 20

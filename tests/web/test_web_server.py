@@ -144,7 +144,9 @@ def test_the_function_that_a_run_names_is_run_only_where_it_is_trusted(
 ) -> None:
     path = small_run(tmp_path)
     calls.clear()
-    opened(path, trust=trust)
+    address = opened(path, trust=trust)
+    client = pages[0].server.extensions["client"] = pages[0].server.test_client()
+    client.get("/" + address.rpartition("/")[2])
     values = {"shown.data": {"key": "3", "method": "random"}, "removed.data": []}
     shown = ask(pages[0], "removed.data", "without.n_clicks", values).get_json()["response"]
     assert calls == ["red_function"] * trust
