@@ -412,8 +412,6 @@ def test_nonsense_that_loads_can_be_summarised_reported_and_saved(found: cf2.Exp
                     continue
                 except Exception as error:
                     where = traceback.extract_tb(error.__traceback__)[-1]
-                    raw.append(
-                        f"{name}={value!r:.20}: {type(error).__name__}: {error!s:.80} {where.filename[-30:]}:{where.lineno}"
-                    )
+                    raw.append(f"{name}={value!r:.20}: {error!r:.60} {where.filename[-30:]}:{where.lineno}")
     assert raw == [], "\n".join(raw)
     assert loaded > 20
