@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import random
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -382,3 +383,35 @@ def test_a_damaged_file_is_refused_or_read_as_it_was_written(
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_damaged_files(found: cf2.Explanations, tmp_path: Path, kind: str) -> None:
     assert 1000 < attack(kind, tmp_path, found, range(1000, 3000)) <= 2000
+
+
+# -- well-formed nonsense -------------------------------------------------------------------------------------------
+
+NONSENSE: list[Any] = [None, -1, 10**30, 1.5, "x", "", [], [1], {}, {"a": 1}, True, [[0]], float("nan")]
+
+
+def test_nonsense_that_loads_can_be_summarised_reported_and_saved(found: cf2.Explanations, tmp_path: Path) -> None:
+    path = found.save(tmp_path / "x.json")
+    whole = json.loads(path.read_text())
+    del whole["digest"], whole["explanations"][2:]
+    raw, loaded = [], 0
+    for part in ("explanation", "context"):
+        held = whole["context"] if part == "context" else whole["explanations"][0]
+        for name in [*held, "class_names", "graphs", "atoms", "truth"] if part == "context" else [*held]:
+            for value in NONSENSE:
+                changed = json.loads(json.dumps(whole))
+                (changed["context"] if part == "context" else changed["explanations"][0])[name] = value
+                path.write_text(json.dumps(changed))
+                try:
+                    back = cf2.load(path)
+                    loaded += 1
+                    repr(back), back.summary(), back.to_pandas(), back[0].summary()
+                    back.save(tmp_path / "again.parquet")
+                    back.report(tmp_path / "report.html", pictures=0)
+                except CF2Error:
+                    continue
+                except Exception as error:
+                    where = traceback.extract_tb(error.__traceback__)[-1]
+                    raw.append(f"{name}={value!r:.20}: {error!r:.60} {where.filename[-30:]}:{where.lineno}")
+    assert raw == [], "\n".join(raw)
+    assert loaded > 20

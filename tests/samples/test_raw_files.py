@@ -9,6 +9,7 @@ import pickle
 import random
 import shutil
 import threading
+import tracemalloc
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ import torch
 from scipy import sparse
 
 from cf2.errors import CF2Error
-from cf2.samples import molecules, storage
+from cf2.samples import citations, molecules, storage
 from cf2.samples import registry as datasets
 
 ROOT = Path(os.environ.get("CF2_DATA", ""))
@@ -524,3 +525,18 @@ def attack(folder: Path, family: str, seed: int) -> bool:
 def test_damaged_files_are_refused_or_read_as_what_they_say(tmp_path: Path, family: str, seeds: range) -> None:
     refused = [attack(tmp_path / str(seed), family, seed) for seed in seeds]
     assert 0.3 * len(seeds) < sum(refused) < len(seeds)
+
+
+@pytest.mark.parametrize("called", [b"c_codecs\nencode\n", b"cbuiltins\nlist\n"])
+def test_a_small_pickle_does_not_unfold_into_copies(tmp_path: Path, called: bytes) -> None:
+    text = b"X" + (1_000_000).to_bytes(4, "little") + b"a" * 1_000_000
+    again = b"h\x00h\x01\x85R"  # the function of the text, once more
+    body = b"\x80\x03" + called + b"q\x00" + text + b"q\x010](" + again * 5_000 + b"e."
+    (tmp_path / "graph").write_bytes(body)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CF2Error, match="intact file of Planetoid"):
+            citations.read_neighbours(tmp_path / "graph")
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()

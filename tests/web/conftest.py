@@ -79,9 +79,10 @@ def ask() -> Callable[..., Any]:
         }
         body = {"output": name, "outputs": outputs if len(outputs) > 1 else outputs[0], **filled}
         body["changedPropIds"] = [cause] if cause else []
-        return app.server.extensions.setdefault("client", app.server.test_client()).post(
-            "/_dash-update-component", json=body
-        )
+        if "client" not in app.server.extensions:
+            app.server.extensions["client"] = app.server.test_client()
+            app.server.extensions["client"].get("/")  # the visitor gets a name
+        return app.server.extensions["client"].post("/_dash-update-component", json=body)
 
     return send
 

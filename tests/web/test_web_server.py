@@ -23,6 +23,7 @@ from cf2.web import app as page
 from cf2.web import build_app
 from cf2.web.app import explanations, inside, serve
 from cf2.web.server import listening_socket
+from cf2.web.whatif import MAX_KEPT_EXPLANATIONS, VISITOR, WhatIf
 from report import explained_toys
 from report.explained_toys import explained, first_edge
 
@@ -75,6 +76,10 @@ def opened(path: Path, look: Callable[[str], Any] = str, **options: Any) -> Any:
     return seen[0]
 
 
+def port_of(address: str) -> int:
+    return int(address.partition("/?")[0].rpartition(":")[2])
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How often the function that the run names was run."""
@@ -94,7 +99,40 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_a_run_is_served_from_its_directory(tmp_path: Path) -> None:
     address = opened(small_run(tmp_path), root=tmp_path, trust=True)
-    assert re.fullmatch(r"http://127\.0\.0\.1:[1-9]\d*/", address)
+    assert re.fullmatch(r"http://127\.0\.0\.1:[1-9]\d*/\?token=[\w-]{32}", address)
+
+
+def test_only_a_browser_with_the_token_is_answered(tmp_path: Path, pages: list[Any]) -> None:
+    token = opened(small_run(tmp_path), trust=True).partition("token=")[2]
+    server = pages[0].server
+    stranger = server.test_client()
+    for path in ("/", "/_dash-layout", "/assets/page.js", f"/?token={token[:-1]}", "/?token=", "/?token=%ff"):
+        assert stranger.get(path).status_code == 403, path
+    stranger.set_cookie("cf2", token)  # the token is no name of a visitor
+    assert stranger.post("/_dash-update-component", json={}).status_code == 403
+    visitor = server.test_client()
+    welcome = visitor.get(f"/?token={token}&key=3")
+    assert (welcome.status_code, welcome.headers["Location"]) == (302, "/?key=3")
+    assert "HttpOnly" in welcome.headers["Set-Cookie"]
+    assert token not in welcome.headers["Set-Cookie"]
+    assert visitor.get("/_dash-layout").status_code == 200
+    assert stranger.get("/_dash-layout").status_code == 403
+
+
+def test_a_visitor_keeps_what_they_made_whatever_others_do(tmp_path: Path, red_source: Any, found: Any) -> None:
+    whatif = WhatIf(red_source, found)
+    e = whatif.explanation(3, "cf2")
+    VISITOR.set("one")
+    mine = whatif.again(e, 0.5, None)
+    VISITOR.set("other")
+    assert mine not in whatif.explanations(3)
+    for number in range(MAX_KEPT_EXPLANATIONS + 2):
+        whatif._keep(e, e, Spec(), f"made {number}")
+    assert len(whatif.explanations(3)) == MAX_KEPT_EXPLANATIONS + 2  # beside those of two methods
+    VISITOR.set("one")
+    assert list(whatif.explanations(3)) == ["cf2", "guess", mine]
+    assert whatif.spec(whatif.explanation(3, mine)).units == ("edges",)
+    VISITOR.set("")
 
 
 # -- trust ----------------------------------------------------------------------------------------------------
@@ -106,7 +144,9 @@ def test_the_function_that_a_run_names_is_run_only_where_it_is_trusted(
 ) -> None:
     path = small_run(tmp_path)
     calls.clear()
-    opened(path, trust=trust)
+    address = opened(path, trust=trust)
+    client = pages[0].server.extensions["client"] = pages[0].server.test_client()
+    client.get("/" + address.rpartition("/")[2])
     values = {"shown.data": {"key": "3", "method": "random"}, "removed.data": []}
     shown = ask(pages[0], "removed.data", "without.n_clicks", values).get_json()["response"]
     assert calls == ["red_function"] * trust
@@ -171,7 +211,7 @@ def test_a_run_without_any_explanation_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "0"])
 def test_listening_beyond_this_machine_is_warned_of(tmp_path: Path, host: str) -> None:
-    with pytest.warns(UserWarning, match="everyone who can reach this machine"):
+    with pytest.warns(UserWarning, match="everyone who can reach this machine and has the address with its token"):
         opened(small_run(tmp_path), host=host)
 
 
@@ -180,7 +220,7 @@ def test_a_port_in_use_is_said_before_the_model_is_loaded(tmp_path: Path, calls:
     calls.clear()
 
     def second(address: str) -> None:
-        port = int(address.rstrip("/").rpartition(":")[2])
+        port = port_of(address)
         calls.clear()
         with pytest.raises(CF2Error, match=f"port {port} of 127"):
             serve(path, port=port, trust=True)
@@ -192,13 +232,14 @@ def test_a_port_in_use_is_said_before_the_model_is_loaded(tmp_path: Path, calls:
 def test_the_page_answers_to_the_name_that_it_was_given(tmp_path: Path, pages: list[Any]) -> None:
     opened(small_run(tmp_path), host="127.0.0.2", trust=True)
     client = pages[0].server.test_client()
-    assert client.get("/", headers={"Host": "127.0.0.2:8050"}).status_code == 200
-    assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
+    assert client.get("/", headers={"Host": "127.0.0.2:8050"}).status_code == 403  # with the words of the token
+    assert b"token" in client.get("/", headers={"Host": "127.0.0.2:8050"}).data
+    assert b"own address only" in client.get("/", headers={"Host": "evil.example"}).data
 
 
 def test_after_the_page_nothing_is_left(tmp_path: Path) -> None:
     before = set(threading.enumerate())
-    port = int(opened(small_run(tmp_path), trust=True).rstrip("/").rpartition(":")[2])
+    port = port_of(opened(small_run(tmp_path), trust=True))
     assert set(threading.enumerate()) <= before
     listening_socket("127.0.0.1", port).close()
 

@@ -136,6 +136,8 @@ class Method:
             if name not in known:
                 raise unknown_name(f"a setting of method {self.name!r}", name, known)
         for name, item in known.items():
+            if item.type == "bool" and not isinstance(given.get(name, False), bool):
+                raise CF2Error(f"Expected `{name}` to be True or False", got=shown(given[name], 80))
             if name not in given and item.default is MISSING and item.default_factory is MISSING:
                 raise CF2Error(f"Expected the setting `{name}` of method {self.name!r}", got="none")
         try:

@@ -15,7 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import MessagePassing
 
-from cf2.errors import CF2Error, require
+from cf2.errors import CF2Error, require, shown
 from cf2.graphs.graph import GIVE_FEATURES, NO_FEATURES, edge_positions, lacks_features
 from cf2.graphs.targets import Targets
 from cf2.graphs.typed import Schema
@@ -231,7 +231,7 @@ def adapter_for(model: Any, level: str, call: Call | OneTask | None = None, targ
         adapter.check_level(level)
         return adapter
     require(
-        call is None or callable(call), "Expected `call` to be a function of a model and a batch", got=repr(call)[:80]
+        call is None or callable(call), "Expected `call` to be a function of a model and a batch", got=shown(call, 80)
     )
     names = None if call is not None else parameters(model)
     if targets is not None and targets.schema is not None:

@@ -18,8 +18,8 @@ import numpy as np
 
 from cf2.errors import CF2Error, require, require_file, require_path
 from cf2.graphs.typed import Types
-from cf2.options import Key
-from cf2.results.explanation import Explanation, UnitTable, stored_fields
+from cf2.options import LARGEST, Key
+from cf2.results.explanation import VERDICTS, Explanation, UnitTable, stored_fields
 from cf2.results.explanations import Explanations
 from cf2.storage import write_with
 
@@ -160,6 +160,11 @@ def _explanation(row: dict[str, Any]) -> Explanation:
         value = getattr(e, name)
         good = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
         require(good, f"Expected another `{name}`", got=f"{value!r:.60}")
+        numbers = value if isinstance(value, tuple) else (value,)
+        small = all(abs(number) <= LARGEST for number in numbers if isinstance(number, int | float))
+        require(small, f"Expected a `{name}` below 2⁶³", got=f"{value!r:.60}")
+    require(all(0 <= part <= LARGEST for part in np.ravel(e.key).tolist()), "Expected a key below 2⁶³", got=e.key)
+    require(e.question in VERDICTS, "Expected a question that there is", got=f"{e.question!r:.60}")
     classes = len(e.probabilities)
     same = classes == len(e.probabilities_only) == len(e.probabilities_without)
     require(same and 0 <= e.prediction < classes, "Expected a class among the probabilities", got=e.prediction)
@@ -319,8 +324,9 @@ def _write_parquet(found: Explanations, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [_row(e) for e in found]
-    types = _column_types(tuple_keys=any(isinstance(e.key, tuple) for e in found))
+    rows, kinds = [_row(e) for e in found], {isinstance(e.key, tuple) for e in found}
+    require(len(kinds) < 2, "Expected keys of one kind for Parquet", got="numbers and tuples", do="Save as .json.")
+    types = _column_types(tuple_keys=True in kinds)
     values: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in types}
     values |= {name: [value.astype(dtype) for value in values[name]] for name, (dtype, _) in ARRAYS.items()}
     values |= {name: [json.dumps(value) for value in values[name]] for name in ("settings", "types")}

@@ -173,15 +173,15 @@ def correlation(one: Sequence[float], other: Sequence[float]) -> Correlation:
     """
     from scipy.stats import kendalltau, spearmanr
 
-    one, other = _numbers(one, "a metric of several methods"), _numbers(other, "a metric of several methods")
+    first, second = (_numbers(given, "a metric of several methods") for given in (one, other))
     require(
-        len(one) == len(other) and len(one) > 1,
+        len(first) == len(second) and len(first) > 1,
         "Expected two metrics of the same methods, at least two of them",
-        got=f"{len(one)} and {len(other)} values",
+        got=f"{len(first)} and {len(second)} values",
     )
-    if np.ptp(one) == 0 or np.ptp(other) == 0:
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
         return Correlation(float("nan"), float("nan"))
-    return Correlation(float(kendalltau(one, other).statistic), float(spearmanr(one, other).statistic))
+    return Correlation(float(kendalltau(first, second).statistic), float(spearmanr(first, second).statistic))
 
 
 # -- ground truth ------------------------------------------------------------------------------------------------------

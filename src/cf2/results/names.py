@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from cf2.errors import CF2Error, extra, require, unknown_name
+from cf2.errors import CF2Error, extra, require, shown, unknown_name
 from cf2.graphs.data import with_edge_index
 from cf2.graphs.typed import Types
 from cf2.options import Key
@@ -95,7 +95,7 @@ class Names:
         given = _table("class_names", self.class_names)
         if isinstance(given, dict):
             highest = max(map(int, given), default=-1)
-            require(0 <= highest < MAX_CLASSES, "Expected `class_names` by number", got=repr(self.class_names)[:80])
+            require(0 <= highest < MAX_CLASSES, "Expected `class_names` by number", got=shown(self.class_names, 80))
             given = [given.get(str(number), f"class {number}") for number in range(highest + 1)]
         return tuple(given)
 
@@ -174,10 +174,10 @@ def read_smiles(text: Any, nodes: int, edges: np.ndarray, where: str, *, aromati
         from rdkit import Chem, rdBase
     except ImportError as error:
         raise CF2Error("Expected rdkit to draw `smiles`", got="no such package", do=extra("molecules")) from error
-    require(isinstance(text, str), f"Expected the SMILES of {where} to be text", got=repr(text)[:80])
+    require(isinstance(text, str), f"Expected the SMILES of {where} to be text", got=shown(text, 80))
     with rdBase.BlockLogs():
         plain = Chem.MolFromSmiles(text)
-        require(plain is not None, f"Expected a SMILES that RDKit can read for {where}", got=repr(text)[:80])
+        require(plain is not None, f"Expected a SMILES that RDKit can read for {where}", got=shown(text, 80))
         molecule = plain if plain.GetNumAtoms() == nodes else Chem.AddHs(plain)
     many = f"{plain.GetNumAtoms()} atoms, or {molecule.GetNumAtoms()} with hydrogens, in {text[:60]!r}"
     require(molecule.GetNumAtoms() == nodes, f"Expected an atom for each of the {nodes} nodes of {where}", got=many)
@@ -224,7 +224,7 @@ def _columns(graph: Any) -> int:
 def _table(option: str, given: Any, count: int | None = None, where: str = "") -> list[str] | dict[str, str]:
     """Names for so many things (None: any number), as a list, or by number as text."""
     expected = f"Expected `{option}` to be a list with one name for each {NAMED[option]}, or names by number"
-    require(not isinstance(given, str | bytes), expected, got=repr(given)[:80])
+    require(not isinstance(given, str | bytes), expected, got=shown(given, 80))
     try:
         if isinstance(given, Mapping):
             numbered = {str(int(number)): str(name) for number, name in given.items()}
@@ -232,8 +232,10 @@ def _table(option: str, given: Any, count: int | None = None, where: str = "") -
             require(not wrong, f"Expected `{option}` by number below {count}{where}", got="".join(wrong))
             return numbered
         names = [str(name) for name in given]
-    except (TypeError, ValueError) as error:
-        raise CF2Error(expected, got=repr(given)[:80]) from error
+    except CF2Error:
+        raise
+    except Exception as error:  # whatever a foreign object raises when it is read
+        raise CF2Error(expected, got=shown(given, 80)) from error
     expected = f"Expected `{option}` to hold {count} names, one for each {NAMED[option]}{where}"
     require(count in (None, len(names)), expected, got=len(names))
     return names
@@ -245,7 +247,7 @@ def _by_type(option: str, given: Any, graph: Data | HeteroData, count: Callable[
         return _table(option, given, count(graph))
     types = set(graph.node_types)
     good = isinstance(given, Mapping) and set(given) <= types
-    require(good, f"Expected `{option}` by node type, of {', '.join(sorted(types))}", got=repr(given)[:80])
+    require(good, f"Expected `{option}` by node type, of {', '.join(sorted(types))}", got=shown(given, 80))
     return {
         name: _table(option, given[name], count(graph[name]), f" of type {name!r}") if name in given else {}
         for name in graph.node_types
@@ -270,12 +272,12 @@ def _per_graph(option: str, given: Any, count: int | None) -> Any:
     if given is None or isinstance(given, Mapping):
         return given
     if count is None:
-        require(isinstance(given, str), f"Expected `{option}` of one graph to be text", got=repr(given)[:80])
+        require(isinstance(given, str), f"Expected `{option}` of one graph to be text", got=shown(given, 80))
     if isinstance(given, str) and count in (None, 1):
         return given
     expected = f"Expected `{option}` for each of the {count} graphs, or by key"
     listed = not isinstance(given, str) and hasattr(given, "__len__") and hasattr(given, "__getitem__")
-    require(listed, expected, got=repr(given)[:80])
+    require(listed, expected, got=shown(given, 80))
     require(len(given) == count, expected, got=f"{len(given)} in a list")
     return list(given)
 
@@ -317,7 +319,7 @@ class Results(Sequence[Row]):
         try:
             number = operator.index(index)
         except (TypeError, RuntimeError) as error:
-            raise CF2Error("Expected an index or a slice", got=repr(index)[:80], do=self.index_help) from error
+            raise CF2Error("Expected an index or a slice", got=shown(index, 80), do=self.index_help) from error
         if not -len(self) <= number < len(self):
             raise NoSuchIndex(f"Expected an index below {len(self)}", got=number)
         return number

@@ -113,6 +113,10 @@ def protect(app: Any, hosts: frozenset[str] | None = LOOPBACK, token: str | None
         rest = urlencode([pair for pair in request.args.items(multi=True) if pair[0] != "token"])
         return redirect("/" + (f"?{rest}" if rest else ""))  # so that the token is in no history and no screenshot
 
+    @server.teardown_request  # type: ignore[untyped-decorator]
+    def leave(_: BaseException | None) -> None:
+        VISITOR.set("")
+
     @server.after_request  # type: ignore[untyped-decorator]
     def headers(response: Any) -> Any:
         if name := g.get("admitted"):
