@@ -134,8 +134,9 @@ class ReceptiveField:
             directions = ["both"]  # few nodes would show whether the model looks along edges that leave them
         probes = self.targets.probes(own, PROBES)
         small = graph.edge_index.size(1) <= FULL_CHECK_EDGES
-        if not probes:
-            return Reach(len(self.predictor.layers) + 1, own, compare=small)
+        if not probes:  # no node has an edge; a model may look at all nodes all the same
+            self._outputs([0 if self.targets.level == "node" else (0, 0)], 1, own)
+            return Reach(len(self.predictor.layers) + 1, own, compare=small, whole=self.predictor.alone)
         first = pack([self.targets.instance(probes[0], 1, own)], takes=self.predictor.adapter.takes)
         start = (self.predictor.propagations(first) or 1) + degrees
         full: Tensor | None = None
