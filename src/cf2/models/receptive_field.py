@@ -134,8 +134,9 @@ class ReceptiveField:
         plain = not self.predictor.layers  # nothing says how far it looks, so it is measured further and more often
         probes = self.targets.probes(own, PROBES * (4 if plain else 1))
         small = graph.edge_index.size(1) <= FULL_CHECK_EDGES
-        if not probes:
-            return Reach(len(self.predictor.layers) + 1, own, compare=small)
+        if not probes:  # no node has an edge; a model may look at all nodes all the same
+            self._outputs([0 if self.targets.level == "node" else (0, 0)], 1, own)
+            return Reach(len(self.predictor.layers) + 1, own, compare=small, whole=self.predictor.alone)
         first = pack([self.targets.instance(probes[0], 1, own)], takes=self.predictor.adapter.takes)
         start = (self.predictor.propagations(first) or 1) + degrees
         full: Tensor | None = None

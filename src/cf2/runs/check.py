@@ -214,7 +214,8 @@ class _Claimant:
         kept, forbidden = (self._named(pairs) for pairs in (spec.keep, spec.forbid))
         self.fixed, self.free = kept, ~(kept | forbidden)
         edits = {"added_edges": "add", "changes": "change"}
-        self.price = np.array([dict(spec.costs).get(edits.get(kind, "remove"), 1.0) for kind in self.kinds])
+        costs: dict[str, float] = dict(spec.costs)
+        self.price = np.array([costs.get(edits.get(kind, "remove"), 1.0) for kind in self.kinds])
         self.confidence = float(spec.settings.get("confidence") or e.settings.get("confidence") or 0)
         own_valid = e.context.get("own_valid") or spec.valid is not None
         self.ruled_out_elsewhere = bool(own_valid or spec.robust)  # by what is not tried here
@@ -391,7 +392,7 @@ class _Claimant:
         e, values = self.e, self.values(row)
         if e.output == "regression":
             distance = 1 - self._lead(row)[0] / (e.tolerance or 1)
-            return distance * 0 + (1 - distance if 0 <= distance <= 1 else 1 / distance - 1)
+            return 1 - distance if distance <= 1 else 1 / distance - 1
         if e.output == "multilabel":
             return (2 * float(values[e.prediction]) - 1) * (1 if e.probabilities[e.prediction] > 0.5 else -1)
         rest = values.clone()
@@ -424,7 +425,7 @@ class _Claimant:
 
     def allowed(self, chosen: Mask) -> bool:
         """Whether a set holds no unit that it must not, no feature changed twice, and is connected if it has to be."""
-        changed = [self._feature(unit) for unit in np.flatnonzero(chosen) if self.kinds[unit] == "changes"]
+        changed = [self._feature(unit) for unit in np.flatnonzero(chosen).tolist() if self.kinds[unit] == "changes"]
         once = len(set(changed)) == len(changed)
         return once and not (chosen & ~self.free).any() and (not self.spec.connected or self._one_piece(chosen))
 

@@ -53,6 +53,7 @@ CHUNK_SIZE = GROUP
 SECONDS_PER_SHARD = 5.0  # after which what is finished goes to the disk
 MAX_WAITING = 1024  # explanations that wait for that
 CHECKED_SHARDS, CHECKED_KEYS = 3, 4  # of a job that is resumed: so many shards, and keys of each, are judged again
+SETS_PER_CLAIM = 256  # that are tried where a claim speaks of all: each is a run on the whole graph
 
 JOB_OPTIONS = ("method", "settings", "seed", "search", "sizes")  # what jobs of one run may differ in
 EDIT_OPTIONS = ("edits", "candidates", "costs", "valid", "one_hot", "added_attributes")  # of a counterfactual alone
@@ -696,7 +697,7 @@ class Store:
                 graphs = source.graphs if spec.level == "graph" or source.level == "graph" else source.graphs[0]
                 context = {"spec": source.settled(spec).to_json()}
                 found = Explanations(tuple(e for several in answers for e in several), context)
-                result += check(found, source.model, graphs, call=source.call)
+                result += check(found, source.model, graphs, call=source.call, most=SETS_PER_CLAIM)
         return result, len(positions), problems
 
 
