@@ -59,16 +59,7 @@ WITH_TESTS_OF_THEIR_OWN = {
     "patterns.md",
     "extend.md",
 }
-EXAMPLES = {
-    "README.md",
-    "cli.md",
-    "datasets.md",
-    "index.md",
-    "methods.md",
-    "pyg.md",
-    "report.md",
-    "verified-search.md",
-}
+EXAMPLES = {"README.md", "cli.md", "datasets.md", "index.md", "methods.md", "pyg.md", "report.md", "verified-search.md"}
 
 
 def test_every_python_block_is_run_by_a_test() -> None:

@@ -174,7 +174,11 @@ def cpu_seconds(pid: int) -> float:
         (["bench"], "cf2.samples.from_clone", "Nothing was saved"),
         (["reproduce", "--out", "r"], "cf2.runs.engines.check", "stored in r. Run the same command with --resume"),
         (["methods"], "cf2.methods.registry.names", "Stopped."),
-        (["explain", "tree-cycles", "--out", "x"], "cf2.runs.comparison.explain", "Nothing has finished yet. Run the same"),
+        (
+            ["explain", "tree-cycles", "--out", "x"],
+            "cf2.runs.comparison.explain",
+            "Nothing has finished yet. Run the same",
+        ),
     ],
 )
 @pytest.mark.parametrize("sent", [INT, TERM])
