@@ -4,7 +4,7 @@
     python benchmarks/patterns.py rules [--keys 120] [--write]
     python benchmarks/patterns.py time [--keys 2000] [--dataset nci1]
 
-`truth` and `rules` print the tables of benchmarks/NOTES.md, and with `--write` put them there. Answers are found by quick
+`truth` and `rules` print the tables of NOTES.md, and with `--write` put them there. Answers are found by quick
 effort on the shipped models. `time` explains the first graphs of a data set, which is not timed, and then finds their
 patterns, counted and tested on the model, on one thread; seconds are CPU seconds, as a busy machine does not matter to
 them.

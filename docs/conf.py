@@ -78,7 +78,8 @@ def mathml(node: nodes.Element, as_block: bool) -> str:
 
 
 def drop_missing_pages(app: Any, docname: str, source: list[str]) -> None:
-    """Take missing pages out of the contents, and turn links to them into plain text."""
+    """Take missing pages out of the contents, and turn links to them, or to files beside `docs`, into plain text."""
+    source[0] = re.sub(r"\[([^\]]*)\]\(\.\./([\w./-]+)(#[\w-]*)?\)", r"\1 (`\2`)", source[0])
     for name in OPTIONAL - app.env.found_docs:
         text = re.sub(rf"^{name}$\n?", "", source[0], flags=re.MULTILINE)
         source[0] = re.sub(rf"\[([^\]]*)\]\({name}\.md(#[\w-]*)?\)", r"\1", text)

@@ -42,7 +42,7 @@ SHORT = ("cf2", "cf2-relaxed", "gnnexplainer", "random")  # the rows of the READ
 
 
 def comparison(stored: Mapping[str, Any], methods: Sequence[str] = tuple(METHODS)) -> str:
-    """F_NS of the paper's data sets: rows are methods, columns data sets; a cell is F_NS with its interval, and the size."""
+    """The comparison: rows are methods, columns data sets; a cell is F_NS with its interval, and the size."""
     rows = {(r["method"], r["dataset"]): r for r in stored["rows"] if r["table"] == "causal"}
     columns = [column for column in COLUMNS if ("cf2", column) in rows]
     lines = ["| F_NS · size | " + " | ".join(COLUMNS[column] for column in columns) + " |"]

@@ -350,7 +350,7 @@ class Spec:
         None,
         _classes,
         "Class to explain instead of the predicted class, one for all keys or one per key. Counterfactuals: the "
-        "class to reach. Multi-label models: the label. Regression with several columns: the column.",
+        "class to reach. Multilabel models: the label. Regression with several columns: the column.",
     )
     edits: tuple[Edit, ...] = _option(
         ("remove",),
