@@ -212,3 +212,14 @@ def test_enumeration_contradicts_no_claim(seeds: Any, robust: int) -> None:
             checked.update(name for e in found for name in ("optimal", "minimal", "complete") if getattr(e, name))
     assert checked["found"] > 20  # so that something was claimed at all
     assert robust or min(checked["optimal"], checked["minimal"], checked["complete"]) > 5
+
+
+def test_words_name_what_a_claim_is_made_under() -> None:
+    asked = {"question": "why", "units": "edges", "connected": True, "confidence": 0.2, "alternatives": 4}
+    case = Case(1, **asked, robust=0, effort="exact", proof=None)
+    what = {"nodes": [0, 1, 2]} if case.node else {}
+    for e in cf2.explain(case.model, case.graphs[0] if case.node else case.graphs, **what, **case.asked):
+        if e.optimal or e.status in ("impossible", "not found"):
+            assert ", among sets that are connected and pass by a margin above 0.2" in e.summary()
+            return
+    raise AssertionError("nothing was claimed")

@@ -55,9 +55,9 @@ class Problem:
         """What the model says of the instances when units of them are there or not."""
         return GraphOracle(self.predictor, self.pack)
 
-    def trials(self, constraints: Constraints | None = None) -> Trials:
+    def trials(self, constraints: Constraints | None = None, confidence: float = 0.0) -> Trials:
         """Trials of candidate sets, none of them run yet."""
-        return Trials(self.oracle, self.criterion, self.tests, constraints=constraints)
+        return Trials(self.oracle, self.criterion, self.tests, confidence, constraints)
 
     def judge(self, selected: Tensor) -> Verdict:
         """The final check of one set per instance [units, bool]."""

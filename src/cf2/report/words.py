@@ -312,7 +312,7 @@ def in_short(e: Explanation) -> str:
     if e.question == "counterfactual":
         return f"{start}; to change that, {list_edits(e, atom_names(e.context))}; {status}"
     facts = [name for name in ("sufficient", "necessary") if getattr(e, name)]
-    facts += ["smallest"] if e.optimal else ["minimal"] if e.minimal else []
+    facts += [f"smallest{among(e)}"] if e.optimal else [f"minimal{among(e)}"] if e.minimal else []
     passed = ", ".join(facts) or "neither sufficient nor necessary"
     end = "" if e.status == "found" else f"; {status}"
     return f"{start} because of {count_units(e)} of {e.num_units:,}; {passed}{end}"
@@ -356,19 +356,46 @@ def _edited(e: Explanation, names: Names, atoms: Names) -> Sentence:
     return Sentence("bad", f"Not {head}", f"{start} the model {still}says {said}{wanted}.")
 
 
+# What a request asks of a set beside its tests, so that what is proved holds only of sets that do it.
+CONSTRAINTS = {
+    "connected": "are connected",
+    "keep": "leave the edges of `keep` alone",
+    "forbid": "hold no edge of `forbid`",
+    "groups": "take groups of edges whole",
+    "valid": "leave a valid graph",
+    "costs": "are measured by `costs`",
+    "robust": "pass on disturbed copies too",
+}
+
+
+def among(e: Explanation) -> str:
+    """Of which sets the claims of an explanation speak: ', among sets that are connected'; '' where of all."""
+    spec = e.context.get("spec")
+    spec = spec if isinstance(spec, Mapping) else {}
+    texts = [text for name, text in CONSTRAINTS.items() if spec.get(name) or (name == "robust" and e.robust)]
+    given = spec.get("settings")
+    confidence = e.settings.get("confidence") or (given.get("confidence") if isinstance(given, Mapping) else 0)
+    texts += [f"pass by a margin above {confidence}"] if confidence else []
+    return f", among sets that {join_words(texts)}" if texts else ""
+
+
 def _smallest(e: Explanation) -> list[Sentence]:
     if not e.size:
         return []
-    edits = adds_or_changes(e)
+    edits, scope = adds_or_changes(e), among(e)
     if e.optimal:
         fewer = "fewer edits do this" if edits else f"smaller set passes {TESTS[e.question]}"
-        return [Sentence("good", "Smallest", f"proved that no {fewer}.")]
+        return [Sentence("good", "Smallest", f"proved that no {fewer}{scope}.")]
     if e.minimal:
         bound, what = e.lower_bound or 0, "edits do this" if edits else f"passes {TESTS[e.question]}"
-        proved = f" Proved that no set of fewer than {bound:,} {what}." if bound > 1 else ""
-        return [Sentence("good", "Minimal", f"no single {'edit' if edits else 'part of it'} can be left out.{proved}")]
+        proved = f" Proved that no set of fewer than {bound:,} {what}{scope}." if bound > 1 else ""
+        return [
+            Sentence(
+                "good", "Minimal", f"no single {'edit' if edits else 'part of it'} can be left out{scope}.{proved}"
+            )
+        ]
     if e.minimal is False:
-        return [Sentence("plain", "Not minimal", "some part of it can be left out and it still passes.")]
+        return [Sentence("plain", "Not minimal", f"some part of it can be left out and it still passes{scope}.")]
     return []
 
 
@@ -408,9 +435,9 @@ def _status(e: Explanation) -> list[Sentence]:
         wanted, aim = f"set of edits that {aim}", f"set of such edits {aim}"
         closest, best = "this one comes closest", "this is the best one known"
     if e.status == "impossible":
-        return [Sentence("bad", "Impossible", f"proved that no {aim}; {closest}.{note}")]
+        return [Sentence("bad", "Impossible", f"proved that no {aim}{among(e)}; {closest}.{note}")]
     if e.status == "not found":
-        return [Sentence("bad", "Not found", f"no {wanted} was found within the budget; {best}.{note}")]
+        return [Sentence("bad", "Not found", f"no {wanted} was found within the budget{among(e)}; {best}.{note}")]
     if e.status == "unverified" and not (e.sufficient and e.necessary):
         text = f"{e.method or 'this method'} does not look for a set that passes; both tests were still run.{note}"
         return [Sentence("plain", "Not searched", text)]

@@ -111,14 +111,16 @@ class Explanation:
     sufficient, necessary : bool
         The verdicts of the two tests on really reduced graphs.
     minimal, optimal : bool or None
-        No single unit can go; proved to be the smallest. None: not checked.
+        No single unit can go; proved to be the smallest. None: not checked. These, `lower_bound`, `complete` and
+        ``impossible`` speak of the sets that keep to all that was asked (`connected`, `keep`, `confidence`, …).
     lower_bound : int or None
         Proved that no smaller set passes: the size of the answer where that is `optimal`. None: nothing is proved.
     rank, complete : int, bool
         The place of this answer among those of its key, 0 for the best; whether these are all minimal ones.
     robust, robust_removals : tuple of int or None
         On how many of how many disturbed copies of the graph the set passes its tests too; the same of all graphs
-        with one other unit gone. None: not tried.
+        with one other unit gone. Copies that lack a part of the set, or of which the model says something else,
+        are not tried. With them nothing is proved: `minimal`, `optimal`, `lower_bound` are None. None: not tried.
     ps, pn, pns : tuple of float or None
         How surely it decides, over contexts (random parts of what is outside of the set), as (value, low, high) with
         the 95 % interval: with the set the answer is kept (`ps`); where it is, it is lost without the set (`pn`);

@@ -83,6 +83,10 @@ UNSURE_DEFAULT = (
     "The model gives the same answer when everything that can be removed is gone, so that all units together decide "
     'nothing, and no larger set was tried. Ask question="factual" or question="counterfactual" instead.'
 )
+UNTRIED = (
+    "Of {drawn} disturbed copies {tried} were tried: the others lack a part of the set, or the model says something "
+    "else of them."
+)
 FAR_NOTE = (
     "With edges inside of the receptive field alone nothing was found, so edges to nodes all over the graph count too."
 )
@@ -412,7 +416,7 @@ class Session:
         best = self._explanations(problem, ranking, verdict, refused, started, empty, sure)
         if searched and spec.robust:
             best = _with_robustness(problem, ranking, best)
-        return [e for row, first in enumerate(best) for e in _ordered(first, others.get(row))]
+        return [e for row, first in enumerate(best) for e in claimed(spec, first, *others.get(row, ([], False)))]
 
     def _answer_apart(self, problem: Problem, predicted: Tensor, started: float) -> list[Explanation]:
         """Search only where the model gives the answer that is asked about."""
@@ -452,14 +456,19 @@ class Session:
             started = time.perf_counter()
         return [new for e in made for new in (answers.get(e.key, [e]) if e.key in failed else [e])]
 
+    def _search(self) -> Search:
+        """How hard to look, and by which margin an answer must pass."""
+        if self.request.search is not None:
+            return self.request.search
+        return Search(
+            **{f.name: getattr(self.settings, f.name) for f in fields(Search) if hasattr(self.settings, f.name)}
+        )
+
     def _others(self, problem: Problem, ranking: Ranking, verdict: Verdict) -> dict[int, Others]:
         """Further answers of the instances that have one, by row."""
-        most, search = self.spec.alternatives, self.request.search
-        if search is None:
-            names = [name for name in ("effort", "confidence", "proof") if hasattr(self.settings, name)]
-            search = Search(**{name: getattr(self.settings, name) for name in names})
-        trials = problem.trials(problem.constraints)
-        alive = verdict.passes(problem.tests)
+        most, search = self.spec.alternatives, self._search()
+        trials = problem.trials(problem.constraints, search.confidence)
+        alive = self._confirmed(problem, ranking.choice, verdict)
         others: dict[int, Others] = {}
         for row in alive.nonzero().flatten().tolist():  # all answers at once, where they can be listed
             answers = list_answers(trials, row, most, proof_budget(search))
@@ -480,7 +489,7 @@ class Session:
             scores = ranking.scores[alive[problem.pack.units.owner]]
             start = Ranking(scores - USED * used, Choice(used & False, torch.zeros(len(rows), device=rows.device)))
             further, judged = _judged(part, search_from(part, start, search))
-            passed = judged.passes(part.tests)
+            passed = self._confirmed(part, further.choice, judged)
             made = self._explanations(part, further, judged)
             for position in passed.nonzero().flatten().tolist():
                 others.setdefault(int(rows[position]), ([], False))[0].append(made[position])
@@ -495,11 +504,10 @@ class Session:
         """Explanations of sets that are known to be minimal answers of one instance, repeated once for each."""
         if not len(sets):
             return []
-        count, size = int(repeated.pack.units.counts[0]), sets.sum(1)
-        smallest: list[bool | None] = [bool(own == size.min()) or None for own in size]
+        count, bound = int(repeated.pack.units.counts[0]), int(sets.sum(1).min())
         status, minimal = ["found"] * len(sets), [True] * len(sets)
         cost = torch.zeros(len(sets), device=sets.device)
-        choice = Choice(sets[:, :count].reshape(-1), cost, status, minimal, smallest)
+        choice = Choice(sets[:, :count].reshape(-1), cost, status, minimal, lower_bound=[bound] * len(sets))
         scores = torch.zeros(len(sets) * count, device=sets.device)
         return self._explanations(repeated, *_judged(repeated, Ranking(scores, choice)))
 
@@ -513,7 +521,7 @@ class Session:
         empty: Tensor | None = None,
         sure: Mapping[int, Sure] = MappingProxyType({}),
     ) -> list[Explanation]:
-        """What was said and verified, as one frozen value per instance.
+        """What was said, tried and verified, as one frozen value per instance; `claimed` says what follows from it.
 
         `empty` says of which instances the model gives the same answer with everything removed [B], and `sure` what
         was found by row where a sure set was looked for.
@@ -525,7 +533,8 @@ class Session:
         selected = [part.cpu().numpy() for part in problem.pack.split(choice.selected)]
         P, only, without = (part.float().cpu().numpy() for part in (problem.outputs, verdict.only, verdict.without))
         sufficient, necessary = verdict.sufficient.tolist(), verdict.necessary.tolist()
-        confirmed, given = verdict.passes(problem.tests).tolist(), criterion.holds(problem.outputs).tolist()
+        confirmed = verdict.passes(problem.tests, self._search().confidence if self.searches else 0.0).tolist()
+        given = criterion.holds(problem.outputs).tolist()
         said, asked = criterion.said(problem.outputs).tolist(), criterion.answers.tolist()
         evaluations, default = choice.evaluations.tolist(), None if empty is None else empty.tolist()
         measured, runs = self._strengths(problem, choice.selected, sure)
@@ -543,10 +552,7 @@ class Session:
             if not given[row] and status not in ("refused", "empty"):
                 text = ALREADY if spec.question == "counterfactual" else NOT_PREDICTED
                 status, note = "not predicted", text.format(said=said[row], asked=asked[row])
-            count, found = 0 if refused else len(scores[row]), status == "found"
-            # A bound counts units, so there is none where some cost more than others.
-            strength = measured.get(row)
-            bounded = choice.lower_bound is not None and not spec.costs and status in ("found", "not found")
+            count, strength = 0 if refused else len(scores[row]), measured.get(row)
             made.append(
                 Explanation(
                     key=instance.key,
@@ -560,8 +566,8 @@ class Session:
                     probabilities_without=without[row],
                     sufficient=sufficient[row],
                     necessary=necessary[row],
-                    minimal=choice.minimal[row] if found and choice.minimal else None,
-                    optimal=choice.optimal[row] if found and choice.optimal else None,
+                    minimal=choice.minimal[row] if choice.minimal else None,
+                    optimal=choice.optimal[row] if choice.optimal else None,
                     status=status,
                     note=note,
                     question=spec.question,
@@ -573,7 +579,7 @@ class Session:
                     directed=instance.directed,
                     label=labels.get(instance.key),
                     target=None if spec.target is None else asked[row],
-                    lower_bound=choice.lower_bound[row] if bounded else None,  # type: ignore[index]
+                    lower_bound=choice.lower_bound[row] if choice.lower_bound else None,
                     ps=None if strength is None else _plain(strength.ps),
                     pn=None if strength is None else _plain(strength.pn),
                     pns=None if strength is None else _plain(strength.pns),
@@ -646,6 +652,11 @@ class Session:
         choice = replace(choice, selected=sets[oracle.valid], evaluations=evaluations, **facts)
         return replace(ranking, choice=choice), sure
 
+    def _confirmed(self, problem: Problem, choice: Choice, verdict: Verdict) -> Tensor:
+        """Whether what a search has found is found by the final check as well [B]."""
+        found = torch.tensor([status == "found" for status in choice.status or ()], device=problem.outputs.device)
+        return found & verdict.passes(problem.tests, self._search().confidence)
+
     def _status(self, choice: Choice, row: int, confirmed: bool, units: int, refused: bool) -> tuple[str, str]:
         """The status of an explanation, which comes from the final check, and what a reader should know beside it."""
         limit = self.spec.max_units or 0
@@ -699,14 +710,37 @@ def _plain(probability: Probability | None) -> tuple[float, float, float] | None
     return None if probability is None else (probability.value, probability.low, probability.high)
 
 
-def _ordered(first: Explanation, others: Others | None) -> list[Explanation]:
-    """All answers of one instance, the smallest first, none with another one inside."""
-    if others is None:
-        return [first]
-    further, complete = others
-    answers = [first, *(replace(e, scores=first.scores, seconds=0.0) for e in further)]
+def claimed(
+    spec: Spec, first: Explanation, further: Sequence[Explanation] = (), complete: bool = False
+) -> list[Explanation]:
+    """All answers of one instance, the smallest first, with what they claim: no claim is made anywhere else.
+
+    Each comes with what its own search has tried. A further one was looked for beside those before it: below its bound
+    nothing passes, but for sets that hold one of those, which are no smaller than that.
+    """
+    # Sets that pass may fail on a disturbed copy, so nothing that is tried there is proved of all sets that pass.
+    proves, bound, smallest = not spec.robust, 0, first.num_units
+    for e in (first, *further):
+        bound = max(bound, min(e.lower_bound or 0, smallest))
+        smallest = min(smallest, e.size if e.status == "found" else smallest)
+    answers = []
+    for e in (first, *(replace(e, scores=first.scores, seconds=0.0) for e in further)):
+        found, own = e.status == "found", e is first
+        # A bound counts units, so there is none where some cost more than others.
+        bounded = proves and not spec.costs and first.lower_bound is not None and e.status in ("found", "not found")
+        optimal = (own and e.optimal) or (bounded and 0 < e.size <= bound)
+        answers.append(
+            replace(
+                e,
+                status="not found" if e.status == "impossible" and not proves else e.status,
+                minimal=e.minimal if found and proves else None,
+                optimal=True if found and proves and optimal else None,
+                lower_bound=bound if bounded else None,
+                complete=complete and proves,
+            )
+        )
     kept = without_supersets([torch.from_numpy(e.selected) for e in answers])
-    return [replace(answers[position], rank=rank, complete=complete) for rank, position in enumerate(kept)]
+    return [replace(answers[position], rank=rank) for rank, position in enumerate(kept)]
 
 
 def _holds_empty(problem: Problem, verdict: Verdict) -> Tensor | None:
@@ -730,10 +764,16 @@ def _with_robustness(problem: Problem, ranking: Ranking, made: Sequence[Explanat
     sets = problem.oracle.dense(selected, False)
     passed, tried, _ = disturbed.passed(torch.arange(len(made), device=sets.device), sets)
     kept, removals = single_removals(problem.predictor, problem.pack, problem.criterion, problem.tests, selected)
-    costs = disturbed.evaluations + 2 * removals
+    costs, drawn = disturbed.evaluations + 2 * removals, len(disturbed.packs)
     numbers = zip(*(part.tolist() for part in (passed, tried, kept, removals, costs)))
     return [
-        replace(e, robust=(p, t), robust_removals=(k, r), evaluations=e.evaluations + cost)
+        replace(
+            e,
+            robust=(p, t),
+            robust_removals=(k, r),
+            evaluations=e.evaluations + cost,
+            note=e.note if t == drawn else f"{e.note} {UNTRIED.format(drawn=drawn, tried=t)}".strip(),
+        )
         if e.status not in ("empty", "refused", "not predicted")
         else e
         for e, (p, t, k, r, cost) in zip(made, numbers)

@@ -330,10 +330,15 @@ class Verdict:
     sufficient: Tensor  # [B] bool
     necessary: Tensor  # [B] bool
 
-    def passes(self, tests: tuple[Test, ...]) -> Tensor:
-        """Whether every test of a question is passed, bool [B]."""
+    margins: Tensor  # [B, 2], by how much each of the tests is passed
+
+    def passes(self, tests: tuple[Test, ...], confidence: float = 0.0) -> Tensor:
+        """Whether every test of a question is passed, and by a margin above `confidence`, bool [B]."""
         by_same = {True: self.sufficient, False: self.necessary}
-        return torch.stack([by_same[test.same] for test in tests]).all(0)
+        passed = torch.stack([by_same[test.same] for test in tests]).all(0)
+        if not confidence:
+            return passed
+        return passed & (self.margins[:, [int(not test.same) for test in tests]] > confidence).all(1)
 
 
 def judge(oracle: Oracle, criterion: Criterion, sets: Tensor, outputs: Tensor) -> Verdict:
@@ -353,4 +358,5 @@ def judge(oracle: Oracle, criterion: Criterion, sets: Tensor, outputs: Tensor) -
             got="another answer",
             do="It is not a function of the graph: look for dropout, noise, or something that it keeps between calls.",
         )
-    return Verdict(only, without, sufficient, necessary)
+    margins = torch.stack([criterion.margin(only), -criterion.margin(without)], 1)
+    return Verdict(only, without, sufficient, necessary, margins)

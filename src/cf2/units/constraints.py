@@ -104,7 +104,7 @@ class SetConstraints(Constraints):
             [self.tables[place] for place in places],
             self.connected,
             self.valid,
-            None if self.others is None else self.others[rows],
+            None if self.others is None else self.others[rows, :, :units],
             None if self.neighbours is None else self.neighbours.take(rows),
             None if self.valences is None else self.valences.take(rows, units),
         )
