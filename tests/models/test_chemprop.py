@@ -27,9 +27,9 @@ WIDTH = 16
 
 
 def mpnn(predictor: Any, passing: Any = nn.BondMessagePassing, **options: Any) -> Any:
-    """A model with random weights that are large enough for removals to matter."""
+    """A model with random weights, of a seed with which some answers are found for every kind of unit."""
     model = models.MPNN(passing(d_h=WIDTH, **options), nn.NormAggregation(norm=4.0), predictor).eval()
-    generator = torch.Generator().manual_seed(3)
+    generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for weights in model.parameters():
             weights.copy_(torch.randn(weights.shape, generator=generator) * 0.45)
@@ -63,7 +63,7 @@ def three(model: Any, e: Any, smiles: str, units: Any) -> list[Any]:
     """The outputs on the whole molecule, on the chosen units alone, and without them."""
     bonds, atoms = every(smiles)
     chosen_bonds = {tuple(sorted(map(int, pair))) for pair in e.edges} if "edges" in units else set()
-    chosen_atoms = set(map(int, e.nodes)) if "nodes" in units else set()
+    chosen_atoms = set(e.chosen("nodes")[:, 0].tolist()) if "nodes" in units else set()
     other_bonds = {pair for pair in bonds if tuple(sorted(pair)) not in chosen_bonds} if "edges" in units else set()
     other_atoms = atoms - chosen_atoms if "nodes" in units else set()
     edits = [(set(), set()), (other_bonds, other_atoms), (chosen_bonds, chosen_atoms)]
@@ -126,13 +126,11 @@ def test_descriptors_of_a_data_set_reach_the_model() -> None:
 
 def test_alternatives_are_other_answers_that_hold() -> None:
     model = classifier()
-    (e,) = cf2.explain(model, SMILES[0], target=0, question="counterfactual", alternatives=3)
-    answers = [e, *e.alternatives]
-    assert len(answers) > 1
-    sets = [{tuple(sorted(map(int, pair))) for pair in answer.edges} for answer in answers]
-    assert len({frozenset(own) for own in sets}) == len(sets)
-    whole = float(output(model, SMILES[0])[0]) > 0.5
-    assert all((float(output(model, SMILES[0], own)[0]) > 0.5) != whole for own in sets)
+    found = cf2.explain(model, SMILES[0], target=1, question="counterfactual", alternatives=3)
+    sets = [frozenset(tuple(sorted(map(int, pair))) for pair in e.edges) for e in found]
+    assert len(set(sets)) == len(sets) > 1
+    whole = float(output(model, SMILES[0])[1]) > 0.5
+    assert all((float(output(model, SMILES[0], set(own))[1]) > 0.5) != whole for own in sets)
 
 
 # -- files ----------------------------------------------------------------------------------------------------
@@ -148,7 +146,7 @@ def test_a_checkpoint_is_read_with_the_names_of_its_tasks(checkpoint: Path) -> N
     by_path = cf2.explain(checkpoint, SMILES[:2], target="b")
     by_model = cf2.explain(classifier(), SMILES[:2], target=1)
     assert [e.edges.tolist() for e in by_path] == [e.edges.tolist() for e in by_model]
-    with pytest.raises(cf2.CF2Error, match="Did you mean|one of a, b"):
+    with pytest.raises(cf2.CF2Error, match="one of a, b"):
         cf2.explain(checkpoint, SMILES[:2], target="bb")
 
 
