@@ -62,6 +62,7 @@ WITH_TESTS_OF_THEIR_OWN = {
     "add-a-method.md",
     "add-a-unit-kind.md",
     "add-a-criterion.md",
+    "chemprop.md",
 }
 EXAMPLES = {
     "README.md",

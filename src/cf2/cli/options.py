@@ -66,7 +66,7 @@ ExplainDataset = Annotated[str | None, typer.Argument(help="A data set with its 
 Data = Annotated[
     str | None,
     typer.Option(
-        help="MODULE:FUNCTION that returns (model, data). This runs your code. With --chemprop: a CSV file of molecules."
+        help="MODULE:FUNCTION that returns (model, data). This runs your code. With --chemprop: a CSV of molecules."
     ),
 ]
 Chemprop = Annotated[
