@@ -58,6 +58,7 @@ WITH_TESTS_OF_THEIR_OWN = {
     "mathematics.md",
     "patterns.md",
     "extend.md",
+    "chemprop.md",
 }
 EXAMPLES = {
     "README.md",

@@ -70,7 +70,7 @@ ExplainDataset = Annotated[
 Data = Annotated[
     str | None,
     typer.Option(
-        help="MODULE:FUNCTION that returns (model, data); this runs your code. With --chemprop: a CSV file of molecules."
+        help="MODULE:FUNCTION that returns (model, data). This runs your code. With --chemprop: a CSV of molecules."
     ),
 ]
 Chemprop = Annotated[

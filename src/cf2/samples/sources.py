@@ -151,7 +151,7 @@ def from_function(spec: str) -> ModelAndData:
 
 
 def from_chemprop(checkpoint: str | Path, table: str | Path, target: Any = None) -> tuple[ModelAndData, Any]:
-    """The Chemprop model in a checkpoint with the molecules in a CSV file, and the number of the task that is asked for.
+    """The Chemprop model in a checkpoint with the molecules in a CSV file, and the number of the task to explain.
 
     The SMILES are in the column `smiles`, or else in the first one. No code of either file is run.
     """

@@ -1,0 +1,209 @@
+"""Chemprop models: every verdict is checked on Chemprop's own batches, edited by hand; no file runs code."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import cf2
+
+chemprop = pytest.importorskip("chemprop", reason="the extra chemprop is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore")  # lightning and torchmetrics warn of their own affairs
+
+from chemprop import data, models, nn  # noqa: E402
+from chemprop.data import BatchMolGraph  # noqa: E402
+from chemprop.data.molgraph import MolGraph  # noqa: E402
+from chemprop.featurizers import SimpleMoleculeMolGraphFeaturizer  # noqa: E402
+from rdkit import Chem  # noqa: E402
+from sklearn.preprocessing import StandardScaler  # noqa: E402
+
+SMILES = ["CCOc1ccc2nc(S(N)(=O)=O)sc2c1", "CC(O)C#N", "CCN(CC)C=O", "c1ccccc1Cl", "C", "CC(=O)[O-].[Na+]"]
+WIDTH = 16
+
+
+def mpnn(predictor: Any, passing: Any = nn.BondMessagePassing, **options: Any) -> Any:
+    """A model with random weights, of a seed with which some answers are found for every kind of unit."""
+    model = models.MPNN(passing(d_h=WIDTH, **options), nn.NormAggregation(norm=4.0), predictor).eval()
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.copy_(torch.randn(weights.shape, generator=generator) * 0.45)
+    return model
+
+
+def classifier(**options: Any) -> Any:
+    return mpnn(nn.BinaryClassificationFFN(n_tasks=2, input_dim=WIDTH), **options)
+
+
+def output(model: Any, smiles: str, bonds: set[Any] = frozenset(), atoms: set[int] = frozenset()) -> Any:  # type: ignore[assignment]
+    """What the model says of a molecule without some bonds, and with atoms that have no features and no bonds."""
+    whole = SimpleMoleculeMolGraphFeaturizer()(Chem.MolFromSmiles(smiles))
+    ends = [tuple(pair) for pair in whole.edge_index.T.tolist()]
+    stay = [c for c, (u, v) in enumerate(ends) if not {(u, v), (v, u)} & bonds and not {u, v} & atoms]
+    left = [ends[column] for column in stay]
+    opposite = np.array([left.index((v, u)) for u, v in left], dtype=int)
+    V = whole.V.copy()
+    V[sorted(atoms)] = 0
+    edited = MolGraph(V, whole.E[stay], np.array(left, dtype=int).reshape(-1, 2).T, opposite)
+    with torch.no_grad():
+        return model(BatchMolGraph([edited]))[0]
+
+
+def every(smiles: str) -> tuple[set[Any], set[int]]:
+    molecule = Chem.MolFromSmiles(smiles)
+    return {(b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in molecule.GetBonds()}, set(range(molecule.GetNumAtoms()))
+
+
+def three(model: Any, e: Any, smiles: str, units: Any) -> list[Any]:
+    """The outputs on the whole molecule, on the chosen units alone, and without them."""
+    bonds, atoms = every(smiles)
+    chosen_bonds = {tuple(sorted(map(int, pair))) for pair in e.edges} if "edges" in units else set()
+    chosen_atoms = set(e.chosen("nodes")[:, 0].tolist()) if "nodes" in units else set()
+    other_bonds = {pair for pair in bonds if tuple(sorted(pair)) not in chosen_bonds} if "edges" in units else set()
+    other_atoms = atoms - chosen_atoms if "nodes" in units else set()
+    edits = [(set(), set()), (other_bonds, other_atoms), (chosen_bonds, chosen_atoms)]
+    return [output(model, smiles, *edit) for edit in edits]
+
+
+@pytest.mark.parametrize("units", [("edges",), ("nodes",), ("edges", "nodes")])
+@pytest.mark.parametrize("passing", [nn.BondMessagePassing, nn.AtomMessagePassing])
+def test_verdicts_hold_on_edited_batches(passing: Any, units: Any) -> None:
+    model, found_some = classifier(passing=passing), 0
+    found = cf2.explain(model, SMILES, target="b", tasks=["a", "b"], units=units)
+    for e, smiles in zip(found, SMILES, strict=True):
+        whole, only, without = (float(out[1]) > 0.5 for out in three(model, e, smiles, units))
+        assert (e.sufficient, e.necessary) == (only == whole, without != whole)
+        found_some += e.status == "found"
+    assert found_some > 0
+
+
+def test_regression_is_in_the_units_of_the_data() -> None:
+    scaler = StandardScaler().fit(np.array([[10.0], [30.0]]))
+    predictor = nn.RegressionFFN(input_dim=WIDTH, output_transform=nn.UnscaleTransform.from_standard_scaler(scaler))
+    model = mpnn(predictor)
+    for e, smiles in zip(cf2.explain(model, SMILES[:4], tolerance=3000.0), SMILES, strict=False):
+        whole, only, without = (float(out[0]) for out in three(model, e, smiles, ("edges",)))
+        assert e.probabilities[0] == pytest.approx(whole, rel=1e-5)
+        assert (e.sufficient, e.necessary) == (abs(only - whole) <= 3000, abs(without - whole) > 3000)
+
+
+def test_the_classes_of_one_task_are_explained() -> None:
+    model = mpnn(nn.MulticlassClassificationFFN(3, n_tasks=2, input_dim=WIDTH))
+    for e, smiles in zip(cf2.explain(model, SMILES[:4], target="b", tasks=["a", "b"]), SMILES, strict=False):
+        whole, only, without = (int(out[1].argmax()) for out in three(model, e, smiles, ("edges",)))
+        assert e.prediction == whole
+        assert (e.sufficient, e.necessary) == (only == whole, without != whole)
+    with pytest.raises(cf2.CF2Error, match="the task to explain"):
+        cf2.explain(model, SMILES)
+
+
+def test_the_mean_of_a_predictor_with_a_variance_is_explained() -> None:
+    model = mpnn(nn.MveFFN(input_dim=WIDTH))
+    (e,) = cf2.explain(model, SMILES[0], tolerance=1.0)
+    assert e.probabilities[0] == pytest.approx(float(output(model, SMILES[0])[0, 0]), abs=1e-4)
+
+
+def test_descriptors_of_a_data_set_reach_the_model() -> None:
+    model = mpnn(nn.BinaryClassificationFFN(input_dim=WIDTH + 2 + 3), d_vd=2)
+    rng = np.random.default_rng(0)
+    points = [data.MoleculeDatapoint.from_smi(smiles, x_d=rng.normal(size=3)) for smiles in SMILES]
+    for point in points:
+        point.V_d = rng.normal(size=(point.mol.GetNumAtoms(), 2))
+    dataset = data.MoleculeDataset(points)
+    batch = data.collate_batch([dataset[row] for row in range(len(SMILES))])
+    with torch.no_grad():
+        wanted = model(batch.bmg, batch.V_d, batch.X_d)[:, 0]
+    got = [e.probabilities[0] for e in cf2.explain(model, dataset, effort="quick")]
+    assert got == pytest.approx(wanted.tolist(), abs=1e-5)
+    with pytest.raises(cf2.CF2Error, match="MoleculeDataset"):
+        cf2.explain(model, SMILES)
+
+
+def test_alternatives_are_other_answers_that_hold() -> None:
+    model = classifier()
+    found = cf2.explain(model, SMILES[0], target=1, question="counterfactual", alternatives=3)
+    sets = [frozenset(tuple(sorted(map(int, pair))) for pair in e.edges) for e in found]
+    assert len(set(sets)) == len(sets) > 1
+    whole = float(output(model, SMILES[0])[1]) > 0.5
+    assert all((float(output(model, SMILES[0], set(own))[1]) > 0.5) != whole for own in sets)
+
+
+# -- files ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    models.save_model(tmp_path / "model.pt", classifier(), ["a", "b"])
+    return tmp_path / "model.pt"
+
+
+def test_a_checkpoint_is_read_with_the_names_of_its_tasks(checkpoint: Path) -> None:
+    by_path = cf2.explain(checkpoint, SMILES[:2], target="b")
+    by_model = cf2.explain(classifier(), SMILES[:2], target=1)
+    assert [e.edges.tolist() for e in by_path] == [e.edges.tolist() for e in by_model]
+    with pytest.raises(cf2.CF2Error, match="one of a, b"):
+        cf2.explain(checkpoint, SMILES[:2], target="bb")
+
+
+class Hostile:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("ran",)
+
+
+def test_code_in_a_checkpoint_is_not_run(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(checkpoint.parent)
+    content = torch.load(checkpoint, weights_only=False)
+    torch.save({**content, "more": Hostile()}, checkpoint)
+    with pytest.raises(cf2.CF2Error, match="mkdir"):
+        cf2.explain(checkpoint, SMILES[:1], target="a")
+    assert not Path("ran").exists()
+    torch.load(checkpoint, weights_only=False)  # as Chemprop reads it: the file does hold code
+    assert Path("ran").exists()
+
+
+@pytest.mark.parametrize("wrong", ["this is no molecule", "", 3, None])
+def test_what_is_no_molecule_is_said_with_its_place(wrong: Any) -> None:
+    with pytest.raises(cf2.CF2Error, match="at position 1"):
+        cf2.explain(classifier(), ["CC", wrong], target=0)
+
+
+def test_the_command_writes_a_run_that_is_reported_and_checked(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from typer.testing import CliRunner
+
+    from cf2.cli.commands import app
+
+    monkeypatch.chdir(checkpoint.parent)
+    Path("molecules.csv").write_text("name,smiles\n" + "".join(f"m,{smiles}\n" for smiles in SMILES[:3]))
+    words = "explain --chemprop model.pt --data molecules.csv --target b --out run"
+    for line in (words, "report run -o report.html", "check run"):
+        done = CliRunner().invoke(app, line.split())
+        assert done.exit_code == 0, done.output
+    assert Path("report.html").read_text(encoding="utf-8").count("<svg") >= 3
+    from cf2.runs.store import Store
+
+    table = Store.open(Path("run")).explanations("cf2").to_pandas()
+    assert table["smiles"].tolist() == SMILES[:3]
+    assert table["edges"].tolist() == cf2.explain(checkpoint, SMILES[:3], target="b").to_pandas()["edges"].tolist()
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[2] / "docs" / "chemprop.md"
+    shutil.copy(Path(os.environ["CF2_DATA"]) / "Chemprop" / "classification.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        exec(compile(block, str(page), "exec"), space)
+    assert len(space["found"]) == 20
+    assert any(e.status == "found" for e in space["found"])
+    assert Path("report.html").is_file()
