@@ -391,7 +391,7 @@ class Spec:
     contexts: int = _option(
         0,
         _number(0, MAX_CONTEXTS),
-        "Number of contexts (random parts of the rest of the graph) in which to test how surely the set decides; 0: none.",
+        "Number of contexts, random parts of the rest of the graph, that test how surely the set decides; 0: none.",
     )
     surely: float | None = _option(
         None,

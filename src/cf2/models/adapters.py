@@ -233,6 +233,7 @@ def adapter_for(model: Any, level: str, call: Call | OneTask | None = None, targ
     require(
         call is None or callable(call), "Expected `call` to be a function of a model and a batch", got=shown(call, 80)
     )
+    assert not isinstance(call, OneTask)  # it is made for a Chemprop model alone
     names = None if call is not None else parameters(model)
     if targets is not None and targets.schema is not None:
         adapter = TypedAdapter(model, names, targets, call)

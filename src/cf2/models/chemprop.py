@@ -105,13 +105,14 @@ class MPNNAdapter(Adapter):
         if weight is None:
             yield
             return
-        left = [self.model.message_passing.depth]
+        passing: Any = self.model.message_passing
+        left = [int(passing.depth)]
 
         def scale(layer: torch.nn.Module, inputs: Any, out: Tensor) -> Tensor:
             left[0] -= 1
             return out * weight[:, None] if left[0] >= 0 else out
 
-        handle = self.model.message_passing.tau.register_forward_hook(scale)  # type: ignore[union-attr, operator]
+        handle = passing.tau.register_forward_hook(scale)
         try:
             yield
         finally:

@@ -162,7 +162,9 @@ def from_chemprop(checkpoint: str | Path, table: str | Path, target: Any = None)
     except Exception as error:  # of a file that is no text, or no table
         raise CF2Error("Expected a CSV file of molecules", got=f"{str(table)!r}, and {error}") from error
     named = [name for name in frame.columns if name.lower() == "smiles"]
-    molecules = chemprop.Molecules(model, chemprop.featurise(model, list(frame[(named or list(frame))[0]])), tasks)
+    molecules = chemprop.Molecules(
+        model, chemprop.featurise(model, list(frame[(named or list(frame.columns))[0]])), tasks
+    )
     asked = molecules.options({} if target is None else {"target": target})
     class_names = tuple(asked.get("class_names") or ())
     files = {"chemprop": os.path.realpath(checkpoint), "molecules": os.path.realpath(table), "target": target}
