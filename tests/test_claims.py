@@ -99,11 +99,15 @@ class Case:
                     x[ids[0]] = 0
                 else:
                     x[ids[0], ids[1]] = 0
-        return x, [pair for pair in columns if not {*pair} & {*removed}]
+        columns = [pair for pair in columns if not {*pair} & {*removed}]
+        if not removed or self.node:  # a removed node does not reach the target; a pool would count it
+            return x, columns
+        left = [node for node in range(len(x)) if node not in removed]
+        return x[left], [(left.index(a), left.index(b)) for a, b in columns]
 
     def says(self, key: int, x: Tensor, columns: list[Any]) -> Tensor:
         """The probabilities of the classes."""
-        look = (key, tuple(x.flatten().tolist()), tuple(columns))
+        look = (key, len(x), tuple(x.flatten().tolist()), tuple(columns))
         if look not in self._said:
             edge_index = torch.tensor(columns, dtype=torch.long).reshape(-1, 2).t()
             with torch.no_grad():
@@ -117,7 +121,10 @@ class Case:
     def tests(self, e: cf2.Explanation, chosen: Rows, names: str, confidence: float) -> bool:
         """Whether a set passes tests, `only` and `without`, by more than a margin."""
         for name in names.split():
-            said = self.says(e.key, *self.graph(e, chosen, name == "only"))
+            x, columns = self.graph(e, chosen, name == "only")
+            if not len(x):
+                return False  # of no nodes the model says nothing
+            said = self.says(e.key, x, columns)
             own = float(said[e.prediction] - said[1 - e.prediction])
             same = int(said.argmax()) == e.prediction
             if same != (name == "only") or (confidence and (own if name == "only" else -own) <= confidence):

@@ -47,6 +47,7 @@ DOWNWARDS = {
     ("results/explanation.py", "report"),
     ("results/explanations.py", "report"),
     ("results/explanations.py", "patterns"),
+    ("results/metrics.py", "api"),  # `judge` asks for verdicts on sets of others
 }
 
 
@@ -154,7 +155,7 @@ TYPE_WORDS = re.compile(
 )
 FLAT = ("units/packs.py", "models/predictor.py", "models/oracle.py", "sets/", "methods/", "runs/")
 # These read the user's data or name its parts; what they pass on is flat.
-READ_TYPES = {"runs/source.py", "runs/session.py"}
+READ_TYPES = {"runs/check.py", "runs/source.py", "runs/session.py"}
 
 
 def test_what_packs_searches_and_runs_knows_no_types() -> None:
@@ -223,6 +224,7 @@ def _identifiers(tree: ast.AST) -> set[str]:
 NAMED = {
     "options.py": {"cf2"},  # the default
     "api.py": {"cf2"},  # the default
+    "results/metrics.py": {"random", "truth"},  # `judge`: the keys, and sets that are given
     "cli/commands.py": {"cf2"},  # the default
     "pyg/explainers.py": {"cf2", "cf2-relaxed", "cf-gnnexplainer"},  # classes that are named after a method
 }

@@ -59,7 +59,7 @@ def test_nothing_is_written_and_no_thread_is_started_by_an_import() -> None:
 
 def test_what_is_declared_is_what_is_imported() -> None:
     declared = {re.split(r"[<>=\[]", need)[0].lower().replace("-", "_") for need in PROJECT["dependencies"]}
-    extras = {re.split(r"[<>=\[]", n)[0] for x in ("molecules", "web", "ray") for n in PROJECT[OPTIONAL][x]}
+    extras = {re.split(r"[<>=\[]", n)[0] for x in ("molecules", "web", "ray", "chemprop") for n in PROJECT[OPTIONAL][x]}
     known = {name.lower().replace("-", "_") for name in extras} | declared
     used = set()
     for path in (ROOT / "src").rglob("*.py"):

@@ -81,6 +81,7 @@ class Case:
     def graph(self, e: cf2.Explanation, chosen: frozenset[int], *, only: bool = False) -> tuple[Tensor, Tensor]:
         """Features and edges with the units of a set gone (added ones there), or with only them left."""
         x, columns = self.data.x.clone(), [tuple(pair) for pair in self.data.edge_index.t().tolist()]
+        left = list(range(len(x)))
         for row, (kind, ids) in enumerate(zip(e.units.kind.tolist(), e.units.ids.tolist())):
             name, inside = e.units.names[kind], row in chosen
             if name == "added_edges":
@@ -89,10 +90,11 @@ class Case:
             if inside != only and not (only and self.left_alone(name, ids)):
                 columns = [pair for pair in columns if not self.governs(e, row, name, ids, pair)]
                 if name == "nodes":
-                    x[ids[0]] = 0
+                    left.remove(ids[0])
                 elif name == "features":
                     x[ids[0], ids[1]] = 0
-        return x, torch.tensor(columns, dtype=torch.long).reshape(-1, 2).t()
+        columns = [(left.index(a), left.index(b)) for a, b in columns if {a, b} <= {*left}]
+        return x[left], torch.tensor(columns, dtype=torch.long).reshape(-1, 2).t()
 
     def left_alone(self, name: str, ids: Sequence[int]) -> bool:
         """An edge to keep is there whatever is chosen; so is a node at its end."""
@@ -108,8 +110,11 @@ class Case:
             return sorted(pair) in [sorted(member) for member in members]
         return name == "nodes" and ids[0] in pair
 
-    def says(self, graph: tuple[Tensor, Tensor]) -> int:
+    def says(self, graph: tuple[Tensor, Tensor]) -> int | None:
+        """The class, or None for a graph without nodes, which passes no test."""
         x, edge_index = graph
+        if not len(x):
+            return None
         with torch.no_grad():
             if self.node:
                 return int(self.model(x, edge_index)[0].argmax())
@@ -117,7 +122,7 @@ class Case:
 
     def verdicts(self, e: cf2.Explanation, chosen: frozenset[int]) -> tuple[bool, bool]:
         alone = self.says(self.graph(e, chosen, only=True)) == e.prediction
-        return alone, self.says(self.graph(e, chosen)) != e.prediction
+        return alone, self.says(self.graph(e, chosen)) not in (e.prediction, None)
 
     def passes(self, e: cf2.Explanation, chosen: frozenset[int]) -> bool:
         sufficient, necessary = self.verdicts(e, chosen)

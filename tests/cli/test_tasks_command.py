@@ -99,8 +99,8 @@ def test_a_run_of_every_task_is_whole_and_true(here: Path, task: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["cora-links", "--nodes", "0-5"], "explained by pairs of nodes: --pairs"),
-        (["mutag0", "--pairs", "0:1"], "explained by graphs: --nodes"),
+        (["cora-links", "--nodes", "0-5"], "--pairs 3:17,4:9 instead of --nodes"),
+        (["mutag0", "--pairs", "0:1"], "--nodes 3,17,40-44 instead of --pairs"),
     ],
 )
 def test_a_data_set_asked_by_the_wrong_option_names_the_right_one(here: Path, words: list[str], said: str) -> None:

@@ -87,5 +87,5 @@ def test_files_give_rules_back_also_those_that_have_the_edit_distances_of_versio
 @pytest.mark.parametrize("text", ["", "[]", '{"rules": [{}], "about": {}}', '{"rules": 3, "about": {}}'])
 def test_a_damaged_file_is_said(tmp_path: FilePath, text: str) -> None:
     (tmp_path / "rules.json").write_text(text)
-    with pytest.raises(cf2.CF2Error, match="Expected a file of edit rules, but got"):
+    with pytest.raises(cf2.CF2Error, match=r"Expected .* edit rules, but got"):
         EditRules.load(tmp_path / "rules.json")

@@ -168,7 +168,7 @@ def test_a_description_restores_the_model_and_the_data() -> None:
     assert torch.equal(again.graphs[0].edge_index, source.graphs[0].edge_index)
     for one, other in zip(source.model.state_dict().values(), again.model.state_dict().values()):
         assert torch.equal(one, other)
-    with pytest.raises(CF2Error, match="a data set or of a function"):
+    with pytest.raises(CF2Error, match="a data set, of a function or of a Chemprop model"):
         sources.restore({"kind": "dream"})
 
 

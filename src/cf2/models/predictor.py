@@ -292,8 +292,9 @@ class Predictor:
         if x.dim() == 1:
             assert pack.sparse is not None
             kept = spans(pack.sparse.ptr, kept)[0]
-        edge_index = smaller.edge_index if stay is None else smaller.edge_index[:, stay]
-        rows = self._call(smaller, x[kept], edge_index, None, stay)
+        whole = (smaller.edge_index >= 0).all(0)  # an edge that was added may lead to a node that is gone
+        stay = whole.nonzero().flatten() if stay is None else stay[whole[stay]]
+        rows = self._call(smaller, x[kept], smaller.edge_index[:, stay], None, stay)
         if len(left) == pack.num_instances:
             return rows
         return rows.new_full((pack.num_instances, rows.size(1)), torch.nan).index_copy(0, left, rows)

@@ -200,7 +200,8 @@ def _are_texts(value: Any) -> bool:
 
 
 CONTEXT: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("dataset", "model", "method", "partial", "smiles"), _is_text),
+    **dict.fromkeys(("dataset", "model", "method", "partial"), _is_text),
+    "smiles": lambda value: _is_text(value) or (isinstance(value, dict) and all(map(_is_text, value.values()))),
     **dict.fromkeys(("class_names", "atoms", "labels"), _are_texts),
     **dict.fromkeys(("graphs", "spec", "truth"), lambda value: isinstance(value, dict)),
     **dict.fromkeys(("finished", "asked"), lambda value: type(value) is int),
@@ -268,13 +269,14 @@ def open_parquet(path: Path, texts_once: bool = False) -> Any:
     """
     import pyarrow.parquet as pq
 
-    texts = [name for name, (kind, _) in FIELDS.items() if kind == "string"]
-    file = pq.ParquetFile(
-        path,
-        read_dictionary=[*texts, "unit_names.list.element"] if texts_once else None,
-        thrift_string_size_limit=MAX_JSON_BYTES,
-        thrift_container_size_limit=MAX_FOOTER_PARTS,
-    )
+    limits = {"thrift_string_size_limit": MAX_JSON_BYTES, "thrift_container_size_limit": MAX_FOOTER_PARTS}
+    texts = None
+    if texts_once:
+        with pq.ParquetFile(path, **limits) as first:
+            held = set(first.schema_arrow.names)  # an older file lacks some
+        texts = [name for name, (kind, _) in FIELDS.items() if kind == "string" and name in held]
+        texts += ["unit_names.list.element"] if "unit_names" in held else []
+    file = pq.ParquetFile(path, read_dictionary=texts, **limits)
     footer, unpacked, values = file.metadata, 0, 0
     _check_size(path, footer.num_rows, MAX_ROWS, "rows")
     for group in range(footer.num_row_groups):

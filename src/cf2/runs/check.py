@@ -91,7 +91,7 @@ class Check:
             lines.append(f"  {claim}: {checked:,} checked, {false or 'none'} false{left}")
         return "\n".join([*lines, *(f"  {claim}" for claim in self.false)])
 
-    def note(self, e: Explanation, claim: str, holds: bool | None, sentence: str) -> None:
+    def _note(self, e: Explanation, claim: str, holds: bool | None, sentence: str) -> None:
         """Count a claim that holds, does not (the sentence says why), or cannot be checked (None)."""
         count = ClaimCount(holds is not None, holds is False, holds is None)
         self.claims[claim] = ClaimCount(*map(sum, zip(self.claims.get(claim, ClaimCount()), count)))
@@ -491,12 +491,12 @@ def _check_key(result: Check, answers: list[_Claimant], most: int) -> None:
     whole = [one.e.rank for one in answers] == list(range(len(answers)))  # not some of them alone
     for number, one in enumerate(answers[1:], 1):
         inside = any((one.e.selected | ~other).all() for other in listed[:number])
-        result.note(one.e, "alternative", not inside, "an answer before it is a part of it.")
+        result._note(one.e, "alternative", not inside, "an answer before it is a part of it.")
     if first.e.complete:
         sets = first.sets(most) if whole else None
         rest = [c for c in sets or () if not any((c | ~known).all() for known in listed)]
         holds, other = first.none_passes(None if sets is None else rest)
-        result.note(first.e, "complete", holds, f"{other} passes, and none of the {len(listed)} answers is in it.")
+        result._note(first.e, "complete", holds, f"{other} passes, and none of the {len(listed)} answers is in it.")
 
 
 def _check_outputs(result: Check, one: _Claimant) -> None:
@@ -508,12 +508,12 @@ def _check_outputs(result: Check, one: _Claimant) -> None:
     for name, row in rows.items():
         values, stored = one.values(row), getattr(e, name)
         said = f"{np.round(stored, 6).tolist()} is stored, and the model says {np.round(values.numpy(), 6).tolist()}."
-        result.note(e, "outputs", one.near(values, stored), f"`{name}`: {said}")
+        result._note(e, "outputs", one.near(values, stored), f"`{name}`: {said}")
     if e.output == "classes":
         best = one._scores(one.whole).topk(2)
         sure = float(best.values.diff().abs()) > ROUNDING * one.caller.spacing * float(best.values.abs().max())
         holds = int(best.indices[0]) == e.prediction if sure else None
-        result.note(
+        result._note(
             e, "prediction", holds, f"class {e.prediction} is stored, and the model says {int(best.indices[0])}."
         )
 
@@ -525,7 +525,7 @@ def _check_status(result: Check, one: _Claimant, most: int) -> None:
     for verdict in ("sufficient", "necessary"):
         passed, stored = False if given is False else one.test(chosen, verdict, 0.0), getattr(e, verdict)
         holds = None if passed is None or given is None else passed == stored
-        result.note(e, verdict, holds, f"{stored} is stored, and the model says the opposite.")
+        result._note(e, verdict, holds, f"{stored} is stored, and the model says the opposite.")
     holds, why = None, ""
     if e.status == "found":
         holds = one.passes(chosen)
@@ -542,13 +542,13 @@ def _check_status(result: Check, one: _Claimant, most: int) -> None:
     elif e.status == "not predicted":
         holds, why = None if given is None else not given, "the model gives the answer in question."
     if e.status != "unverified":
-        result.note(e, e.status, holds, why)
+        result._note(e, e.status, holds, why)
     if given is False and e.status not in ("not predicted", "empty"):
-        result.note(e, "not predicted", False, f"the status is {e.status!r}, and the model does not give the target.")
+        result._note(e, "not predicted", False, f"the status is {e.status!r}, and the model does not give the target.")
     if e.default is not None:
         said = one.says(one.only(np.zeros_like(chosen)))
         sentence = f"{e.default} is stored, and with everything removed the model says otherwise."
-        result.note(e, "default", None if said is None else said == e.default, sentence)
+        result._note(e, "default", None if said is None else said == e.default, sentence)
 
 
 def _check_proofs(result: Check, one: _Claimant, most: int) -> None:
@@ -557,16 +557,16 @@ def _check_proofs(result: Check, one: _Claimant, most: int) -> None:
     if e.minimal:
         members = np.flatnonzero(chosen).tolist()
         holds, other = one.none_passes([one._mask(set(members) - {unit}) for unit in members])
-        result.note(e, "minimal", holds, f"{other}, which is one unit less than {one.named(chosen)}, passes as well.")
+        result._note(e, "minimal", holds, f"{other}, which is one unit less than {one.named(chosen)}, passes as well.")
     if e.optimal:
         holds, other = one.none_passes(one.sets(most, float(one.price[chosen].sum())))
-        result.note(e, "optimal", holds, f"{other} passes and is smaller than {one.named(chosen)}.")
+        result._note(e, "optimal", holds, f"{other} passes and is smaller than {one.named(chosen)}.")
     if e.lower_bound is not None:
         holds, other = one.none_passes(one.sets(most, e.lower_bound))
         sentence = f"no set of fewer than {e.lower_bound} units is said to pass, and {other} does."
         if e.status == "found" and e.lower_bound > e.size:
             holds, sentence = False, f"{e.lower_bound} is above the size of the answer, {e.size}."
-        result.note(e, "lower_bound", holds, sentence)
+        result._note(e, "lower_bound", holds, sentence)
     for claim in ("robust", "robust_removals"):
         if getattr(e, claim) is not None:
-            result.note(e, claim, None, "the disturbed copies are not drawn again here.")
+            result._note(e, claim, None, "the disturbed copies are not drawn again here.")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from cf2.errors import require
+from cf2.errors import require, shown
 
 Tell = Callable[[int], None]
 LATER = 2.0  # seconds after which a bar appears that nobody asked for
@@ -91,7 +91,7 @@ def _line(total: int, later: float) -> Iterator[Tell]:
 @contextmanager
 def heard(verbose: Any) -> Iterator[None]:
     """With `verbose`, what the library logs is on stderr for as long as this lasts."""
-    require(isinstance(verbose, bool), "Expected `verbose` to be True or False", got=repr(verbose)[:80])
+    require(isinstance(verbose, bool), "Expected `verbose` to be True or False", got=shown(verbose, 80))
     if not verbose:
         yield
         return

@@ -53,6 +53,7 @@ CHUNK_SIZE = GROUP
 SECONDS_PER_SHARD = 5.0  # after which what is finished goes to the disk
 MAX_WAITING = 1024  # explanations that wait for that
 CHECKED_SHARDS, CHECKED_KEYS = 3, 4  # of a job that is resumed: so many shards, and keys of each, are judged again
+SAME_PROBABILITY = 1e-4  # two probabilities closer than this are one, summed in another order
 SETS_PER_CLAIM = 256  # that are tried where a claim speaks of all: each is a run on the whole graph
 
 JOB_OPTIONS = ("method", "settings", "seed", "search", "sizes")  # what jobs of one run may differ in
@@ -294,7 +295,8 @@ class Store:
             some = shards[:: max(1, len(shards) // CHECKED_SHARDS)][:CHECKED_SHARDS]
             loaded = [[e for e in self._load(*shard) if not e.rank and e.status != "refused"] for shard in some]
             stored = [e for part in loaded for e in part[:: max(1, len(part) // CHECKED_KEYS)][:CHECKED_KEYS]]
-            other = next(_differences(self.source, spec, stored), None) if stored else None
+            ways = (_differences, _other_answers) if stored else ()
+            other = next((text for way in ways for text in way(self.source, spec, stored)), None)
             require(
                 other is None,
                 f"Expected the model of the run in {str(self.path)!r}",
@@ -851,6 +853,27 @@ def _differences(source: ModelAndData, spec: Spec, stored: Sequence[Explanation]
             here = [by_key[instance.key] for instance in problem.instances]
             other = [e for e, table in zip(here, problem.tables) if not _has_units(e, table)]
             yield from (f"{spec.name}, key {e.key}: it has other units." for e in other)
+
+
+def _other_answers(source: ModelAndData, spec: Spec, stored: Sequence[Explanation]) -> Iterator[str]:
+    """Which stored answers the model does not give any more, with everything, the set alone or the rest."""
+    by_key = {e.key: e for e in stored}
+    spec = replace(spec, tolerance=stored[0].tolerance)
+    with Session(source.request(list(by_key), spec), fitting=True) as session:
+        for problem in session.problems(list(by_key)):
+            here = [by_key[instance.key] for instance in problem.instances]
+            verdict = problem.judge(
+                torch.from_numpy(np.concatenate([e.selected for e in here])).to(problem.outputs.device)
+            )
+            for row, e in enumerate(here):
+                now = (problem.outputs[row], verdict.only[row], verdict.without[row])
+                before = (e.probabilities, e.probabilities_only, e.probabilities_without)
+                if not all(_near(old, new.float().cpu().numpy()) for old, new in zip(before, now)):
+                    yield f"{spec.name}, key {e.key}: the model gives another result."
+
+
+def _near(before: np.ndarray, now: np.ndarray) -> bool:
+    return before.shape == now.shape and bool(np.allclose(before, now, atol=SAME_PROBABILITY, equal_nan=True))
 
 
 def _has_units(e: Explanation, table: InstanceUnits) -> bool:
