@@ -190,7 +190,12 @@ class SetConstraints(Constraints):
         valid = torch.arange(sets.size(1), device=rows.device)[None] < pack.units.counts[:, None]
         chosen = sets[valid]
         governed = pack.units.edges.first >= 0
-        inside = pack.units.edges.present(chosen)
+        inside, absent = pack.units.edges.present(chosen), pack.units.absent
+        if absent is not None and inside is not None:  # an added edge is chosen without the nodes at its ends
+            others, none = pack.units.edges.present(chosen | ~absent), pack.units.edges.present(~absent)
+            assert others is not None
+            assert none is not None
+            inside = inside | (others & ~none)
         columns = pack.edge_index[:, governed if inside is None else governed & inside]
         shift = pack.node_ptr[:-1] - self.pack.node_ptr[rows]
         spans = torch.repeat_interleave(self.pack.units.ptr[rows] - pack.units.ptr[:-1], pack.units.counts)
