@@ -253,6 +253,14 @@ def test_no_claim_of_many_is_false() -> None:
     print(f"{seed - SEED} cases: {total}")
 
 
+# 21202: whether everything removed keeps the answer was not asked where both tests pass, but not with the confidence.
+@pytest.mark.parametrize("seed", [21202])
+def test_what_was_false_once_is_not(seed: int) -> None:
+    checked = explained(seed)
+    assert checked, f"seed {seed}: {checked}"
+    assert checked.claims["default"].checked
+
+
 # -- what was found, made small ----------------------------------------------------------------------------------
 
 

@@ -412,7 +412,9 @@ class Session:
             ranking, verdict = _judged(problem, ranking)
         searched = self.searches and not skipped
         others = self._others(problem, ranking, verdict) if searched and spec.alternatives > 1 else {}
-        empty = _holds_empty(problem, verdict) if searched else None
+        empty = (
+            _holds_empty(problem, verdict, self._search().confidence if self.searches else 0.0) if searched else None
+        )
         best = self._explanations(problem, ranking, verdict, refused, started, empty, sure)
         if searched and spec.robust:
             best = _with_robustness(problem, ranking, best)
@@ -743,9 +745,9 @@ def claimed(
     return [replace(answers[position], rank=rank) for rank, position in enumerate(kept)]
 
 
-def _holds_empty(problem: Problem, verdict: Verdict) -> Tensor | None:
+def _holds_empty(problem: Problem, verdict: Verdict, confidence: float) -> Tensor | None:
     """Whether the model gives the same answer with everything removed [B], if some set was looked for in vain."""
-    failed = (~verdict.passes(problem.tests)).nonzero().flatten()
+    failed = (~verdict.passes(problem.tests, confidence)).nonzero().flatten()
     if not len(failed) or problem.tests == QUESTIONS["factual"]:
         return None
     pack = problem.pack.take(failed)
