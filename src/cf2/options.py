@@ -385,8 +385,8 @@ class Spec:
     robust: int = _option(
         0,
         _number(0, MAX_COUNT),
-        "Number of perturbed copies of the graph, with edges added or removed, on which the answer must also pass "
-        "its tests.",
+        "Deprecated, use `contexts` or `surely`: number of perturbed copies of the graph, with edges added or removed, "
+        "on which the answer must also pass its tests.",
     )
     contexts: int = _option(
         0,

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from ring import KEYS, ring_source, spec_of
+from torch_geometric.data import Data
+from torch_geometric.nn import SAGEConv
 
 import cf2
 from cf2.errors import CF2Error
@@ -223,3 +225,15 @@ def test_an_explainer_trained_for_another_method_is_refused() -> None:
     assert {e.size for e in explained(source.request(KEYS, Spec("gem"), trained))} == {2}  # its k is remembered
     with pytest.raises(CF2Error, match="one for 'gem'"):
         Session(replace(source.request(KEYS, Spec("pgexplainer")), trained=trained))
+
+
+@pytest.mark.parametrize(("alike", "hint"), [(False, 'units=("edges", "features")'), (True, 'edits=("remove", "add")')])
+def test_a_prediction_that_stays_without_edges_gets_the_hint_that_helps(alike: bool, hint: str) -> None:
+    graph = Data(x=torch.eye(4), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    graph.x = torch.ones(4, 4) if alike else graph.x
+    model = SAGEConv(4, 2)
+    with torch.no_grad():
+        model.lin_l.weight.zero_()  # what neighbours say is not heard
+    (found,) = cf2.explain(model, graph, nodes=[0], progress=False)
+    assert found.default
+    assert hint in found.note

@@ -68,10 +68,9 @@ USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a 
 NOTHING = "The receptive field has no unit that can be removed: the prediction rests on the rest of the input."
 UNCONFIRMED = "The search ended with a set that the final check does not confirm."
 ALREADY = "The model says class {asked} already: nothing has to change."
-DEFAULT = (
-    "The model gives the same answer when everything that can be removed is gone, so it may need none of that. "
-    'Ask question="counterfactual", edits=("remove", "add") for what would have to be added.'
-)
+DEFAULT = "The model gives the same answer when everything that can be removed is gone."
+TRY_FEATURES = 'Features may decide it: try units=("edges", "features").'
+TRY_ADDING = 'Ask question="counterfactual", edits=("remove", "add") for what would have to be added.'
 NOT_PREDICTED = (
     "The model says class {said}, not class {asked}: nothing can be the reason for an answer that it does not give. "
     'Ask question="counterfactual", target={asked} for what would have to change.'
@@ -546,7 +545,9 @@ class Session:
             status, note = self._status(choice, row, confirmed[row], table.count, refused)
             tried = status in ("impossible", "not found")
             if tried and default is not None and default[row] and given[row] and "add" not in spec.edits:
-                note = f"{DEFAULT} {note}".strip()
+                features = spec.units == ("edges",) and bool((instance.x != instance.x[:1]).any())
+                hints = [DEFAULT, *([TRY_FEATURES] if features else []), TRY_ADDING]
+                note = " ".join([*hints, note]).strip()
             if instance.narrowed and not refused:
                 note = f"{note} {NARROWED_NOTE.format(most=MAX_EDITS, all=instance.narrowed)}".strip()
             if not instance.x.is_floating_point() and any(name in ZEROED for name in table.names) and not refused:
