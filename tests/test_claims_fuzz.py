@@ -20,6 +20,7 @@ from torch_geometric.data import Data
 
 import cf2
 from cf2.errors import CF2Error
+from toys import InTurn
 
 WIDTH, FEATURES, CLASSES = 6, 3, 3
 QUICK = 64  # cases in every run
@@ -62,31 +63,29 @@ CONVS: dict[str, Callable[[int, int], nn.Module]] = {
     "feast": lambda a, b: pyg.FeaStConv(a, b, heads=2),
     "transformer": lambda a, b: pyg.TransformerConv(a, b),
     "gated": lambda a, b: pyg.ResGatedGraphConv(a, b),
-    "gated graph": lambda a, b: pyg.Sequential(
-        "x, e", [(nn.Linear(a, b), "x -> x"), (pyg.GatedGraphConv(b, 2), "x, e -> x")]
-    ),
+    "gated graph": lambda a, b: InTurn("x, e", [(nn.Linear(a, b), "x -> x"), (pyg.GatedGraphConv(b, 2), "x, e -> x")]),
     "pna": lambda a, b: pyg.PNAConv(a, b, ["mean", "max", "sum"], ["identity", "amplification"], torch.ones(6)),
     "eg": lambda a, b: pyg.EGConv(a, b, num_heads=2),
     "supergat": lambda a, b: pyg.SuperGATConv(a, b),
     "film": lambda a, b: pyg.FiLMConv(a, b),
-    "agnn": lambda a, b: pyg.Sequential("x, e", [(nn.Linear(a, b), "x -> x"), (pyg.AGNNConv(), "x, e -> x")]),
-    "appnp": lambda a, b: pyg.Sequential("x, e", [(nn.Linear(a, b), "x -> x"), (pyg.APPNP(2, 0.2), "x, e -> x")]),
+    "agnn": lambda a, b: InTurn("x, e", [(nn.Linear(a, b), "x -> x"), (pyg.AGNNConv(), "x, e -> x")]),
+    "appnp": lambda a, b: InTurn("x, e", [(nn.Linear(a, b), "x -> x"), (pyg.APPNP(2, 0.2), "x, e -> x")]),
     "general": lambda a, b: pyg.GeneralConv(a, b),
     "general attention": lambda a, b: pyg.GeneralConv(a, b, attention=True),
     "edge": lambda a, b: pyg.EdgeConv(_mlp(2 * a, b)),
     "edge mean": lambda a, b: pyg.EdgeConv(_mlp(2 * a, b), aggr="mean"),
-    "wl": lambda a, b: pyg.Sequential("x, e", [(pyg.WLConvContinuous(), "x, e -> x"), (nn.Linear(a, b), "x -> x")]),
-    "lg": lambda a, b: pyg.Sequential("x, e", [(nn.Linear(a, b), "x -> x"), (pyg.LGConv(), "x, e -> x")]),
-    "mixhop": lambda a, b: pyg.Sequential(
+    "wl": lambda a, b: InTurn("x, e", [(pyg.WLConvContinuous(), "x, e -> x"), (nn.Linear(a, b), "x -> x")]),
+    "lg": lambda a, b: InTurn("x, e", [(nn.Linear(a, b), "x -> x"), (pyg.LGConv(), "x, e -> x")]),
+    "mixhop": lambda a, b: InTurn(
         "x, e", [(pyg.MixHopConv(a, b, [0, 1]), "x, e -> x"), (nn.Linear(2 * b, b), "x -> x")]
     ),
-    "antisymmetric": lambda a, b: pyg.Sequential(
+    "antisymmetric": lambda a, b: InTurn(
         "x, e", [(nn.Linear(a, b), "x -> x"), (pyg.AntiSymmetricConv(b), "x, e -> x")]
     ),
-    "simple": lambda a, b: pyg.Sequential(
+    "simple": lambda a, b: InTurn(
         "x, e", [(pyg.SimpleConv("mean", "self_loop"), "x, e -> x"), (nn.Linear(a, b), "x -> x")]
     ),
-    "none": lambda a, b: pyg.Sequential("x, e", [(nn.Linear(a, b), "x -> x")]),
+    "none": lambda a, b: InTurn("x, e", [(nn.Linear(a, b), "x -> x")]),
 }
 NORMS: dict[str, Callable[[int], nn.Module] | None] = {
     "": None,
@@ -108,7 +107,7 @@ POOLS: dict[str, Callable[[int], nn.Module]] = {
     "median": lambda width: pyg.MedianAggregation(),
     "softmax": lambda width: pyg.SoftmaxAggregation(),
     "attention": lambda width: pyg.AttentionalAggregation(nn.Linear(width, 1)),
-    "sum and max": lambda width: pyg.Sequential(
+    "sum and max": lambda width: InTurn(
         "x, b", [(pyg.MultiAggregation(["sum", "max"]), "x, b -> x"), (nn.Linear(2 * width, width), "x -> x")]
     ),
 }

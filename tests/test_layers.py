@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 import cf2
+from toys import InTurn
 
 
 def mlp(inside: int, out: int) -> nn.Module:
@@ -39,7 +40,7 @@ class Normalised(pyg.MessagePassing):
 def then(*steps: object) -> nn.Module:
     """Modules one after the other; those of torch_geometric are handed the edges too."""
     passes = [(step, "x, e -> x" if isinstance(step, pyg.MessagePassing) else "x -> x") for step in steps]
-    return pyg.Sequential("x, e", passes)  # type: ignore[arg-type]
+    return InTurn("x, e", passes)  # type: ignore[arg-type]
 
 
 PLAIN = """GCNConv SAGEConv GraphConv GATv2Conv TransformerConv MFConv LEConv GENConv ClusterGCNConv ResGatedGraphConv

@@ -106,6 +106,24 @@ def _whole_nodes(instance: Instance, entries: Tensor) -> Rows:
 WHOLE_NODES = UnitKind("whole_nodes", _whole_nodes, features=True)
 
 
+class InTurn(nn.Module):
+    """Layers one after the other, as `torch_geometric.nn.Sequential` has them.
+
+    That one keeps its code under a random number, which comes again where a test seeds `random`: with other layers.
+    """
+
+    def __init__(self, inputs: str, steps: list[tuple[nn.Module, str]]) -> None:
+        super().__init__()
+        self.inputs, self.layers = inputs.split(", "), nn.ModuleList(layer for layer, _ in steps)
+        self.reads = [call.split(" -> ")[0].split(", ") for _, call in steps]
+
+    def forward(self, *given: Tensor) -> Tensor:
+        known = dict(zip(self.inputs, given, strict=True))
+        for layer, reads in zip(self.layers, self.reads, strict=True):
+            known[self.inputs[0]] = layer(*(known[name] for name in reads))
+        return known[self.inputs[0]]
+
+
 # -- what is true by brute force: nothing below shares code with the package --------------------------------
 
 Unit = tuple[str, tuple[int, int]]  # a kind and its two ids, as an explanation names them
