@@ -21,7 +21,7 @@ def run(name: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_every_example_is_tested() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert names == {"node_classifier", "graph_classifier", "torch_geometric_dropin"}
+    assert names == {"beside_gnnexplainer", "node_classifier", "graph_classifier", "torch_geometric_dropin"}
 
 
 def test_node_classifier(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,3 +50,11 @@ def test_torch_geometric_dropin(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"CFGNNExplainer +2 +1\.0", out)
     assert "'sufficient': True, 'necessary': True, 'minimal': True" in out
     assert out.count("fidelity (1.0, 0.0)") == 3
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_beside_gnnexplainer(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run("beside_gnnexplainer", capsys)
+    assert "cf2: sufficient 7, necessary 7, both 7 of 7" in out
+    assert re.search(r"GNNExplainer, 200 epochs: sufficient \d, necessary \d, both \d of 7", out)
