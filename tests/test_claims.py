@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 import cf2
-from toys import GraphNet, NodeNet, random_graph
+from toys import GraphNet, NodeNet, chosen_of, pieces, random_graph
 
 MAX_UNITS = 9
 EDITS = [("remove",), ("add",), ("change",), ("remove", "add"), ("remove", "add", "change")]
@@ -158,18 +158,7 @@ class Case:
             name, ids = e.units.names[e.units.kind[row]], e.units.ids[row].tolist()
             parts.append({ids[0]} if name == "nodes" else set(ids))
         parts += [set(p) for p in self.edges(e.key) if "nodes" in e.units.names and set(p) <= nodes]
-        while True:
-            for one, other in combinations(parts, 2):
-                if one & other:
-                    parts.remove(other)
-                    one |= other
-                    break
-            else:
-                return len(parts)
-
-
-def chosen_of(e: cf2.Explanation) -> Rows:
-    return frozenset(row for row, inside in enumerate(e.selected.tolist()) if inside)
+        return pieces(parts)
 
 
 def violations(case: Case, found: list[cf2.Explanation]) -> list[str]:

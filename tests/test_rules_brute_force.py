@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import cf2
-from toys import GraphNet, NodeNet, random_graph
+from toys import GraphNet, NodeNet, chosen_of, pieces, random_graph
 
 KINDS = ["edges", "nodes", "features", ("edges", "features")]
 RULES = ["none", "keep", "forbid", "groups", "connected", "valid", "alternatives"]
@@ -151,18 +151,7 @@ class Case:
             name, ids = e.units.names[e.units.kind[row]], e.units.ids[row].tolist()
             parts.append({ids[0]} if name == "nodes" else set(ids))
         parts += [set(p) for p in self.data.edge_index.t().tolist() if "nodes" in e.units.names and set(p) <= own]
-        while True:
-            for one, other in combinations(parts, 2):
-                if one & other:
-                    parts.remove(other)
-                    one |= other
-                    break
-            else:
-                return len(parts)
-
-
-def chosen_of(e: cf2.Explanation) -> frozenset[int]:
-    return frozenset(row for row, inside in enumerate(e.selected.tolist()) if inside)
+        return pieces(parts)
 
 
 @settings(max_examples=40, deadline=None, phases=[Phase.generate])

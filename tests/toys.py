@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, global_add_pool
 
+import cf2
 from cf2.graphs.graph import Instance
 from cf2.units.kinds import Rows, UnitKind
 
@@ -202,3 +203,17 @@ def passing(
             if {"why": sufficient and necessary, "factual": sufficient, "counterfactual": necessary}[question]:
                 found.append(set(chosen))
     return found
+
+
+def pieces(parts: Iterable[Iterable[int]]) -> int:
+    """How many connected pieces sets of nodes make, where those that share a node belong together."""
+    found: list[set[int]] = []
+    for part in map(set, parts):
+        apart = [one for one in found if not one & part]
+        found = [*apart, part.union(*(one for one in found if one & part))]
+    return len(found)
+
+
+def chosen_of(e: cf2.Explanation) -> frozenset[int]:
+    """The rows of the units that an explanation has chosen."""
+    return frozenset(row for row, inside in enumerate(e.selected.tolist()) if inside)

@@ -411,9 +411,7 @@ class Session:
             ranking, verdict = _judged(problem, ranking)
         searched = self.searches and not skipped
         others = self._others(problem, ranking, verdict) if searched and spec.alternatives > 1 else {}
-        empty = (
-            _holds_empty(problem, verdict, self._search().confidence if self.searches else 0.0) if searched else None
-        )
+        empty = _holds_empty(problem, verdict, self._confidence) if searched else None
         best = self._explanations(problem, ranking, verdict, refused, started, empty, sure)
         if searched and spec.robust:
             best = _with_robustness(problem, ranking, best)
@@ -456,6 +454,11 @@ class Session:
                 answers.setdefault(e.key, []).append(e)
             started = time.perf_counter()
         return [new for e in made for new in (answers.get(e.key, [e]) if e.key in failed else [e])]
+
+    @property
+    def _confidence(self) -> float:
+        """The margin that an answer must pass its tests by."""
+        return self._search().confidence if self.searches else 0.0
 
     def _search(self) -> Search:
         """How hard to look, and by which margin an answer must pass."""
@@ -534,7 +537,7 @@ class Session:
         selected = [part.cpu().numpy() for part in problem.pack.split(choice.selected)]
         P, only, without = (part.float().cpu().numpy() for part in (problem.outputs, verdict.only, verdict.without))
         sufficient, necessary = verdict.sufficient.tolist(), verdict.necessary.tolist()
-        confirmed = verdict.passes(problem.tests, self._search().confidence if self.searches else 0.0).tolist()
+        confirmed = verdict.passes(problem.tests, self._confidence).tolist()
         given = criterion.holds(problem.outputs).tolist()
         said, asked = criterion.said(problem.outputs).tolist(), criterion.answers.tolist()
         evaluations, default = choice.evaluations.tolist(), None if empty is None else empty.tolist()
@@ -658,7 +661,7 @@ class Session:
     def _confirmed(self, problem: Problem, choice: Choice, verdict: Verdict) -> Tensor:
         """Whether what a search has found is found by the final check as well [B]."""
         found = torch.tensor([status == "found" for status in choice.status or ()], device=problem.outputs.device)
-        return found & verdict.passes(problem.tests, self._search().confidence)
+        return found & verdict.passes(problem.tests, self._confidence)
 
     def _status(self, choice: Choice, row: int, confirmed: bool, units: int, refused: bool) -> tuple[str, str]:
         """The status of an explanation, which comes from the final check, and what a reader should know beside it."""

@@ -295,8 +295,7 @@ class Store:
             some = shards[:: max(1, len(shards) // CHECKED_SHARDS)][:CHECKED_SHARDS]
             loaded = [[e for e in self._load(*shard) if not e.rank and e.status != "refused"] for shard in some]
             stored = [e for part in loaded for e in part[:: max(1, len(part) // CHECKED_KEYS)][:CHECKED_KEYS]]
-            ways = (_differences, _other_answers) if stored else ()
-            other = next((text for way in ways for text in way(self.source, spec, stored)), None)
+            other = next(_differences(self.source, spec, stored, again=True), None) if stored else None
             require(
                 other is None,
                 f"Expected the model of the run in {str(self.path)!r}",
@@ -842,8 +841,14 @@ def versions() -> dict[str, str]:
     return names | {"torch_geometric": torch_geometric.__version__, "numpy": np.__version__}
 
 
-def _differences(source: ModelAndData, spec: Spec, stored: Sequence[Explanation]) -> Iterator[str]:
-    """Which stored answers are of other units than the data has now, or answer another question."""
+def _differences(
+    source: ModelAndData, spec: Spec, stored: Sequence[Explanation], *, again: bool = False
+) -> Iterator[str]:
+    """Which stored answers are of other units than the data has now, or answer another question.
+
+    With `again`, the model is run too: an answer is another one if the model says something else of the whole, of the
+    set or of the rest.
+    """
     by_key = {e.key: e for e in stored}
     spec = replace(spec, tolerance=stored[0].tolerance)  # as it was measured on all keys
     other = [e for e in stored if (e.question, e.method) != (spec.question, spec.method)]
@@ -853,18 +858,10 @@ def _differences(source: ModelAndData, spec: Spec, stored: Sequence[Explanation]
             here = [by_key[instance.key] for instance in problem.instances]
             other = [e for e, table in zip(here, problem.tables) if not _has_units(e, table)]
             yield from (f"{spec.name}, key {e.key}: it has other units." for e in other)
-
-
-def _other_answers(source: ModelAndData, spec: Spec, stored: Sequence[Explanation]) -> Iterator[str]:
-    """Which stored answers the model does not give any more, with everything, the set alone or the rest."""
-    by_key = {e.key: e for e in stored}
-    spec = replace(spec, tolerance=stored[0].tolerance)
-    with Session(source.request(list(by_key), spec), fitting=True) as session:
-        for problem in session.problems(list(by_key)):
-            here = [by_key[instance.key] for instance in problem.instances]
-            verdict = problem.judge(
-                torch.from_numpy(np.concatenate([e.selected for e in here])).to(problem.outputs.device)
-            )
+            if not again or other:
+                continue
+            selected = torch.from_numpy(np.concatenate([e.selected for e in here])).to(problem.outputs.device)
+            verdict = problem.judge(selected)
             for row, e in enumerate(here):
                 now = (problem.outputs[row], verdict.only[row], verdict.without[row])
                 before = (e.probabilities, e.probabilities_only, e.probabilities_without)
