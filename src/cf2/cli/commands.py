@@ -138,16 +138,10 @@ def doctor(as_json: o.Json = False) -> None:
     rows += [[name, version or "missing"] for name, version in facts["required"].items()]
     out.print(table("This installation", ("what", "version or value"), rows))
     rows = [
-        [
-            part["extra"],
-            f"missing {', '.join(part['missing'])}: pip install 'cf2[{part['extra']}]', about {part['megabytes']} MB"
-            if part["missing"]
-            else "installed",
-            part["gives"],
-        ]
+        [part["extra"], "missing" if part["missing"] else "installed", part["gives"], part["megabytes"]]
         for part in facts["extras"]
     ]
-    out.print(table("Optional parts", ("extra", "state", "gives"), rows))
+    out.print(table("Optional parts", ("extra", "state", "what it gives", "MB"), rows))
     for sentence in advice(facts):
         tell(sentence)
 

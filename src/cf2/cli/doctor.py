@@ -78,6 +78,9 @@ def remarks(facts: dict[str, Any]) -> list[str]:
     """What the reader could do, one sentence each; nothing where all is well."""
     absent = [name for name, version in facts["required"].items() if version is None]
     said = [f"{', '.join(absent)} must be installed: pip install {' '.join(absent)}"] if absent else []
+    said += [
+        f"To add {part['extra']}: pip install 'cf2[{part['extra']}]'" for part in facts["extras"] if part["missing"]
+    ]
     if facts["torch_threads"] > 1:
         said.append("torch uses several threads. Set OMP_NUM_THREADS=1: on a busy machine it is faster.")
     return said
