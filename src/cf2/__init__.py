@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cf2.runs.functions import explain_sets
     from cf2.samples import registry as datasets
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "CF2Error",
     "Check",

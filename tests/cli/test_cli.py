@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from io import StringIO
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from commands_here import COMMANDS, cf2
 from rich.console import Console
 from typer.testing import CliRunner
 
-from cf2.cli import options
+from cf2.cli import doctor, options
 from cf2.cli.commands import app
 from cf2.methods import registry
 
@@ -41,10 +42,28 @@ def test_help_has_an_example_that_parses(command: str) -> None:
 
 
 def test_the_commands_are_there_and_a_version() -> None:
-    wanted = "demo datasets methods train explain evaluate report serve runs check patterns reproduce bench"
+    wanted = "demo doctor datasets methods train explain evaluate report serve runs check patterns reproduce bench"
     assert set(wanted.split()) <= set(COMMANDS)
     done = subprocess.run([sys.executable, "-m", "cf2", "--version"], capture_output=True, text=True)
     assert re.fullmatch(r"cf2 \d+\.\d+\.\d+\n", done.stdout)
+
+
+def test_the_doctor_names_what_is_missing_and_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    facts = cf2("doctor", "--json").json
+    assert {re.split("[<>=]", text)[0].replace("_", "-") for text in project["dependencies"]} == {
+        name.replace("_", "-") for name in facts["required"]
+    }
+    assert None not in facts["required"].values()
+    parts = {part["extra"] for part in facts["extras"]}
+    assert parts == set(project["optional-dependencies"]) - {"all", "dev"}
+
+    there = doctor.installed
+    monkeypatch.setattr(doctor, "installed", lambda name: None if name in ("rdkit", "scipy") else there(name))
+    shown = RUNNER.invoke(app, ["doctor"], env={"COLUMNS": "200"})
+    assert "pip install 'cf2[molecules]'" in shown.output
+    assert re.search(r"scipy\s*│ missing", shown.stdout)
+    assert "scipy must be installed" in shown.output
 
 
 def test_methods_say_all_that_is_special_about_them() -> None:

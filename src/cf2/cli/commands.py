@@ -121,6 +121,32 @@ def datasets(data_root: o.Root = None, as_json: o.Json = False) -> None:
 
 
 @app.command()
+def doctor(as_json: o.Json = False) -> None:
+    """Report what is installed, which optional parts are missing, and what they are for.
+
+    Example: cf2 doctor
+    """
+    from cf2.cli.doctor import examine
+    from cf2.cli.doctor import remarks as advice
+
+    facts = examine()
+    if as_json:
+        print_json(facts)
+        return
+    machine = ("cf2", "python", "system", "cores", "torch_threads", "gpu", "free_gigabytes", "chromium")
+    rows = [[name.replace("_", " "), "–" if facts[name] is None else cell(facts[name])] for name in machine]
+    rows += [[name, version or "missing"] for name, version in facts["required"].items()]
+    out.print(table("This installation", ("what", "version or value"), rows))
+    rows = [
+        [part["extra"], "missing" if part["missing"] else "installed", part["gives"], part["megabytes"]]
+        for part in facts["extras"]
+    ]
+    out.print(table("Optional parts", ("extra", "state", "what it gives", "MB"), rows))
+    for sentence in advice(facts):
+        tell(sentence)
+
+
+@app.command()
 def methods(as_json: o.Json = False) -> None:
     """List the methods with a one-line summary.
 
