@@ -27,17 +27,19 @@ class Listed:
 class Besides(Constraints):
     """None of the known answers [B, n, U] of an instance may be a part of another one; rows without a unit: none."""
 
-    def __init__(self, known: Tensor) -> None:
-        self.known = known
+    def __init__(self, known: Tensor, others: Constraints | None = None) -> None:
+        self.known, self.others = known, others or Constraints()
+        self.movable, self.mended = self.others.movable, self.others.mended  # type: ignore[method-assign]
+        self.confirm, self.slack = self.others.confirm, self.others.slack  # type: ignore[method-assign]
 
     def take(self, rows: Tensor) -> Besides:
-        return Besides(self.known[rows])
+        return Besides(self.known[rows], self.others.take(rows))
 
     def allow(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """Whether candidate sets [R, U] hold no known answer."""
-        known = self.known[rows]
-        inside = (sets[:, None] | ~known[:, :, : sets.size(1)]).all(2) & known.any(2)
-        return ~inside.any(1)
+        """Whether candidate sets [R, U] hold no known answer, and keep to the `others` of the constraints."""
+        known = self.known[rows][:, :, : sets.size(1)]
+        inside = (sets[:, None] | ~known).all(2) & known.any(2)
+        return ~inside.any(1) & self.others.allow(rows, sets)
 
 
 def list_answers(trials: Trials, row: int, most: int, budget: int) -> Listed | None:
