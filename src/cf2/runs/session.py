@@ -65,6 +65,7 @@ PART = 8_000  # units of one part: some seconds of work
 CONTEXT_STREAM = 1 << 31  # keeps contexts apart from what a method draws with the same seed
 SEARCH_STREAM = 1 << 32  # and those of a search for a sure set apart from these
 SURE_CONTEXTS = 256  # by which a sure set is judged
+SAME_COST = 1e-6  # prices of two sets that are closer are equal: they are sums of floats
 USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
 
 NOTHING = "There is no unit that can be removed: the prediction rests on the rest of the input."
@@ -119,6 +120,32 @@ def make_settings(spec: Spec, method: Method, trained: Any = None) -> tuple[Any,
     return method.make_settings(trained.merge(method.name, own) if isinstance(trained, Trained) else own), search
 
 
+def check_asked(spec: Spec, method: Method, search: Search | None) -> None:
+    """Refuse options that do not go together, whatever is explained."""
+    require(
+        spec.surely is None or (spec.question == "why" and spec.alternatives == 1),
+        "Expected question='why' and one answer for `surely`",
+        got=f"question={spec.question!r}, alternatives={spec.alternatives}",
+    )
+    require(
+        spec.surely is None or method.searches or search is not None,
+        f"Expected a method that searches, for `surely`, and {spec.method!r} does not",
+        do="Pass search=True, or method='cf2'.",
+    )
+    require(
+        spec.tolerance is None or takes_tolerance(spec.output),
+        'Expected output="regression" beside `tolerance`',
+        got=f"output={spec.output!r}",
+        do="Classes and labels have no tolerance.",
+    )
+
+
+def check_class_names(named: int, outputs: Tensor) -> None:
+    """Refuse another number of names than the outputs [B, classes] have classes; 0: none are named."""
+    expected = f"Expected `class_names` to hold {outputs.size(1)} names, one for each class that the model knows"
+    require(named in (0, outputs.size(1)), expected, got=named)
+
+
 def complete(spec: Spec) -> Spec:
     """A checked Spec with every setting of its method written out, so that another default does not change it."""
     settings, search = make_settings(spec, registry.get(spec.method))
@@ -158,22 +185,7 @@ class Request:
         expected = f"Expected a method that only ranks and takes `k`, for `sizes`, and {spec.method!r} does not"
         require(spec.sizes is None or ranks, expected)
         method.check_level(self.targets.level)
-        require(
-            spec.surely is None or (spec.question == "why" and spec.alternatives == 1),
-            "Expected question='why' and one answer for `surely`",
-            got=f"question={spec.question!r}, alternatives={spec.alternatives}",
-        )
-        require(
-            spec.surely is None or method.searches or search is not None,
-            f"Expected a method that searches, for `surely`, and {spec.method!r} does not",
-            do="Pass search=True, or method='cf2'.",
-        )
-        require(
-            spec.tolerance is None or takes_tolerance(spec.output),
-            'Expected output="regression" beside `tolerance`',
-            got=f"output={spec.output!r}",
-            do="Classes and labels have no tolerance.",
-        )
+        check_asked(spec, method, search)
         for name, value in {"method": method, "settings": settings, "search": search}.items():
             object.__setattr__(self, name, value)
 
@@ -268,9 +280,8 @@ class Session:
 
     def _check_outputs(self, instances: Sequence[Instance], outputs: Tensor) -> None:
         """Has the model as many classes as there are names, and, once per request, as the data's labels need?"""
-        named, findings = self._named_classes, self.predictor.findings
-        expected = f"Expected `class_names` to hold {outputs.size(1)} names, one for each class that the model knows"
-        require(named in (0, outputs.size(1)), expected, got=named)
+        check_class_names(self._named_classes, outputs)
+        findings = self.predictor.findings
         if not self._labels_checked and self.spec.output == "auto" and findings is not None:
             check_labels(self.request.targets.truth([instance.key for instance in instances]), findings.columns)
             self._labels_checked = True
@@ -488,7 +499,13 @@ class Answers:
         best = self._explanations(problem, ranking, verdict, refused, started, empty, sure)
         if searched and spec.robust and isinstance(problem, Problem):
             best = _with_robustness(problem, ranking, best)
-        return [e for row, first in enumerate(best) for e in claimed(spec, first, *others.get(row, ([], False)))]
+        oracle = problem.oracle
+        prices = problem.split(oracle.price[oracle.valid].cpu()) if oracle.price is not None else [None] * len(best)
+        return [
+            e
+            for row, first in enumerate(best)
+            for e in claimed(spec, first, *others.get(row, ([], False)), prices[row])
+        ]
 
     def _answer_apart(self, problem: SetProblem, predicted: Tensor, started: float) -> list[Explanation]:
         """Search only where the model gives the answer that is asked about."""
@@ -770,24 +787,31 @@ def _plain(probability: Probability | None) -> tuple[float, float, float] | None
 
 
 def claimed(
-    spec: Spec, first: Explanation, further: Sequence[Explanation] = (), complete: bool = False
+    spec: Spec,
+    first: Explanation,
+    further: Sequence[Explanation] = (),
+    complete: bool = False,
+    price: Tensor | None = None,
 ) -> list[Explanation]:
     """All answers of one instance, the smallest first, with what they claim: no claim is made anywhere else.
 
     Each comes with what its own search has tried. A further one was looked for beside those before it: below its bound
-    nothing passes, but for sets that hold one of those, which are no smaller than that.
+    nothing passes, but for sets that hold one of those, which are no smaller than that. `price` [units] is what each
+    unit adds to the size of a set; a bound counts units, so there is none where some cost more than others.
     """
     # Sets that pass may fail on a disturbed copy, so nothing that is tried there is proved of all sets that pass.
     proves, bound, smallest = not spec.robust, 0, first.num_units
     for e in (first, *further):
         bound = max(bound, min(e.lower_bound or 0, smallest))
         smallest = min(smallest, e.size if e.status == "found" else smallest)
+    sets = [torch.from_numpy(e.selected) for e in (first, *further)]
+    costs = [float(chosen.sum() if price is None else price[chosen].sum()) for chosen in sets]
+    least = min(costs) if complete or first.optimal else -1.0
     answers = []
-    for e in (first, *(replace(e, scores=first.scores, seconds=0.0) for e in further)):
-        found, own = e.status == "found", e is first
-        # A bound counts units, so there is none where some cost more than others.
-        bounded = proves and not spec.costs and first.lower_bound is not None and e.status in ("found", "not found")
-        optimal = (own and e.optimal) or (bounded and 0 < e.size <= bound)
+    for e, cost in zip((first, *(replace(e, scores=first.scores, seconds=0.0) for e in further)), costs):
+        found = e.status == "found"
+        bounded = proves and price is None and first.lower_bound is not None and e.status in ("found", "not found")
+        optimal = cost <= least + SAME_COST or (bounded and 0 < e.size <= bound)
         answers.append(
             replace(
                 e,
@@ -798,7 +822,7 @@ def claimed(
                 complete=complete and proves,
             )
         )
-    kept = without_supersets([torch.from_numpy(e.selected) for e in answers])
+    kept = without_supersets(sets, costs)
     return [replace(answers[position], rank=rank) for rank, position in enumerate(kept)]
 
 
@@ -864,7 +888,7 @@ def _values(instance: Instance, table: InstanceUnits, question: str) -> np.ndarr
 
 def _members(instance: Instance, table: InstanceUnits) -> np.ndarray:
     """The edges of every group, one way where they have none: its row, and both ends."""
-    if "groups" not in table.names:
+    if "groups" not in table.names or not table.count:
         return np.zeros((0, 3), np.int64)
     first, _ = table.edges
     grouped = (first >= 0) & (table.kind[first.clamp(min=0)] == table.names.index("groups"))

@@ -66,9 +66,9 @@ def list_answers(trials: Trials, row: int, most: int, budget: int) -> Listed | N
     return Listed(known[size.argsort(stable=True)[:most]], len(known) <= most)
 
 
-def without_supersets(sets: list[Tensor]) -> list[int]:
-    """The places of the sets [U] that have no other one inside, the smallest first."""
-    order = sorted(range(len(sets)), key=lambda place: (int(sets[place].sum()), place))
+def without_supersets(sets: list[Tensor], costs: list[float]) -> list[int]:
+    """The places of the sets [U] that have no other one inside, the one that costs least first."""
+    order = sorted(range(len(sets)), key=lambda place: (costs[place], place))
     kept: list[int] = []
     for place in order:
         if not any(bool((sets[place] | ~sets[other]).all()) for other in kept):
