@@ -687,7 +687,6 @@ class SetOptions(TypedDict, total=False):
     contexts: int
     surely: float | None
     seed: int | None
-    max_units: int | None
     class_names: Sequence[str] | None
     effort: str
     confidence: float

@@ -278,6 +278,25 @@ def test_numbers_labels_and_targets() -> None:
         (pay, 4, {"names": ["a"]}, "4 names"),
         (pay, 4, {"keep": ["z"]}, "`keep`"),
         (pay, 4, {"groups": [[0, 1], [1, 2]]}, "one group"),
+        (pay, 4, {"groups": [0, 1]}, "`groups` to be a list"),
+        (pay, 4, {"names": "abcd"}, "`names` to be a list"),
+        (pay, 4, {"names": ["a", "a", "b", "c"], "keep": "a"}, "names that one unit has"),
+        (pay, 4, {"costs": [1, 2]}, "a list of 4"),
+        (pay, 4, {"costs": [1, 2, 3, 0]}, "above 0"),
+        (pay, 4, {"keep": [True, False, False, False]}, "`keep`"),
+        (pay, 4, {"class_names": ["a", "b", "c"]}, "2 names"),
+        (pay, 4, {"target": [0, 1]}, "1 classes"),
+        (pay, 4, {"queston": "why"}, "Did you mean 'question'"),
+        (pay, 4, {"surely": 0.9, "question": "factual"}, "`surely`"),
+        (pay, 4, {"tolerance": 1}, "regression"),
+        (pay, -1, {}, "`n`"),
+        (pay, 10**12, {}, "`n`"),
+        (lambda states: [[1.0, 2.0], [1.0]], 3, {}, "one row of numbers"),
+        (lambda states: None, 3, {}, "one row of numbers"),
+        (lambda states: ["yes"] * len(states), 3, {}, "one row of numbers"),
+        (lambda states: states.sum(1) * 1j, 3, {}, "complex"),
+        (lambda states: np.ones((len(states), 0)), 3, {}, r"shape \(1, 0\)"),
+        (lambda states: np.ones((len(states), 2, 2)), 3, {}, r"shape \(1, 2, 2\)"),
         ([pay, pay], [4, 4], {"names": ["a"]}, "each of 2 functions"),
         (pay, 4, {"question": "whence"}, "question"),
     ],
@@ -288,5 +307,16 @@ def test_mistakes_are_named(f: Any, n: Any, options: dict[str, Any], said: str) 
 
 
 def test_a_function_without_units_is_empty() -> None:
-    (e,) = cf2.explain_sets(lambda states: np.ones(len(states)) * 3, 0)
-    assert e.status == "empty"
+    functions = [lambda states: np.ones(len(states)) * 3, pay]
+    assert [e.status for e in cf2.explain_sets(functions, [0, 4], contexts=8)] == ["empty", "found"]
+    assert cf2.explain_sets(functions[0], np.int64(0))[0].note.startswith("There is no unit")
+
+
+def test_outputs_may_be_lists_and_the_states_may_be_written_to() -> None:
+    def greedy(states: np.ndarray) -> list[list[int]]:
+        rows = [[0, 2 * int(row[1]) - 1] for row in states]
+        states[:] = False
+        return rows
+
+    (e,) = cf2.explain_sets(greedy, 3, groups=torch.tensor([[1, 2]]), keep=np.array([0]))
+    assert (e.chosen_names, e.chosen("units").tolist(), e.optimal) == (["unit 1 + unit 2"], [[-1, 1]], True)

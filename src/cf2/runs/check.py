@@ -226,8 +226,7 @@ class _EditedInput:
 
     def row(self, as_it_was: Mask) -> Tensor:
         """What it returns where exactly these units are there."""
-        there = as_it_was[self.unit] if len(as_it_was) else np.ones_like(self.unit, dtype=bool)  # refused: all of them
-        return called(self.f, there[None])[0]
+        return called(self.f, as_it_was[None, self.unit])[0]
 
     def joined(self, chosen: Mask, connected: bool) -> bool:
         """Any set will do."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, Unpack
 
@@ -23,7 +23,7 @@ from cf2.runs.session import Answers, Facts, check_asked, check_class_names
 from cf2.sets.oracle import Oracle
 from cf2.sets.tests import QUESTIONS
 
-MAX_UNITS = 1_000_000  # of one function
+MAX_UNITS = 100_000  # of one function
 MAX_ENTRIES = 1 << 24  # of the states of one call of a function, and
 MAX_ROWS = 4096  # the most states of one
 
@@ -98,11 +98,12 @@ def explain_sets(
     """
     functions, counts = functions_of(f, n)
     asked = {"names": names, "keep": keep, "forbid": forbid, "groups": groups, "costs": costs}
-    rows = [
-        {name: given if callable(f) else _entry(name, given, row, len(counts)) for name, given in asked.items()}
-        for row in range(len(counts))
-    ]
-    units = [_units(count, **row) for count, row in zip(counts, rows)]
+    for name, given in asked.items():
+        asked[name] = [given] if callable(f) else [None] * len(counts) if given is None else given
+        listed = isinstance(asked[name], list | tuple) and len(asked[name]) == len(counts)
+        expected = f"Expected `{name}` to be a list with an entry for each of {len(counts)} functions"
+        require(listed, expected, got=repr(given)[:80])
+    units = [_units(count, *own) for count, *own in zip(counts, *asked.values())]
     for name in selected:
         if name not in SetOptions.__annotations__:
             raise unknown_name("an option of `explain_sets`", name, [*SetOptions.__annotations__, *asked])
@@ -135,6 +136,7 @@ def functions_of(f: Any, n: Any) -> tuple[list[Function], list[int]]:
     """Functions and the number of units of each, from one of both or lists of them."""
     try:
         functions, counts = ([f], [n]) if callable(f) else (list(f), list(n))
+        counts = [count.item() if isinstance(count, np.integer) else count for count in counts]
     except TypeError as error:
         got = f"{f!r} and {n!r}"[:80]
         raise CF2Error("Expected a function and a number of units, or a list of both", got=got) from error
@@ -149,55 +151,51 @@ def functions_of(f: Any, n: Any) -> tuple[list[Function], list[int]]:
 # -- units and their options ----------------------------------------------------------------------------------
 
 
-def _entry(option: str, given: Any, row: int, count: int) -> Any:
-    """What an option says of one of several functions."""
-    listed = given is None or (isinstance(given, list | tuple) and len(given) == count)
-    expected = f"Expected `{option}` to be a list with an entry for each of {count} functions"
-    require(listed, expected, got=repr(given)[:80])
-    return None if given is None else given[row]
-
-
 def _units(count: int, names: Any, keep: Any, forbid: Any, groups: Any, costs: Any) -> Units:
-    called = [f"unit {unit}" for unit in range(count)] if names is None else _listed("names", names, str)
+    called = [f"unit {unit}" for unit in range(count)] if names is None else list(map(str, _listed("names", names)))
     require(len(called) == count, f"Expected `names` to hold {count} names, one for each unit", got=len(called))
 
     def number(option: str, unit: Any) -> int:
         """The number of a unit that is given by number or by name."""
-        found = called.index(unit) if isinstance(unit, str) and unit in called else unit
-        good = isinstance(found, int | np.integer) and not isinstance(found, bool) and found in range(count)
-        require(good, f"Expected `{option}` to hold units: names, or numbers below {count}", got=repr(unit)[:80])
+        found = called.index(unit) if called.count(unit) == 1 else unit
+        good = isinstance(found, int) and not isinstance(found, bool) and found in range(count)
+        expected = f"Expected `{option}` to hold units: names that one unit has, or numbers below {count}"
+        require(good, expected, got=repr(unit)[:80])
         return int(found)
 
-    def chosen(option: str, given: Any) -> list[int]:
-        return [number(option, unit) for unit in ([given] if isinstance(given, str | int) else _listed(option, given))]
+    def numbers(option: str, given: Any) -> list[int]:
+        return [number(option, unit) for unit in _listed(option, given)]
 
-    together = [chosen("groups", group) for group in _listed("groups", groups)]
+    together = [numbers("groups", group) for group in _listed("groups", groups)]
     grouped = [unit for group in together for unit in group]
     require(len(set(grouped)) == len(grouped), "Expected every unit in one group of `groups` at most", got=groups)
-    leader = torch.arange(count)
-    shown = list(called)
-    for group in together:
-        leader[group] = min(group, default=0)
-        if group:
-            shown[min(group)] = " + ".join(called[unit] for unit in group)
+    leader, shown = torch.arange(count), list(called)
+    for group in filter(None, together):
+        leader[group] = min(group)
+        shown[min(group)] = " + ".join(called[unit] for unit in group)
     first, unit = torch.unique(leader, return_inverse=True)
     price = torch.ones(count)
-    by_unit = costs.items() if isinstance(costs, Mapping) else enumerate(_listed("costs", costs))
-    for own, cost in by_unit:
+    by_unit = costs if isinstance(costs, Mapping) else dict(enumerate(_listed("costs", costs)))
+    some = costs is None or isinstance(costs, Mapping) or len(by_unit) == count
+    require(some, f"Expected `costs` by unit, or a list of {count}, one for each", got=len(by_unit))
+    for own, cost in by_unit.items():
         require_number("costs", cost, 0, 1e6)
         require(cost > 0, "Expected `costs` above 0", got=cost)
         price[number("costs", own)] = float(cost)
-    flagged = (unit[chosen(option, given)] for option, given in (("keep", keep), ("forbid", forbid)))
-    kept, forbidden = (torch.isin(torch.arange(len(first)), some) for some in flagged)
+    flagged = (
+        unit[numbers(option, [given] if isinstance(given, str | int) else given)]
+        for option, given in (("keep", keep), ("forbid", forbid))
+    )
+    kept, forbidden = (torch.isin(torch.arange(len(first)), own) for own in flagged)
     return Units(unit, first, kept, ~(kept | forbidden), torch.zeros(len(first)).index_add(0, unit, price), shown)
 
 
-def _listed(option: str, given: Any, of: Callable[[Any], Any] = lambda value: value) -> list[Any]:
-    try:
-        require(not isinstance(given, str), f"Expected `{option}` to be a list", got=repr(given)[:80])
-        return [] if given is None else [of(value) for value in given]
-    except TypeError as error:
-        raise CF2Error(f"Expected `{option}` to be a list", got=repr(given)[:80]) from error
+def _listed(option: str, given: Any) -> list[Any]:
+    """The entries of a list, array or tensor as plain values."""
+    plain = given.tolist() if isinstance(given, np.ndarray | Tensor) else given
+    good = plain is None or (not isinstance(plain, str | Mapping) and isinstance(plain, Iterable))
+    require(good, f"Expected `{option}` to be a list", got=repr(given)[:80])
+    return [] if plain is None else [one.item() if isinstance(one, np.generic) else one for one in plain]
 
 
 # -- the oracle -----------------------------------------------------------------------------------------------
