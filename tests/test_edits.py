@@ -245,6 +245,12 @@ def test_a_connected_answer_is_one_piece_with_its_node() -> None:
             assert not good or pieces([ids for _, ids in chosen], e.key) > 1  # type: ignore[arg-type]
 
 
+def test_groups_of_a_graph_whose_target_has_only_a_loop() -> None:
+    data = GRAPH.clone()
+    data.edge_index = torch.tensor([[0, 1, 2], [0, 2, 1]])
+    assert cf2.explain(NET, data, nodes=[0], groups=[-1, 0, 0])[0].status == "empty"
+
+
 def test_edges_of_a_group_go_and_stay_together() -> None:
     data, low = GRAPH.clone(), GRAPH.edge_index.min(0).values
     data.ring = torch.where(low < 3, low, -1)

@@ -676,6 +676,23 @@ class ExplainOptions(FitOptions, total=False):
     verbose: bool
 
 
+class SetOptions(TypedDict, total=False):
+    """The options of `cf2.explain_sets`."""
+
+    question: Question
+    target: int | str | Sequence[int | str] | None
+    output: Output
+    tolerance: float | None
+    alternatives: int
+    contexts: int
+    surely: float | None
+    seed: int | None
+    class_names: Sequence[str] | None
+    effort: str
+    confidence: float
+    proof: int | None
+
+
 class AlgorithmOptions(ModelOptions, total=False):
     """The options of an algorithm for torch_geometric's Explainer."""
 

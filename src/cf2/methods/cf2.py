@@ -16,6 +16,7 @@ from cf2.methods.contract import (
     Method,
     Problem,
     Ranking,
+    SetProblem,
     best_changes,
     integer,
     learning_rate,
@@ -91,17 +92,18 @@ class Verified(Relaxed):
         Search(self.effort, self.confidence, self.proof)
 
 
-def rank_verified(problem: Problem, settings: Verified) -> Ranking:
+def rank_verified(problem: SetProblem, settings: Verified) -> Ranking:
     """Relax for a few epochs, then search for the smallest set that passes the tests.
 
     Edits that add or change are ranked by their slopes on the graph as it is: half of each of a thousand additions is
     no graph to learn from. So are all units where the model has no gradient: by leaving each out of the graph.
     """
 
-    def rank(asked: Problem) -> Ranking:
-        if asked.pack.units.absent is not None:
-            return rank_edits(asked)
-        return rank_relaxed(asked, settings) if asked.predictor.has_slopes(asked.pack) else rank_left_out(asked)
+    def rank(asked: SetProblem) -> Ranking:
+        edits = asked.oracle.absent is not None
+        if not isinstance(asked, Problem) or not (edits or asked.oracle.has_slopes):
+            return rank_left_out(asked)
+        return rank_edits(asked) if edits else rank_relaxed(asked, settings)
 
     return search_from(problem, rank(problem), Search(settings.effort, settings.confidence, settings.proof), rank)
 
@@ -113,7 +115,7 @@ def rank_edits(problem: Problem) -> Ranking:
     return Ranking(scores, Choice(torch.zeros_like(scores, dtype=torch.bool), cost))
 
 
-def rank_left_out(problem: Problem) -> Ranking:
+def rank_left_out(problem: SetProblem) -> Ranking:
     """Units by what the answer loses when each is left out, from trials alone."""
     trials = replace(problem, tests=problem.tests[-1:]).trials()
     scores = trials.flat(left_out(trials))

@@ -54,7 +54,7 @@ def reduced(problem: Problem, limit: int) -> Problem:
     scores = sum_of_gradients(problem, SOFT_STATES) if steep else first_gains(problem)[0]
     kept = rank_within(scores.abs(), pack) < limit
     units = replace(pack.units, left_out=pack.units.admissible(torch.ones_like(kept)) & ~kept)
-    return replace(problem, pack=replace(pack, units=units))
+    return problem.repacked(replace(pack, units=units))
 
 
 def first_gains(problem: Problem) -> tuple[Tensor, Tensor]:

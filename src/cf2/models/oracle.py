@@ -87,12 +87,17 @@ class GraphOracle(Oracle):
         for part in chunks([self.fields.width] * len(rows), MAX_FLOATS_PER_CALL):
             yield part, FieldLooks(self, self.fields, self.fields.find(rows[part], states[part]))
 
+    @property
+    def has_slopes(self) -> bool:
+        """Whether the model has gradients by soft masks of the units."""
+        return self.predictor.has_slopes(self.pack)
+
     def slopes(self, trials: Trials, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """The slack of sets in every test [R, tests], and its gradient by soft masks of units [R, U, tests].
 
         A model without such a gradient is tried with units flipped instead.
         """
-        if not self.predictor.has_slopes(self.pack):
+        if not self.has_slopes:
             return super().slopes(trials, rows, sets)
         factor = 2 * len(trials.tests)
         parts = chunks((self._footprint[rows.cpu()] * factor).tolist(), MAX_FLOATS_PER_CALL)

@@ -153,6 +153,21 @@ class Oracle(ABC):
         """The sets that a proof has to try, where the oracle knows of some that cannot pass; None: all of them."""
         return None
 
+    @property
+    def owner(self) -> Tensor:
+        """The instance of every unit [units]."""
+        return torch.repeat_interleave(self.counts)
+
+    @property
+    def has_slopes(self) -> bool:
+        """Whether `slopes` are gradients and not trials."""
+        return False
+
+    def admissible(self, chosen: Tensor) -> Tensor:
+        """A choice [units, bool] with what must not be chosen left out, and what must be put in."""
+        chosen = chosen & self.selectable[self.valid]
+        return chosen if self.required is None else chosen | self.required[self.valid]
+
     def dense(self, values: Tensor, fill: float) -> Tensor:
         """A value per unit, one instance after the other [units], as a table [B, U]."""
         table = torch.full(self.valid.shape, fill, dtype=values.dtype, device=values.device)
