@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from cf2.models.shapes import MIN_SETS_FOR_SHAPES, Shapes, every_shape
 from cf2.sets.oracle import Listing, Looks, Oracle
 from cf2.sets.proof import Exhaustion
 from cf2.sets.tests import Intervention, slack, soft_outputs
-from cf2.sets.trials import Trials
+from cf2.sets.trials import Trials, short
 from cf2.units.kinds import FLAGS, Governors, Units
 from cf2.units.packs import Pack, chunks, owners, pointer, spans
 
@@ -244,11 +244,13 @@ class Field:
     rows: Tensor  # [R], the instance of each trial
     nodes: Tensor  # [n], in the order of trials and then of nodes
     of_node: Tensor  # [n]
-    columns: Tensor  # [e]
+    columns: Tensor  # [e], in the order of trials and then of columns
     of_column: Tensor  # [e]
 
     def take(self, trials: Tensor) -> Field:
         """Some of the trials, in ascending order."""
+        if len(trials) == len(self.rows):
+            return self
         place = torch.full_like(self.rows, -1)
         place[trials] = torch.arange(len(trials), device=trials.device)
         nodes, columns = place[self.of_node] >= 0, place[self.of_column] >= 0
@@ -259,6 +261,14 @@ class Field:
             self.columns[columns],
             place[self.of_column[columns]],
         )
+
+    def parts(self, nodes: Tensor, columns: Tensor, slices: Iterable[slice]) -> Iterator[Field]:
+        """Runs of the trials, which have so many nodes and columns [R] each."""
+        node_ptr, column_ptr = pointer(nodes).tolist(), pointer(columns).tolist()
+        for some in slices:
+            seen, met = (slice(ptr[some.start], ptr[some.stop]) for ptr in (node_ptr, column_ptr))
+            of_node, of_column = self.of_node[seen] - some.start, self.of_column[met] - some.start
+            yield Field(self.rows[some], self.nodes[seen], of_node, self.columns[met], of_column)
 
 
 class Fields:
@@ -288,25 +298,25 @@ class Fields:
         states = states if self.fixed is None else states | self.fixed[rows]
         instance, there = rows.cpu().numpy(), np.ascontiguousarray(states.cpu().numpy())
         counts = self._edge_ptr[instance + 1] - self._edge_ptr[instance]
-        ends = counts.cumsum()
-        trial = np.arange(len(instance)).repeat(counts)
-        column = np.arange(len(trial)) + (self._edge_ptr[instance] - ends + counts).repeat(counts)
+        shift = self._edge_ptr[instance] - counts.cumsum() + counts
+        column = np.arange(counts.sum(), dtype=shift.dtype) + (shift if len(rows) == 1 else shift.repeat(counts))
         unit = self._unit[column]
-        stay = there.ravel().take(trial * there.shape[1] + np.maximum(unit, 0)) | (unit < 0) if len(unit) else unit > 0
-        trial, column = trial[stay], column[stay]
+        start = np.arange(len(instance)) * there.shape[1]
+        stay = there.ravel().take(unit + (start if len(rows) == 1 else start.repeat(counts)), mode="clip")
+        kept = (stay if self.pack.units.edges.every else stay | (unit < 0)).nonzero()[0]
+        column, trial = column[kept], np.arange(len(instance)).repeat(counts)[kept]
         start = np.arange(len(instance)) * self.width - self._node_ptr[instance]
-        tail, head = self._ends[:, column] + start[trial]
+        shift = start if len(rows) == 1 else start[trial]
+        tail, head = self._ends[0][column] + shift, self._ends[1][column] + shift
         inside = np.zeros(len(instance) * self.width, dtype=bool)
         inside[(self._targets[instance] + start[:, None]).ravel()] = True
         met, size, hop = np.zeros(len(column), dtype=bool), -1, 0
+        ways = {"in": [(head, tail)], "out": [(tail, head)]}.get(self.direction, [(head, tail), (tail, head)])
         while (self.hops is None or hop < self.hops) and (count := np.count_nonzero(inside)) > size:
-            from_head, from_tail = inside[head], inside[tail]
-            met = {"in": from_head, "out": from_tail}.get(self.direction, from_head | from_tail)
-            if self.direction != "out":
-                inside[tail[from_head]] = True
-            if self.direction != "in":
-                inside[head[from_tail]] = True
-            size, hop = count, hop + 1
+            seen = [inside[anchor] for anchor, _ in ways]
+            for (_, other), mine in zip(ways, seen):
+                inside[other[mine]] = True
+            met, size, hop = np.logical_or.reduce(seen), count, hop + 1
         places = inside.nonzero()[0]
         of_node = places // self.width
         found = (places - start[of_node], of_node, column[met], trial[met])
@@ -317,7 +327,7 @@ class Fields:
         text = field.columns.cpu().numpy().astype(np.int32).tobytes()
         ends = (4 * torch.bincount(field.of_column, minlength=len(field.rows)).cumsum(0)).tolist()
         owner = [row.to_bytes(4, "little") for row in field.rows.tolist()]
-        return [name + text[start:end] for name, start, end in zip(owner, [0, *ends], ends)]
+        return [short(name + text[start:end]) for name, start, end in zip(owner, [0, *ends], ends)]
 
     def packed(self, field: Field) -> Pack:
         """The fields as a pack without units, in which what is gone is not there."""
@@ -346,11 +356,9 @@ class FieldLooks:
     def outputs(self, index: Tensor) -> Tensor:
         """What the model says of some of the fields [r, C]."""
         predictor, field = self.oracle.predictor, self.field.take(index)
-        of = (field.of_node, field.of_column)
-        cost = predictor.cost(*(torch.bincount(owner, minlength=len(field.rows)) for owner in of))
-        every = torch.arange(len(field.rows), device=index.device)
-        parts = (self.fields.packed(field.take(every[part])) for part in chunks(cost.tolist(), MAX_FLOATS_PER_CALL))
-        return torch.cat([predictor.hard(part, self.oracle.valid.new_zeros(0)) for part in parts])
+        counts = [torch.bincount(owner, minlength=len(field.rows)) for owner in (field.of_node, field.of_column)]
+        parts = field.parts(*counts, chunks(predictor.cost(*counts).tolist(), MAX_FLOATS_PER_CALL))
+        return torch.cat([predictor.hard(self.fields.packed(part), self.oracle.valid.new_zeros(0)) for part in parts])
 
 
 # -- connected sets ---------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 
 import numpy as np
 import torch
@@ -15,15 +16,25 @@ from cf2.sets.tests import Criterion, Test, passes, slack
 
 # -- what was tried ---------------------------------------------------------------------------------------------
 
+MAX_NAME_BYTES = 256
 MAX_TABLE_BYTES = 1 << 27  # of the names in a table; one that would outgrow it forgets what it knows
 
 
 def names_of(rows: Tensor, sets: Tensor) -> list[bytes]:
-    """A name for each set [R, U] of an instance `rows` [R]: the number of the instance and the bits of the set."""
+    """A name for each set [R, U] of an instance `rows` [R]: the number of the instance and the bits of the set.
+
+    Long names are digests: two are equal with a probability below 2^-100, and the final check, from which every verdict
+    comes, does not look here.
+    """
     numbers = np.ascontiguousarray(rows.cpu().numpy()).view(np.uint8).reshape(len(rows), 8)
     table = np.concatenate([numbers, np.packbits(sets.cpu().numpy(), axis=1)], 1)
     width, text = table.shape[1], table.tobytes()
-    return [text[start : start + width] for start in range(0, len(text), width)]
+    return [short(text[start : start + width]) for start in range(0, len(text), width)]
+
+
+def short(name: bytes) -> bytes:
+    """The name, or a digest of it where it is long."""
+    return name if len(name) <= MAX_NAME_BYTES else blake2b(name, digest_size=24).digest()
 
 
 class TrialTable:
