@@ -15,7 +15,7 @@ from cf2.models.oracle import Fields, GraphOracle
 from cf2.models.predictor import Predictor
 from cf2.sets import trials as trials_module
 from cf2.sets.search import Search, search
-from cf2.sets.trials import Sums, Trials, TrialTable, keys_of
+from cf2.sets.trials import Trials, TrialTable, names_of
 from toys import LAYERS, GraphNet, NodeNet, random_graph
 
 
@@ -32,13 +32,12 @@ def random_sets(trials: Trials, times: int, seed: int = 0) -> tuple[Tensor, Tens
     return rows, trials.admissible(rows, sets & trials.valid[rows])
 
 
-def test_a_key_that_was_claimed_is_found_again_also_after_the_table_has_grown() -> None:
+def test_what_was_tried_is_found_again() -> None:
     table, known = TrialTable(torch.device("cpu")), {}
     draw = torch.Generator().manual_seed(0)
     for _ in range(12):
         numbers = torch.randint(0, 3_000, (1_000,), generator=draw)
-        keys = torch.stack([numbers * 7919, -numbers])
-        slot, fresh = table.claim(keys)
+        slot, fresh = table.claim([str(number).encode() for number in numbers.tolist()])
         new = numbers[fresh].tolist()
         assert len(set(new)) == len(new)
         assert set(new) == set(numbers.tolist()) - set(known)
@@ -50,23 +49,22 @@ def test_a_key_that_was_claimed_is_found_again_also_after_the_table_has_grown() 
 
 
 def test_a_table_that_would_grow_too_large_forgets_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials_module, "MAX_SLOTS", 1 << 13)
+    monkeypatch.setattr(trials_module, "MAX_TABLE_BYTES", 1 << 14)
     table = TrialTable(torch.device("cpu"))
     for start in range(0, 20_000, 1_000):
         numbers = torch.arange(start, start + 1_000)
-        slot, fresh = table.claim(torch.stack([numbers, numbers]))
-        assert fresh.all()
+        slot, fresh = table.claim([number.to_bytes(8, "little") for number in numbers.tolist()])
+        assert len(fresh) == len(numbers)
         table.keep(slot, numbers % 2 == 0, numbers.float())
         assert torch.equal(table.read(slot)[1], numbers.float())
-        assert len(table.claimant) <= 1 << 14
+        assert len(table.slots) <= 1 << 11
 
 
-def test_different_sets_and_different_instances_have_different_keys() -> None:
+def test_different_sets_and_different_instances_have_different_names() -> None:
     sets = torch.tensor([[bool(number >> bit & 1) for bit in range(12)] for number in range(1 << 12)])
-    sums = Sums(12, 0, torch.device("cpu")).of_sets(sets)
-    for one in (0, 1):
-        keys = torch.cat([keys_of(sums, torch.full((1 << 12,), row))[one] for row in range(3)])
-        assert len(keys.unique()) == len(keys)
+    names = [names_of(torch.full((1 << 12,), row), sets) for row in (0, 1, 300)]
+    assert len({name for some in names for name in some}) == 3 << 12
+    assert names == [names_of(torch.full((1 << 12,), row), sets.clone()) for row in (0, 1, 300)]
 
 
 @pytest.mark.parametrize("kind", sorted(LAYERS))

@@ -15,12 +15,12 @@ from cf2.errors import CF2Error, require
 from cf2.models import outputs
 from cf2.models.adapters import Adapter, Inputs, adapter_for, module_of, run, target_arguments
 from cf2.models.soft_masks import (
+    LazyFeatures,
     Loan,
     default_dtype,
     find_device,
     masked_messages,
     message_layers,
-    read_sparse,
     restored_buffers,
 )
 from cf2.models.soundness import Unchanged, check_repeats, depends_on_order, depends_on_others
@@ -77,7 +77,7 @@ class Predictor:
         drops = not getattr(model, "supports_edge_weight", True)  # torch_geometric's GIN takes and drops them
         self._may_weigh = masking == "auto" and self.adapter.weighs and not drops
         self.sight: tuple[int | None, str] = (None, "both")  # how many hops it was measured to look, and which way
-        self._removing = False
+        self._removing = self._unfolded = False
         self._width_of_rows = 1
         self._loans: list[Loan] = []
         sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]
@@ -136,7 +136,7 @@ class Predictor:
         if self._apart(pack):
             return torch.cat([self._rows(one) for one in pack.singles()])
         if pack.units.absent is None:
-            return self._call(pack, pack.dense(), pack.edge_index, None, None)
+            return self._call(pack, self._scaled(pack, None), pack.edge_index, None, None)
         return self._hard_rows(pack, torch.ones_like(pack.units.absent))
 
     def _find_out(self, pack: Pack) -> Findings:
@@ -207,9 +207,9 @@ class Predictor:
             return False
         sparse = pack.sparse or sparse_features([pack.x], [pack.x.nonzero()])
         with torch.no_grad():
-            quick = self._call(replace(pack, sparse=sparse), sparse.value, pack.edge_index, None, None)
             rows = self._call(pack, pack.dense(), pack.edge_index, None, None)
-        return not bool(differ(quick, rows).any())
+            quick = self._call(replace(pack, sparse=sparse), sparse.value, pack.edge_index, None, None)
+        return not self._unfolded and not bool(differ(quick, rows).any())
 
     def rows_of_many(self, whole: Pack, targets: Tensor) -> Tensor:
         """What the model returns for many targets [n, nodes to read] of one graph in one pass."""
@@ -389,14 +389,15 @@ class Predictor:
         with ExitStack() as stack:
             if self._loans and self._loans[0].dtype != torch.get_default_dtype():
                 stack.enter_context(default_dtype(self._loans[0].dtype))
-            if x.dim() == 1:
-                values, sparse, x = x, pack.sparse, pack.x
-                assert sparse is not None
-                stack.enter_context(read_sparse(self.model, x, lambda weight: sparse.times(values, weight)))
             given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
-            watched = Unchanged({"x": x, "edge_index": edge_index} | given, compare=self.findings is None)
+            if x.dim() == 1:
+                x = _lazy(pack, x)
+            else:
+                given["x"] = x
+            watched = Unchanged({"edge_index": edge_index} | given, compare=self.findings is None)
             rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level)
         watched.check()
+        self._unfolded = isinstance(x, LazyFeatures) and bool(x.unfolded)
         if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":
             bad = int((~torch.isfinite(rows)).any(1).nonzero()[0])
             raise CF2Error("Expected finite model outputs", got=f"NaN or infinity for {self.level} {pack.key(bad)}")
@@ -410,6 +411,17 @@ class Predictor:
         narrow = self.findings is not None and self.findings.reads_sparse
         width = self._hidden if narrow else self._width
         return nodes * (width + self._depth * self._hidden) + edges * self._depth * self._hidden
+
+
+def _lazy(pack: Pack, values: Tensor) -> LazyFeatures:
+    """The features of a pack, with these values of their non-zero entries [F]."""
+    sparse = pack.sparse
+    assert sparse is not None
+
+    def product(weight: Tensor, factor: float) -> Tensor:
+        return sparse.times(values if factor == 1.0 else factor * values, weight)
+
+    return LazyFeatures.of(pack.x, product, lambda factor: factor * pack.dense(values))
 
 
 def _deepest(count: Counter[Any]) -> int:

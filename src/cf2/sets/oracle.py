@@ -28,11 +28,11 @@ Listing = Generator[Asked, Tensor, None]  # asks for trials of sets and is sent 
 
 
 class Looks(Protocol):
-    """What the model can see in some states: rows with the same key give the same outputs."""
+    """What the model can see in some states: rows with the same name give the same outputs."""
 
     @property
-    def keys(self) -> Tensor:
-        """A key per row, [2, R]."""
+    def names(self) -> list[bytes]:
+        """A name per row."""
 
     def outputs(self, index: Tensor) -> Tensor:
         """What the model says of some of the rows, in ascending order: [r, C]."""
