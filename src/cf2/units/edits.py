@@ -218,7 +218,7 @@ def pairs_by_key(given: Any, key: Key) -> Tensor | None:
 class Editing:
     """What may be edited beside what can be removed."""
 
-    add: bool = False
+    edits: tuple[Edit, ...] = ()  # the kinds of edit, by name
     domain: tuple[Domain, ...] | None = None  # of each node type; None: features do not change
     candidates: Any = None  # pairs that may be added, as the Spec has them
     attributes: Mapping[str, Any] = field(default_factory=dict)  # of added edges, by name; else the commonest
@@ -239,24 +239,24 @@ class Editing:
             got="pairs without a type" if not named else "columns without a type",
         )
         domain = _domains(targets, spec.one_hot) if "change" in spec.edits else None
-        add, far = "add" in spec.edits, spec.candidates == "far"
+        far = spec.candidates == "far"
         require(
             not far or targets.graph is not None, "Expected nodes of one graph for candidates='far'", got="whole graphs"
         )
         return Editing(
-            add,
+            spec.edits,
             domain,
             spec.candidates,
             spec.added_attributes,
             spec.groups,
             _far_nodes(targets) if far else None,
             not far,
-            commonest_of(targets.graph) if add and targets.graph is not None else {},
+            commonest_of(targets.graph) if targets.graph is not None else {},
         )
 
     def wider(self, targets: Targets) -> Editing | None:
         """The same with nodes all over the graph to join the target to, None where candidates are given."""
-        if not self.add or self.candidates is not None or targets.graph is None:
+        if "add" not in self.edits or self.candidates is not None or targets.graph is None:
             return None
         return replace(self, far=_far_nodes(targets))
 
@@ -317,7 +317,7 @@ def _with_changes(editing: Editing, instance: Instance, around: Around) -> Insta
 
 def _with_edges(editing: Editing, near: Instance, around: Around) -> Instance:
     """An instance with every absent edge that may be added, and with what can be seen from the ends of these."""
-    if not editing.add:
+    if "add" not in editing.edits:
         return near
     given = None if isinstance(editing.candidates, str) else pairs_by_key(editing.candidates, near.key)
     inside = editing.near and given is None
