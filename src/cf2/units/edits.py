@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from cf2.errors import require
-from cf2.graphs.graph import Changes, Extras, Instance, Role, commonest, commonest_of
+from cf2.graphs.graph import Changes, Extras, Instance, Role, commonest, commonest_of, edge_positions
 from cf2.graphs.targets import SAMPLE, Targets
 from cf2.options import Edit, Key, Spec
 from cf2.units.kinds import InstanceUnits, UnitKind, unit_kinds
@@ -301,13 +301,11 @@ def grouped(instance: Instance, groups: Any) -> Instance:
             got="no such attribute" if kind == "none" else f"{numbers.dtype} of shape {tuple(numbers.shape)}",
         )
         return replace(instance, groups=numbers.long())
-    high = int(instance.node_ids.max()) + 1
-    low, top = instance.node_ids[instance.edge_index].sort(0).values
-    found = torch.full_like(low, -1)
+    edges = instance.node_ids[instance.edge_index].sort(0).values
+    found = torch.full_like(edges[0], -1)
     for number, (_, pairs) in enumerate(groups):
         ends = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).sort(1).values
-        ends = ends[ends[:, 1] < high]
-        found[torch.isin(low * high + top, ends[:, 0] * high + ends[:, 1])] = number
+        found[edge_positions(ends.t(), edges) >= 0] = number
     return replace(instance, groups=found)
 
 
@@ -394,12 +392,10 @@ def _new(pairs: Tensor, base: Instance) -> Tensor:
     """The pairs that are no edges yet, no loops, and each one once."""
     nodes = len(base.node_ids)
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    if not base.directed:
-        pairs = pairs.sort(1).values
+    pairs, edges = (pairs, base.edge_index) if base.directed else (pairs.sort(1).values, base.edge_index.sort(0).values)
     code = torch.unique(pairs[:, 0] * nodes + pairs[:, 1])
-    tail, head = base.edge_index if base.directed else base.edge_index.sort(0).values
-    code = code[~torch.isin(code, tail * nodes + head)]
-    return torch.stack([code // max(nodes, 1), code % max(nodes, 1)], 1)
+    pairs = torch.stack([code // nodes, code % nodes], 1)
+    return pairs[edge_positions(edges, pairs.t(), nodes) < 0]
 
 
 def _typed_edges(base: Instance, inside: np.ndarray, far: np.ndarray, at_target: bool) -> tuple[Tensor, Tensor, Tensor]:
