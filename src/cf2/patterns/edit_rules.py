@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cf2.errors import require
 from cf2.graphs.graph import Instance, edge_positions
-from cf2.options import Key
+from cf2.options import Key, as_json
 from cf2.patterns.labelled import Collected, LabelledGraphs, instance_outputs
 from cf2.patterns.matching import occurrences
 from cf2.patterns.pattern import Pattern, connected_parts, connected_patterns
@@ -22,7 +22,6 @@ from cf2.patterns.summary import (
     ClassSummary,
     SummaryOptions,
     estimate,
-    jsonable,
     looked_at,
     read_estimate,
     share_cells,
@@ -100,7 +99,7 @@ class TriedRule:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, ready for JSON."""
-        facts = {n: jsonable(getattr(self, n)) for n in ("prediction", "support", "answers", "turned", "keys")}
+        facts = {n: as_json(getattr(self, n)) for n in ("prediction", "support", "answers", "turned", "keys")}
         pieces = [piece.to_dict() for piece in self.rule.pieces]
         return {"rule": self.rule.text, "size": self.rule.size, **facts, "pieces": pieces}
 
