@@ -185,7 +185,7 @@ def test_an_added_edge_has_the_most_common_attribute_or_the_one_that_is_given() 
     attribute = torch.tensor([[1.0, 0], [1, 0], [0, 1], [1, 0]])
     targets = GraphTargets([Data(x=torch.ones(3, 1), edge_index=ends, edge_attr=attribute)])
     for given_attributes, expected in (({}, [1.0, 0.0]), ({"edge_attr": [0.5, 2]}, [0.5, 2.0])):
-        editing = Editing(add=True, attributes=given_attributes)
+        editing = Editing(("add",), attributes=given_attributes)
         made = editing.prepared(targets.instance(0), lambda nodes: targets.instance(0))
         assert made.edge_index[:, 4:].tolist() == [[0, 2], [2, 0]]
         assert made.extras["edge_attr"][1][4:].tolist() == [expected] * 2

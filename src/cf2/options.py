@@ -304,6 +304,7 @@ def _attributes(given: Any) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
+    """Plain values, as they are when JSON of them is read back."""
     if isinstance(value, Mapping):
         return {str(name): as_json(item) for name, item in value.items()}
     return [as_json(item) for item in value] if isinstance(value, list | tuple) else value

@@ -125,11 +125,6 @@ def test_units_without_a_choice_keep_their_masks(problem_of: Callable[..., Probl
     assert ((mask > 0) & (mask < 1))[place == 0].all()
 
 
-def test_an_unknown_setting_gets_the_nearest_name() -> None:
-    with pytest.raises(CF2Error, match="Did you mean 'epochs'"):
-        cf2.explain(NodeNet("gcn"), DATA, nodes=[0], epoch=3)
-
-
 def test_a_model_that_diverges_names_the_instance() -> None:
     class Diverges(WeightedNet):
         def forward(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Literal, Self, TypeVar
 
 import torch
@@ -219,11 +219,6 @@ def named(method: Method, function: Callable[..., Any]) -> Callable[..., Any]:
             ) from error
 
     return run
-
-
-def settings_dict(settings: Any) -> dict[str, Any]:
-    """Frozen settings as plain values."""
-    return asdict(settings)
 
 
 def number(default: float | None, low: float = 0, high: float = float("inf")) -> Any:

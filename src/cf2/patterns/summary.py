@@ -19,7 +19,7 @@ from cf2.graphs.data import graphs_of
 from cf2.graphs.targets import targets_for
 from cf2.models.adapters import module_of
 from cf2.models.oracle import outputs_after
-from cf2.options import Key, Spec
+from cf2.options import Key, Spec, as_json
 from cf2.patterns.labelled import Collected, LabelledGraphs, collected, explained_graph
 from cf2.patterns.matching import Occurrences, containing, occurrences
 from cf2.patterns.mining import Miner, Pieces
@@ -121,7 +121,7 @@ class ClassSummary(Results[Found]):
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, ready for JSON."""
         rows = [{"class_name": self.name(row.prediction), **row.to_dict()} for row in self.items]
-        return {"about": jsonable(self.about), self.list_name: rows}
+        return {"about": as_json(self.about), self.list_name: rows}
 
     def to_pandas(self) -> pandas.DataFrame:
         """A table with one row for each; every share with the ends of its interval."""
@@ -157,13 +157,6 @@ class ClassSummary(Results[Found]):
         return cls.load(path, context) if path.exists() else None
 
 
-def jsonable(value: Any) -> Any:
-    """Plain values; an estimate becomes its value and the two ends of its interval."""
-    if isinstance(value, Mapping):
-        return {str(name): jsonable(item) for name, item in value.items()}
-    return [jsonable(item) for item in value] if isinstance(value, list | tuple) else value
-
-
 def _with_estimates(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _with_estimates(part) for name, part in value.items()}
@@ -171,7 +164,7 @@ def _with_estimates(value: Any) -> Any:
 
 
 def read_estimate(value: Any) -> Estimate | None:
-    """A share with its interval, as `jsonable` wrote it."""
+    """A share with its interval, as `as_json` wrote it."""
     return None if value is None else Estimate(*map(float, value))
 
 
@@ -232,8 +225,8 @@ class FoundPattern:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, ready for JSON."""
-        facts = {name: jsonable(getattr(self, name)) for name in (*COUNTS, *MEASURES)}
-        return {**facts, "pattern": self.pattern.to_dict(), "keys": jsonable(self.keys)}
+        facts = {name: as_json(getattr(self, name)) for name in (*COUNTS, *MEASURES)}
+        return {**facts, "pattern": self.pattern.to_dict(), "keys": as_json(self.keys)}
 
     @staticmethod
     def from_dict(row: Mapping[str, Any]) -> FoundPattern:

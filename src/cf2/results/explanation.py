@@ -17,7 +17,7 @@ from cf2.graphs.graph import commonest, kinds_that_fit
 from cf2.graphs.typed import Types
 from cf2.options import Key
 from cf2.results.names import node_name, typed_id
-from cf2.units.edits import ADD, CHANGE, EDGE_KINDS
+from cf2.units.edits import CHANGE, EDGE_KINDS, EDITS, REMOVE
 from cf2.units.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -333,7 +333,8 @@ class Explanation:
         for node in self.chosen("nodes")[:, 0].tolist():
             number, *kind = self._node(node)
             edits.append(("remove", (number,), *kind))
-        edits += self._edge_edits(ADD.name, ADD.unit_kind)
+        for edit in EDITS.values():
+            edits += self._edge_edits(edit.name, edit.unit_kind) if edit.unit_kind and edit.pairs else []
         for name in ("features", CHANGE.unit_kind):
             for row in self._chosen_rows(name):
                 (node, column), (source, old, new) = self.units.ids[row].tolist(), self.units.values[row].tolist()
@@ -378,18 +379,19 @@ class Explanation:
         require(good, "Expected a Data object with `edge_index`", got=given)
         edited = data.clone()
         gone: list[tuple[Any, int]] = []  # nodes with their types
-        edges: dict[str, list[tuple[Any, Any]]] = {"remove": [], "add": []}  # with their types
+        removed_edges: list[tuple[Any, Any]] = []  # with their types
+        added_edges: list[tuple[Any, Any]] = []
         for edit, ends, *values in self.edits:
             kind = None if self.types is None else values[-1]
-            if len(ends) == 2 and edit in edges:
-                edges[edit] += self._mirrored(kind, ends)
-                continue
-            if edit == "remove":
+            if len(ends) == 2 and EDITS[edit].pairs:
+                edges = removed_edges if edit == REMOVE.name else added_edges
+                edges += self._mirrored(kind, ends)
+            elif edit == REMOVE.name:
                 gone.append((kind, ends[0]))
             else:
                 _store(edited, kind).x[ends] = values[1]
         for kind in [None] if self.types is None else edited.edge_types:
-            removed, added = ([pair for own, pair in edges[edit] if own == kind] for edit in edges)
+            removed, added = ([pair for own, pair in edges if own == kind] for edges in (removed_edges, added_edges))
             self._edit_edges(_store(edited, kind), kind, gone, removed, added)
         return _without_nodes(edited, data, gone)
 

@@ -32,7 +32,7 @@ from cf2.errors import CF2Error, os_reason, require, require_file, require_numbe
 from cf2.methods import registry
 from cf2.methods.trained import Trained, load_trained
 from cf2.methods.trained import digest as weights_digest
-from cf2.options import Key, Spec, titled
+from cf2.options import Key, Spec, as_json, titled
 from cf2.results import files
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
@@ -824,11 +824,6 @@ def partial_sentence(counts: Sequence[Finished]) -> str:
     left = [str(row) for row in counts if row.finished < row.asked]
     rest = "The command that made the run does the rest with --resume."
     return f"Not all is finished: {', '.join(left)}. {rest}" if left else ""
-
-
-def as_json(value: dict[str, Any]) -> dict[str, Any]:
-    """As it will be when it is read back."""
-    return dict(json.loads(json.dumps(value)))
 
 
 def versions() -> dict[str, str]:

@@ -219,7 +219,7 @@ class WhatIf:
         with self._lock:
             problem, spec = self._problem(e), self.spec(e)
             trial = Trial(
-                add=bool(added),
+                edits=("add",) if added else (),
                 candidates=((None, tuple(sorted(added))),),
                 attributes=spec.added_attributes,
                 groups=spec.groups,
