@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cf2.errors import CF2Error, require, require_number
+from cf2.errors import CF2Error, reading, require, require_number, shown
 from cf2.models import outputs as forms
-from cf2.options import Output, Question, Spec
+from cf2.options import Output, Question, Spec, bounded, plain_number
 from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.explanations import Explanations
 from cf2.results.names import Names
@@ -24,6 +24,7 @@ from cf2.sets.search import Choice, Effort, Search, proof_budget, search
 from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Criterion, Verdict, judge
 from cf2.sets.trials import Trials, left_out
 
+MAX_UNITS = 10_000  # of one function: which of them belong together is a square table
 MAX_ROWS = 4096  # states of one call of the function
 USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
 DEFAULT = "The function gives the same answer when every unit is removed."
@@ -102,18 +103,14 @@ def explain_sets(
     (['water', 'sun'], True, True)
     """
     single = callable(f)
-    try:
-        functions: list[Function] = [f] if single else list(f)  # type: ignore[list-item, arg-type]
-        counts: list[int] = [n] if single else list(n)  # type: ignore[list-item, arg-type]
-    except TypeError as error:
-        got = f"{f!r} and {n!r}"[:80]
-        raise CF2Error("Expected a function and a number of units, or a list of both", got=got) from error
-    require(all(map(callable, functions)), "Expected `f` to be a function, or a list of functions", got=repr(f)[:80])
-    require(
-        len(counts) == len(functions) > 0, f"Expected a number of units for each of {len(functions)} functions", got=n
-    )
+    with reading((f, n), "Expected a function and a number of units, or a list of both"):
+        functions: list[Function] = [f] if single else bounded(f)  # type: ignore[list-item]
+        counts = [plain_number(count) for count in ([n] if single else bounded(n))]
+    require(all(map(callable, functions)), "Expected `f` to be a function, or a list of functions", got=shown(f, 80))
+    expected = f"Expected a number of units for each of {len(functions)} functions"
+    require(len(counts) == len(functions) > 0, expected, got=shown(n, 80))
     for count in counts:
-        require_number("n", count, 0, integer=True)
+        require_number("n", count, 0, MAX_UNITS, integer=True)
     asked = {"names": names, "keep": keep, "forbid": forbid, "groups": groups, "costs": costs}
     own = [
         _units(
@@ -123,9 +120,10 @@ def explain_sets(
         for row, count in enumerate(counts)
     ]
     called = Names(class_names=class_names)
-    wanted = called.number(target)
-    if wanted is not None and not isinstance(wanted, int | np.integer):
-        wanted = tuple(enumerate(wanted))
+    with reading(target, "Expected `target` to be a class, or a list with one for each function"):
+        wanted = plain_number(called.number(target))
+        if wanted is not None and not isinstance(wanted, int):
+            wanted = tuple(enumerate(bounded(wanted)))
     settings = Search(effort, confidence, proof)
     spec = Spec(
         units=("units",),
@@ -153,23 +151,30 @@ def _entry(option: str, given: Any, row: int, counts: Sequence[int]) -> Any:
     require(
         listed,
         f"Expected `{option}` to be a list with an entry for each of {len(counts)} functions",
-        got=repr(given)[:80],
+        got=shown(given, 80),
     )
     return given[row]
 
 
 def _units(count: int, names: Any, keep: Any, forbid: Any, groups: Any, costs: Any) -> Units:
-    names = [f"unit {unit}" for unit in range(count)] if names is None else [str(name) for name in names]
+    with reading(names, f"Expected `names` to hold {count} names, one for each unit"):
+        names = [f"unit {unit}" for unit in range(count)] if names is None else [*map(str, bounded(names))]
     require(len(names) == count, f"Expected `names` to hold {count} names, one for each unit", got=len(names))
     kept, forbidden = (_chosen(option, given, names) for option, given in (("keep", keep), ("forbid", forbid)))
     price = torch.ones(count)
-    for unit, cost in costs.items() if isinstance(costs, Mapping) else enumerate([] if costs is None else costs):
-        require_number("costs", cost, 0, 1e6)
-        price[_number("costs", unit, names)] = float(cost)
-    require(bool((price > 0).all()), "Expected `costs` above 0", got=costs)
-    together = [[_number("groups", unit, names) for unit in group] for group in ([] if groups is None else groups)]
+    with reading(costs, "Expected `costs` to be numbers by unit, or a list with one for each"):
+        priced = costs.items() if isinstance(costs, Mapping) else enumerate(() if costs is None else bounded(costs))
+        for unit, given in priced:
+            cost = plain_number(given)
+            require_number("costs", cost, 0, 1e6)
+            price[_number("costs", unit, names)] = float(cost)
+    require(bool((price > 0).all()), "Expected `costs` above 0", got=shown(costs))
+    with reading(groups, "Expected `groups` to be lists of units"):
+        lists = map(bounded, () if groups is None else bounded(groups))
+        together = [[_number("groups", unit, names) for unit in group] for group in lists]
     grouped = [unit for group in together for unit in group]
-    require(len(set(grouped)) == len(grouped), "Expected every unit in one group of `groups` at most", got=groups)
+    once = "Expected every unit in one group of `groups` at most"
+    require(len(set(grouped)) == len(grouped), once, got=shown(groups))
     # A group stands where its first unit was; the others are no units of the search any more.
     by_first = {group[0]: group for group in together if group}
     rows = [by_first.get(unit, [unit]) for unit in range(count) if unit in by_first or unit not in grouped]
@@ -187,7 +192,8 @@ def _units(count: int, names: Any, keep: Any, forbid: Any, groups: Any, costs: A
 
 
 def _chosen(option: str, given: Any, names: list[str]) -> Tensor:
-    units = [given] if isinstance(given, str | int) else [] if given is None else list(given)
+    with reading(given, f"Expected `{option}` to hold units: names, or numbers below {len(names)}"):
+        units = [given] if isinstance(given, str | int) else [] if given is None else bounded(given)
     chosen = torch.zeros(len(names), dtype=torch.bool)
     chosen[[_number(option, unit, names) for unit in units]] = True
     return chosen
@@ -197,7 +203,7 @@ def _number(option: str, unit: Any, names: list[str]) -> int:
     """The number of a unit that is given by number or by name."""
     number = names.index(unit) if isinstance(unit, str) and unit in names else unit
     good = isinstance(number, int | np.integer) and not isinstance(number, bool) and number in range(len(names))
-    require(good, f"Expected `{option}` to hold units: names, or numbers below {len(names)}", got=repr(unit)[:80])
+    require(good, f"Expected `{option}` to hold units: names, or numbers below {len(names)}", got=shown(unit, 80))
     return int(number)
 
 
