@@ -16,7 +16,7 @@ from dataclasses import Field, dataclass, field, fields
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
-from cf2.errors import CF2Error, require, require_number, shown, unknown_name
+from cf2.errors import CF2Error, reading, require, require_number, shown, unknown_name
 
 if TYPE_CHECKING:  # the command line names its options without loading torch
     import torch
@@ -63,12 +63,8 @@ def _reads(
 
     def reader(function: Callable[[Any], Any]) -> Read:
         def read(option: str, given: Any) -> Any:
-            try:
+            with reading(given, f"Expected `{option}` to be {expected}", do):
                 return none() if given is None else function(given)
-            except CF2Error:
-                raise
-            except Exception as error:  # what a foreign object raises when it is looked at can be anything
-                raise CF2Error(f"Expected `{option}` to be {expected}", got=shown(given), do=do) from error
 
         return read
 

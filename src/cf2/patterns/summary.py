@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 import numpy as np
 import torch
 
-from cf2.errors import CF2Error, require, require_number, require_path, unknown_name
+from cf2.errors import CF2Error, require, require_number, require_path, shown, unknown_name
 from cf2.graphs.data import graphs_of
 from cf2.graphs.targets import targets_for
 from cf2.models.adapters import module_of
@@ -68,7 +68,7 @@ class SummaryOptions:
             raise unknown_name("`labels`", self.labels, LABELS)
         good = all(isinstance(pattern, Pattern) for pattern in self.given)
         cure = "Make one with cf2.Pattern.make."
-        require(good, "Expected `given` to hold patterns", got=repr(self.given)[:80], do=cure)
+        require(good, "Expected `given` to hold patterns", got=shown(self.given, 80), do=cure)
 
     def is_test(self, key: Key) -> bool:
         """Whether a key is kept for the test: by the seed and the key, whatever else there is."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from cf2.errors import CF2Error, require, unknown_name
+from cf2.errors import CF2Error, require, shown, unknown_name
 from cf2.models.outputs import output_kind
 from cf2.report import environment
 from cf2.report.charts import shorten
@@ -200,7 +200,7 @@ def _picture(size: tuple[float, float]) -> Any:
 
 
 def _save(figure: Any, path: Any) -> None:
-    require(isinstance(path, str | Path), "Expected `path` to name the file of a picture", got=repr(path)[:80])
+    require(isinstance(path, str | Path), "Expected `path` to name the file of a picture", got=shown(path, 80))
     known = figure.canvas.get_supported_filetypes()
     kind = Path(path).suffix.lstrip(".").lower()
     if kind not in known:
@@ -237,12 +237,12 @@ def _check(context: Any, size: Any) -> None:
     require(
         numbers and all(1 <= side <= MAX_INCHES for side in size),
         f"Expected `size` to be a width and a height in inches, from 1 to {MAX_INCHES}",
-        got=repr(size)[:80],
+        got=shown(size, 80),
     )
     require(context is None or isinstance(context, Mapping), "Expected `context` to be a mapping", got=_kind(context))
     names = (context or {}).get("class_names") or ()
     good = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
-    require(good, "Expected `class_names` in `context` to be a list of names", got=repr(names)[:80])
+    require(good, "Expected `class_names` in `context` to be a list of names", got=shown(names, 80))
 
 
 def _kind(value: object) -> str:
