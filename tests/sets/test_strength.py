@@ -246,6 +246,21 @@ def test_a_default_answer_is_not_grown() -> None:
     assert (sure[0].default, sure[0].reached, sure[0].chosen.tolist()) == (True, False, start[0].tolist())
 
 
+def test_a_goal_that_is_missed_gives_the_surest_set_that_was_judged() -> None:
+    # Kept with the last unit and an even number in all, so that a set decides in few contexts while two stay outside.
+    table = [bits >= 128 and bin(bits).count("1") % 2 == 0 for bits in range(2**8)]
+    oracle, criterion, row = Table([table], [8]), answers(1), torch.tensor([0])
+    oracle.selectable = oracle.valid & torch.tensor([True] * 5 + [False] * 2 + [True])
+    trials, held = Trials(oracle, criterion, QUESTIONS["why"]), holding(oracle, criterion)
+    start = dense(oracle, [{0, 7}])
+    assert trials.passes(row, start).item()
+    sure = find_sure(trials, held, row, start, 0.9, 20, seeded(SEARCH_CONTEXTS), seeded(20, 7))[0]
+    assert not sure.reached
+    assert len(sure.curve) > 1
+    (first,) = strengths(held, row, start, 20, seeded(20, 7))
+    assert first.pns.value <= sure.strength.pns.value < 0.9
+
+
 def test_packing_does_not_matter_to_a_sure_set() -> None:
     shapes = ((8, 4), (7, 2), (8, 5))  # so many units, of which so many are enough
     tables = [[bin(bits).count("1") >= need for bits in range(2**units)] for units, need in shapes]

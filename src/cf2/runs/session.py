@@ -80,7 +80,7 @@ NOT_PREDICTED = (
 )
 ZERO_NOTE = "Features are whole numbers: a removed one is 0, which may be a category of its own."
 ZEROED = ("features", "node_features", "columns")  # units that are removed by a 0
-UNSURE = "The surest set that came up decides in {share:.2f} of contexts (95 % interval {low:.2f} to {high:.2f})."
+UNSURE = "It decides in {share:.2f} of contexts (95 % interval {low:.2f} to {high:.2f})."
 UNSURE_DEFAULT = (
     "The model gives the same answer when everything that can be removed is gone, so that all units together decide "
     'nothing, and no larger set was tried. Ask question="factual" or question="counterfactual" instead.'
