@@ -77,9 +77,12 @@ def _inside(model: Any) -> Any:
     return getattr(model, "_orig_mod", None) if compiled else None
 
 
+MPNNS = {("chemprop.models.model", "MPNN"), ("cf2.models.chemprop", "Ensemble")}
+
+
 def is_mpnn(model: Any) -> bool:
     """Whether this is a Chemprop model; Chemprop itself, which takes seconds to import, is not asked."""
-    return any((kind.__module__, kind.__name__) == ("chemprop.models.model", "MPNN") for kind in type(model).__mro__)
+    return any((kind.__module__, kind.__name__) in MPNNS for kind in type(model).__mro__)
 
 
 Call = Callable[[torch.nn.Module, Any], Any]  # the user's own: the model and a batch -> one row per target
