@@ -74,7 +74,7 @@ Data = Annotated[
     ),
 ]
 Chemprop = Annotated[
-    Path | None, typer.Option(callback=_at_home, help="Chemprop checkpoint that predicts the molecules of --data.")
+    Path | None, typer.Option(callback=_at_home, help="Chemprop checkpoint, or directory of an ensemble, for --data.")
 ]
 ExplainNodes = Annotated[str | None, typer.Option(help="Ids of nodes or graphs, such as 3,17,40-44.")]
 ExplainPairs = Annotated[str | None, typer.Option(help="Node pairs for link prediction models, such as 3:17,4:9.")]

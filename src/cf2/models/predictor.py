@@ -406,7 +406,7 @@ class Predictor:
 
     def cost(self, nodes: Any, edges: Any) -> Any:
         """About how many floats one pass keeps for graphs of this size, numbers or tensors; chunks are sized by it."""
-        if self._plain:  # it may well make a dense matrix of all nodes of a call
+        if self._plain or self.adapter.dense:  # it may well make a dense matrix of all nodes of a call
             return nodes * PLAIN_FLOATS_PER_NODE + edges
         narrow = self.findings is not None and self.findings.reads_sparse
         width = self._hidden if narrow else self._width

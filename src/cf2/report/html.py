@@ -218,6 +218,7 @@ def _panel(name: str, e: Explanation, context: Mapping[str, Any], others: Sequen
         "bars": charts.said(e, said_rows(e), names),
         "sentences": words,
         "caption": drawn.caption,
+        "smarts": e.smarts,
         "size": count_units(e),
         "units": _listed(e, atoms),
         "edits": list_edits(e, atoms, MAX_LISTED),

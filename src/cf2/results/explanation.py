@@ -16,7 +16,7 @@ from cf2.errors import CF2Error, require, unknown_name
 from cf2.graphs.graph import commonest, kinds_that_fit
 from cf2.graphs.typed import Types
 from cf2.options import Key
-from cf2.results.names import node_name, typed_id
+from cf2.results.names import entry, node_name, smarts_of, typed_id
 from cf2.units.edits import CHANGE, EDGE_KINDS, EDITS, REMOVE
 from cf2.units.kinds import KINDS
 
@@ -262,6 +262,15 @@ class Explanation:
         from cf2.report.words import describe_unit
 
         return [describe_unit(self, row) for row in np.flatnonzero(self.selected).tolist()]
+
+    @property
+    def smarts(self) -> str | None:
+        """The SMARTS of the chosen atoms and bonds; None for what is no molecule, and without RDKit."""
+        text = entry(self.context.get("smiles"), self.key)
+        if not isinstance(text, str):
+            return None
+        bonds = None if set(self.units.names) == {"nodes"} else [(int(u), int(v)) for u, v in self.edges]
+        return smarts_of(text, self.nodes.tolist(), bonds)
 
     def _chosen_rows(self, kind: str) -> np.ndarray:
         rows = self.units.where(kind)

@@ -15,7 +15,7 @@ from cf2.models.outputs import output_kind
 from cf2.options import Key
 from cf2.results import metrics
 from cf2.results.explanation import Explanation, UnitTable, stored_fields
-from cf2.results.names import Results
+from cf2.results.names import Results, entry
 
 if TYPE_CHECKING:
     import pandas
@@ -92,7 +92,7 @@ class Explanations(Results[Explanation]):
         return metrics.stability(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A table with one row per explanation; sets are lists. Molecules have their SMILES in a column."""
+        """A table with one row per explanation; sets are lists. Molecules have columns of SMILES and SMARTS."""
         import pandas
 
         smiles = self.context.get("smiles") or {}
@@ -101,7 +101,7 @@ class Explanations(Results[Explanation]):
         measured = ("ps", "pn", "pns") if any(e.contexts for e in self.items) else ()
         rows = [
             {"key": e.key}
-            | ({"smiles": smiles.get(str(e.key))} if smiles else {})
+            | ({"smiles": entry(smiles, e.key), "smarts": e.smarts} if smiles else {})
             | {"prediction": _answer(e)}
             | {name: getattr(e, name) for name in first}
             | {name: float(getattr(e, output)[e.prediction]) for name, output in outputs.items()}

@@ -200,6 +200,25 @@ def read_smiles(text: Any, nodes: int, edges: np.ndarray, where: str, *, aromati
     }
 
 
+def smarts_of(text: str, atoms: Sequence[int], bonds: Sequence[tuple[int, int]] | None) -> str | None:
+    """The SMARTS of some atoms of a SMILES and the bonds that are named, or all between them; None without RDKit."""
+    try:
+        from rdkit import Chem, rdBase
+    except ImportError:
+        return None
+    with rdBase.BlockLogs():
+        plain = Chem.MolFromSmiles(text)
+    if plain is None or not len(atoms):
+        return None
+    molecule = plain if max(atoms) < plain.GetNumAtoms() else Chem.AddHs(plain)
+    if max(atoms) >= molecule.GetNumAtoms():
+        return None  # a file may hold the SMILES of another graph
+    between = [molecule.GetBondBetweenAtoms(*pair) for pair in bonds or ()]
+    listed = None if bonds is None else sorted({bond.GetIdx() for bond in between if bond is not None})
+    written: str = Chem.MolFragmentToSmarts(molecule, list(atoms), listed)
+    return written
+
+
 def _elements(graph: Any, atoms: Sequence[str]) -> dict[str, Any] | None:
     """Elements from one-hot columns, and bond orders where the data has them as `bond`."""
     x = graph.x[:, : len(atoms)].detach().cpu()
