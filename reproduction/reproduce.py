@@ -86,7 +86,7 @@ def reproduce(
         drawn, files = _figures(cells, chosen_figures, columns, bases)
     if "sizes" in chosen_figures:
         files += pictures.draw_sizes(rows, out / "figures")
-    result = as_json({"rows": rows, "figures": drawn, "files": files, "missing": cells.missing})
+    result: dict[str, Any] = as_json({"rows": rows, "figures": drawn, "files": files, "missing": cells.missing})
     about = _about(cells, started, seeds, engine) | {"cpu_minutes": round((time.process_time() - busy) / 60, 1)}
     _write(out, result, about)
     return result | {"about": about}

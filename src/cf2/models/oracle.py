@@ -317,7 +317,7 @@ class Fields:
         inside[(self._targets[instance] + start[:, None]).ravel()] = True
         met, size, hop = np.zeros(len(column), dtype=bool), -1, 0
         ways = {"in": [(head, tail)], "out": [(tail, head)]}.get(self.direction, [(head, tail), (tail, head)])
-        while (self.hops is None or hop < self.hops) and (count := np.count_nonzero(inside)) > size:
+        while (self.hops is None or hop < self.hops) and (count := int(np.count_nonzero(inside))) > size:
             seen = [inside[anchor] for anchor, _ in ways]
             for (_, other), mine in zip(ways, seen):
                 inside[other[mine]] = True
@@ -361,8 +361,8 @@ class FieldLooks:
     def outputs(self, index: Tensor) -> Tensor:
         """What the model says of some of the fields [r, C]."""
         predictor, field = self.oracle.predictor, self.field.take(index)
-        counts = [torch.bincount(owner, minlength=len(field.rows)) for owner in (field.of_node, field.of_column)]
-        parts = field.parts(*counts, chunks(predictor.cost(*counts).tolist(), MAX_FLOATS_PER_CALL))
+        nodes, columns = (torch.bincount(of, minlength=len(field.rows)) for of in (field.of_node, field.of_column))
+        parts = field.parts(nodes, columns, chunks(predictor.cost(nodes, columns).tolist(), MAX_FLOATS_PER_CALL))
         return torch.cat([predictor.hard(self.fields.packed(part), self.oracle.valid.new_zeros(0)) for part in parts])
 
 

@@ -124,7 +124,7 @@ def explain_sets(
     problem, output = _problem(FunctionOracle(functions, units), spec, len(called.classes()))
 
     def facts(part: SetProblem, row: int) -> Facts:
-        first = units[part.keys[row]].first.numpy()  # type: ignore[call-overload]
+        first = units[part.keys[row]].first.numpy()  # type: ignore[index]
         ids = np.stack([np.full_like(first, -1), first], 1)
         return Facts(UnitTable(("units",), np.zeros(len(first), np.int8), ids), "input", output)
 

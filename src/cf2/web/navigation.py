@@ -93,7 +93,7 @@ class Callback(NamedTuple):
         names, outputs = [*self.inputs.split(), *self.state.split()], _components(Output, self.outputs)
         asked = _components(Input, self.inputs), _components(State, self.state)
 
-        causes = {name.split(".")[0] for name in self.inputs.split()}
+        causes: set[str | None] = {name.split(".")[0] for name in self.inputs.split()}
         causes |= set() if self.options["prevent_initial_call"] else {None}
 
         def answer(*values: Any) -> Any:
