@@ -28,6 +28,8 @@ from cf2.methods.relaxation import Descent, Step, cf2_loss, counterfactual_loss,
 from cf2.sets.search import Choice, Effort, Search
 from cf2.sets.trials import left_out
 
+SETTLED = 20  # epochs that the masks of a second try have to settle
+
 
 @dataclass(frozen=True)
 class Relaxed(CheckedSettings):
@@ -105,7 +107,42 @@ def rank_verified(problem: SetProblem, settings: Verified) -> Ranking:
             return rank_left_out(asked)
         return rank_edits(asked) if edits else rank_relaxed(asked, settings)
 
-    return search_from(problem, rank(problem), Search(settings.effort, settings.confidence, settings.proof), rank)
+    search = Search(settings.effort, settings.confidence, settings.proof)
+    found = search_from(problem, rank(problem), search, rank)
+    return found if settings.effort == "quick" else _guided_longer(problem, settings, search, found)
+
+
+def _guided_longer(problem: Problem, settings: Verified, search: Search, found: Ranking) -> Ranking:
+    """Search again where nothing was found and nothing is proved, from masks that had time to settle.
+
+    After four epochs masks tell which units matter, not how they work together. An answer that most sets give, the
+    empty one too, needs the latter.
+    """
+    choice, pack = found.choice, problem.pack
+    missed = torch.tensor([status == "not found" for status in choice.status or ()], device=pack.units.owner.device)
+    rows = missed.nonzero().flatten()
+    soft = pack.units.absent is None and problem.predictor.has_slopes(pack)
+    if not len(rows) or not soft or settings.epochs >= SETTLED:
+        return found
+    part = problem.take(rows)
+    guide = rank_relaxed(part, replace(settings, epochs=SETTLED))
+    tried = search_from(part, guide, replace(search, effort="quick", proof=0))
+    choice = replace(choice, evaluations=choice.evaluations.index_add(0, rows, tried.choice.evaluations))
+    passed = torch.tensor([status == "found" for status in tried.choice.status or ()], device=rows.device)
+    if not bool(passed.any()):
+        return replace(found, choice=choice)
+    scores = guide.scores[passed[part.pack.units.owner]]
+    rows, part = rows[passed], part.take(passed.nonzero().flatten())
+    again = search_from(part, Ranking(scores, Choice(scores > 0, choice.evaluations[rows])), search)
+    own = torch.zeros_like(missed).index_fill(0, rows, True)[pack.units.owner]
+    facts = {name: list(getattr(choice, name)) for name in ("status", "minimal", "optimal", "lower_bound")}
+    for position, row in enumerate(rows.tolist()):
+        for name, values in facts.items():
+            values[row] = getattr(again.choice, name)[position]
+    selected = choice.selected.masked_scatter(own, again.choice.selected)
+    evaluations = choice.evaluations.index_copy(0, rows, again.choice.evaluations)
+    choice = replace(choice, selected=selected, evaluations=evaluations, **facts)
+    return Ranking(found.scores.masked_scatter(own, scores), choice)
 
 
 def rank_edits(problem: Problem) -> Ranking:
