@@ -22,6 +22,8 @@ from cf2.sets.trials import Constraints, Trials, in_order
 from cf2.units.kinds import InstanceUnits, UnitKind
 from cf2.units.packs import Pack
 
+EQUAL_SCORES = "All units have the same score, so the first of them are chosen: the method found no difference."
+
 
 @dataclass(frozen=True, eq=False)
 class SetProblem:
@@ -314,7 +316,18 @@ def ranked(problem: Problem, scores: Tensor, settings: Any, evaluations: int | T
     """Scores with what the `k` or `threshold` of the settings chooses, at a cost per instance."""
     selected = choose_once(problem, scores, k=settings.k, threshold=settings.threshold)
     cost = torch.as_tensor(evaluations, device=scores.device).expand(problem.num_instances)
-    return Ranking(scores, Choice(selected, cost.long()))
+    return Ranking(scores, Choice(selected, cost.long(), notes=_equal_scores(problem.pack, scores, selected)))
+
+
+def _equal_scores(pack: Pack, scores: Tensor, selected: Tensor) -> list[str]:
+    """A word for instances whose units all have one score: what is chosen of them says nothing."""
+    owner, rows = pack.units.owner, len(pack.units.counts)
+    low, high = (
+        scores.new_zeros(rows).scatter_reduce(0, owner, scores, way, include_self=False) for way in ("amin", "amax")
+    )
+    count = torch.bincount(owner[selected], minlength=rows)
+    chosen = (low == high) & (count > 0) & (count < pack.units.counts)
+    return [EQUAL_SCORES if some else "" for some in chosen.tolist()]
 
 
 def rank_within(scores: Tensor, pack: Pack) -> Tensor:
