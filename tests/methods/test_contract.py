@@ -104,7 +104,7 @@ def test_required_units_are_always_chosen_and_forbidden_ones_never(
             flags[instance.key] = list(zip(one.tolist(), other.tolist()))
         changed = {"fixed": forbidden} if fixed else {"selectable": ~forbidden}
         units = replace(problem.pack.units, required=required, **changed)
-        return replace(problem, pack=replace(problem.pack, units=units))
+        return problem.repacked(replace(problem.pack, units=units))
 
     monkeypatch.setattr(session, "reduced", constrained)
     kind = (registry.get(method).units or ("edges",))[0]

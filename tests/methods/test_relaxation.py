@@ -121,7 +121,7 @@ def test_units_without_a_choice_keep_their_masks(problem_of: Callable[..., Probl
     problem = problem_of(NodeNet("sum"), DATA, range(6), method="cf2-relaxed")
     place = torch.arange(problem.pack.units.count) % 3
     units = replace(problem.pack.units, selectable=place != 1, required=place == 2)
-    mask = relax(replace(problem, pack=replace(problem.pack, units=units)), Relaxed(epochs=15)).mask
+    mask = relax(problem.repacked(replace(problem.pack, units=units)), Relaxed(epochs=15)).mask
     assert (mask[place == 1] == 0).all()
     assert (mask[place == 2] == 1).all()
     assert ((mask > 0) & (mask < 1))[place == 0].all()
@@ -273,7 +273,7 @@ def test_units_that_may_not_be_chosen_do_not_count_as_removed(problem_of: Callab
     selectable = torch.tensor([ids in ([0, 4], [0, 5], [5, 6]) for ids in problem.tables[0].ids.tolist()])
     units = replace(problem.pack.units, selectable=torch.cat([selectable, torch.ones(count, dtype=torch.bool)]))
     ranking = cf_gnnexplainer.rank(
-        replace(problem, pack=replace(problem.pack, units=units)), cf_gnnexplainer.Settings(epochs=60)
+        problem.repacked(replace(problem.pack, units=units)), cf_gnnexplainer.Settings(epochs=60)
     )
     limited, plain = problem.pack.split(ranking.choice.selected)
     assert not limited.any()

@@ -115,7 +115,7 @@ def test_the_same_is_found_with_and_without_the_cache(
         problem = problem_of(NodeNet("gcn", seed=1), random_graph(40, 60, seed=1), range(12))
     if fixed:
         draw = torch.rand(problem.pack.units.count, generator=torch.Generator().manual_seed(0))
-        problem = replace(problem, pack=replace(problem.pack, units=replace(problem.pack.units, fixed=draw < 0.3)))
+        problem = problem.repacked(replace(problem.pack, units=replace(problem.pack.units, fixed=draw < 0.3)))
     plain, ours = trials_of(problem, cache=False, fields=False), trials_of(problem)
     assert (ours.oracle.fields is None) == whole
     for seed in (0, 1, 0):
@@ -134,7 +134,7 @@ def test_features_and_additions_have_no_field_of_their_own(problem_of: Callable[
     problem = problem_of(model, data, [1])
     assert problem.oracle.local
     units = replace(problem.pack.units, absent=torch.zeros(problem.pack.units.count, dtype=torch.bool))
-    assert not replace(problem, pack=replace(problem.pack, units=units)).oracle.local
+    assert not problem.repacked(replace(problem.pack, units=units)).oracle.local
     assert not problem_of(GraphNet("gin"), [data]).oracle.local
 
 

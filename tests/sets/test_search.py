@@ -203,7 +203,7 @@ def constrained(problem: Problem, seed: int, *, fixed: bool = False, required: b
     flags = {"fixed": draw < 0.3} if fixed else {"selectable": draw >= 0.3}
     if required:
         flags["required"] = draw > 0.75
-    return replace(problem, pack=replace(problem.pack, units=replace(problem.pack.units, **flags)))
+    return problem.repacked(replace(problem.pack, units=replace(problem.pack.units, **flags)))
 
 
 def flags_of(problem: Problem) -> tuple[list[bool], list[bool]]:
@@ -277,7 +277,7 @@ def test_without_room_to_choose_nobody_takes_the_choice_of_another(problem_of: C
     problem = problem_of(model, data, good[:2])
     selectable = problem.pack.units.owner == 1
     units = replace(problem.pack.units, selectable=selectable)
-    choice = searched(replace(problem, pack=replace(problem.pack, units=units)), "standard", 0)
+    choice = searched(problem.repacked(replace(problem.pack, units=units)), "standard", 0)
     alone = searched(problem.take(torch.tensor([1])), "standard", 0)
     first, second = problem.pack.split(choice.selected)
     assert choice.status == ["not found", "found"]
