@@ -234,7 +234,10 @@ def test_words_files_tables_and_a_report(tmp_path: Path) -> None:
     assert "of input 0" in found.report(tmp_path / "report.html").read_text()
     assert "gift" in (tmp_path / "report.html").read_text()
     assert found[1].chosen_names[0].startswith("unit ")
-    assert len(found.to_pandas()) == 2
+    assert found.to_pandas()["chosen"].tolist() == [e.chosen_names for e in found]
+    axes = found[0].plot(path=tmp_path / "picture.svg").axes[0]
+    bold = [label.get_text() for label in axes.get_yticklabels() if label.get_fontweight() == "bold"]
+    assert sorted(bold) == sorted(found[0].chosen_names)
     for suffix in ("parquet", "json"):
         found.save(tmp_path / f"sets.{suffix}")
         again = cf2.load(tmp_path / f"sets.{suffix}")

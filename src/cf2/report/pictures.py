@@ -17,13 +17,22 @@ from cf2.models.outputs import output_kind
 from cf2.report import environment
 from cf2.report.charts import shorten
 from cf2.report.scene import EXPLANATION, LOOKS, MARKED, OKABE_ITO, TARGET, Scene, before_and_after, is_molecule, scene
-from cf2.report.words import atom_names, class_names, describe_prediction, describe_said, said_rows, verdict_sentences
+from cf2.report.words import (
+    atom_names,
+    class_names,
+    describe_prediction,
+    describe_said,
+    describe_unit,
+    said_rows,
+    verdict_sentences,
+)
 from cf2.results.explanation import Explanation
 from cf2.units.edits import ADD
 
 WIDTH, HEIGHT, MARGIN = 420, 320, 22  # of an SVG, in pixels
 WORD_HEIGHT = 34  # room for a word below a picture
 MAX_EDGE = 56.0  # pixels of an edge of a small graph
+MAX_BARS = 24  # units of a function that are drawn
 MAX_INCHES = 200  # a picture of more than 2¹⁶ points is not drawn
 STYLE = environment().get_template("picture.css").render(looks=LOOKS, width=WIDTH)
 
@@ -156,9 +165,16 @@ def plot(
     _check(context, size)
     context = context or {}
     shown = _placed(e, _scene(e, context), layout)
+
+    def draw(axes: Any) -> None:
+        if e.task == "input":  # no graph
+            _draw_units(axes, e)
+        else:
+            _draw_on(axes, shown, is_molecule(context) and layout is None)
+
     if ax is not None:
         require(hasattr(ax, "add_collection"), "Expected `ax` to be matplotlib axes", got=_kind(ax))
-        _draw_on(ax, shown, is_molecule(context) and layout is None)
+        draw(ax)
         if path is not None:
             _save(ax.figure, path)
         return ax
@@ -168,7 +184,7 @@ def plot(
         _probabilities(right, e, context)
     else:
         left = figure.subplots()
-    _draw_on(left, shown, is_molecule(context) and layout is None)
+    draw(left)
     if words:
         figure.suptitle(_escape(describe_prediction(e, class_names(context))), fontsize=11, fontweight="bold")
         lines = [f"{s.head}: {s.text}" for s in verdict_sentences(e, class_names(context), atom_names(context))]
@@ -207,6 +223,19 @@ def _save(figure: Any, path: Any) -> None:
         raise unknown_name("the ending of `path`", kind, known)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
+
+
+def _draw_units(axes: Any, e: Explanation) -> None:
+    """The units of a function as bars, as long as their scores; chosen ones are drawn in the explanation's colour."""
+    best = np.argsort(-(e.scores + 1e9 * e.selected), kind="stable")[:MAX_BARS]
+    rows = np.sort(best)[::-1].tolist()  # the first unit is on top
+    axes.barh(range(len(rows)), e.scores[rows], color=[EXPLANATION if e.selected[row] else "#cccccc" for row in rows])
+    axes.set_yticks(range(len(rows)), [_escape(shorten(describe_unit(e, row), 30)) for row in rows], fontsize=8)
+    for label, row in zip(axes.get_yticklabels(), rows):
+        label.set_fontweight("bold" if e.selected[row] else "normal")
+    axes.set_xlabel("score" if len(rows) == e.num_units else f"score, {len(rows)} of {e.num_units:,} units", fontsize=8)
+    axes.tick_params(axis="x", labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_on(axes: Any, shown: Scene, molecule: bool) -> None:

@@ -105,6 +105,7 @@ class Explanations(Results[Explanation]):
             | {"prediction": _answer(e)}
             | {name: getattr(e, name) for name in first}
             | {name: float(getattr(e, output)[e.prediction]) for name, output in outputs.items()}
+            | ({"chosen": e.chosen_names} if e.task == "input" else {})
             | {"edges": _lists(e.edges), "features": _lists(e.features), "units": e.num_units}
             | {name: None if (value := getattr(e, name)) is None else value[0] for name in measured}
             | {name: getattr(e, name) for name in ("method", "seed", "evaluations", "seconds")}
