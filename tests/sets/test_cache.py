@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+import cf2
 from cf2.methods.contract import Problem
 from cf2.models import oracle as oracle_module
 from cf2.models.oracle import Fields, GraphOracle
 from cf2.models.predictor import Predictor
 from cf2.sets import trials as trials_module
+from cf2.sets.oracle import SHORT_CUTS
 from cf2.sets.search import Search, search
 from cf2.sets.trials import Trials, TrialTable, names_of
 from toys import LAYERS, GraphNet, NodeNet, random_graph
@@ -165,3 +168,26 @@ def test_trying_many_sets_per_call_changes_no_answer_and_needs_fewer_calls(
         chosen.append((choice.selected.tolist(), choice.status, choice.minimal))
     assert chosen[0] == chosen[1]
     assert calls[-2] < calls[-1]
+
+
+@pytest.mark.parametrize("cut", sorted(SHORT_CUTS))
+def test_no_answer_depends_on_a_short_cut(cut: str) -> None:
+    wide = random_graph(40, 60, features=600, seed=4)
+    wide.x = torch.where(wide.x > 2.0, wide.x, 0.0)
+    nets = (NodeNet("gcn", features=600, seed=1), NodeNet("sage", seed=2), GraphNet("gin", seed=3))
+    inputs = (wide, random_graph(40, 60, seed=5), [random_graph(8, 11, seed=6)])
+
+    def answers() -> list[object]:
+        found = [e for net, data in zip(nets, inputs) for e in _explained(net, data)]
+        return [(e.selected.tolist(), e.status, e.minimal, e.optimal, e.sufficient, e.necessary) for e in found]
+
+    expected = answers()
+    SHORT_CUTS.discard(cut)
+    try:
+        assert answers() == expected
+    finally:
+        SHORT_CUTS.add(cut)
+
+
+def _explained(net: torch.nn.Module, data: Any) -> cf2.Explanations:
+    return cf2.explain(net, data, progress=False, **({} if isinstance(data, list) else {"nodes": [1, 7, 20]}))

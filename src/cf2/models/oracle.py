@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cf2.models.predictor import Predictor
 from cf2.models.shapes import MIN_SETS_FOR_SHAPES, Shapes, every_shape
-from cf2.sets.oracle import Listing, Looks, Oracle
+from cf2.sets.oracle import SHORT_CUTS, Listing, Looks, Oracle
 from cf2.sets.proof import Exhaustion
 from cf2.sets.tests import Intervention, slack, soft_outputs
 from cf2.sets.trials import Trials, short
@@ -55,11 +55,16 @@ class GraphOracle(Oracle):
         self.removals = Removals(pack, self.fixed) if removals else None
         # A model that mixes all nodes sees also what is not joined to a target.
         self.local = bool(
-            own_fields and plain and units.absent is None and pack.targets.size(1) and not predictor.alone
+            own_fields
+            and "fields" in SHORT_CUTS
+            and plain
+            and units.absent is None
+            and pack.targets.size(1)
+            and not predictor.alone
         )
         self.fields = Fields(pack, *predictor.sight, self.fixed) if self.local else None
         self._extent = (pack.edge_ptr.diff() + (0 if self.fields is None else self.fields.width)).cpu()
-        few = together and len(self.counts) <= MAX_INSTANCES_TOGETHER
+        few = together and "together" in SHORT_CUTS and len(self.counts) <= MAX_INSTANCES_TOGETHER
         self.few = few and not self.local and units.absent is None
 
     def take(self, rows: Tensor) -> GraphOracle:

@@ -25,6 +25,7 @@ from cf2.models.soft_masks import (
 )
 from cf2.models.soundness import Unchanged, check_repeats, depends_on_order, depends_on_others
 from cf2.options import Masking, Output
+from cf2.sets.oracle import SHORT_CUTS
 from cf2.units.packs import WIDE, Pack, spans, sparse_features
 
 PLAIN_FLOATS_PER_NODE = 4096  # so that a dense adjacency matrix of one call has some 10⁷ entries
@@ -203,7 +204,8 @@ class Predictor:
 
     def _reads_sparse(self, pack: Pack, differ: Callable[[Tensor, Tensor], Tensor]) -> bool:
         """Whether the output is the same when wide features are read by their non-zero entries."""
-        if pack.x.size(1) < WIDE or pack.x.dtype not in (torch.float32, torch.float64):
+        short_cut = "sparse" in SHORT_CUTS and pack.x.size(1) >= WIDE
+        if not short_cut or pack.x.dtype not in (torch.float32, torch.float64):
             return False
         sparse = pack.sparse or sparse_features([pack.x], [pack.x.nonzero()])
         with torch.no_grad():

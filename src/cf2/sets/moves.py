@@ -286,12 +286,11 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget, floor: 
 
     The walk goes through sets of one unit less than the best, so whatever passes is smaller. It never comes to the
     same set twice (`been`), which keeps it from circling without a list of held units. An instance is left alone after
-    some moves without a smaller set (more of them where trials are cheap), where nothing new is in reach, or where no
-    set smaller than `floor` [R] passes and the best one has that size.
+    some moves without a smaller set, where nothing new is in reach, or where no set smaller than `floor` [R] passes and
+    the best one has that size.
     """
     best, current = sets.clone(), sets.clone()
-    patience = budget.exchanges * (2 if trials.oracle.local else 1)
-    left = torch.full_like(rows, patience)
+    left = torch.full_like(rows, budget.exchanges)
     been = set(names_of(torch.arange(len(rows)), sets))
     free = torch.zeros_like(sets)
     while True:
@@ -308,7 +307,7 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget, floor: 
         been.update(names_of(live, picked))
         smaller = outcome.passes & (trials.size(rows[live], picked) < size[live])
         hit = live[smaller]
-        best[hit], left[hit] = current[hit], patience
+        best[hit], left[hit] = current[hit], budget.exchanges
         left[live[~new & ~smaller]] = 0
         on = ~smaller & (current[live].sum(1) < best[live].sum(1)) & (left[live] > 0)
         short = live[on]

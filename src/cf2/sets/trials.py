@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cf2.sets.oracle import Looks, Oracle
+from cf2.sets.oracle import SHORT_CUTS, Looks, Oracle
 from cf2.sets.tests import Criterion, Test, passes, slack
 
 # -- what was tried ---------------------------------------------------------------------------------------------
@@ -159,8 +159,9 @@ class Trials:
         self.counts, self.width, self.valid = oracle.counts, oracle.width, oracle.valid
         self.selectable, self.required, self.price = oracle.selectable, oracle.required, oracle.price
         self.evaluations = torch.zeros_like(self.counts)
-        self.few = oracle.few and cache  # nothing that is found depends on it
-        self.cached, self._tables = cache, dict[tuple[str, str], TrialTable]()
+        self.cached = cache and "kept" in SHORT_CUTS
+        self.few = oracle.few and self.cached  # nothing that is found depends on it
+        self._tables = dict[tuple[str, str], TrialTable]()
         # Without gradients: which instances have slopes [B], of which sets [B, U], and these [B, U, tests].
         self.measured: tuple[Tensor, Tensor, Tensor] | None = None
 
