@@ -139,20 +139,6 @@ def test_required_units_are_always_chosen_and_forbidden_ones_never(
             assert e.necessary
 
 
-@pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.parametrize("method", registry.names())
-def test_packed_equals_one_by_one(method: str, seed: int | None, trained: dict[str, Any]) -> None:
-    kind = (registry.get(method).units or ("edges",))[0]
-    options: dict[str, Any] = {"method": method, "units": kind, "trained": trained.get(method), "seed": seed}
-    options |= QUICK.get(method, {})
-    nodes, near = [1, 4, 6, 9], 1e-4 if method in ("graphlime", "subgraphx", "cf2-relaxed") else 1e-5
-    for one, node in zip(cf2.explain(MODEL, DATA, nodes, **options), nodes):
-        (alone,) = cf2.explain(MODEL, DATA, [node], **options)
-        assert torch.allclose(torch.from_numpy(one.scores), torch.from_numpy(alone.scores), atol=near)
-        assert (one.selected == alone.selected).all()
-        assert one.evaluations == alone.evaluations
-
-
 # -- what a method says of itself ---------------------------------------------------------------------------
 
 

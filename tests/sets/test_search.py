@@ -169,14 +169,6 @@ def test_search_serves_other_methods_scores() -> None:
     assert all(e.method == "gradient" for e in found)
 
 
-def test_what_it_is_packed_with_does_not_matter() -> None:
-    data, model = random_graph(40, 70, seed=2), NodeNet("sum", seed=1)
-    together = cf2.explain(model, data, nodes=range(40), effort="thorough")
-    for node in range(0, 40, 8):
-        (alone,) = cf2.explain(model, data, nodes=[node], effort="thorough")
-        assert np.array_equal(alone.selected, together[node].selected)
-
-
 def test_an_isolated_node_says_why_and_disturbs_nobody() -> None:
     data = random_graph(10, 12, seed=1)
     data.x = torch.cat([data.x, torch.ones(1, 4)])

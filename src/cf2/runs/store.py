@@ -345,12 +345,13 @@ class Store:
             return
         file = self.path / LOCK
         require(file.is_file() or not file.exists(), f"Expected {file} to be the lock of a run", got="no regular file")
+        owner = _owner(file)  # older releases of filelock empty the file when they try
         try:
             lock = FileLock(file, timeout=0).acquire()
         except Timeout:
             raise CF2Error(
                 f"Expected to be the only one who writes to the run in {str(self.path)!r}",
-                got=f"{_owner(file)}, which does so now",
+                got=f"{owner}, which does so now",
                 do="Wait until it has ended, or choose another directory.",
             ) from None
         except OSError as error:

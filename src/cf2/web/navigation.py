@@ -65,7 +65,7 @@ SHAPES: dict[str, Shape] = {
     **dict.fromkeys(("key.data", "method.value", "search.value", "near.value"), _text),
     **dict.fromkeys(("page.data", "answer-number.data"), _number),
     **dict.fromkeys(("removed.data", "units.value", "edited.value"), _list(_number)),
-    **dict.fromkeys(("sorts.value", "valid.value"), _list(_text)),
+    "sorts.value": _list(_text),
     **dict.fromkeys(("shown.data", "made.data"), _holds(key=_text, method=_text)),
     **dict.fromkeys(("wanted.data", "restored.data"), _holds(address=_text)),
     "picked.data": _holds(key=_text),
@@ -250,7 +250,7 @@ def choose(whatif: WhatIf, given: Given) -> Any:
     number = (given["answer-number.data"] or 0) + step if step else 0
     wanted = wanted_state(whatif, given["wanted.data"]) if "wanted" in causes else None
     # What was made for an instance that is not shown any more is found where that is shown.
-    if "made" in causes and made.get("key") == text:
+    if "made" in causes and made and made["key"] == text:
         name, number = made["method"], -1
     elif wanted is not None and wanted.key == text:
         name, number = wanted.method, -1
