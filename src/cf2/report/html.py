@@ -140,6 +140,7 @@ def _page(
         "unlisted": sum(len(found) for _, found in groups) - len(listed),
         "rows": listed[:rows],
         "truth": bool(context.get("truth")),
+        "contexts": any("pns" in m for m in methods),
         "targets": next((e.task for _, found in groups for e in found if e.task != "graph"), ""),
         "edits": any(row["edits"] for row in listed),
         "numbers": all(_gives_numbers(found) for _, found in groups),
