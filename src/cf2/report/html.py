@@ -217,6 +217,7 @@ def _panel(name: str, e: Explanation, context: Mapping[str, Any], others: Sequen
         "name": name,
         "picture": svg.picture(drawn, label, molecule=is_molecule(context)) if len(drawn.nodes) else Markup(""),
         "bars": charts.said(e, said_rows(e), names),
+        "curve": charts.curve(e),
         "sentences": words,
         "caption": drawn.caption,
         "smarts": e.smarts,
