@@ -279,3 +279,34 @@ def test_packing_does_not_matter_to_a_sure_set() -> None:
     assert set(together) == {0, 1, 2}
     for row in range(3):
         assert found([row]) == {row: together[row]}
+
+
+def test_degenerate_sets_pass_both_tests_and_are_caught_by_their_pns() -> None:
+    """A bed of sets that pass both tests: half are the reason in every context, the others only where they were asked.
+
+    Of these, one kind works alone and with everything, and nowhere between; of the other, what happens between is
+    drawn, so that the set carries no information there.
+    """
+    units, chosen, beds = 8, {0, 1, 2}, {"alone": 0, "drawn": 0, "genuine": 0}
+    own, everything = sum(1 << unit for unit in chosen), 2**units - 1
+    random = torch.Generator().manual_seed(0)
+    for kind in beds:
+        tables = []
+        for _ in range(100):
+            table = (torch.rand(2**units, generator=random) < 0.5).tolist()
+            if kind == "alone":
+                table = [False] * 2**units
+            if kind == "genuine":
+                table = [bits & own == own for bits in range(2**units)]
+            table[own] = table[everything] = True
+            table[everything & ~own] = table[0] = False
+            tables.append(table)
+        oracle, rows = Table(tables, [units] * 100), torch.arange(100)
+        criterion, sets = answers(100), dense(Table(tables, [units] * 100), [chosen] * 100)
+        assert Trials(oracle, criterion, QUESTIONS["why"]).passes(rows, sets).all()  # fidelity is as good as it gets
+        measured = strengths(holding(oracle, criterion), rows, sets, 24, seeded(24))
+        assert not any(strength.every for strength in measured)
+        beds[kind] = sum(strength.pns.high < 0.9 for strength in measured)
+    assert beds["alone"] == 100
+    assert beds["drawn"] >= 90, beds  # 95 when this was written
+    assert beds["genuine"] == 0
