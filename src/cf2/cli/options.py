@@ -162,13 +162,18 @@ _KINDS: dict[str, Any] = {  # of the options of a Spec that are no words
     "directed": bool | None,
     **dict.fromkeys(("tolerance", "surely"), float | None),
     **dict.fromkeys(("search", "connected", "leave_out_pair"), bool),
-    **dict.fromkeys(("alternatives", "robust", "contexts"), int),
+    **dict.fromkeys(("alternatives", "robust"), int),
     **dict.fromkeys(("units", "edits"), str),
-    **dict.fromkeys(("seed", "max_units", "sizes"), int | None),
+    **dict.fromkeys(("seed", "max_units", "sizes", "contexts"), int | None),
 }
-_DEFAULTS: dict[str, str | None] = dict.fromkeys(("method", "costs", "added_attributes"))
+_DEFAULTS: dict[str, str | None] = dict.fromkeys(("method", "costs", "added_attributes", "contexts"))
 _DEFAULTS |= {"units": ",".join(spec.Spec().units), "edits": ",".join(spec.Spec().edits)}
-_MORE = {"method": " May be repeated.", "question": " Several, such as why,counterfactual, give one row each."}
+DEFAULT_CONTEXTS = 32  # of `cf2 explain`: at most a third of what a search costs, on the shipped models
+_MORE = {
+    "method": " May be repeated.",
+    "question": " Several, such as why,counterfactual, give one row each.",
+    "contexts": f" Default: {DEFAULT_CONTEXTS}, or 256 with --surely.",
+}
 
 
 def _parameter(option: Field[Any]) -> inspect.Parameter:

@@ -197,6 +197,31 @@ def plot(
     return figure
 
 
+def plot_curve(e: Explanation, ax: Any, path: str | Path | None, size: tuple[float, float]) -> Any:
+    """Size against PNS of the sets that a search for a sure one came by, the one that is given marked."""
+    require(
+        bool(e.curve),
+        "Expected an explanation with a curve, which a search with `surely` keeps",
+        got=f"surely={e.surely}, status={e.status!r}",
+        do="Pass surely=0.9 to cf2.explain.",
+    )
+    _check(None, size)
+    axes = _picture(size).subplots() if ax is None else ax
+    sizes, shares = zip(*e.curve)
+    axes.plot(sizes, shares, marker="o", color=OKABE_ITO[0], label="by the contexts of the search")
+    if e.pns is not None:
+        value, low, high = e.pns
+        error = [[value - low], [high - value]]
+        axes.errorbar([e.size], [value], error, fmt="s", color=OKABE_ITO[1], label="the set given, on fresh contexts")
+    if e.surely is not None:
+        axes.axhline(e.surely, color="0.5", linestyle=":", label=f"asked for: {e.surely:g}")
+    axes.set(xlabel="size", ylabel="PNS", ylim=(0, 1.05))
+    axes.legend(fontsize=8)
+    if path is not None:
+        _save(axes.figure, path)
+    return axes.figure if ax is None else ax
+
+
 def _picture(size: tuple[float, float]) -> Any:
     """An empty figure that a notebook shows."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -537,6 +537,7 @@ class Explanation:
 
     def plot(
         self,
+        kind: str = "graph",
         *,
         ax: Any = None,
         layout: Any = None,
@@ -546,10 +547,12 @@ class Explanation:
         probabilities: bool = True,
         size: tuple[float, float] = (9.0, 4.8),
     ) -> Any:
-        """Draw the graph with the explanation in bold; a notebook shows it.
+        """Draw the graph with the explanation in bold, or the curve of a sure set; a notebook shows it.
 
         Parameters
         ----------
+        kind : {"graph", "curve"}
+            graph: the graph. curve: size against PNS, of the sets that the search for `surely` came by.
         ax : matplotlib.axes.Axes, optional
             Draw the graph alone on these axes.
         layout : points by node, or function that gives them, optional
@@ -568,8 +571,12 @@ class Explanation:
         matplotlib.figure.Figure or Axes
             The axes where these were given.
         """
-        from cf2.report.pictures import plot
+        from cf2.report.pictures import plot, plot_curve
 
+        if kind not in ("graph", "curve"):
+            raise unknown_name("`kind` of plot", kind, ("graph", "curve"))
+        if kind == "curve":
+            return plot_curve(self, ax, path, size)
         shown: dict[str, Any] = {"context": self.context if context is None else context, "words": words}
         return plot(self, ax=ax, layout=layout, path=path, **shown, probabilities=probabilities, size=size)
 

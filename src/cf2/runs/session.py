@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import MappingProxyType, TracebackType
@@ -66,6 +67,7 @@ CONTEXT_STREAM = 1 << 31  # keeps contexts apart from what a method draws with t
 SEARCH_STREAM = 1 << 32  # and those of a search for a sure set apart from these
 SURE_CONTEXTS = 256  # by which a sure set is judged
 SAME_COST = 1e-6  # prices of two sets that are closer are equal: they are sums of floats
+ROBUST = "`robust` is deprecated: use contexts=256 to measure how surely a set decides, or surely=0.9 to ask for that."
 USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
 
 NOTHING = "There is no unit that can be removed: the prediction rests on the rest of the input."
@@ -186,6 +188,8 @@ class Request:
         require(spec.sizes is None or ranks, expected)
         method.check_level(self.targets.level)
         check_asked(spec, method, search)
+        if spec.robust:
+            warnings.warn(ROBUST, DeprecationWarning, stacklevel=2)
         for name, value in {"method": method, "settings": settings, "search": search}.items():
             object.__setattr__(self, name, value)
 
