@@ -109,7 +109,9 @@ def rank_verified(problem: SetProblem, settings: Verified) -> Ranking:
 
     search = Search(settings.effort, settings.confidence, settings.proof)
     found = search_from(problem, rank(problem), search, rank)
-    return found if settings.effort == "quick" else _guided_longer(problem, settings, search, found)
+    if settings.effort == "quick" or not isinstance(problem, Problem):  # without a graph there are no soft masks
+        return found
+    return _guided_longer(problem, settings, search, found)
 
 
 def _guided_longer(problem: Problem, settings: Verified, search: Search, found: Ranking) -> Ranking:
