@@ -109,7 +109,7 @@ def rank_verified(problem: SetProblem, settings: Verified) -> Ranking:
 
     search = Search(settings.effort, settings.confidence, settings.proof)
     found = search_from(problem, rank(problem), search, rank)
-    if settings.effort == "quick" or not isinstance(problem, Problem):
+    if settings.effort == "quick" or not isinstance(problem, Problem):  # without a graph there are no soft masks
         return found
     return _guided_longer(problem, settings, search, found)
 

@@ -16,6 +16,7 @@ import torch
 
 from cf2.errors import CF2Error, require, require_number, require_path, shown, unknown_name
 from cf2.graphs.data import graphs_of
+from cf2.graphs.graph import edge_positions
 from cf2.graphs.targets import targets_for
 from cf2.models.adapters import module_of
 from cf2.models.oracle import outputs_after
@@ -337,9 +338,9 @@ def looked_at(found: Explanations, model: Any, data: Any, options: SummaryOption
 
 def _chosen(e: Explanation, table: InstanceUnits) -> np.ndarray:
     """Which edges of an instance an explanation chose."""
-    chosen = {tuple(pair) for pair in e.chosen("edges").tolist()}
-    chosen |= set() if e.directed else {(b, a) for a, b in chosen}
-    return np.array([tuple(pair) in chosen for pair in table.ids.tolist()], dtype=bool)
+    pairs = torch.from_numpy(e.chosen("edges"))
+    pairs = pairs if e.directed else torch.cat([pairs, pairs.flip(1)])
+    return (edge_positions(pairs.t(), table.ids.t()) >= 0).numpy()
 
 
 def _counted(found: Explanations, usable: Sequence[Explanation], notes: list[str], options: SummaryOptions) -> Patterns:
