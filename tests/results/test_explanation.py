@@ -117,7 +117,6 @@ def test_a_class_is_given_once_or_per_key() -> None:
     assert [e.target for e in cf2.explain(MODEL, DATA, nodes=[3, 7], target=1)] == [1, 1]
 
 
-@pytest.mark.xfail(raises=IndexError, strict=False, reason="Fields.find takes from no states at all")
 def test_self_loops_survive_everything() -> None:
     data = random_graph(8, 8, seed=0)
     data.edge_index = torch.cat([data.edge_index, torch.arange(8).repeat(2, 1)], 1)

@@ -312,7 +312,8 @@ class Fields:
         column = np.arange(counts.sum(), dtype=shift.dtype) + (shift if len(rows) == 1 else shift.repeat(counts))
         unit = self._unit[column]
         start = np.arange(len(instance)) * there.shape[1]
-        stay = there.ravel().take(unit + (start if len(rows) == 1 else start.repeat(counts)), mode="clip")
+        place = unit + (start if len(rows) == 1 else start.repeat(counts))
+        stay = there.ravel().take(place, mode="clip") if there.size else np.zeros(len(unit), dtype=bool)
         kept = (stay if self.pack.units.edges.every else stay | (unit < 0)).nonzero()[0]
         column, trial = column[kept], np.arange(len(instance)).repeat(counts)[kept]
         start = np.arange(len(instance)) * self.width - self._node_ptr[instance]
