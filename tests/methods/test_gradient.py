@@ -73,7 +73,8 @@ def test_the_steepest_units_may_be_chosen_and_no_others(problem_of: Callable[...
     assert [pair for pair in ids if pair[1] in (21, 22, 23)] == [[0, 21], [0, 22], [0, 23]]
     assert not leaf.any()  # an instance that is not too large is as before
     assert limited.pack.units.edges is problem.pack.units.edges
-    assert all(getattr(limited, f.name) is getattr(problem, f.name) for f in fields(problem) if f.name not in ("pack",))
+    assert all(getattr(limited, f.name) is getattr(problem, f.name) for f in fields(problem) if f.name != "oracle")
+    assert limited.predictor is problem.predictor
 
 
 def test_a_limit_that_nobody_exceeds_changes_nothing(problem_of: Callable[..., Problem]) -> None:
