@@ -195,6 +195,7 @@ ARGMAX = {
     "units/molecules.py": "one-hot features as elements; the atom with most bonds too many, and which of them goes",
     "units/edits.py": "one-hot features as columns",
     "models/outputs.py": "the predicted class, once; the worst row, in an error",
+    "models/chemprop.py": "the class of an edited molecule with features of its own",
     "graphs/graph.py": "the most common row",
     "results/names.py": "one-hot features as element symbols",
     "samples/molecules.py": "one-hot features as elements, one-hot labels as bonds",

@@ -214,6 +214,22 @@ def test_the_smarts_of_an_answer_matches_its_atoms(tmp_path: Path, units: str) -
     assert all(e.smarts is None or f"<code>{e.smarts}</code>" in page for e in found)
 
 
+@pytest.mark.parametrize("units", ["edges", "nodes"])
+def test_a_counterfactual_molecule_is_one_and_gets_another_answer(units: str) -> None:
+    model = classifier()
+    asked = {"target": "b", "tasks": ["a", "b"], "question": "counterfactual", "units": units}
+    found = cf2.explain(model, SMILES, valid="molecule", **asked)
+    table = found.to_pandas()
+    assert table["edited_smiles"].notna().tolist() == [e.status == "found" for e in found]
+    assert any(e.status == "found" for e in found)
+    for e, smiles in zip(found, SMILES, strict=True):
+        if e.status == "found":
+            assert Chem.MolFromSmiles(e.edited_smiles) is not None
+            assert (float(output(model, e.edited_smiles)[1]) > 0.5) != (float(output(model, smiles)[1]) > 0.5)
+    with pytest.raises(cf2.CF2Error, match="question='counterfactual'"):
+        cf2.explain(model, SMILES, target=1, valid="molecule")
+
+
 @pytest.mark.parametrize("wrong", ["this is no molecule", "", 3, None])
 def test_what_is_no_molecule_is_said_with_its_place(wrong: Any) -> None:
     with pytest.raises(cf2.CF2Error, match="at position 1"):

@@ -17,7 +17,7 @@ from cf2.graphs.targets import GraphTargets
 from cf2.options import Spec
 from cf2.units.edits import Editing, edited, kinds_for
 from cf2.units.kinds import InstanceUnits, units_of
-from cf2.units.molecules import Valences, molecule_check
+from cf2.units.molecules import Valences, molecule_check, smiles_without
 from toys import GraphNet
 
 pytest.importorskip("rdkit")
@@ -154,3 +154,19 @@ def chain(seed: int) -> Data:
 
 def options() -> dict[str, Any]:
     return {"question": "counterfactual", "edits": SPEC.edits, "valid": "molecule", "atoms": ATOMS}
+
+
+@pytest.mark.parametrize(
+    ("text", "atoms", "bonds", "left"),
+    [
+        ("CCO", [2], [], "CC"),
+        ("CCO", [], [(1, 0), (0, 1)], "C.CO"),
+        ("C[C@H](N)O", [2], [], "CCO"),
+        ("c1cc[nH]c1", [], [(3, 4)], "C=CC=CN"),
+        ("c1ccccc1O", [6], [], "c1ccccc1"),
+        ("C", [0], [], None),
+        ("no molecule", [0], [], None),
+    ],
+)
+def test_what_is_removed_from_a_molecule_becomes_hydrogen(text: str, atoms: Any, bonds: Any, left: Any) -> None:
+    assert smiles_without(text, atoms, bonds) == left

@@ -10,7 +10,7 @@ import copy
 import io
 import os
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -25,8 +25,11 @@ from torch_geometric.data import Data
 from cf2.errors import CF2Error, extra, require, require_file
 from cf2.models.adapters import Adapter, Answer, Inputs, OneTask, is_mpnn
 from cf2.options import Output
+from cf2.units.molecules import smiles_without
 
 MAX_BYTES = 2**33  # of a checkpoint
+ROW = "graph_row"  # the place of a molecule among those that were passed [1, 1]
+LABELS = ("multilabel_probabilities", "probabilities")
 ATOM_DESCRIPTORS, DESCRIPTORS = "node_V_d", "graph_X_d"  # Chemprop's V_d [atoms, d] and X_d [1, d] in a graph
 # What Chemprop's checkpoints are made of: layers, metrics and choices of these modules, and these plain things.
 CHECKPOINT_MODULES = ("chemprop.nn.", "torchmetrics.classification.", "torchmetrics.regression.", "torch.nn.modules.")
@@ -203,12 +206,50 @@ class Molecules:
         right = len(tasks) in (0, self.model.n_tasks)
         require(right, f"Expected `tasks` to hold {self.model.n_tasks} names", got=f"{len(tasks)}: {tasks!r:.80}")
         chosen.setdefault("output", output_of(self.model))
+        if chosen.get("valid") == "molecule":
+            chosen["valid"] = self._real(chosen, tasks)
         if chosen["output"] != "probabilities":
             return {"class_names": tasks or None} | chosen
         if self.model.n_tasks > 1:
             target = chosen.pop("target", None)
             chosen["call"] = OneTask(tasks.index(target) if target in tasks else target)
         return chosen
+
+    def _real(self, chosen: Mapping[str, Any], tasks: Sequence[str]) -> Callable[[Data], bool]:
+        """Whether an edited graph is a molecule, and the model answers otherwise on the features of that molecule.
+
+        The edited graph has the features that its atoms had before. So the molecule that RDKit makes of it, with
+        hydrogens where bonds were, is featurised and predicted by itself.
+        """
+        from chemprop.data import BatchMolGraph
+
+        target = chosen.get("target", 0 if self.model.n_tasks == 1 else None)
+        edits = chosen.get("edits") or ("remove",)
+        task = tasks.index(target) if target in tasks else target
+        require(
+            chosen.get("question") == "counterfactual" and set(edits) == {"remove"} and output_of(self.model) in LABELS,
+            "Expected removals that change a class, question='counterfactual', for valid='molecule' and Chemprop",
+            got=f"question={chosen.get('question')!r}, edits={edits!r} and {output_of(self.model)}",
+        )
+        good = isinstance(task, int) and 0 <= task < self.model.n_tasks and all(ROW in graph for graph in self.graphs)
+        require(good, "Expected SMILES and one `target` for valid='molecule'", got=repr(target)[:80])
+        featuriser = _featuriser(self.model)
+
+        def answer(text: str) -> Any:
+            with torch.no_grad():
+                out = self.model(BatchMolGraph([featuriser(_molecule(text, 0))]))[0, task]
+            return int(out.argmax()) if out.dim() else bool(out > 0.5)  # classes of the task, or its probability
+
+        def real(graph: Data) -> bool:
+            before = self.graphs[int(graph[ROW])]
+            ids = graph.node_ids.tolist()
+            left = {(ids[u], ids[v]) for u, v in graph.edge_index.t().tolist()}
+            bonds = [pair for pair in map(tuple, before.edge_index.t().tolist()) if pair not in left]
+            gone = set(range(before.num_nodes)).difference(ids)
+            text = smiles_without(before.smiles, gone, bonds)
+            return text is not None and answer(text) != answer(before.smiles)
+
+        return real
 
 
 def molecules_of(model: Any, data: Any) -> Molecules | None:
@@ -309,6 +350,9 @@ def featurise(model: Any, data: Any) -> list[Data]:
             read = [_molecule(item, row) for row, item in enumerate(items)]
             texts = [item if isinstance(item, str) else None for item in items]
             items = [_graph(featuriser(molecule), molecule, text) for molecule, text in zip(read, texts)]
+            for row, graph in enumerate(items):
+                if "smiles" in graph:
+                    graph[ROW] = torch.tensor([[row]])
         graphs = items
     require(len(graphs) > 0, "Expected at least one molecule to explain", got="none")
     _check_descriptors(model, graphs)

@@ -19,6 +19,7 @@ from cf2.options import Key
 from cf2.results.names import entry, node_name, smarts_of, typed_id
 from cf2.units.edits import CHANGE, EDGE_KINDS, EDITS, REMOVE
 from cf2.units.kinds import KINDS
+from cf2.units.molecules import smiles_without
 
 if TYPE_CHECKING:
     import networkx
@@ -271,6 +272,15 @@ class Explanation:
             return None
         bonds = None if set(self.units.names) == {"nodes"} else [(int(u), int(v)) for u, v in self.edges]
         return smarts_of(text, self.nodes.tolist(), bonds)
+
+    @property
+    def edited_smiles(self) -> str | None:
+        """The SMILES of the molecule that a counterfactual makes by removing bonds and atoms; None if it is none."""
+        text, edits = entry(self.context.get("smiles"), self.key), self.edits
+        if not isinstance(text, str) or self.status != "found" or {name for name, *_ in edits} != {"remove"}:
+            return None
+        ends = [tuple(map(int, ids)) for _, ids, *_ in edits]
+        return smiles_without(text, [e[0] for e in ends if len(e) == 1], [(e[0], e[1]) for e in ends if len(e) == 2])
 
     def _chosen_rows(self, kind: str) -> np.ndarray:
         rows = self.units.where(kind)

@@ -102,6 +102,7 @@ class Explanations(Results[Explanation]):
         rows = [
             {"key": e.key}
             | ({"smiles": entry(smiles, e.key), "smarts": e.smarts} if smiles else {})
+            | ({"edited_smiles": e.edited_smiles} if smiles and e.question == "counterfactual" else {})
             | {"prediction": _answer(e)}
             | {name: getattr(e, name) for name in first}
             | {name: float(getattr(e, output)[e.prediction]) for name, output in outputs.items()}

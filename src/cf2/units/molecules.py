@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,6 +79,31 @@ def _molecule(Chem: Any, graph: Data, atoms: tuple[str, ...]) -> Any:
         if charge:
             made.GetAtomWithIdx(place).SetFormalCharge(charge)
     return made
+
+
+def smiles_without(text: str, atoms: Iterable[int], bonds: Iterable[tuple[int, int]]) -> str | None:
+    """The SMILES of a molecule without some atoms and bonds, with hydrogens in their place; None if that is none."""
+    try:
+        from rdkit import Chem, rdBase
+    except ImportError:
+        return None
+    gone = set(atoms)
+    with rdBase.BlockLogs():
+        try:
+            made = Chem.RWMol(Chem.MolFromSmiles(text))
+            Chem.Kekulize(made, clearAromaticFlags=True)  # an opened ring is not aromatic any more
+            for pair in {(min(pair), max(pair)) for pair in bonds if not gone & set(pair)}:
+                made.RemoveBond(*pair)
+                for end in pair:
+                    made.GetAtomWithIdx(end).SetNoImplicit(False)
+            for atom in sorted(gone, reverse=True):
+                for neighbour in made.GetAtomWithIdx(atom).GetNeighbors():
+                    neighbour.SetNoImplicit(False)
+                made.RemoveAtom(atom)
+            Chem.SanitizeMol(made)
+        except (ValueError, RuntimeError, OverflowError, TypeError):  # TypeError: the text is no SMILES
+            return None
+        return str(Chem.MolToSmiles(made)) if made.GetNumAtoms() else None
 
 
 # -- valences --------------------------------------------------------------------------------------------
