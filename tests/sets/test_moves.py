@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from cf2.methods.contract import Problem
 from cf2.sets.moves import STEPS_BEFORE_GIVING_UP, _move, exchange, grow, prefixes, prune, prune_single, repair
@@ -151,7 +152,7 @@ def test_a_repair_that_comes_no_nearer_keeps_the_set_it_was_given(problem_of: Ca
     sets, start, _ = prefixes(trials, ranking_of(trials))
     kept = 0
     for repairs in (12, 1, 3):
-        nearest, passed = repair(trials, sets, start, replace(BUDGET, repairs=repairs))
+        nearest, passed, _ = repair(trials, sets, start, replace(BUDGET, repairs=repairs))
         after = trials.run(rows, nearest)
         assert torch.equal(passed, after.passes)
         assert torch.equal(nearest[start.passes], sets[start.passes])
@@ -176,6 +177,27 @@ def test_an_instance_without_a_move_stays_as_it_is_beside_others(problem_of: Cal
     assert torch.equal(picked[1:], alone)
     assert torch.equal(outcome.passed[1:], other.passed)
     start = trials.run(rows, nothing)
-    nearest, _ = repair(trials, nothing, start, BUDGET)
+    nearest, _, _ = repair(trials, nothing, start, BUDGET)
     assert not start.passes[0]
     assert not nearest[0].any()
+
+
+def test_a_repair_ends_where_nothing_passes_and_goes_on_as_before_elsewhere(problem_of: Callable[..., Problem]) -> None:
+    problem = problem_of(NodeNet("gcn", seed=1), random_graph(40, 60, seed=1), range(12))
+    trials = Trials(problem.oracle, problem.criterion, problem.tests)
+    nothing = torch.zeros_like(trials.valid)
+    start = trials.run(torch.arange(12), nothing)
+    plain, passed, never = repair(trials, nothing, start, BUDGET)
+    assert not never.any()
+    asked = []
+
+    def settle(sets: Tensor, passed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        asked.append(sets.clone())
+        return sets, passed, ~passed & (torch.arange(12) % 2 == 0)
+
+    ours, good, never = repair(trials, nothing, start, BUDGET, settle)
+    assert len(asked) == 1
+    assert never.any()
+    assert torch.equal(ours[~never], plain[~never])
+    assert torch.equal(good, passed & ~never)
+    assert torch.equal(ours[never], asked[0][never])

@@ -5,6 +5,7 @@ A move proposes sets by ranking or slope, and only what `Trials` says of them de
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -227,18 +228,30 @@ def _lengths(width: int) -> list[int]:
     return [*lengths, width] if width else []
 
 
-def repair(trials: Trials, sets: Tensor, start: Outcome, budget: Budget) -> tuple[Tensor, Tensor]:
+FIRST_REPAIRS = 4  # moves of a repair after which it is asked whether any set passes at all
+
+Settle = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]  # sets, passed -> both, and where nothing passes
+
+
+def repair(
+    trials: Trials, sets: Tensor, start: Outcome, budget: Budget, settle: Settle | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Add or drop the most promising unit of sets that fail, until they pass or the budget is spent.
 
     A tabu search (Glover, 1989): a unit that was moved is held for five moves, or the walk would take it back at once.
-    `start` is what the tests gave for `sets`: where nothing nearer to passing is found, a set stays as it is.
+    `start` is what the tests gave for `sets`: where nothing nearer to passing is found, a set stays as it is. Sets that
+    fail after a few moves are given to `settle`, which may know that none passes; where it does not, the walk goes on.
+    With the sets, which of them pass, and for which instances none does [B].
     """
     passed = start.passes.clone()
     best = start.score.clone()
     nearest, current = sets.clone(), sets.clone()
     tabu = torch.zeros(sets.shape, dtype=torch.long, device=sets.device)
+    never = torch.zeros_like(passed)
     for move in range(1, budget.repairs + 1):
-        rows = (~passed & (trials.counts > 0)).nonzero().flatten()
+        if move == FIRST_REPAIRS + 1 and settle is not None and not passed.all():
+            nearest, passed, never = settle(nearest, passed)
+        rows = (~passed & ~never & (trials.counts > 0)).nonzero().flatten()
         if not len(rows):
             break
         held = tabu[rows] > move
@@ -248,7 +261,7 @@ def repair(trials: Trials, sets: Tensor, start: Outcome, budget: Budget) -> tupl
         nearer = (outcome.score > best[rows] + EQUAL) | outcome.passes
         best[rows] = torch.where(nearer, outcome.score, best[rows])
         nearest[rows] = torch.where(nearer[:, None], picked, nearest[rows])
-    return nearest, passed
+    return nearest, passed, never
 
 
 def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor, Tensor]:

@@ -138,7 +138,7 @@ def search(
 
 def _answered(trials: Trials, scores: Tensor, budget: Budget, most: int, before: Proof | None) -> tuple[Proof, Tensor]:
     """What an effort finds, from what a lesser one has found `before`, and the ranking of its start [B, U]."""
-    sets, passed, ranking = _start(trials, scores, budget)
+    sets, passed, ranking = _start(trials, scores, budget, most)
     if before is not None:
         every = torch.arange(len(passed), device=passed.device)
         smaller = trials.size(every, before.sets) <= trials.size(every, sets)
@@ -210,8 +210,17 @@ def _steepest(trials: Trials, rows: Tensor) -> Tensor:
     return _in_order(trials, slope.sum(2))
 
 
-def _start(trials: Trials, scores: Tensor, budget: Budget) -> tuple[Tensor, Tensor, Tensor]:
+def _start(trials: Trials, scores: Tensor, budget: Budget, most: int) -> tuple[Tensor, Tensor, Tensor]:
     """A first set per instance [B, U], whether it passes [B], and the ranking that it came from [B, U]."""
+
+    def settle(sets: Tensor, passed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        never = torch.zeros_like(passed)
+        if not most:
+            return sets, passed, never
+        known = Proof(sets, passed, passed, never, torch.zeros_like(trials.counts))  # those that pass are left alone
+        proof = prove(trials, sets, passed, most, known)
+        return proof.sets, proof.passed, proof.impossible
+
     every = torch.arange(len(trials.counts), device=trials.valid.device)
     given = _in_order(trials, scores)
     if trials.oracle.absent is not None:
@@ -219,18 +228,18 @@ def _start(trials: Trials, scores: Tensor, budget: Budget) -> tuple[Tensor, Tens
     rankings = torch.stack([given, _steepest(trials, every)])
     sets, outcome, way = prefixes(trials, *rankings)
     ranking = rankings[way, every]
-    sets, passed = repair(trials, sets, outcome, budget)
+    sets, passed, never = repair(trials, sets, outcome, budget, settle)
     sets = prune(trials, every, sets, ranking, passed)
-    return *_regrow(trials, sets, passed, budget), ranking
+    return *_regrow(trials, sets, passed, never, budget), ranking
 
 
-def _regrow(trials: Trials, sets: Tensor, passed: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
+def _regrow(trials: Trials, sets: Tensor, passed: Tensor, never: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
     """Try a set that is grown from nothing: a few units, or many where the ranking led to a large set or to none."""
     size = sets.sum(1)
     crowded = trials.counts > MANY_UNITS
     few = torch.minimum(size - 1, torch.where(crowded, budget.grown, 0))
     most = torch.where(~passed | (crowded & (size > LARGE_SET)), LARGE_SET, few)
-    rows = (most > 0).nonzero().flatten()
+    rows = ((most > 0) & ~never).nonzero().flatten()
     grown, good = grow(trials, rows, most[rows], 2 * budget.adds)
     better = rows[good & (~passed[rows] | (trials.size(rows, grown) < trials.size(rows, sets[rows])))]
     sets, passed = sets.clone(), passed.clone()
