@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 import cf2
 from cf2.methods import registry
-from cf2.models import oracle, receptive_field
+from cf2.models import oracle
+from cf2.runs import session
 from toys import GraphNet, NodeNet, random_graph
 
 DATA, MODEL = random_graph(12, 16, seed=4), NodeNet("gin", seed=2, layers=2)
@@ -123,7 +124,7 @@ def double() -> Iterator[None]:
 def narrow() -> Iterator[None]:
     """One instance or one trial in a pack."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(receptive_field, "MAX_FLOATS", 1)
+        patch.setattr(session, "PART", 1)
         patch.setattr(oracle, "MAX_FLOATS_PER_CALL", 1)
         yield
 

@@ -1,0 +1,128 @@
+"""Defects put into the package on purpose, one at a time: the fuzzer of claims finds each.
+
+`pytest -m slow -s tests/test_defects.py` shows after how many cases and by which claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import cf2
+from cf2.errors import CF2Error
+from cf2.models.predictor import Predictor
+from cf2.runs import session
+from cf2.sets import tests, trials
+from cf2.units import kinds
+from test_claims_fuzz import case
+
+CASES = 40
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def verdict(**wrong: Any) -> Wrap:
+    """What `judge` gives, with verdicts that are always true."""
+    return lambda real: (
+        lambda *given: replace(
+            made := real(*given), **{name: torch.full_like(getattr(made, name), value) for name, value in wrong.items()}
+        )
+    )
+
+
+def claim(change: Callable[[cf2.Explanation], dict[str, Any]]) -> Wrap:
+    """What `claimed` gives, with other claims."""
+    return lambda real: lambda *given: [replace(e, **change(e)) for e in real(*given)]
+
+
+def found(e: cf2.Explanation) -> bool:
+    return e.status == "found"
+
+
+def drop(*names: str) -> Wrap:
+    """What `flags` gives, without some."""
+    return lambda real: lambda *given: {name: flag for name, flag in real(*given).items() if name not in names}
+
+
+# Not among these, as a few dozen cases do not show them: every answer called optimal or minimal, `connected` ignored, a
+# proof that stops early, mixing that is not noticed. Graphs of six nodes have hardly an answer that is not optimal.
+DEFECTS: dict[str, tuple[Any, str, Wrap]] = {  # whose, what of it, and what is made of it
+    "sufficient is not checked": (session.Problem, "judge", verdict(sufficient=True)),
+    "necessary is not checked": (session.Problem, "judge", verdict(necessary=True)),
+    "sufficient is always false": (session.Problem, "judge", verdict(sufficient=False)),
+    "necessary is always false": (session.Problem, "judge", verdict(necessary=False)),
+    "another class is predicted": (session, "claimed", claim(lambda e: {"prediction": 1 - min(e.prediction, 1)})),
+    "found is impossible": (session, "claimed", claim(lambda e: {"status": "impossible" if found(e) else e.status})),
+    "what is said without the set": (session, "claimed", claim(lambda e: {"probabilities_without": e.probabilities})),
+    "a bound is one too high": (
+        session,
+        "claimed",
+        claim(lambda e: {"lower_bound": None if e.lower_bound is None else e.lower_bound + 1}),
+    ),
+    "found is not found": (session, "claimed", claim(lambda e: {"status": "not found" if found(e) else e.status})),
+    "a unit too many": (
+        session,
+        "claimed",
+        claim(lambda e: {"selected": e.selected | (e.scores == e.scores[~e.selected].max(initial=-1e9))}),
+    ),
+    "a unit too few": (
+        session,
+        "claimed",
+        claim(lambda e: {"selected": e.selected & (e.scores != e.scores[e.selected].max(initial=-1e9))}),
+    ),
+    "nothing keeps the answer": (
+        session,
+        "claimed",
+        claim(lambda e: {"default": None if e.default is None else False}),
+    ),
+    "other probabilities": (
+        Predictor,
+        "probabilities",
+        lambda real: lambda self, rows: real(self, rows) * 0.99 + 0.002,
+    ),
+    "classes are rounded": (
+        tests.PredictedClass,
+        "holds",
+        lambda real: lambda self, out: real(self, (8 * out).round()),
+    ),
+    "twice the tolerance": (tests.Within, "holds", lambda real: lambda self, out: self._distance(out) <= 2),
+    "labels above 0.4": (
+        tests.Label,
+        "holds",
+        lambda real: lambda self, out: (tests._column(out, self.column) > 0.4) == self.given,
+    ),
+    "values are not changed": (kinds.NewValues, "apply", lambda real: lambda self, x, there: x),
+    "features stay": (Predictor, "_features", lambda real: lambda self, pack, there, units: pack.x),
+    "kept and forbidden edges are ignored": (session, "flags", drop("selectable", "fixed", "required")),
+    "trials are mixed up": (trials, "keys_of", lambda real: lambda sums, rows: torch.zeros_like(real(sums, rows))),
+}
+
+
+def first_false(most: int) -> tuple[int, str]:
+    """After how many cases something is false, or fails, and what."""
+    for seed in range(most):
+        model, data, options = case(seed)
+        try:
+            checked = cf2.check(cf2.explain(model, data, **options), model, data, most=512)
+        except CF2Error:
+            continue
+        if not checked:
+            return seed + 1, str(checked.false[0])
+    return most, ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, attribute, wrap = DEFECTS[name]
+    monkeypatch.setattr(owner, attribute, wrap(getattr(owner, attribute)))
+    cases, said = first_false(CASES)
+    print(f"{name}: after {cases} cases: {said}")
+    assert said
+
+
+def test_there_are_twenty_of_them_and_each_is_one() -> None:
+    assert len({(owner, attribute, id(wrap)) for owner, attribute, wrap in DEFECTS.values()}) == len(DEFECTS) == 20
