@@ -187,8 +187,6 @@ def case(seed: int) -> tuple[nn.Module, Any, dict[str, Any]]:
     width = CLASSES if output != "auto" else draw.choice([2, CLASSES, CLASSES])
     head = draw.choice(list(HEADS)) if output == "auto" else "logits"
     names = [draw.choice(list(table)) for table in (CONVS, NORMS, POOLS)]
-    if names[0] == "gcn without loops" and names[1] in BY_GRAPH:
-        names[0] = "gcn"  # without edges it says 0 whatever the norm, so that mixing shows only once some are added
     model = Net(level, *names, head, draw.choice([1, 2, 2]), width).to(dtype).eval()
     graphs = [graph(draw, dtype) for _ in range(draw.randint(1, 3) if level == "graph" else 1)]
     options: dict[str, Any] = {"question": draw.choice(["why", "why", "factual", "counterfactual"])}
