@@ -379,6 +379,8 @@ def among(e: Explanation) -> str:
     given = spec.get("settings")
     confidence = e.settings.get("confidence") or (given.get("confidence") if isinstance(given, Mapping) else 0)
     texts += [f"pass by a margin above {confidence}"] if confidence else []
+    if CHANGE.unit_kind in e.units.names:
+        texts.append(f"take new values from {'the reference' if e.context.get('reference') else 'the data'}")
     return f", among sets that {join_words(texts)}" if texts else ""
 
 

@@ -178,6 +178,7 @@ class Request:
     measured: Measured | None = None
     valid: Valid | None = None  # says of an edited graph whether it is accepted
     call: Call | None = None  # how the model is called, where the user says so
+    reference: Targets | None = None  # graphs by which it is known what values features take; None: the targets
     names: Names = field(default_factory=Names)
     method: Method = field(init=False)  # sent along, so that a worker knows a user's own one
     settings: Any = field(init=False)
@@ -198,7 +199,10 @@ class Request:
 
     def context(self) -> dict[str, Any]:
         """What a reader of its explanations needs to know of it."""
-        own = {} if self.valid is None else {"own_valid": True}  # a function, which a Spec does not hold
+        own: dict[str, Any] = (
+            {} if self.valid is None else {"own_valid": True}
+        )  # a function, which a Spec does not hold
+        own |= {} if self.reference is None else {"reference": len(self.reference)}
         return {"method": self.spec.method, "spec": self.spec.to_json(), **own}
 
 
@@ -232,7 +236,7 @@ class Session:
             findings=None if measured is None else measured.findings,
             adapter=adapter_of(request.model, request.targets, request.call),
         )
-        editing = Editing.of(spec, request.targets)
+        editing = Editing.of(spec, request.targets, request.reference)
         self.group = GROUP if editing is None else GROUP // 8  # candidates take room
         self.tolerance = spec.tolerance if measured is None or measured.tolerance is None else measured.tolerance
         self.field = ReceptiveField(

@@ -228,8 +228,11 @@ class Editing:
     common: Mapping[str, Tensor] = field(default_factory=dict)  # commonest attributes, by name, of one whole graph
 
     @staticmethod
-    def of(spec: Spec, targets: Targets) -> Editing | None:
-        """What a request may edit, None where it only removes units by themselves."""
+    def of(spec: Spec, targets: Targets, reference: Targets | None = None) -> Editing | None:
+        """What a request may edit, None where it only removes units by themselves.
+
+        What values features take is learnt from the reference, or from all that can be explained.
+        """
         if spec.edits == ("remove",) and spec.groups is None:
             return None
         named = spec.candidates is None or isinstance(spec.candidates, str)
@@ -238,7 +241,8 @@ class Editing:
             "Expected candidates='near', 'target' or 'far', and no `one_hot`, for a typed graph",
             got="pairs without a type" if not named else "columns without a type",
         )
-        domain = _domains(targets, spec.one_hot) if "change" in spec.edits else None
+        known = targets if reference is None else reference
+        domain = _domains(known, spec.one_hot) if "change" in spec.edits else None
         far = spec.candidates == "far"
         require(
             not far or targets.graph is not None, "Expected nodes of one graph for candidates='far'", got="whole graphs"
