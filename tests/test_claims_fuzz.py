@@ -87,6 +87,98 @@ CONVS: dict[str, Callable[[int, int], nn.Module]] = {
     ),
     "none": lambda a, b: InTurn("x, e", [(nn.Linear(a, b), "x -> x")]),
 }
+FIRST_CONVS = len(CONVS)  # from which the seeds of older failures draw
+
+
+class Inner(nn.Module):
+    """A layer of which forward wants more or returns more than one tensor, behind a linear map."""
+
+    def __init__(self, a: int, b: int, layer: nn.Module, call: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.layer, self.call = nn.Linear(a, b), layer, call
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.call(self.layer, self.first(x), edge_index)
+
+
+class Counting(nn.Module):
+    """Remembers how often it was called."""
+
+    def __init__(self, a: int, b: int) -> None:
+        super().__init__()
+        self.conv, self.calls = pyg.GCNConv(a, b), 0
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        self.calls += 1
+        return self.conv(x, edge_index) + 0.1 * self.calls
+
+
+class Ordered(nn.Module):
+    """Reads its nodes or edges by their place."""
+
+    def __init__(self, a: int, b: int, of_edges: bool) -> None:
+        super().__init__()
+        self.first, self.of_edges = nn.Linear(a, b), of_edges
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = self.first(x)
+        if not self.of_edges:
+            return x + torch.arange(len(x)).to(x.dtype)[:, None] % 3
+        weight = 1 + torch.arange(edge_index.size(1)).to(x.dtype) % 2
+        return x.index_add(0, edge_index[1], x[edge_index[0]] * weight[:, None])
+
+
+def _sorted(layer: nn.Module, x: Tensor, edge_index: Tensor) -> Tensor:
+    made: Tensor = layer(x, edge_index[:, edge_index[1].argsort(stable=True)])
+    return made
+
+
+def _with_first(layer: nn.Module, x: Tensor, edge_index: Tensor) -> Tensor:
+    made: Tensor = layer(x, x, edge_index)
+    return made
+
+
+CONVS |= {
+    "sage min": lambda a, b: pyg.SAGEConv(a, b, aggr="min"),
+    "sage var": lambda a, b: pyg.SAGEConv(a, b, aggr="var"),
+    "sage product": lambda a, b: pyg.SAGEConv(a, b, aggr="mul"),
+    "sage power": lambda a, b: pyg.SAGEConv(a, b, aggr="powermean"),
+    "sage mean and max": lambda a, b: pyg.SAGEConv(a, b, aggr=["mean", "max"]),
+    "sage three": lambda a, b: pyg.SAGEConv(a, b, aggr=["sum", "std", "min"]),
+    "sage quantile": lambda a, b: pyg.SAGEConv(a, b, aggr=pyg.QuantileAggregation(0.3)),
+    "sage lstm": lambda a, b: Inner(a, b, pyg.SAGEConv(b, b, aggr="lstm"), _sorted),
+    "sage without root": lambda a, b: pyg.SAGEConv(a, b, root_weight=False),
+    "gin mean": lambda a, b: pyg.GINConv(_mlp(a, b), aggr="mean"),
+    "gin max": lambda a, b: pyg.GINConv(_mlp(a, b), aggr="max"),
+    "gat without loops": lambda a, b: pyg.GATConv(a, b, add_self_loops=False),
+    "gatv2 heads": lambda a, b: pyg.GATv2Conv(a, b, heads=2, concat=False, share_weights=True),
+    "graph max": lambda a, b: pyg.GraphConv(a, b, aggr="max"),
+    "cheb random walk": lambda a, b: pyg.ChebConv(a, b, K=3, normalization="rw"),
+    "tag without norm": lambda a, b: pyg.TAGConv(a, b, K=1, normalize=False),
+    "sg one": lambda a, b: pyg.SGConv(a, b, K=1, add_self_loops=False),
+    "arma deep": lambda a, b: pyg.ARMAConv(a, b, num_stacks=2, num_layers=2, shared_weights=True),
+    "cluster diagonal": lambda a, b: pyg.ClusterGCNConv(a, b, diag_lambda=0.5),
+    "gen power": lambda a, b: pyg.GENConv(a, b, aggr="powermean", learn_p=True),
+    "gen max": lambda a, b: pyg.GENConv(a, b, aggr="max", norm="layer"),
+    "mf two degrees": lambda a, b: pyg.MFConv(a, b, max_degree=2),
+    "transformer heads": lambda a, b: pyg.TransformerConv(a, b, heads=2, concat=False, beta=True),
+    "transformer without root": lambda a, b: pyg.TransformerConv(a, b, root_weight=False),
+    "pna wide": lambda a, b: pyg.PNAConv(a, b, ["std", "min"], ["attenuation", "linear"], torch.ones(6)),
+    "eg several": lambda a, b: pyg.EGConv(a, b, ["mean", "max", "symnorm"], num_heads=2),
+    "supergat scaled": lambda a, b: pyg.SuperGATConv(a, b, attention_type="SD"),
+    "film mean": lambda a, b: pyg.FiLMConv(a, b, aggr="mean"),
+    "general heads": lambda a, b: pyg.GeneralConv(a, b, aggr="mean", heads=2),
+    "general skip": lambda a, b: pyg.GeneralConv(a, b, l2_normalize=True, skip_linear=True),
+    "gcn2": lambda a, b: Inner(a, b, pyg.GCN2Conv(b, 0.3), _with_first),
+    "fa": lambda a, b: Inner(a, b, pyg.FAConv(b, 0.2), _with_first),
+    "dna": lambda a, b: Inner(a, b, pyg.DNAConv(b), lambda layer, x, e: layer(torch.stack([x, 2 * x], 1), e)),
+    "directed": lambda a, b: pyg.DirGNNConv(pyg.GCNConv(a, b), alpha=0.3),
+    "hypergraph": lambda a, b: pyg.HypergraphConv(a, b),
+    "gps": lambda a, b: Inner(a, b, pyg.GPSConv(b, pyg.GCNConv(b, b), heads=2, dropout=0.0), _sorted),
+    "stateful": Counting,
+    "places of nodes": lambda a, b: Ordered(a, b, False),
+    "places of edges": lambda a, b: Ordered(a, b, True),
+}
 NORMS: dict[str, Callable[[int], nn.Module] | None] = {
     "": None,
     "batch": pyg.BatchNorm,
@@ -119,6 +211,8 @@ HEADS: dict[str, Callable[[Tensor], Tensor]] = {  # of classes
     "saturated": lambda out: (200 * out).softmax(-1),
     "small": lambda out: 1e-3 * out,
     "coarse": lambda out: (4 * out).round() / 4,  # many exact ties
+    "tied": lambda out: out[..., :1].expand_as(out),
+    "nearly tied": lambda out: out[..., :1] + 1e-7 * out,
     "masked": lambda out: torch.cat([out[..., :-1], 0 * out[..., -1:] - 1e9], -1),
 }
 
@@ -178,17 +272,19 @@ UNITS = ["edges", "edges", "edges", "features", "columns", "node_features", ("ed
 EDITS = [("remove",), ("remove",), ("add",), ("change",), ("remove", "add"), ("remove", "add", "change")]
 
 
-def case(seed: int) -> tuple[nn.Module, Any, dict[str, Any]]:
+def case(seed: int, *, first: bool = False) -> tuple[nn.Module, Any, dict[str, Any]]:
     """A model, its data and the options of a call, all drawn from a seed."""
     draw = random.Random(seed)
     torch.manual_seed(seed)
     level, output = draw.choice(["node", "node", "graph", "pair"]), draw.choice(["auto"] * 4 + ["regression", "labels"])
     dtype = draw.choice([torch.float32] * 3 + [torch.float64])
+    if not first and draw.random() < 0.05:
+        dtype = torch.float16
     width = CLASSES if output != "auto" else draw.choice([2, CLASSES, CLASSES])
-    head = draw.choice(list(HEADS)) if output == "auto" else "logits"
-    names = [draw.choice(list(table)) for table in (CONVS, NORMS, POOLS)]
-    if names[0] == "gcn without loops" and names[1] in BY_GRAPH:
-        names[0] = "gcn"  # without edges it says 0 whatever the norm, so that mixing shows only once some are added
+    heads = [name for name in HEADS if not first or "tied" not in name]
+    head = draw.choice(heads) if output == "auto" else "logits"
+    convs = list(CONVS)[: FIRST_CONVS if first else None]
+    names = [draw.choice(list(table)) for table in (convs, NORMS, POOLS)]
     model = Net(level, *names, head, draw.choice([1, 2, 2]), width).to(dtype).eval()
     graphs = [graph(draw, dtype) for _ in range(draw.randint(1, 3) if level == "graph" else 1)]
     options: dict[str, Any] = {"question": draw.choice(["why", "why", "factual", "counterfactual"])}
@@ -221,9 +317,9 @@ def case(seed: int) -> tuple[nn.Module, Any, dict[str, Any]]:
     return model, graphs if level == "graph" else graphs[0], options
 
 
-def explained(seed: int) -> cf2.Check:
+def explained(seed: int, *, first: bool = False) -> cf2.Check:
     """The claims of a case checked; none, where the call is refused in words."""
-    model, data, options = case(seed)
+    model, data, options = case(seed, first=first)
     try:
         found = cf2.explain(model, data, **options)
     except CF2Error:
@@ -237,7 +333,7 @@ def test_no_claim_is_false() -> None:
         checked = explained(seed)
         assert checked, f"seed {seed}: {checked}"
         total += checked
-    assert sum(count.checked for count in total.claims.values()) > 700, total
+    assert sum(count.checked for count in total.claims.values()) > 600, total
     for claim in ("found", "optimal", "minimal", "lower_bound", "impossible"):
         assert total.claims[claim].checked > 10, total
 
@@ -253,11 +349,13 @@ def test_no_claim_of_many_is_false() -> None:
 
 
 # 21202: whether everything removed keeps the answer was not asked where both tests pass, but not with the confidence.
-@pytest.mark.parametrize("seed", [21202])
+# The others: norms over the whole graph, hidden by rounded outputs, by nodes without edges, or until edges are added.
+@pytest.mark.parametrize("seed", [21202, 130, 30889, 30988, 31009, 60067, 60377])
 def test_what_was_false_once_is_not(seed: int) -> None:
-    checked = explained(seed)
+    checked = explained(seed, first=True)
     assert checked, f"seed {seed}: {checked}"
-    assert checked.claims["default"].checked
+    assert checked.claims["outputs"].checked
+    assert seed != 21202 or checked.claims["default"].checked
 
 
 # -- what was found, made small ----------------------------------------------------------------------------------
@@ -288,3 +386,46 @@ def test_a_norm_over_all_nodes_is_noticed_where_they_are_alike_or_have_no_edge(
     for units in ("columns", "features"):
         found = cf2.explain(model, data, nodes=[0, 1], units=units, epochs=5)
         assert cf2.check(found, model, data), cf2.check(found, model, data)
+
+
+class Together(nn.Module):
+    """Takes the mean over all graphs of the batch from each node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.conv, self.head = pyg.GINConv(_mlp(2, 4)), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        h = self.conv(x, edge_index)
+        return self.head(pyg.global_max_pool(torch.tanh(h - 3 * h.mean(0)), batch))
+
+
+def test_the_last_word_notices_mixing_that_no_probe_has_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(1)
+    ends = torch.tensor([[0, 1, 1, 2, 0, 2], [1, 0, 2, 1, 2, 0]])
+    graphs = [Data(x=torch.randn(nodes, 2, generator=draw), edge_index=ends) for nodes in (3, 4, 5, 3, 4, 5)]
+    monkeypatch.setattr("cf2.models.soundness._mixes", lambda *given, **named: False)
+    found = cf2.explain(Together(), graphs, units=("edges", "features"), epochs=5)
+    checked = cf2.check(found, Together(), graphs)
+    assert checked, checked
+    assert all(e.plain for e in found)
+    assert checked.claims["found"].checked
+
+
+@pytest.mark.parametrize(("logit", "status"), [(5e-8, "tie"), (-5e-8, "tie"), (0.5, "found"), (-0.5, "found")])
+def test_a_logit_as_small_as_rounding_is_a_tie(logit: float, status: str) -> None:
+    class OneLogit(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = pyg.SimpleConv("sum")
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.conv(x, edge_index)
+
+    data = Data(x=torch.tensor([[0.0], [logit], [-logit / 2]]), edge_index=torch.tensor([[1, 2, 0], [0, 0, 1]]))
+    (e,) = cf2.explain(OneLogit(), data, nodes=[0], question="factual", output="logits")
+    assert e.status == status
+    if status == "tie":
+        assert (e.minimal, e.optimal, e.lower_bound) == (None, None, None)
+        assert "a tie: nothing is claimed" in e.summary()

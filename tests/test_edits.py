@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 import cf2
+from cf2.errors import CF2Error
 from cf2.units.edits import EDITS, edit_of
 from cf2.units.kinds import KINDS
 from toys import GraphNet, NodeNet, random_graph
@@ -434,3 +435,28 @@ def test_an_edge_goes_with_its_reverse_also_where_that_is_out_of_sight() -> None
     assert e.status == "found"
     after = e.apply(data)
     assert answer(model, after.x, after.edge_index, 0) != e.prediction
+
+
+def test_a_reference_makes_edits_the_same_alone_and_among_others() -> None:
+    """One-hot columns and values are those of the reference, whatever graphs are explained together."""
+    draw = torch.Generator().manual_seed(4)
+    graphs = [random_graph(5, 6, features=3, seed=seed) for seed in range(12)]
+    for data in graphs:
+        kind = torch.randint(0, 2, (5,), generator=draw)
+        data.x = torch.cat([torch.eye(3)[kind], torch.randn(5, 1, generator=draw)], 1)
+    graphs[7].x[0, :3] = torch.tensor([0.0, 0.0, 1.0])  # a value that few graphs hold
+    asked = {"question": "counterfactual", "edits": "change", "effort": "exact"}
+    model = GraphNet("gin", 4, 2, 1)
+
+    def edits(data: list[Data], **given: Any) -> tuple[list[Any], str]:
+        e = cf2.explain(model, data, **asked, **given)[0]
+        return [e.status, e.edits, e.optimal, e.num_units], e.summary()
+
+    alone, text = edits(graphs[:1], reference=graphs)
+    assert alone == edits(graphs, reference=graphs)[0] == edits(graphs)[0]
+    assert alone[3] != edits(graphs[:1])[0][3]
+    assert alone[2]
+    assert "take new values from the reference" in text
+    assert "take new values from the data" in edits(graphs)[1]
+    with pytest.raises(CF2Error, match="with 4 feature columns"):
+        edits(graphs, reference=random_graph(3, 3, features=2))

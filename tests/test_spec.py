@@ -208,7 +208,7 @@ def test_explain_has_every_option_with_its_default_and_its_meaning(option: Any) 
 
 def test_explain_has_no_options_that_a_spec_has_not() -> None:
     names = {"class_names", "node_names", "feature_names", "smiles", "tasks"}
-    beside = {"model", "data", "nodes", "pairs", "call", "trained", "progress", "verbose"} | names
+    beside = {"model", "data", "nodes", "pairs", "call", "trained", "reference", "progress", "verbose"} | names
     assert set(inspect.signature(cf2.explain).parameters) - beside == set(meanings())
 
 

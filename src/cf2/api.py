@@ -12,7 +12,8 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from cf2.errors import CF2Error, require
-from cf2.graphs.data import groups_of
+from cf2.graphs.data import graphs_of, groups_of
+from cf2.graphs.targets import GraphTargets, Targets
 from cf2.methods import registry
 from cf2.methods.trained import Trained, check_needs
 from cf2.models.adapters import module_of
@@ -214,9 +215,23 @@ def plan(
         valid=valid if callable(valid) else None,
         call=given.get("call"),
         names=names,
+        reference=_reference(given.get("reference"), targets),
     )
     measured = cache.measured(request)
     return request if measured is None else replace(request, measured=measured), keys
+
+
+def _reference(given: Any, targets: Targets) -> Targets | None:
+    """The graphs that are given as `reference`, with features of the kind that is explained."""
+    if given is None:
+        return None
+    graphs = graphs_of(given, "graph", positions=True)
+    reference = GraphTargets([graphs] if isinstance(graphs, Data | HeteroData) else graphs)
+    require(reference.schema == targets.schema, "Expected graphs in `reference` with the types of `data`", got="others")
+    widths = [0, 0] if targets.schema else [known.features().size(1) for known in (reference, targets)]
+    expected = f"Expected graphs in `reference` with {widths[1]} feature columns, as in `data`"
+    require(widths[0] == widths[1], expected, got=widths[0])
+    return reference
 
 
 def _by_key(target: Any, keys: Sequence[Key], count: int) -> Any:

@@ -551,6 +551,11 @@ _BESIDE: dict[str, tuple[Any, str]] = {
         "row per graph, pair or node.",
     ),
     "trained": (None, "Result of `cf2.fit`, for methods that need training; for `truth`, the true edges by key."),
+    "reference": (
+        None,
+        "Graphs, or one graph, whose features say which columns are one-hot and which values a change may give them. "
+        "Default: all of `data`, so that a graph alone has fewer candidates than among others.",
+    ),
     "class_names": (None, "Class names, one per column of the model's output."),
     "node_names": (None, "Node names; for HeteroData by node type, for several graphs by graph."),
     "feature_names": (None, "Names of the columns of `x`; for HeteroData by node type."),
@@ -664,6 +669,7 @@ class ExplainOptions(FitOptions, total=False):
     max_units: int | None
     reduce: Reduce | None
     trained: Any
+    reference: Any
     class_names: Sequence[str] | Mapping[int, str] | None
     node_names: Sequence[Any] | Mapping[Any, Any] | None
     feature_names: Sequence[str] | Mapping[Any, Any] | None

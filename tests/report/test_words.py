@@ -122,8 +122,15 @@ def test_a_class_that_was_asked_for_is_reached_or_not() -> None:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        ("impossible", "Impossible: proved that no set of such edits changes the answer; this one comes closest. Why."),
-        ("not found", "Not found: no set of edits that changes the answer was found within the budget;"),
+        (
+            "impossible",
+            "Impossible: proved that no set of such edits changes the answer, among sets that take new values from the "
+            "data; this one comes closest. Why.",
+        ),
+        (
+            "not found",
+            "Not found: no set of edits that changes the answer was found within the budget, among sets that take",
+        ),
     ],
 )
 def test_what_cannot_be_changed_is_said(status: str, words: str) -> None:

@@ -22,7 +22,7 @@ from cf2.models.predictor import Predictor
 from cf2.models.shapes import MIN_SETS_FOR_SHAPES, Shapes, every_shape
 from cf2.sets.oracle import SHORT_CUTS, Listing, Looks, Oracle
 from cf2.sets.proof import Exhaustion
-from cf2.sets.tests import Intervention, slack, soft_outputs
+from cf2.sets.tests import Criterion, Intervention, slack, soft_outputs
 from cf2.sets.trials import Trials, short
 from cf2.units.kinds import FLAGS, Governors, Units
 from cf2.units.packs import Pack, chunks, owners, pointer, spans
@@ -70,6 +70,10 @@ class GraphOracle(Oracle):
     def take(self, rows: Tensor) -> GraphOracle:
         """The same for some of the instances, which may repeat."""
         return GraphOracle(self.predictor, self.pack.take(rows))
+
+    def band(self, criterion: Criterion) -> Tensor | float:
+        """The slack within which an answer of the model hangs on rounding."""
+        return self.predictor.band(criterion)
 
     def name(self, row: int) -> object:
         """The key of an instance."""

@@ -18,6 +18,7 @@ from cf2.options import Key, Output
 from cf2.sets.tests import Criterion, Label, NotYet, PredictedClass, Within
 
 SMALLEST = 1.2e-38  # below the smallest normal float, a probability says nothing
+ROUNDINGS = 16  # spacings of numbers by which the same sum in another order may be off
 MASKED = 1e3  # a column that is always the same and larger than this says nothing
 TOLERANCE_SHARE = 0.1  # of the range of the predictions, the tolerance where none is given
 
@@ -287,6 +288,25 @@ def differ(one: Tensor, other: Tensor, output: Output, precision: float) -> Tens
     size = torch.maximum(size, size.median()) if len(size) else size  # one output may be near 0 by chance
     same: Tensor = (one - other).abs().amax(1) <= precision**0.5 * (FORMS[output].unit + size)
     return ~same
+
+
+def size_of(rows: Tensor, output: Output) -> float:
+    """How large the numbers are by which rows [B, width] are decided: of classes the two largest of each row."""
+    scale = unsaturated(rows, output)
+    if FORMS[output].kind.exclusive:
+        scale = scale.topk(min(2, scale.size(1)), 1).values
+    return float(scale.abs().max()) if scale.numel() else 0.0
+
+
+def guard_band(criterion: Criterion, size: float, precision: float) -> Tensor | float:
+    """By how little a test may be passed or failed before that is rounding, as slack of the criterion.
+
+    A sum in another order is off by some spacings of outputs of this `size`, and a probability of single precision
+    does not tell logits apart that are closer than its own spacing.
+    """
+    if isinstance(criterion, Within):
+        return ROUNDINGS * precision * criterion.value.abs().clamp(min=size) / criterion.tolerance
+    return precision * (ROUNDINGS * size + ROUNDINGS / 4)
 
 
 def check_labels(labels: Tensor | None, columns: int) -> None:

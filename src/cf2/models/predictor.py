@@ -26,6 +26,7 @@ from cf2.models.soft_masks import (
 from cf2.models.soundness import Unchanged, check_repeats, depends_on_order, depends_on_others
 from cf2.options import Masking, Output
 from cf2.sets.oracle import SHORT_CUTS
+from cf2.sets.tests import Criterion
 from cf2.units.packs import WIDE, Pack, spans, sparse_features
 
 PLAIN_FLOATS_PER_NODE = 4096  # so that a dense adjacency matrix of one call has some 10⁷ entries
@@ -43,6 +44,7 @@ class Findings:
     ordered: bool = False  # and on the order of nodes or edges, so that two that look alike are not the same to it
     edge_slopes: bool = True  # the output has a gradient by soft masks of edges
     feature_slopes: bool = True  # and by those of feature entries
+    size: float = 0.0  # of the outputs by which answers are decided; rounding is relative to it
 
 
 class NoSlopes(CF2Error):
@@ -150,14 +152,19 @@ class Predictor:
                 return outputs.differ(one, other, output, self.precision)
 
             check_repeats(rows, again, differ)
-            alone = depends_on_others(pack, self._hard_rows, differ)
+            alone = depends_on_others(pack, self._hard_rows, differ, self.model, self.precision)
             ordered = alone or depends_on_order(pack, self._call, differ)
         sparse, weights = self._reads_sparse(pack, differ), self._reads_weights(pack)
-        return Findings(output, rows.size(1), weights, sparse, alone, ordered, *self._slopes(pack, weights))
+        size = outputs.size_of(rows, output)
+        return Findings(output, rows.size(1), weights, sparse, alone, ordered, *self._slopes(pack, weights), size)
 
     def differ(self, one: Tensor, other: Tensor) -> Tensor:
         """Which of the model's rows [B, width] are not the same numbers summed in another order, bool [B]."""
         return outputs.differ(one, other, self._known.output, self.precision)
+
+    def band(self, criterion: Criterion) -> Tensor | float:
+        """The slack within which an answer hangs on rounding, per instance or for all."""
+        return outputs.guard_band(criterion, self._known.size, self.precision)
 
     @property
     def precision(self) -> float:
@@ -405,6 +412,19 @@ class Predictor:
             raise CF2Error("Expected finite model outputs", got=f"NaN or infinity for {self.level} {pack.key(bad)}")
         self._width_of_rows = rows.size(1)
         return rows
+
+    def plain(self, x: Tensor, edge_index: Tensor, arguments: dict[str, Tensor], targets: Tensor) -> Tensor:
+        """What the model returns for one graph by itself, [1, width]: a call as the user would make it."""
+        if not len(x):
+            return torch.full((1, self._width_of_rows), torch.nan)
+        batch = torch.zeros(len(x), dtype=torch.long, device=self.device)
+        given: dict[str, Any] = {name: value.to(self.device) for name, value in arguments.items()}
+        targets = targets.to(self.device)
+        given |= target_arguments(self.level, targets, batch)
+        dtype = self._loans[0].dtype if self._loans else torch.get_default_dtype()
+        with torch.no_grad(), default_dtype(dtype):
+            inputs = Inputs(x.to(self.device), edge_index.to(self.device), given, targets)
+            return run(self.adapter, inputs, self.level).detach()
 
     def cost(self, nodes: Any, edges: Any) -> Any:
         """About how many floats one pass keeps for graphs of this size, numbers or tensors; chunks are sized by it."""

@@ -15,11 +15,11 @@ import torch_geometric.nn as pyg
 from torch import Tensor
 
 from cf2.errors import CF2Error
-from cf2.graphs.graph import Direction, Graph, Instance, with_edges
+from cf2.graphs.graph import Direction, Graph, Instance, Role, with_edges
 from cf2.graphs.targets import Targets, Whole
 from cf2.models.predictor import Predictor
 from cf2.options import Key
-from cf2.units.edits import Editing
+from cf2.units.edits import Editing, elements
 from cf2.units.kinds import InstanceUnits
 from cf2.units.packs import Pack, chunks, pack
 
@@ -31,6 +31,7 @@ FULL_CHECK_EDGES = 2_000_000  # up to this many edges, every cut is compared wit
 MANY_CHECKS_EDGES = 100_000  # the same where each key has a whole graph of its own, as a pair without its edge
 PROBES = 4
 PLAIN_HOPS = 6  # the farthest that is tried of a model without message passing layers, before all nodes are kept
+MAX_PLAIN_FLOATS = 2_000_000  # of one run on a whole graph: up to this size every answer is judged there once more
 MAX_FLOATS = 8_000_000  # kept by one packed pass; about what two levels of cache and a little memory hold
 
 Packed = tuple[list[Instance], Pack, Tensor]  # instances, packed, and the probabilities of each
@@ -113,6 +114,46 @@ class ReceptiveField:
             got=f"outputs that differ by {gap:.2g}",
             do="Does the model mix all nodes (a global pooling or normalisation)? Such a model has no smaller graph.",
         )
+
+    def runs_plainly(self, instance: Instance) -> bool:
+        """Whether the whole graph of an instance is small enough to be run once more for every answer."""
+        graph = self.targets.graph
+        whole: Graph | Instance = instance if graph is None else graph
+        cost = len(whole.x) * whole.x.size(1) + self.predictor.cost(len(whole.x), whole.edge_index.size(1))
+        return bool(cost <= MAX_PLAIN_FLOATS)
+
+    def plain(self, instance: Instance, table: InstanceUnits, like: Pack, as_it_was: Tensor) -> Tensor:
+        """What the model returns for the user's whole graph, alone, where units [u, bool] are as they were: [1, width].
+
+        Nothing of packs or cuts is used: the edited graph is built and handed over. `like` is a pack of such instances,
+        by which it is known what the model takes. Of a graph without nodes it says nothing, NaN.
+        """
+        x, columns, nodes = elements(instance, table, as_it_was)
+        edge_index, place = instance.edge_index[:, columns], torch.zeros((1, 0), dtype=torch.long)
+        extras: dict[str, Tensor] = {n: instance.extras[n][1] for n in like.extras}
+        of_edges = {n: value[columns] for n, value in extras.items() if like.extras[n][0] == "edge"}
+        for whole, targets, _ in self.targets.wholes([instance.key]):
+            place = targets
+            ids, own = instance.node_ids, whole.extras
+            new = columns & (torch.zeros_like(columns) if instance.role is None else instance.role == Role.CANDIDATE)
+            stay = _stay(whole, instance, columns)
+            edge_index = torch.cat([whole.edge_index[:, stay], ids[instance.edge_index[:, new]]], 1)
+            of_edges = {n: torch.cat([own[n][1][stay], extras[n][new]]) for n in of_edges}
+            extras = {n: own[n][1] for n in extras}
+            x = whole.x if x is instance.x else whole.x.index_copy(0, ids, x)
+            nodes = torch.ones(len(x), dtype=torch.bool).index_copy(0, ids, nodes)
+        extras |= of_edges
+        if not bool(nodes.all()):
+            both = nodes[edge_index].all(
+                0
+            )  # an edge from outside of the cut, or an added one, may lead to what is gone
+            number = nodes.long().cumsum(0) - 1
+            rows = {"node": nodes, "edge": both}
+            extras = {
+                n: value[rows[kind]] if (kind := like.extras[n][0]) in rows else value for n, value in extras.items()
+            }
+            x, edge_index, place = x[nodes], number[edge_index[:, both]], number[place]
+        return self.predictor.plain(x, edge_index, extras, place)
 
     def _far(self, keys: Sequence[Key]) -> Tensor | None:
         """What the model says of the keys on the whole graph, where that is known or can be."""
@@ -199,6 +240,24 @@ class ReceptiveField:
             found[whole.positions] = rows
         assert found is not None
         return found
+
+
+def _stay(whole: Instance, cut: Instance, columns: Tensor) -> Tensor:
+    """Which columns of a whole graph are there, bool, where of a cut of it these [e, bool] are."""
+    there = torch.ones(whole.edge_index.size(1), dtype=torch.bool)
+    if bool(columns.all()):
+        return there
+    known = torch.arange(len(columns)) if cut.role is None else (cut.role != Role.CANDIDATE).nonzero().flatten()
+    ends, high = cut.node_ids[cut.edge_index[:, known]], len(whole.x)
+    code, every = ends[0] * high + ends[1], whole.edge_index[0] * high + whole.edge_index[1]
+    if whole.types is not None:  # parallel edges of several types are told apart
+        kinds = len(whole.types.edges)
+        code = code * kinds + cut.extras["edge_type"][1][known]
+        every = every * kinds + whole.extras["edge_type"][1]
+    # A cut has all columns between two nodes or none, in the order of the whole graph.
+    inside = torch.isin(every, code).nonzero().flatten()
+    there[inside[every[inside].argsort(stable=True)]] = columns[known[code.argsort(stable=True)]]
+    return there
 
 
 def _reads_no_degree(layer: torch.nn.Module) -> bool:

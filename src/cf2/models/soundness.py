@@ -8,8 +8,11 @@ softmax over everything in the batch), each graph must be run by itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +20,7 @@ from torch import Tensor
 from cf2.errors import CF2Error, require
 from cf2.graphs.graph import Extras
 from cf2.units.kinds import Units
-from cf2.units.packs import Pack
+from cf2.units.packs import Pack, owners, pointer
 
 log = logging.getLogger("cf2")
 
@@ -44,18 +47,22 @@ def check_repeats(rows: Tensor, again: Tensor, differ: Differ) -> None:
     )
 
 
-def depends_on_others(pack: Pack, run: Run, differ: Differ) -> bool:
+def depends_on_others(pack: Pack, run: Run, differ: Differ, model: torch.nn.Module, precision: float) -> bool:
     """Whether the model's output for a graph depends on the graphs beside it in the batch; if so, that is logged.
 
     Some instances, as they are, with half of their units and with none, run side by side and one at a time; and once
-    more with features that no two nodes share, for nodes that are all alike have the same mean in every company.
+    more with features that no two nodes share, for nodes that are all alike have the same mean in every company, and
+    with edges all around, for without any a layer may say 0 to all. What goes on inside is compared as well: outputs
+    may be rounded, saturated, or 0 by chance.
     """
     packed = pack.take(_different(pack).repeat(3))
     states = _states(packed)
-    found = _mixes(packed, states, run, differ)
+    probe = partial(_mixes, states=states, run=run, differ=differ, model=model, precision=precision)
+    found = probe(packed)
     if not found and packed.x.is_floating_point() and packed.sparse is None:
+        other = replace(packed, x=packed.x * _shares(packed.x))
         try:
-            found = _mixes(replace(packed, x=packed.x * _shares(packed.x)), states, run, differ)
+            found = probe(other) or probe(_with_rings(other))
         except CF2Error:  # features that are no numbers, such as categories
             found = False
     if found:
@@ -63,11 +70,69 @@ def depends_on_others(pack: Pack, run: Run, differ: Differ) -> bool:
     return found
 
 
-def _mixes(packed: Pack, states: Tensor, run: Run, differ: Differ) -> bool:
-    alone = torch.cat([run(single, own) for single, own in zip(packed.singles(), packed.split(states))])
-    together = run(packed, states)
+def _mixes(packed: Pack, states: Tensor, run: Run, differ: Differ, model: torch.nn.Module, precision: float) -> bool:
+    with _watched(model) as seen:
+        together, inside = run(packed, states), list(seen)
+        rows, parts = [], []
+        for single, own in zip(packed.singles(), packed.split(states)):
+            seen.clear()
+            rows.append(run(single, own))
+            parts.append(list(seen))
+    alone = torch.cat(rows)
     known = ~together.isnan().any(1)  # of a graph without nodes there is nothing to compare
-    return bool(differ(together[known], alone[known]).any())
+    if bool(differ(together[known], alone[known]).any()):
+        return True
+    if any(len(part) != len(inside) for part in parts):
+        return False  # it takes other ways with other graphs
+    return any(_other_rows(value, steps, precision) for value, *steps in zip(inside, *parts))
+
+
+@contextmanager
+def _watched(model: torch.nn.Module) -> Iterator[list[Tensor]]:
+    """What every module inside of a model returns, in the order of calls, as far as that is numbers."""
+    seen: list[Tensor] = []
+
+    def keep(module: torch.nn.Module, inputs: Any, out: Any) -> None:
+        if isinstance(out, Tensor) and out.is_floating_point() and out.dim() and out.layout == torch.strided:
+            seen.append(out.detach().flatten(1) if out.dim() > 1 else out.detach()[:, None])
+
+    with ExitStack() as stack:
+        for module in model.modules():
+            if module is not model and not isinstance(module, torch.jit.ScriptModule):
+                stack.callback(module.register_forward_hook(keep).remove)
+        yield seen
+
+
+def _other_rows(together: Tensor, parts: list[Tensor], precision: float) -> bool:
+    """Whether rows of a step are other numbers one graph at a time; False where the rows are not those of graphs."""
+    if any(part.size(1) != together.size(1) for part in parts):
+        return False
+    alone = torch.cat(parts)
+    if alone.shape != together.shape or not alone.numel():
+        return False
+    one, other = together.double(), alone.double()
+    known = torch.isfinite(one).all(1) & torch.isfinite(other).all(1)
+    size = torch.maximum(one[known].abs(), other[known].abs()).amax(1)
+    size = torch.maximum(size, size.median()) if len(size) else size
+    return bool(((one - other)[known].abs().amax(1) > precision**0.5 * size).any())
+
+
+def _with_rings(pack: Pack) -> Pack:
+    """The pack with an edge from each node to the next one of its instance, which no unit governs."""
+    if any(kind == "edge" for kind, _ in pack.extras.values()) or pack.units.edges.further.numel():
+        return pack
+    nodes, owner = torch.arange(len(pack.x), device=pack.x.device), pack.batch
+    following = torch.where(nodes + 1 == pack.node_ptr[owner + 1], pack.node_ptr[owner], nodes + 1)
+    both = torch.cat([owners(pack.edge_ptr), owner])
+    order = both.argsort(stable=True)
+    edges = pack.units.edges
+    first = torch.cat([edges.first, torch.full_like(nodes, -1)])[order]
+    return replace(
+        pack,
+        edge_index=torch.cat([pack.edge_index, torch.stack([nodes, following])], 1)[:, order],
+        edge_ptr=pointer(torch.bincount(both, minlength=pack.num_instances)),
+        units=replace(pack.units, edges=edges._replace(first=first, every=False)),
+    )
 
 
 def _shares(x: Tensor) -> Tensor:

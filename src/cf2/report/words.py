@@ -44,6 +44,7 @@ STATUS = {
     "not found": "not found",
     "unverified": "not searched",
     "not predicted": "not predicted",
+    "tie": "a tie",
     "empty": "nothing to mask",
     "refused": "too large",
 }
@@ -56,6 +57,8 @@ NEXT_STEPS = {
     "not found": f'Search longer with effort="thorough", allow units of more kinds, or {_ALL_EDITS}',
     "unverified": "This method only scores. Explain again by cf2, or pass search=True to look for a set that passes.",
     "not predicted": 'Ask what would have to change: question="counterfactual" with this class as its target.',
+    "tie": "Two answers are equally likely to this model. With confidence=0.1 a set is sought that is clear of "
+    "the tie.",
     "empty": 'There is nothing of this kind to remove. Choose other units, such as units=("edges", "features").',
     "refused": "Let only the units that matter be searched, with reduce=, or raise max_units=.",
     "edits found": "Make the edits one by one, and see which of them turns the answer; or allow fewer kinds of edit.",
@@ -376,6 +379,8 @@ def among(e: Explanation) -> str:
     given = spec.get("settings")
     confidence = e.settings.get("confidence") or (given.get("confidence") if isinstance(given, Mapping) else 0)
     texts += [f"pass by a margin above {confidence}"] if confidence else []
+    if CHANGE.unit_kind in e.units.names:
+        texts.append(f"take new values from {'the reference' if e.context.get('reference') else 'the data'}")
     return f", among sets that {join_words(texts)}" if texts else ""
 
 

@@ -137,8 +137,9 @@ class Explanation:
         ``found``: the set passes every test of the question; ``impossible``: proved that none does; ``not found``:
         none within the budget, the best known set is given; ``unverified``: the method does not look for a
         passing set, the verdicts are still true; ``not predicted``: the model does not give the `target`, so that
-        there is nothing to explain; ``empty``: there is nothing to choose from; ``refused``: there are more units
-        than `max_units`, and none are kept here.
+        there is nothing to explain; ``tie``: what decides is as small as rounding, so that nothing is claimed;
+        ``empty``: there is nothing to choose from; ``refused``: there are more units than `max_units`, and none are
+        kept here.
     note : str
         What a reader should know beside the status.
     question : str
@@ -162,6 +163,9 @@ class Explanation:
         of a type are a block; `edges`, `features` and `nodes` are by type, in the ids of the type.
     ranking : str
         Where the search got its slopes from: ``"gradient"``, or ``"trials"`` where the model has none.
+    plain : bool or None
+        Whether the tests were run once more on the whole graph by itself, as the user would: False of large graphs,
+        whose receptive fields alone were run. None: not known.
     context : mapping
         What is known beside it, by which words and pictures name things: that of the `Explanations` it stands in.
     """
@@ -207,6 +211,7 @@ class Explanation:
     tolerance: float | None = None
     types: Types | None = None
     ranking: str = "gradient"
+    plain: bool | None = None
     context: Mapping[str, Any] = field(default_factory=dict, repr=False, metadata={"stored": False})
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cf2.patterns.pattern import Pattern
     from cf2.patterns.summary import Patterns
 
-STATUSES = ("found", "impossible", "not found", "unverified", "not predicted", "empty", "refused")
+STATUSES = ("found", "impossible", "not found", "unverified", "not predicted", "tie", "empty", "refused")
 CLASS_ATTRIBUTES = ("prediction", "label", "target", "explained")
 COMPUTED_ATTRIBUTES = ("size", "explained", "value", "num_units")
 

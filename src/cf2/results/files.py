@@ -34,14 +34,22 @@ MAX_FOOTER_PARTS = 10**5  # items of one list in the footer of a Parquet file
 ROWS_PER_BATCH = 4096  # read between two looks at the memory that they take
 
 STRENGTH = ("ps", "pn", "pns")
-ADDED = (*STRENGTH, "contexts", "all_contexts", "surely", "curve", "ranking")  # fields that files of 0.2 do not have
+ADDED = (
+    *STRENGTH,
+    "contexts",
+    "all_contexts",
+    "surely",
+    "curve",
+    "ranking",
+    "plain",
+)  # fields that files of 0.2 do not have
 
 # The type of a field's column, and what a value may be.
 _MISSING = type(None)
 FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
     **dict.fromkeys(("task", "status", "note", "question", "method", "output", "ranking"), ("string", (str,))),
     **dict.fromkeys(("sufficient", "necessary", "directed", "complete", "all_contexts"), ("bool", (bool,))),
-    **dict.fromkeys(("minimal", "optimal", "default"), ("bool", (bool, _MISSING))),
+    **dict.fromkeys(("minimal", "optimal", "default", "plain"), ("bool", (bool, _MISSING))),
     **dict.fromkeys(("prediction", "evaluations", "rank", "contexts"), ("int64", (int,))),
     **dict.fromkeys(("label", "target", "seed", "lower_bound"), ("int64", (int, _MISSING))),
     **dict.fromkeys(("robust", "robust_removals"), ("list", (tuple, _MISSING))),

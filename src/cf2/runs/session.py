@@ -29,6 +29,7 @@ from cf2.models.neighbours import Neighbours, neighbours, single_removals
 from cf2.models.oracle import GraphOracle
 from cf2.models.outputs import (
     FORMS,
+    ROUNDINGS,
     OutputKind,
     check_labels,
     criterion_for,
@@ -54,7 +55,7 @@ from cf2.sets.strength import (
     holding,
     strengths,
 )
-from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict, passes
+from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict, Within, passes, slack
 from cf2.units.constraints import SetConstraints, Valid, constraints_for, flags
 from cf2.units.edits import CHANGE, Editing, kinds_for
 from cf2.units.kinds import InstanceUnits, units_of
@@ -68,9 +69,11 @@ SEARCH_STREAM = 1 << 32  # and those of a search for a sure set apart from these
 SURE_CONTEXTS = 256  # by which a sure set is judged
 SAME_COST = 1e-6  # prices of two sets that are closer are equal: they are sums of floats
 ROBUST = "`robust` is deprecated: use contexts=256 to measure how surely a set decides, or surely=0.9 to ask for that."
+SAME_OUTPUT = 1e-4  # two values of a run closer than this are one, rounded otherwise
 USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
 
 NOTHING = "There is no unit that can be removed: the prediction rests on the rest of the input."
+TIED = "What decides here is as small as rounding, so that the model's answer is a tie: nothing is claimed."
 UNCONFIRMED = "The search ended with a set that the final check does not confirm."
 ALREADY = "The model says class {asked} already: nothing has to change."
 DEFAULT = "The model gives the same answer when everything that can be removed is gone."
@@ -175,6 +178,7 @@ class Request:
     measured: Measured | None = None
     valid: Valid | None = None  # says of an edited graph whether it is accepted
     call: Call | None = None  # how the model is called, where the user says so
+    reference: Targets | None = None  # graphs by which it is known what values features take; None: the targets
     names: Names = field(default_factory=Names)
     method: Method = field(init=False)  # sent along, so that a worker knows a user's own one
     settings: Any = field(init=False)
@@ -195,7 +199,10 @@ class Request:
 
     def context(self) -> dict[str, Any]:
         """What a reader of its explanations needs to know of it."""
-        own = {} if self.valid is None else {"own_valid": True}  # a function, which a Spec does not hold
+        own: dict[str, Any] = (
+            {} if self.valid is None else {"own_valid": True}
+        )  # a function, which a Spec does not hold
+        own |= {} if self.reference is None else {"reference": len(self.reference)}
         return {"method": self.spec.method, "spec": self.spec.to_json(), **own}
 
 
@@ -216,7 +223,9 @@ class Session:
     def __init__(self, request: Request, *, fitting: bool = False) -> None:
         spec, method, measured = request.spec, request.method, request.measured
         self.request, self.spec, self.method, self.settings = request, spec, method, request.settings
-        self.answers = Answers(spec, method, request.settings, request.search, self._facts)
+        self.answers = Answers(
+            spec, method, request.settings, request.search, self._facts, self._last_word, self._answer_again
+        )
         self.kinds = kinds_for(spec)
         self.predictor = Predictor(
             request.model,
@@ -227,7 +236,7 @@ class Session:
             findings=None if measured is None else measured.findings,
             adapter=adapter_of(request.model, request.targets, request.call),
         )
-        editing = Editing.of(spec, request.targets)
+        editing = Editing.of(spec, request.targets, request.reference)
         self.group = GROUP if editing is None else GROUP // 8  # candidates take room
         self.tolerance = spec.tolerance if measured is None or measured.tolerance is None else measured.tolerance
         self.field = ReceptiveField(
@@ -338,6 +347,7 @@ class Session:
         def make(part: Sequence[Instance]) -> Pack:
             return pack(part, tables=tables_of(part), takes=takes)
 
+        self._cutting = field
         for instances, packed, outputs in field.packed([instance for instance, _ in cuts], make):
             self._check_outputs(instances, outputs)
             problem = self._problem(instances, tables_of(instances), packed, outputs)
@@ -429,6 +439,27 @@ class Session:
             started = time.perf_counter()
         return [new for e in made for new in (answers.get(e.key, [e]) if e.key in failed else [e])]
 
+    def _last_word(self, problem: SetProblem, selected: Tensor, verdict: Verdict) -> Verdict:
+        assert isinstance(problem, Problem)
+        return last_word(problem, self.field, selected, verdict)
+
+    def _answer_again(self, problem: SetProblem, mixed: Tensor, started: float) -> list[list[Explanation]]:
+        """Answers of some instances, by instance, where the whole graph by itself said something else.
+
+        They are looked for on whole graphs, one at a time; none, where they were already.
+        """
+        findings, targets = self.predictor.findings, self.request.targets
+        assert isinstance(problem, Problem)
+        if findings is None or findings.alone:
+            return []
+        whole = ReceptiveField(self.predictor, targets, Reach(whole=targets.graph is not None), self._cutting.editing)
+        self.predictor.findings = replace(findings, alone=True, ordered=True)
+        try:
+            cuts = self._cut([problem.instances[row].key for row in mixed.nonzero().flatten().tolist()], whole)
+            return [self.answers.of(one, started) for cut in cuts for one in self._packed([cut], whole)]
+        finally:
+            self.predictor.findings = findings
+
     def _facts(self, problem: SetProblem, row: int) -> Facts:
         """An instance of a graph problem in the user's ids."""
         assert isinstance(problem, Problem)
@@ -480,9 +511,12 @@ class Answers:
         settings: Any,
         search: Search | None,
         facts: Callable[[SetProblem, int], Facts],
+        last_word: Callable[[SetProblem, Tensor, Verdict], Verdict] | None = None,
+        again: Callable[[SetProblem, Tensor, float], list[list[Explanation]]] | None = None,
     ) -> None:
         self.spec, self.method, self.settings, self.search, self.facts = spec, method, settings, search, facts
         self.searches = method.searches or search is not None
+        self.last_word, self.again = last_word, again
 
     def of(self, problem: SetProblem, started: float) -> list[Explanation]:
         """Explanations of a problem's instances in their order, the best answer of each first."""
@@ -492,11 +526,15 @@ class Answers:
         refused = _is_too_large(spec, int(problem.oracle.counts[0]))
         skipped = refused or not problem.oracle.width or (self.searches and not bool(predicted.any()))
         ranking = _no_ranking(problem) if skipped else self._ranking(problem)
-        ranking, verdict = _judged(problem, ranking)
+        ranking, verdict = self._judged(problem, ranking)
+        if self.again is not None and bool(verdict.mixed.any()):
+            again = self.again(problem, verdict.mixed, started)
+            if again:
+                return self._merged(problem, verdict.mixed, again, started)
         sure: dict[int, Sure] = {}
         if spec.surely is not None and not skipped:
             ranking, sure = self._surely(problem, ranking, verdict.passes(problem.tests))
-            ranking, verdict = _judged(problem, ranking)
+            ranking, verdict = self._judged(problem, ranking)
         searched = self.searches and not skipped
         others = self._others(problem, ranking, verdict) if searched and spec.alternatives > 1 else {}
         empty = _holds_empty(problem, verdict, self._confidence) if searched else None
@@ -521,6 +559,25 @@ class Answers:
                     by_row.append([])
                 by_row[-1].append(e)
         return [e for position in torch.cat(parts).argsort().tolist() for e in by_row[position]]
+
+    def _merged(
+        self, problem: SetProblem, mixed: Tensor, again: list[list[Explanation]], started: float
+    ) -> list[Explanation]:
+        """Answers in the order of instances, of which some [B, bool] are answered `again` already."""
+        rest = (~mixed).nonzero().flatten()
+        others: list[list[Explanation]] = []
+        for e in self.of(problem.take(rest), started) if len(rest) else ():
+            others = [*others, [e]] if e.rank == 0 else [*others[:-1], [*others[-1], e]]
+        parts = {True: iter(again), False: iter(others)}
+        return [e for own in mixed.tolist() for e in next(parts[own])]
+
+    def _judged(self, problem: SetProblem, ranking: Ranking) -> tuple[Ranking, Verdict]:
+        """The ranking with what may be chosen of its choice, and the final check of that, whose last word is plain."""
+        selected = problem.oracle.admissible(ranking.choice.selected)
+        verdict = problem.judge(selected)
+        if self.last_word is not None and not _is_too_large(self.spec, int(problem.oracle.counts[0])):
+            verdict = self.last_word(problem, selected, verdict)
+        return replace(ranking, choice=replace(ranking.choice, selected=selected)), verdict
 
     def _ranking(self, problem: SetProblem) -> Ranking:
         """What the method says of the units, with the choice of `sizes` or of a search from its scores."""
@@ -565,7 +622,7 @@ class Answers:
             used = known[rows].any(1)[trials.valid[rows]]
             scores = ranking.scores[alive[problem.oracle.owner]]
             start = Ranking(scores - USED * used, Choice(used & False, torch.zeros(len(rows), device=rows.device)))
-            further, judged = _judged(part, search_from(part, start, search))
+            further, judged = self._judged(part, search_from(part, start, search))
             passed = self._confirmed(part, further.choice, judged)
             made = self._explanations(part, further, judged)
             for position in passed.nonzero().flatten().tolist():
@@ -586,7 +643,7 @@ class Answers:
         cost = torch.zeros(len(sets), device=sets.device)
         choice = Choice(sets[:, :count].reshape(-1), cost, status, minimal, lower_bound=[bound] * len(sets))
         scores = torch.zeros(len(sets) * count, device=sets.device)
-        return self._explanations(repeated, *_judged(repeated, Ranking(scores, choice)))
+        return self._explanations(repeated, *self._judged(repeated, Ranking(scores, choice)))
 
     def _explanations(
         self,
@@ -612,6 +669,7 @@ class Answers:
         confirmed = verdict.passes(problem.tests, self._confidence).tolist()
         given = criterion.holds(problem.outputs).tolist()
         said, asked = criterion.said(problem.outputs).tolist(), criterion.answers.tolist()
+        tied, plain = verdict.tied.tolist(), verdict.plain.tolist()
         evaluations, default = choice.evaluations.tolist(), None if empty is None else empty.tolist()
         measured, runs = self._strengths(problem, choice.selected, sure)
         seconds = 0.0 if started is None else (time.perf_counter() - started) / max(problem.num_instances, 1)
@@ -619,6 +677,8 @@ class Answers:
         for row, key in enumerate(problem.keys):
             facts = self.facts(problem, row)
             status, note = self._status(choice, row, confirmed[row], len(scores[row]), refused)
+            if tied[row] and status in ("found", "impossible", "not found"):
+                status, note = "tie", TIED
             tried = status in ("impossible", "not found")
             if tried and default is not None and default[row] and given[row]:
                 note = f"{facts.default()} {note}".strip()
@@ -649,7 +709,7 @@ class Answers:
                     method=spec.method,
                     settings=settings,
                     seed=spec.seed,
-                    evaluations=int(evaluations[row]) + VERDICT_RUNS + runs[row],
+                    evaluations=int(evaluations[row]) + VERDICT_RUNS + plain[row] * len(problem.tests) + runs[row],
                     seconds=seconds,
                     directed=facts.directed,
                     label=facts.label,
@@ -666,6 +726,7 @@ class Answers:
                     output=facts.output,
                     tolerance=getattr(criterion, "tolerance", None),
                     types=facts.types,
+                    plain=None if self.last_word is None or refused else plain[row],
                     ranking="gradient" if refused or problem.oracle.has_slopes else "trials",
                 )
             )
@@ -779,10 +840,59 @@ def _no_ranking(problem: SetProblem) -> Ranking:
     return Ranking(units * 0.0, Choice(torch.zeros_like(units, dtype=torch.bool), torch.zeros(problem.num_instances)))
 
 
-def _judged(problem: SetProblem, ranking: Ranking) -> tuple[Ranking, Verdict]:
-    """The ranking with what may be chosen of its choice, and the final check of that."""
-    selected = problem.oracle.admissible(ranking.choice.selected)
-    return replace(ranking, choice=replace(ranking.choice, selected=selected)), problem.judge(selected)
+def last_word(problem: Problem, field: ReceptiveField, selected: Tensor, verdict: Verdict) -> Verdict:
+    """The verdict of the user's whole graphs, each run alone, and which of it hangs on rounding or on the packing.
+
+    Of a graph that is too large for that it stays the verdict of packs and receptive fields.
+    """
+    predictor, criterion, units = problem.predictor, problem.criterion, problem.pack.units
+    fits = [field.runs_plainly(instance) for instance in problem.instances]
+    rows, said = torch.tensor(fits, device=selected.device).nonzero().flatten(), [verdict.only, verdict.without]
+
+    def plain(rows: Tensor, states: Tensor) -> Tensor:
+        """In double precision, in which logits are told apart whose probabilities are one number in single."""
+        own = problem.pack.split(states if units.fixed is None else states | units.fixed)
+        given = ((problem.instances[row], problem.tables[row], own[row].cpu()) for row in rows.tolist())
+        runs = [field.plain(instance, table, problem.pack, there) for instance, table, there in given]
+        return predictor.probabilities(torch.cat(runs).to(selected.device).double())
+
+    band, room = predictor.band(criterion), slack(criterion, problem.outputs, True)
+    equal = rows[room[rows] == 0]  # as far as single precision goes
+    if len(equal):
+        values = plain(equal, torch.ones_like(selected))
+        room[equal] = slack(criterion.take(equal), values, True)
+    tied, mixed = _near_tie(room, band), torch.zeros_like(room, dtype=torch.bool)
+    size = problem.outputs.abs().amax(1) if isinstance(criterion, Within) else torch.ones_like(problem.outputs[:, 0])
+    for test in problem.tests:
+        column = int(not test.same)
+        packed, now = said[column], slack(criterion, said[column], test.same)
+        before = now.clone()
+        if len(rows):
+            values = plain(rows, test.intervention.states(selected, units.absent))
+            off = (values - packed[rows]).abs().amax(1) > max(SAME_OUTPUT, predictor.precision**0.5) * size[rows]
+            mixed[rows] |= off | (values.isnan().any(1) != packed[rows].isnan().any(1))
+            now[rows] = slack(criterion.take(rows), values, test.same)
+            said[column] = packed.index_copy(0, rows, values.to(packed.dtype))
+        # What differs between a pack and a run alone is rounding, if the model does not mix.
+        tied |= _near_tie(now, band) | (~mixed & (now.abs() < ROUNDINGS * (now - before).abs()))
+    given = criterion.holds(problem.outputs)
+    nothing = ~problem.oracle.dense(selected, False).any(1)
+    return replace(
+        verdict,
+        only=said[0],
+        without=said[1],
+        sufficient=given & passes(criterion, said[0], same=True),
+        necessary=given & passes(criterion, said[1], same=False) & ~nothing,
+        margins=torch.stack([criterion.margin(said[0]), -criterion.margin(said[1])], 1),
+        tied=tied | (mixed & predictor.alone),
+        mixed=mixed,
+        plain=torch.zeros_like(tied).index_fill(0, rows, True),
+    )
+
+
+def _near_tie(slack: Tensor, band: Tensor | float) -> Tensor:
+    """Whether rounding decides; of an exact tie the first answer counts, to the user's argmax as well."""
+    return (slack != 0) & (slack.abs() <= band)
 
 
 def _plain(probability: Probability | None) -> tuple[float, float, float] | None:

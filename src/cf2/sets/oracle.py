@@ -17,6 +17,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from cf2.sets.proof import Exhaustion
+    from cf2.sets.tests import Criterion
     from cf2.sets.trials import Trials
 
 # What makes searches faster and changes no answer, so that `cf2 bench` can switch each off: what was tried is kept,
@@ -80,6 +81,10 @@ class Oracle(ABC):
     @abstractmethod
     def take(self, rows: Tensor) -> Oracle:
         """The same for some of the instances, which may repeat."""
+
+    def band(self, criterion: Criterion) -> Tensor | float:
+        """The slack within which a test hangs on rounding, per instance [B] or for all: a proof counts it as passed."""
+        return 0.0
 
     def name(self, row: int) -> object:
         """What an instance is called in an error message."""

@@ -318,6 +318,8 @@ def _column(outputs: Tensor, column: Tensor) -> Tensor:
 
 # -- verdict ---------------------------------------------------------------------------------------------
 
+SAME_MARGIN = 1e-4  # margins that differ by less are the same answer, rounded otherwise
+NOT_ASKED = torch.zeros(0, dtype=torch.bool)
 VERDICT_RUNS = 2  # evaluations that a verdict costs
 
 
@@ -331,6 +333,9 @@ class Verdict:
     necessary: Tensor  # [B] bool
 
     margins: Tensor  # [B, 2], by how much each of the tests is passed
+    tied: Tensor = NOT_ASKED  # [B] bool, whether the answer or a test hangs on rounding
+    plain: Tensor = NOT_ASKED  # [B] bool, whether the tests were run once more on each whole input by itself
+    mixed: Tensor = NOT_ASKED  # [B] bool, whether that gave something else
 
     def passes(self, tests: tuple[Test, ...], confidence: float = 0.0) -> Tensor:
         """Whether every test of a question is passed, and by a margin above `confidence`, bool [B]."""
@@ -351,12 +356,15 @@ def judge(oracle: Oracle, criterion: Criterion, sets: Tensor, outputs: Tensor) -
     given = criterion.holds(outputs)
     sufficient = given & passes(criterion, only, SUFFICIENT.same)
     necessary = given & passes(criterion, without, NECESSARY.same)
-    wrong = (necessary & ~sets.any(1)).nonzero().flatten()
+    margins = torch.stack([criterion.margin(only), -criterion.margin(without)], 1)
+    nothing = ~sets.any(1)
+    apart = (criterion.margin(outputs) + margins[:, 1]).abs() > SAME_MARGIN
+    wrong = (necessary & nothing & apart).nonzero().flatten()
     if len(wrong):
         raise CF2Error(
             f"Expected the model to say the same of {oracle.name(int(wrong[0]))} as before when nothing is removed",
             got="another answer",
             do="It is not a function of its input: look for dropout, noise, or something that it keeps between calls.",
         )
-    margins = torch.stack([criterion.margin(only), -criterion.margin(without)], 1)
-    return Verdict(only, without, sufficient, necessary, margins)
+    none = torch.zeros_like(given)
+    return Verdict(only, without, sufficient, necessary & ~nothing, margins, none, none, none)

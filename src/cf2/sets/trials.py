@@ -156,6 +156,7 @@ class Trials:
     ) -> None:
         self.oracle, self.criterion, self.tests = oracle, criterion, tests
         self.confidence, self.constraints = confidence, constraints
+        self.band = oracle.band(criterion)
         self.counts, self.width, self.valid = oracle.counts, oracle.width, oracle.valid
         self.selectable, self.required, self.price = oracle.selectable, oracle.required, oracle.price
         self.evaluations = torch.zeros_like(self.counts)
@@ -281,7 +282,13 @@ class Trials:
     def _judged(self, test: Test, rows: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
         self.evaluations.index_add_(0, rows, torch.ones_like(rows))
         criterion = self.criterion.take(rows)
-        return passes(criterion, outputs, test.same, self.confidence), slack(criterion, outputs, test.same)
+        passed, room = passes(criterion, outputs, test.same, self.confidence), slack(criterion, outputs, test.same)
+        if (
+            not self.confidence
+        ):  # what rounding may decide either way is no proof that a set fails; an exact tie is none
+            band = self.band[rows] if isinstance(self.band, Tensor) else self.band
+            passed |= (room != 0) & (room.abs() <= band)
+        return passed, room
 
     def slopes(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """The slack in every test [R, tests], and by how much adding each unit would raise it [R, U, tests]."""

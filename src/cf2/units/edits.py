@@ -228,8 +228,11 @@ class Editing:
     common: Mapping[str, Tensor] = field(default_factory=dict)  # commonest attributes, by name, of one whole graph
 
     @staticmethod
-    def of(spec: Spec, targets: Targets) -> Editing | None:
-        """What a request may edit, None where it only removes units by themselves."""
+    def of(spec: Spec, targets: Targets, reference: Targets | None = None) -> Editing | None:
+        """What a request may edit, None where it only removes units by themselves.
+
+        What values features take is learnt from the reference, or from all that can be explained.
+        """
         if spec.edits == ("remove",) and spec.groups is None:
             return None
         named = spec.candidates is None or isinstance(spec.candidates, str)
@@ -238,7 +241,8 @@ class Editing:
             "Expected candidates='near', 'target' or 'far', and no `one_hot`, for a typed graph",
             got="pairs without a type" if not named else "columns without a type",
         )
-        domain = _domains(targets, spec.one_hot) if "change" in spec.edits else None
+        known = targets if reference is None else reference
+        domain = _domains(known, spec.one_hot) if "change" in spec.edits else None
         far = spec.candidates == "far"
         require(
             not far or targets.graph is not None, "Expected nodes of one graph for candidates='far'", got="whole graphs"
@@ -477,18 +481,25 @@ def extended(
     return found
 
 
-def edited(instance: Instance, table: InstanceUnits, chosen: Tensor) -> Data:
-    """The instance's graph after the edits of the chosen units [u, bool]; `node_ids` are the user's."""
-    there = ~chosen if table.absent is None else ~chosen ^ table.absent
+def elements(instance: Instance, table: InstanceUnits, as_it_was: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Features [n, d], edge columns [e, bool] and nodes [n, bool] where units [u, bool] are as they were at first."""
+    there = as_it_was if table.absent is None else as_it_was ^ table.absent
     columns, entries = (_present(governed, there) for governed in (table.edges, table.features))
-    x = instance.x.clone()
-    gone = table.entries[~entries] if len(table.entries) else table.entries
-    x[gone[:, 0], gone[:, 1]] = 0
+    x, gone = instance.x, table.entries[~entries] if len(table.entries) else table.entries
+    if len(gone) or table.changes is not None:
+        x = x.clone()
+        x[gone[:, 0], gone[:, 1]] = 0
     if table.changes is not None:
         made = there[table.changes.unit]
         place, value = table.changes.place[made], table.changes.value[made]
         x[place[:, 0], place[:, 1]] = value.to(x.dtype)
     nodes = torch.ones(len(x), dtype=torch.bool) if table.nodes is None else _present(table.nodes, there)
+    return x, columns, nodes
+
+
+def edited(instance: Instance, table: InstanceUnits, chosen: Tensor) -> Data:
+    """The instance's graph after the edits of the chosen units [u, bool]; `node_ids` are the user's."""
+    x, columns, nodes = elements(instance, table, ~chosen)
     rows = {"edge": columns, "node": nodes}
     extras = {n: value[rows[kind]] if kind in rows else value for n, (kind, value) in instance.extras.items()}
     extras = {name: value for name, value in extras.items() if name != "node_ids"}
