@@ -159,7 +159,7 @@ CLAIMS = (
 
 def same_answers(found: list[cf2.Explanation], expected: list[cf2.Explanation], near: float) -> None:
     for e, other in zip(found, expected, strict=True):
-        for claim in CLAIMS.split():
+        for claim in CLAIMS:
             assert getattr(e, claim) == getattr(other, claim), (e.key, claim)
         assert e.selected.tolist() == other.selected.tolist(), e.key
         assert np.array_equal(e.units.ids, other.units.ids)
