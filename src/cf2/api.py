@@ -17,7 +17,7 @@ from cf2.methods import registry
 from cf2.methods.trained import Trained, check_needs
 from cf2.models.adapters import module_of
 from cf2.models.chemprop import molecules_of
-from cf2.options import ExplainOptions, FitOptions, Key, Spec, bounded, listed, meanings, rows_of, with_options
+from cf2.options import AUTO, ExplainOptions, FitOptions, Key, Spec, bounded, listed, meanings, rows_of, with_options
 from cf2.results.explanations import Explanations
 from cf2.results.names import Names
 from cf2.runs.progress import heard, log, told
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Graphs: TypeAlias = Data | HeteroData | Iterable[Data | HeteroData]
 Nodes: TypeAlias = "int | slice | Iterable[int] | Iterable[bool] | Tensor | None"
+DEFAULT_UNITS = AUTO
 NodePairs: TypeAlias = "Iterable[tuple[int, int]] | Tensor | None"
 
 
@@ -192,6 +193,8 @@ def plan(
         chosen["groups"] = groups_of(chosen["groups"], cache.data)
     if pairs is not None:
         chosen["level"] = "pair"
+    if options is ExplainOptions:
+        chosen.setdefault("units", DEFAULT_UNITS)
     spec = Spec(**chosen, valid=None if callable(valid) else valid, settings=settings)
     check_names(spec, {*known, "nodes", "pairs"})
     require(nodes is None or pairs is None, "Expected either `nodes` or `pairs`", got="both")
@@ -202,6 +205,9 @@ def plan(
     names = Names(**own, atoms=spec.atoms)
     if target is not None:
         spec = replace(spec, target=_by_key(names.number(target), keys, len(targets)))
+    about_edges = spec.groups is not None or spec.keep or spec.forbid or spec.connected or spec.sizes is not None
+    if spec.units == (AUTO,) and (targets.level == "graph" or spec.edits != ("remove",) or about_edges):
+        spec = replace(spec, units=("edges",))
     if isinstance(spec.sizes, tuple):
         missing = next((key for key in keys if key not in dict(spec.sizes)), None)
         require(missing is None, "Expected a size in `sizes` for every key", got=f"none for {missing}")

@@ -28,6 +28,7 @@ MAX_COUNT = 10**6  # of what is done one after the other: nobody waits for more
 MAX_ITEMS = 10**7  # of one list, so that a range from a file cannot fill the memory
 MAX_COLUMNS = 10**6  # of features that are named one by one
 MAX_CONTEXTS = 100_000  # of one set: an interval of ±0.003
+AUTO = "auto"  # units: edges, and where these decide nothing also features
 Key = int | tuple[int, ...]  # what is explained: a node's id, a graph's position, or several ids
 Edit = Literal["remove", "add", "change"]
 Level = Literal["auto", "node", "graph", "pair"]
@@ -338,7 +339,9 @@ class Spec:
     units: tuple[str, ...] = _option(
         ("edges",),
         _names("kind of unit"),
-        "What an explanation is made of: edges, features, node_features, columns, or several of them.",
+        "What an explanation is made of: edges, features, node_features, columns, or several of them. auto, the "
+        "default of `cf2.explain`: edges; for nodes and pairs without an answer made of edges, edges and features "
+        "(of more than 2,000 units, those that matter most by gradient).",
     )
     question: Question = _option(
         "why",
@@ -687,6 +690,7 @@ class AlgorithmOptions(ModelOptions, total=False):
 
 
 _ROWS = {name: (getattr(Spec(), name), meaning) for name, meaning in meanings().items()} | _BESIDE
+_ROWS["units"] = (AUTO, meanings()["units"])
 
 
 def rows_of(options: type) -> dict[str, tuple[Any, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple
@@ -35,7 +36,7 @@ from cf2.models.outputs import (
 )
 from cf2.models.predictor import Findings, Predictor
 from cf2.models.receptive_field import Reach, ReceptiveField, instance_chunks
-from cf2.options import Key, Spec
+from cf2.options import AUTO, Key, Spec
 from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.names import Names
 from cf2.sets.alternatives import list_answers, without_supersets
@@ -70,6 +71,10 @@ UNCONFIRMED = "The search ended with a set that the final check does not confirm
 ALREADY = "The model says class {asked} already: nothing has to change."
 DEFAULT = "The model gives the same answer when everything that can be removed is gone."
 TRY_FEATURES = 'Features may decide it: try units=("edges", "features").'
+OWN_FEATURES = "The prediction stays without any edge: its own features decide it, so features could be chosen too."
+FEATURES_TOO = "No set of edges alone passes, so features could be chosen too."
+FEATURES_IN_VAIN = "Edges and features together were tried as well, in vain."
+MAX_AUTO_UNITS = 2_000  # edges and features that `units="auto"` chooses from
 TRY_ADDING = 'Ask question="counterfactual", edits=("remove", "add") for what would have to be added.'
 NOT_PREDICTED = (
     "The model says class {said}, not class {asked}: nothing can be the reason for an answer that it does not give. "
@@ -89,6 +94,8 @@ UNTRIED = (
 FAR_NOTE = (
     "With edges inside of the receptive field alone nothing was found, so edges to nodes all over the graph count too."
 )
+
+FAILED = ("impossible", "not found", "empty")  # statuses after which something wider is tried
 
 Progress = Callable[[int], None]
 Cut = tuple[Instance, InstanceUnits]  # a receptive field, and the units that can be chosen in it
@@ -197,6 +204,9 @@ class Session:
 
     def __init__(self, request: Request, *, fitting: bool = False) -> None:
         spec, method, measured = request.spec, request.method, request.measured
+        self._tries_features = spec.units == (AUTO,) and (method.searches or request.search is not None)
+        self._tries_features &= method.units is None or "features" in method.units
+        spec = replace(spec, units=("edges",)) if spec.units == (AUTO,) else spec
         self.request, self.spec, self.method, self.settings = request, spec, method, request.settings
         self.searches = method.searches or request.search is not None
         self.kinds = kinds_for(spec)
@@ -393,7 +403,7 @@ class Session:
     def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
         started = time.perf_counter()
         for problem in problems:
-            yield self._with_far_candidates(self.answer(problem, started))
+            yield self._with_features(self._with_far_candidates(self.answer(problem, started)))
             started = time.perf_counter()
 
     def answer(self, problem: Problem, started: float) -> list[Explanation]:
@@ -438,22 +448,54 @@ class Session:
 
     def _with_far_candidates(self, made: list[Explanation]) -> list[Explanation]:
         """Answers in their order, those sought in vain from candidates all over the graph if these are left open."""
-        failed = {e.key: e for e in made if e.status in ("impossible", "not found", "empty")}
+        failed = {e.key: e for e in made if e.status in FAILED}
         if self._far_editing is None or not failed:
             return made
         field = ReceptiveField(self.predictor, self.request.targets, self.field.reach, self._far_editing)
+        answers = self._tried_again(failed, field, lambda first: FAR_NOTE)
+        return [new for e in made for new in (answers.get(e.key, [e]) if e.key in failed else [e])]
+
+    def _with_features(self, made: list[Explanation]) -> list[Explanation]:
+        """Answers in their order; where no set of edges passes, one of edges and features if there is any."""
+        failed = {e.key: e for e in made if e.status in FAILED}
+        if not self._tries_features or not failed:
+            return made
+        wider = copy(self)  # the same model, field and measurements
+        most = min(self.spec.max_units or MAX_AUTO_UNITS, MAX_AUTO_UNITS)
+        wider.spec = replace(self.spec, units=("edges", "features"), max_units=most, reduce="gradient")
+        wider.kinds = kinds_for(wider.spec)
+        answers = wider._tried_again(
+            failed, self.field, lambda first: OWN_FEATURES if first.default or first.status == "empty" else FEATURES_TOO
+        )
+        explained: list[Explanation] = []
+        for e in made:
+            new = answers.get(e.key) if e.key in failed else None
+            if new is None:
+                explained.append(e)
+            elif new[0].status == "found":
+                explained += new
+            else:
+                spent = {name: getattr(new[0], name) for name in ("evaluations", "seconds")}
+                explained.append(replace(e, note=f"{e.note} {FEATURES_IN_VAIN}".strip(), **spent))
+        return explained
+
+    def _tried_again(
+        self, failed: Mapping[Key, Explanation], field: ReceptiveField, note_of: Callable[[Explanation], str]
+    ) -> dict[Key, list[Explanation]]:
+        """New answers to keys with a failed one, by key: the first has what both cost, and a word about it."""
         cuts = [cut for cut in self._cut(list(failed), field) if not self._is_too_large(cut[1])]
         answers: dict[Key, list[Explanation]] = {}
         started = time.perf_counter()
         for problem in self._packed(cuts, field):
             for e in self.answer(problem, started):
-                if not e.rank:  # the first answer has what the first try cost, and a word about it
-                    first, note = failed[e.key], f"{FAR_NOTE} {e.note}".strip()
+                if not e.rank:
+                    first = failed[e.key]
+                    note = f"{note_of(first)} {e.note}".strip()
                     evaluations, seconds = e.evaluations + first.evaluations, e.seconds + first.seconds
                     e = replace(e, note=note, evaluations=evaluations, seconds=seconds)
                 answers.setdefault(e.key, []).append(e)
             started = time.perf_counter()
-        return [new for e in made for new in (answers.get(e.key, [e]) if e.key in failed else [e])]
+        return answers
 
     @property
     def _confidence(self) -> float:
@@ -548,7 +590,8 @@ class Session:
             status, note = self._status(choice, row, confirmed[row], table.count, refused)
             tried = status in ("impossible", "not found")
             if tried and default is not None and default[row] and given[row] and "add" not in spec.edits:
-                features = spec.units == ("edges",) and bool((instance.x != instance.x[:1]).any())
+                features = spec.units == ("edges",) and not self._tries_features
+                features = features and bool((instance.x != instance.x[:1]).any())
                 hints = [DEFAULT, *([TRY_FEATURES] if features else []), TRY_ADDING]
                 note = " ".join([*hints, note]).strip()
             if instance.narrowed and not refused:
