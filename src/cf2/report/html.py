@@ -16,7 +16,6 @@ from cf2.report import charts, environment
 from cf2.report import pictures as svg
 from cf2.report.scene import OKABE_ITO, is_molecule, scene
 from cf2.report.words import (
-    STATUS,
     adds_or_changes,
     atom_names,
     class_name,
@@ -34,7 +33,7 @@ from cf2.report.words import (
     verdict_sentences,
 )
 from cf2.results import metrics
-from cf2.results.explanation import Explanation
+from cf2.results.explanation import STATUSES, Explanation
 from cf2.results.explanations import Explanations
 from cf2.storage import check_place, write_bytes
 from cf2.units.edits import EDITS
@@ -99,7 +98,7 @@ def explanations_html(found: Explanations) -> str:
         "methods": [_summary(*group) for group in _groups([found])],
         "more": len(found) - len(rows),
     }
-    return str(environment().get_template("explanations.html").render(**parts, style=STYLE, status=STATUS))
+    return str(environment().get_template("explanations.html").render(**parts, style=STYLE, statuses=STATUSES))
 
 
 def _groups(found: Sequence[Explanations]) -> list[tuple[str, Explanations]]:
@@ -148,8 +147,8 @@ def _page(
         "marked": any(panel["marked"] for panel in panels),
         "classes": list(zip(class_names(context) or (), OKABE_ITO)),
         "style": STYLE,
-        "status": STATUS,
-        "verdicts": [(name, text, counts[name]) for name, text in STATUS.items() if counts[name]],
+        "statuses": STATUSES,
+        "verdicts": [(name, counts[name]) for name in STATUSES if counts[name]],
     }
 
 

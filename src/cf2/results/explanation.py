@@ -25,6 +25,17 @@ if TYPE_CHECKING:
 
 # The verdicts that a set must have to be called found, by question.
 VERDICTS = {"why": ("sufficient", "necessary"), "factual": ("sufficient",), "counterfactual": ("necessary",)}
+# How an explanation can end, and what that means: repr, tables, report, page, command line and docs say it like this.
+STATUSES = {
+    "found": "The set passes every test of the question.",
+    "impossible": "Proved that no set passes; the closest one is given.",
+    "not found": "No set that passes was found within the budget; the best one known is given.",
+    "unverified": "The method does not look for a set that passes; both tests were still run on what it chose.",
+    "not predicted": "The model does not give the class that was asked about, so there is nothing to explain.",
+    "empty": "There is nothing of this kind to remove.",
+    "refused": "There are more units than `max_units`; nothing was chosen.",
+    "tie": "The two best answers of the model are too close to tell apart, so nothing is claimed.",
+}
 UNTYPED = ("", "", "")  # the edge type of graphs without types, where these are treated as typed ones
 WHOLE = ("graph", "input")  # tasks whose key is no node: a graph, or what a function was given
 MAX_NODES = 1 << 31  # of a graph without types: two ids fit into one number
@@ -133,11 +144,7 @@ class Explanation:
     default : bool or None
         Whether the model gives the same answer when everything that can be removed is gone. None: not tried.
     status : str
-        ``found``: the set passes every test of the question; ``impossible``: proved that none does; ``not found``:
-        none within the budget, the best known set is given; ``unverified``: the method does not look for a
-        passing set, the verdicts are still true; ``not predicted``: the model does not give the `target`, so that
-        there is nothing to explain; ``empty``: there is nothing to choose from; ``refused``: there are more units
-        than `max_units`, and none are kept here.
+        How it ended, one of `STATUSES`, which has a sentence for each: ``found``, ``impossible``, ``not found``, …
     note : str
         What a reader should know beside the status.
     question : str

@@ -14,7 +14,7 @@ from cf2.errors import CF2Error, require, require_path, unknown_name
 from cf2.models.outputs import output_kind
 from cf2.options import Key
 from cf2.results import metrics
-from cf2.results.explanation import Explanation, UnitTable, stored_fields
+from cf2.results.explanation import STATUSES, Explanation, UnitTable, stored_fields
 from cf2.results.names import Results
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cf2.patterns.pattern import Pattern
     from cf2.patterns.summary import Patterns
 
-STATUSES = ("found", "impossible", "not found", "unverified", "not predicted", "empty", "refused")
 CLASS_ATTRIBUTES = ("prediction", "label", "target", "explained")
 COMPUTED_ATTRIBUTES = ("size", "explained", "value", "num_units")
 
