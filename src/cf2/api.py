@@ -139,6 +139,14 @@ class Explainer:
         self.model, self.data = model, data
         self._cache = ModelCache(model, data)
 
+    def __repr__(self) -> str:
+        data, many = self.data, hasattr(self.data, "__len__") and not isinstance(self.data, Data | HeteroData)
+        if isinstance(data, Data | HeteroData):
+            what = f"a graph of {data.num_nodes:,} nodes and {data.num_edges:,} edges"
+        else:
+            what = f"{len(data):,} graphs" if many else "graphs"  # type: ignore[arg-type]
+        return f"<Explainer of {type(module_of(self.model)).__name__} on {what}: .explain(nodes=…) explains>"
+
     @with_options(ExplainOptions)
     def explain(
         self, nodes: Nodes = None, *, pairs: NodePairs = None, **selected: Unpack[ExplainOptions]

@@ -109,12 +109,12 @@ def cell(value: Any) -> str:
 
 
 COMPARED = ("method", "found", "PN", "PS", "F_NS", "size", "F1", "runs", "sec.")
-SHARES = ("pn", "ps", "fns")
-SHARES_ASKED = {"factual": ("ps",), "counterfactual": ("pn",)}  # of any other question all three mean something
 
 
 def compared(row: dict[str, Any]) -> list[str]:
     """One method's row of a comparison, under `COMPARED`; of PN, PS and F_NS what its question asks for."""
+    from cf2.results.explanations import SHARES, SHARES_ASKED
+
     asked = SHARES_ASKED.get(row.get("question", "why"), SHARES)
     shares = [percent(row.get(name) if name in asked else None) for name in SHARES]
     cost = [f"{row['evaluations']:.0f}", f"{row['seconds']:.3f}"]

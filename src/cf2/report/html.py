@@ -14,7 +14,7 @@ from cf2.models.outputs import output_kind
 from cf2.options import Key, titled
 from cf2.report import charts, environment
 from cf2.report import pictures as svg
-from cf2.report.scene import OKABE_ITO, is_molecule, scene
+from cf2.report.scene import MOLECULE, OKABE_ITO, is_molecule, scene
 from cf2.report.words import (
     adds_or_changes,
     atom_names,
@@ -67,6 +67,8 @@ def write_report(
     require(bool(groups), "Expected at least one explanation to report", got="none")
     path = require_path(path, "a file to write")
     check_place(path)
+    html = path.suffix.lower() in (".html", ".htm")
+    require(html, "Expected the path of an .html file for the report", got=repr(path.name)[:80])
     keys = list(dict.fromkeys(e.key for _, given in groups for e in given))
     drawn = frozenset(keys[:pictures])
     parts = _page(groups, keys, drawn, rows, title) | {
@@ -147,6 +149,7 @@ def _page(
         "marked": any(panel["marked"] for panel in panels),
         "classes": list(zip(class_names(context) or (), OKABE_ITO)),
         "style": STYLE,
+        "molecules": MOLECULE if is_molecule(context) else "",
         "statuses": STATUSES,
         "verdicts": [(name, counts[name]) for name in STATUSES if counts[name]],
     }

@@ -87,6 +87,10 @@ class UnitTable:
     def __len__(self) -> int:
         return len(self.kind)
 
+    def __repr__(self) -> str:
+        counts = [f"{int((self.kind == place).sum()):,} {name}" for place, name in enumerate(self.names)]
+        return f"UnitTable({', '.join(counts) or 'none'})"
+
     def where(self, name: str) -> np.ndarray:
         """The rows that hold units of a kind, ascending."""
         return np.flatnonzero(self.kind == self.names.index(name)) if name in self.names else np.zeros(0, np.int64)
@@ -533,6 +537,9 @@ class Explanation:
 
     def plot(
         self,
+        kind: str = "auto",
+        model: Any = None,
+        data: Any = None,
         *,
         ax: Any = None,
         layout: Any = None,
@@ -542,10 +549,16 @@ class Explanation:
         probabilities: bool = True,
         size: tuple[float, float] = (9.0, 4.8),
     ) -> Any:
-        """Draw the graph with the explanation in bold; a notebook shows it.
+        """Draw the graph with the explanation in bold, or its decision strip; a notebook shows it.
 
         Parameters
         ----------
+        kind : {"auto", "graph", "strip"}
+            graph: the graph. strip: a bar per unit by name, and how clearly the model keeps its answer while the units
+            of the set are taken away one by one, and put back into a graph without any. auto: the strip where there
+            are no edges to draw, else the graph.
+        model, data : optional
+            For a strip: what was explained. Without them it has the scores and the three outputs that are stored.
         ax : matplotlib.axes.Axes, optional
             Draw the graph alone on these axes.
         layout : points by node, or function that gives them, optional
@@ -565,7 +578,13 @@ class Explanation:
             The axes where these were given.
         """
         from cf2.report.pictures import plot
+        from cf2.report.plots import strip
 
+        if kind not in ("auto", "graph", "strip"):
+            raise unknown_name("`kind` of plot", kind, ("auto", "graph", "strip"))
+        bare = self.size and not (self.context.get("graphs") or layout or ax) and self.units.names == ("features",)
+        if kind == "strip" or (kind == "auto" and bare):
+            return strip(self, model, data, path=path, size=size)
         shown: dict[str, Any] = {"context": self.context if context is None else context, "words": words}
         return plot(self, ax=ax, layout=layout, path=path, **shown, probabilities=probabilities, size=size)
 

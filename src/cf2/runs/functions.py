@@ -361,8 +361,12 @@ class _Asked:
         choice = Choice(nothing.bool(), torch.zeros(len(self.keys)))
         text = ALREADY if self.spec.question == "counterfactual" else NOT_PREDICTED
         said, asked = self.criterion.said(self.outputs).tolist(), self.criterion.answers.tolist()
+
+        def named(row: int) -> dict[str, Any]:
+            return {"said": f"class {said[row]}", "asked": f"class {asked[row]}", "number": asked[row]}
+
         return {
-            key: ([replace(e, status="not predicted", note=text.format(said=said[row], asked=asked[row]))], False)
+            key: ([replace(e, status="not predicted", note=text.format(**named(row)))], False)
             for row, (key, e) in enumerate(zip(self.keys.tolist(), self._explanations(choice, nothing)))
         }
 

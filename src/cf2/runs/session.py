@@ -67,8 +67,10 @@ SURE_CONTEXTS = 256  # by which a sure set is judged
 USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
 
 NOTHING = "The receptive field has no unit that can be removed: the prediction rests on the rest of the input."
+# What people try that only other methods know, and the three options that they may mean.
+LIKELY = {"k": ("`alternatives`, the number of answers", "`max_units`", "`sizes`, for methods that only rank")}
 UNCONFIRMED = "The search ended with a set that the final check does not confirm."
-ALREADY = "The model says class {asked} already: nothing has to change."
+ALREADY = "The model says {asked} already: nothing has to change."
 DEFAULT = "The model gives the same answer when everything that can be removed is gone."
 TRY_FEATURES = 'Features may decide it: try units=("edges", "features").'
 OWN_FEATURES = "The prediction stays without any edge: its own features decide it, so features could be chosen too."
@@ -77,8 +79,8 @@ FEATURES_IN_VAIN = "Edges and features together were tried as well, in vain."
 MAX_AUTO_UNITS = 2_000  # edges and features that `units="auto"` chooses from
 TRY_ADDING = 'Ask question="counterfactual", edits=("remove", "add") for what would have to be added.'
 NOT_PREDICTED = (
-    "The model says class {said}, not class {asked}: nothing can be the reason for an answer that it does not give. "
-    'Ask question="counterfactual", target={asked} for what would have to change.'
+    "The model says {said}, not {asked}: nothing can be the reason for an answer that it does not give. "
+    'Ask question="counterfactual", target={number} for what would have to change.'
 )
 ZERO_NOTE = "Features are whole numbers: a removed one is 0, which may be a category of its own."
 ZEROED = ("features", "node_features", "columns")  # units that are removed by a 0
@@ -111,6 +113,10 @@ def check_names(spec: Spec, options: Iterable[str]) -> None:
     searching = fields(Search) if spec.search and not method.searches else ()
     known = [f.name for f in (*fields(method.settings), *searching)]
     for name in spec.settings:
+        if name in LIKELY and name not in known:
+            first, *others = LIKELY[name]
+            do = f"Did you mean {first}? Others that limit an answer: {' and '.join(others)}."
+            raise CF2Error(f"Expected an option, or a setting of method {spec.method!r}", got=repr(name), do=do)
         if name not in known:
             raise unknown_name(f"an option, or a setting of method {spec.method!r}", name, [*known, *options])
 
@@ -600,7 +606,9 @@ class Session:
                 note = f"{note} {ZERO_NOTE}".strip()
             if not given[row] and status not in ("refused", "empty"):
                 text = ALREADY if spec.question == "counterfactual" else NOT_PREDICTED
-                status, note = "not predicted", text.format(said=said[row], asked=asked[row])
+                names = self.request.names.classes() or None
+                called = {"said": kind.column_name(said[row], names), "asked": kind.column_name(asked[row], names)}
+                status, note = "not predicted", text.format(**called, number=asked[row])
             count, strength = 0 if refused else len(scores[row]), measured.get(row)
             made.append(
                 Explanation(
