@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from cf2.models.chemprop import molecules_of
 from cf2.options import AUTO, ExplainOptions, FitOptions, Key, Spec, bounded, listed, meanings, rows_of, with_options
 from cf2.results.explanations import Explanations
 from cf2.results.names import Names
-from cf2.runs.progress import heard, log, told
+from cf2.runs.progress import heard, log, still_working, told
 from cf2.runs.session import ModelCache, Request, Session, check_names, train
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def explain(
     Returns
     -------
     Explanations
-        One per key, in their order.
+        One per key, in their order. Ctrl-C returns those that are finished, and is raised where none is.
 
     Examples
     --------
@@ -177,9 +178,17 @@ class Explainer:
             started = time.perf_counter()
             session = Session(request)
             try:
-                with told(selected.get("progress"), len(keys)) as tell, session:
+                quiet = selected.get("progress") is False
+                with told(selected.get("progress"), len(keys)) as tell, still_working(session, quiet), session:
                     explanations = Explanations(tuple(session.explain(keys, tell)), context)
                     self._cache.learn(session)
+            except KeyboardInterrupt:
+                if not session.finished:
+                    raise
+                done = len({e.key for e in session.finished})
+                sentence = f"Interrupted: {done:,} of {len(keys):,} are explained."
+                print(sentence, file=sys.stderr)
+                explanations = Explanations(tuple(session.finished), {**context, "partial": sentence})
             finally:
                 session.predictor.give_back()  # whatever an interrupt has kept from being given back
             statuses = ", ".join(

@@ -486,7 +486,8 @@ class Spec:
     max_units: int | None = _option(
         None,
         _number(1, none=True),
-        "Maximum number of units per instance; larger instances are refused, or reduced if `reduce` is given.",
+        "Maximum number of units per instance; larger instances are refused, or reduced if `reduce` is given. "
+        "Default: none, but of more than 20,000 units only the 2,000 with the largest gradients are searched.",
     )
     reduce: Reduce | None = _option(
         None,

@@ -26,7 +26,9 @@ def small() -> tuple[GCN, Data]:
 @pytest.fixture(scope="module")
 def changed() -> cf2.Explanations:
     model, data = small()
-    return cf2.explain(model, data, [1, 2], question="counterfactual", units="edges", class_names=NAMES, alternatives=2)
+    return cf2.explain(
+        model, data, [1, 2], question="counterfactual", units="edges,features", class_names=NAMES, alternatives=2
+    )
 
 
 def test_a_table_has_rank_names_edits_and_class_names(changed: cf2.Explanations, tmp_path: Path) -> None:
@@ -34,7 +36,8 @@ def test_a_table_has_rank_names_edits_and_class_names(changed: cf2.Explanations,
     assert table["rank"].tolist() == [e.rank for e in changed]
     assert max(table["rank"]) == 1
     assert table["names"].tolist() == [e.chosen_names for e in changed]
-    assert table["edits"][0] == [("remove", (int(u), int(v))) for u, v in changed[0].chosen("edges")]
+    assert table["edits"].tolist() == [e.edits for e in changed]
+    assert all(table["edits"])
     assert set(table["prediction_name"]) <= set(NAMES)
     written = pandas.read_csv(changed.to_csv(tmp_path / "table.csv"))
     assert {"rank", "names", "edits", "prediction_name"} <= set(written.columns)

@@ -76,6 +76,9 @@ TRY_FEATURES = 'Features may decide it: try units=("edges", "features").'
 OWN_FEATURES = "The prediction stays without any edge: its own features decide it, so features could be chosen too."
 FEATURES_TOO = "No set of edges alone passes, so features could be chosen too."
 FEATURES_IN_VAIN = "Edges and features together were tried as well, in vain."
+MAX_UNREDUCED = 20_000  # units beyond which an instance is reduced unless `max_units` is given
+AUTO_REDUCED = 2_000  # to how many
+REDUCED_ITSELF = "Pass max_units= and reduce= to search among more or fewer."
 MAX_AUTO_UNITS = 2_000  # edges and features that `units="auto"` chooses from
 TRY_ADDING = 'Ask question="counterfactual", edits=("remove", "add") for what would have to be added.'
 NOT_PREDICTED = (
@@ -233,6 +236,8 @@ class Session:
         )
         self._far_editing = None if editing is None else editing.wider(request.targets)
         self._labels_checked = measured is not None
+        self.finished: list[Explanation] = []
+        self.largest = 0  # units of the largest instance so far
         self._named_classes = len(request.names.classes())
         if method.needs == "training" and request.trained is None and not fitting:
             raise CF2Error(
@@ -330,6 +335,11 @@ class Session:
         """Whether an instance with these units is refused."""
         return self.spec.max_units is not None and self.spec.reduce is None and table.count > self.spec.max_units
 
+    @property
+    def _reduces_itself(self) -> bool:
+        """Whether an instance with very many units is reduced without being asked."""
+        return self.searches and self.spec.max_units is None and self.spec.reduce is None
+
     def _packed(self, cuts: Sequence[Cut], field: ReceptiveField) -> Iterator[Problem]:
         """Receptive fields as packed problems."""
         tables, takes = {id(instance): table for instance, table in cuts}, self.predictor.adapter.takes
@@ -347,7 +357,11 @@ class Session:
             if any(map(too_many, problem.tables)):
                 fewer = narrowed(problem)
                 problem = self._problem(fewer, tables_of(fewer), make(fewer), outputs)
-            yield problem if limit is None else reduced(problem, limit)
+            self.largest = max([self.largest, *(table.count for table in problem.tables)])
+            if self._reduces_itself:
+                yield reduced(problem, AUTO_REDUCED, above=MAX_UNREDUCED)
+            else:
+                yield problem if limit is None else reduced(problem, limit)
 
     def _problem(
         self, instances: Sequence[Instance], tables: Sequence[InstanceUnits], packed: Pack, outputs: Tensor
@@ -383,11 +397,12 @@ class Session:
     def explain(self, keys: Sequence[Key], progress: Progress | None = None) -> list[Explanation]:
         """Explanations of the keys, in their order."""
         self._settle_tolerance(keys)
-        explained: list[Explanation] = []
+        explained = self.finished = list[Explanation]()
         for group in self._groups(keys):
             made: list[Explanation] = []
             for part in self._explained(self._problems(group)):
                 made += part
+                self.finished = explained + made  # what an interrupt leaves
                 if progress is not None:
                     progress(sum(not e.rank for e in part))
             if [e.key for e in made if not e.rank] != list(group):  # those that are too large came last
@@ -396,6 +411,7 @@ class Session:
                     by_key[e.key] = [*by_key[e.key], e] if e.rank else [e]
                 made = [e for key in group for e in by_key[key]]
             explained += made
+        self.finished = explained
         return explained
 
     def parts(self, chunk: Chunk) -> Iterator[list[Explanation]]:
@@ -725,7 +741,9 @@ class Session:
         notes = [choice.notes[row]] if choice.notes else []
         if status == "found" and not confirmed:
             status, notes = "not found", [UNCONFIRMED]
-        if self.spec.reduce is not None and limit and units > limit:
+        if self._reduces_itself and units > MAX_UNREDUCED:
+            notes.insert(0, f"{REDUCED_NOTE.format(limit=AUTO_REDUCED, units=units)} {REDUCED_ITSELF}")
+        elif self.spec.reduce is not None and limit and units > limit:
             notes.insert(0, REDUCED_NOTE.format(limit=limit, units=units))
         return status, " ".join(notes).strip()
 
