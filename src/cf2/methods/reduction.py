@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cf2.graphs.graph import Instance, Role
 from cf2.methods.contract import Problem, rank_within
+from cf2.units.constraints import SetConstraints
 from cf2.units.edits import with_some
 from cf2.units.kinds import InstanceUnits
 
@@ -54,7 +55,9 @@ def reduced(problem: Problem, limit: int, above: int | None = None) -> Problem:
     scores = sum_of_gradients(problem, SOFT_STATES) if steep else first_gains(problem)[0]
     kept = (rank_within(scores.abs(), pack) < limit) | (pack.units.counts <= above)[pack.units.owner]
     units = replace(pack.units, left_out=pack.units.admissible(torch.ones_like(kept)) & ~kept)
-    return replace(problem, pack=replace(pack, units=units))
+    pack, constraints = replace(pack, units=units), problem.constraints
+    constraints = constraints.within(pack) if isinstance(constraints, SetConstraints) else constraints
+    return replace(problem, pack=pack, constraints=constraints)
 
 
 def first_gains(problem: Problem) -> tuple[Tensor, Tensor]:

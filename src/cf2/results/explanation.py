@@ -16,7 +16,7 @@ from cf2.errors import CF2Error, require, unknown_name
 from cf2.graphs.graph import commonest, kinds_that_fit
 from cf2.graphs.typed import Types
 from cf2.options import Key
-from cf2.results.names import node_name, typed_id
+from cf2.results.names import edited_smiles, node_name, typed_id
 from cf2.units.edits import ADD, CHANGE, EDGE_KINDS
 from cf2.units.kinds import KINDS
 
@@ -377,7 +377,8 @@ class Explanation:
         Returns
         -------
         Data or HeteroData
-            A new one; the given one stays as it is. A removed node has no row in it, so that later nodes move up:
+            A new one; the given one stays as it is. Its `smiles`, if there was one, is that of the edited molecule, or
+            None where RDKit cannot read that. A removed node has no row in it, so that later nodes move up:
             `n_id` then says which node of `data` each row was.
         """
         other = [name for name in self.units.names if name in ("node_features", "columns") and len(self.chosen(name))]
@@ -402,7 +403,10 @@ class Explanation:
         for kind in [None] if self.types is None else edited.edge_types:
             removed, added = ([pair for own, pair in edges[edit] if own == kind] for edit in edges)
             self._edit_edges(_store(edited, kind), kind, gone, removed, added)
-        return _without_nodes(edited, data, gone)
+        made = _without_nodes(edited, data, gone)
+        if isinstance(getattr(data, "smiles", None), str):
+            made.smiles = edited_smiles(data.smiles, int(data.num_nodes), self.edits, self.context)
+        return made
 
     def _mirrored(self, kind: Any, ends: tuple[int, int]) -> list[tuple[Any, tuple[int, int]]]:
         """An edge with its mirror image, where that comes and goes with it; each with its type."""

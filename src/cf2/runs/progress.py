@@ -16,8 +16,9 @@ from cf2.errors import require, shown
 Tell = Callable[[int], None]
 SPEAKS_AFTER = 5.0  # seconds without a finished key
 STILL = (
-    "Still searching among up to {units:,} units per instance. effort='quick', or max_units=2000 with reduce='gradient', "
-    "takes less time; Ctrl-C ends it and returns what is finished."
+    "Still searching among up to {units:,} units per instance. "
+    "effort='quick', or max_units=2000 with reduce='gradient', takes less time. "
+    "Ctrl-C ends it and returns what is finished."
 )
 LATER = 2.0  # seconds after which a bar appears that nobody asked for
 
@@ -97,18 +98,20 @@ def _line(total: int, later: float) -> Iterator[Tell]:
 def still_working(session: Any, quiet: bool = False) -> Iterator[None]:
     """After five seconds without a finished key, say to whoever sits there how large the work is and what ends it."""
 
-    def speak() -> None:
-        if session.largest and not session.finished:
-            print(STILL.format(units=session.largest), file=sys.stderr, flush=True)
+    done = threading.Event()
 
-    waiting = threading.Timer(SPEAKS_AFTER, speak)
-    waiting.daemon = True
+    def speak() -> None:
+        while not done.wait(SPEAKS_AFTER) and not session.finished:
+            if session.largest:  # else the model is still being measured
+                print(STILL.format(units=session.largest), file=sys.stderr, flush=True)
+                return
+
     if not quiet and (hasattr(sys, "ps1") or in_notebook()):
-        waiting.start()
+        threading.Thread(target=speak, daemon=True).start()
     try:
         yield
     finally:
-        waiting.cancel()
+        done.set()
 
 
 @contextmanager
