@@ -176,6 +176,23 @@ class Explanations(Results[Explanation]):
 
         return cohort(self, path=path)
 
+    def widget(self, model: Any, data: Any) -> Any:
+        """A widget for Jupyter, VS Code and Colab: click an edge or a feature to take it away, and the model answers.
+
+        Parameters
+        ----------
+        model, data
+            What was explained; the model runs in the kernel. Needs the extra `notebook`.
+
+        Returns
+        -------
+        anywidget.AnyWidget
+            Its `index` is the explanation that is shown, `removed` the rows of `units` that are taken away.
+        """
+        from cf2.report.widget import widget
+
+        return widget(self, model, data)
+
     def report(
         self,
         path: str | Path,
