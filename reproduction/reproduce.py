@@ -15,9 +15,10 @@ from typing import Any
 
 from cf2.errors import CF2Error, require, require_number, unknown_name
 from cf2.methods import registry
+from cf2.options import as_json
 from cf2.runs import engines
 from cf2.runs.engines.processes import worker_context
-from cf2.runs.store import as_json, versions
+from cf2.runs.store import versions
 from cf2.storage import PARTIAL, write_json, writing
 from reproduction import pictures
 from reproduction import published as paper
@@ -85,7 +86,7 @@ def reproduce(
         drawn, files = _figures(cells, chosen_figures, columns, bases)
     if "sizes" in chosen_figures:
         files += pictures.draw_sizes(rows, out / "figures")
-    result = as_json({"rows": rows, "figures": drawn, "files": files, "missing": cells.missing})
+    result: dict[str, Any] = as_json({"rows": rows, "figures": drawn, "files": files, "missing": cells.missing})
     about = _about(cells, started, seeds, engine) | {"cpu_minutes": round((time.process_time() - busy) / 60, 1)}
     _write(out, result, about)
     return result | {"about": about}

@@ -185,7 +185,7 @@ def test_an_added_edge_has_the_most_common_attribute_or_the_one_that_is_given() 
     attribute = torch.tensor([[1.0, 0], [1, 0], [0, 1], [1, 0]])
     targets = GraphTargets([Data(x=torch.ones(3, 1), edge_index=ends, edge_attr=attribute)])
     for given_attributes, expected in (({}, [1.0, 0.0]), ({"edge_attr": [0.5, 2]}, [0.5, 2.0])):
-        editing = Editing(add=True, attributes=given_attributes)
+        editing = Editing(("add",), attributes=given_attributes)
         made = editing.prepared(targets.instance(0), lambda nodes: targets.instance(0))
         assert made.edge_index[:, 4:].tolist() == [[0, 2], [2, 0]]
         assert made.extras["edge_attr"][1][4:].tolist() == [expected] * 2
@@ -243,6 +243,12 @@ def test_a_connected_answer_is_one_piece_with_its_node() -> None:
         for chosen in smaller(units(e), min(e.size, 3)) if e.optimal else ():
             good = all(passes(model, data, e, chosen))
             assert not good or pieces([ids for _, ids in chosen], e.key) > 1  # type: ignore[arg-type]
+
+
+def test_groups_of_a_graph_whose_target_has_only_a_loop() -> None:
+    data = GRAPH.clone()
+    data.edge_index = torch.tensor([[0, 1, 2], [0, 2, 1]])
+    assert cf2.explain(NET, data, nodes=[0], groups=[-1, 0, 0])[0].status == "empty"
 
 
 def test_edges_of_a_group_go_and_stay_together() -> None:

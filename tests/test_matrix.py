@@ -241,7 +241,7 @@ def test_methods_choose_nothing_that_is_forbidden(method: str, trained: dict[str
             units = problem.pack.units
             forbidden = (torch.arange(units.count) - units.ptr[:-1][units.owner]) % 3 == 0
             pack = replace(problem.pack, units=replace(units, selectable=~forbidden))
-            ranking = session.method.rank(replace(problem, pack=pack), session.settings)
+            ranking = session.method.rank(problem.repacked(pack), session.settings)
             assert not bool((ranking.choice.selected & forbidden).any())
             for row, selected in enumerate(problem.pack.split(ranking.choice.selected)):
                 status = "unverified" if ranking.choice.status is None else ranking.choice.status[row]

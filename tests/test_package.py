@@ -31,6 +31,17 @@ def test_torch_is_pinned_in_the_constraints_and_bounded_below_in_the_project() -
     assert not any("==" in need for need in PROJECT["dependencies"])
 
 
+def test_the_lowest_versions_are_tried_as_they_are_declared() -> None:
+    needs = [*PROJECT["dependencies"], *PROJECT[OPTIONAL]["molecules"], *PROJECT[OPTIONAL]["web"]]
+    lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    assert pins.keys() == {need.partition(">=")[0] for need in needs}
+    for need in needs:
+        name, _, bound = need.partition(">=")
+        assert f"{pins[name]}.".startswith(f"{bound}."), need
+    assert "constraints-lowest.txt" in (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+
+
 def test_ruff_is_the_same_everywhere() -> None:
     (pinned,) = re.findall(r"^ruff==(.+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
     assert f"rev: v{pinned}" in (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from itertools import combinations, pairwise
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -13,6 +16,14 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, global_add_p
 import cf2
 from cf2.graphs.graph import Instance
 from cf2.units.kinds import Rows, UnitKind
+
+
+def tried(few: int, many: int) -> Any:
+    """Seeds of a fuzz: few in every run, many with `-m slow`. `CF2_FUZZ` is another number, `CF2_FUZZ_SEED` a start."""
+    start, count = int(os.environ.get("CF2_FUZZ_SEED", "0")), int(os.environ.get("CF2_FUZZ", few))
+    slow = pytest.param(range(start + 10**6, start + 10**6 + many), marks=pytest.mark.slow)
+    return pytest.mark.parametrize("seeds", [range(start, start + count), slow], ids=["few", "many"])
+
 
 LAYERS = {
     "gcn": lambda a, b: GCNConv(a, b),

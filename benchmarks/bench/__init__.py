@@ -1,7 +1,7 @@
 """`cf2 bench`: ratios in one run on one machine, because seconds from another machine mean nothing.
 
 >>> sorted(SECTIONS)
-['extraction', 'first_call', 'gnnexplainer', 'hub', 'pgexplainer', 'single', 'workers']
+['extraction', 'first_call', 'gnnexplainer', 'hub', 'pgexplainer', 'short_cuts', 'single', 'workers']
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from torch_geometric.utils import k_hop_subgraph
 
 from bench import calls, rivals
-from bench.graphs import big_request, molecules, resized, shapes
+from bench.graphs import big_request, citations, molecules, resized, shapes
 from bench.timing import cpu, explained, per_explanation, wall
-from cf2.errors import unknown_name
+from cf2.errors import require, unknown_name
 from cf2.models.predictor import Predictor
 from cf2.models.receptive_field import ReceptiveField
 from cf2.options import Key, Spec
@@ -25,6 +25,7 @@ from cf2.results.explanations import Explanations
 from cf2.runs import engines
 from cf2.runs.session import Request
 from cf2.runs.source import ModelAndData
+from cf2.sets.oracle import SHORT_CUTS
 
 LOOPED = 6  # instances of a rival's loop; its time per explanation does not depend on their number
 EPOCHS = 500
@@ -180,6 +181,28 @@ def worker_seconds(
     return found
 
 
+def short_cuts(root: str | Path | None = None, instances: int = 24) -> Figures:
+    """The time without each short cut over the time with all of them; the answers are the same."""
+    figures: Figures = {}
+    sources = {"ba_shapes": shapes(), "mutag0": molecules(root, 16), "citeseer": citations(root)}
+    for name, source in sources.items():
+        if source is None:
+            continue
+        keys = source.keys()[: instances if name != "mutag0" else 1]
+        request = source.request(keys, Spec("cf2"))
+        seconds, found = explained(request, keys)
+        for cut in sorted(SHORT_CUTS):
+            SHORT_CUTS.discard(cut)
+            try:
+                without, again = explained(request, keys)
+            finally:
+                SHORT_CUTS.add(cut)
+            same = [e.selected.tolist() for e in found] == [e.selected.tolist() for e in again]
+            require(same, "Expected the same sets without a short cut", got=f"others on {name} without {cut}")
+            figures[f"{name}_without_{cut}"] = without / seconds
+    return figures
+
+
 SECTIONS: dict[str, Callable[..., Figures]] = {
     "gnnexplainer": against_gnnexplainer,
     "pgexplainer": against_pgexplainer,
@@ -188,4 +211,5 @@ SECTIONS: dict[str, Callable[..., Figures]] = {
     "first_call": calls.first_call,
     "hub": calls.hub,
     "workers": workers,
+    "short_cuts": short_cuts,
 }

@@ -46,6 +46,14 @@ def shapes() -> ModelAndData:
     return from_dataset("ba-shapes")
 
 
+def citations(root: str | Path | None = None) -> ModelAndData | None:
+    """CiteSeer with its shipped model, where the data is."""
+    try:
+        return from_dataset("citeseer", root=root)
+    except CF2Error:
+        return None
+
+
 def resized(source: ModelAndData, hidden: int) -> ModelAndData:
     """The same data with an untrained model of another hidden size, which costs what a trained one costs."""
     about = training.shipped(source.name)[1]

@@ -16,7 +16,8 @@ import os
 import stat
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _NOTHING = object()
@@ -44,6 +45,7 @@ def require_number(name: str, value: object, low: float, high: float = float("in
     """Refuse anything but a number (or a whole number) from `low` to `high`, both included."""
     kinds: tuple[type, ...] = (int,) if integer else (int, float)
     good = isinstance(value, kinds) and not isinstance(value, bool)
+    good = good and not (isinstance(value, int) and abs(value) >= 2**63)  # torch has no larger ones
     if not good or not low <= value <= high:  # type: ignore[operator]
         what = "a whole number" if integer else "a number"
         span = f"from {low} to {high}" if high != float("inf") else f"of at least {low}"
@@ -56,6 +58,17 @@ def shown(value: object, most: int = 200) -> str:
         return repr(value)[:most]
     except Exception:  # whatever a foreign `__repr__` raises, or a number of too many digits
         return f"an object of type {type(value).__name__}"
+
+
+@contextmanager
+def reading(given: object, expected: str, do: str = "") -> Iterator[None]:
+    """Say what was expected where a foreign object raises anything when it is looked at."""
+    try:
+        yield
+    except CF2Error:
+        raise
+    except Exception as error:
+        raise CF2Error(expected, got=shown(given), do=do) from error
 
 
 def require_path(given: object, what: str) -> Path:
@@ -119,11 +132,12 @@ def extra(name: str) -> str:
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> CF2Error:
     """The error for a name that is not in a registry, with the nearest known one, or else with all of them."""
     known = sorted(known)
-    near = difflib.get_close_matches(str(name)[:80], known, n=1)
+    near = difflib.get_close_matches(name[:80] if isinstance(name, str) else shown(name, 80), known, n=1)
     do = f"Did you mean {near[0]!r}?" if near else ""
     if len(known) > LISTED:
-        likely = difflib.get_close_matches(str(name)[:80], known, n=3, cutoff=0.0)
+        text = name[:80] if isinstance(name, str) else shown(name, 80)
+        likely = difflib.get_close_matches(text, known, n=3, cutoff=0.0)
         do = do or f"Did you mean {', '.join(map(repr, likely[:-1]))} or {likely[-1]!r}?"
-        return CF2Error(f"Expected {kind}", got=f"{name!r:.80}", do=do)
+        return CF2Error(f"Expected {kind}", got=shown(name, 80), do=do)
     choice = known[0] if len(known) == 1 else f"one of {', '.join(known)}"
-    return CF2Error(f"Expected {kind} to be {choice}", got=f"{name!r:.80}", do=do)
+    return CF2Error(f"Expected {kind} to be {choice}", got=shown(name, 80), do=do)

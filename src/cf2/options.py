@@ -16,7 +16,7 @@ from dataclasses import Field, dataclass, field, fields
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
-from cf2.errors import CF2Error, require, require_number, shown, unknown_name
+from cf2.errors import CF2Error, reading, require, require_number, shown, unknown_name
 
 if TYPE_CHECKING:  # the command line names its options without loading torch
     import torch
@@ -64,12 +64,8 @@ def _reads(
 
     def reader(function: Callable[[Any], Any]) -> Read:
         def read(option: str, given: Any) -> Any:
-            try:
+            with reading(given, f"Expected `{option}` to be {expected}", do):
                 return none() if given is None else function(given)
-            except CF2Error:
-                raise
-            except Exception as error:  # what a foreign object raises when it is looked at can be anything
-                raise CF2Error(f"Expected `{option}` to be {expected}", got=shown(given), do=do) from error
 
         return read
 
@@ -305,6 +301,7 @@ def _attributes(given: Any) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
+    """Plain values, as they are when JSON of them is read back."""
     if isinstance(value, Mapping):
         return {str(name): as_json(item) for name, item in value.items()}
     return [as_json(item) for item in value] if isinstance(value, list | tuple) else value
@@ -678,6 +675,23 @@ class ExplainOptions(FitOptions, total=False):
     tasks: Sequence[str] | None
     progress: Callable[[int], None] | bool | None
     verbose: bool
+
+
+class SetOptions(TypedDict, total=False):
+    """The options of `cf2.explain_sets`."""
+
+    question: Question
+    target: int | str | Sequence[int | str] | None
+    output: Output
+    tolerance: float | None
+    alternatives: int
+    contexts: int
+    surely: float | None
+    seed: int | None
+    class_names: Sequence[str] | None
+    effort: str
+    confidence: float
+    proof: int | None
 
 
 class AlgorithmOptions(ModelOptions, total=False):

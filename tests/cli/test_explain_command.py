@@ -143,7 +143,11 @@ def test_without_a_word_every_option_is_the_default_of_a_spec() -> None:
     (job,) = Store.open("run").jobs()
     for option in specs.options():
         if option.name != "settings":
-            assert getattr(job, option.name) == getattr(Spec(), option.name)
+            default = 32 if option.name == "contexts" else getattr(Spec(), option.name)  # Python measures none
+            assert getattr(job, option.name) == default
+    assert all(e.contexts for e in Store.open("run").explanations())
+    assert own("make", "--nodes", "0", "--surely", "0.5", "--out", "sure").returncode == 0
+    assert Store.open("sure").jobs()[0].contexts == 0  # as many as a sure set is judged by
 
 
 def test_the_help_says_what_every_option_means() -> None:

@@ -104,7 +104,7 @@ def test_required_units_are_always_chosen_and_forbidden_ones_never(
             flags[instance.key] = list(zip(one.tolist(), other.tolist()))
         changed = {"fixed": forbidden} if fixed else {"selectable": ~forbidden}
         units = replace(problem.pack.units, required=required, **changed)
-        return replace(problem, pack=replace(problem.pack, units=units))
+        return problem.repacked(replace(problem.pack, units=units))
 
     monkeypatch.setattr(session, "reduced", constrained)
     kind = (registry.get(method).units or ("edges",))[0]
@@ -137,20 +137,6 @@ def test_required_units_are_always_chosen_and_forbidden_ones_never(
         if e.status == "found":
             assert e.sufficient
             assert e.necessary
-
-
-@pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.parametrize("method", registry.names())
-def test_packed_equals_one_by_one(method: str, seed: int | None, trained: dict[str, Any]) -> None:
-    kind = (registry.get(method).units or ("edges",))[0]
-    options: dict[str, Any] = {"method": method, "units": kind, "trained": trained.get(method), "seed": seed}
-    options |= QUICK.get(method, {})
-    nodes, near = [1, 4, 6, 9], 1e-4 if method in ("graphlime", "subgraphx", "cf2-relaxed") else 1e-5
-    for one, node in zip(cf2.explain(MODEL, DATA, nodes, **options), nodes):
-        (alone,) = cf2.explain(MODEL, DATA, [node], **options)
-        assert torch.allclose(torch.from_numpy(one.scores), torch.from_numpy(alone.scores), atol=near)
-        assert (one.selected == alone.selected).all()
-        assert one.evaluations == alone.evaluations
 
 
 # -- what a method says of itself ---------------------------------------------------------------------------
@@ -252,3 +238,17 @@ def test_settings_of_a_training_hold_until_others_are_asked_for() -> None:
     assert kept.merge("gem", {"threshold": 0.3}) == {"threshold": 0.3, "epochs": 3}
     with pytest.raises(cf2.CF2Error, match="trained for method 'pgexplainer'"):
         kept.merge("pgexplainer", {})
+
+
+def test_a_choice_among_equal_scores_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where some units are chosen, and others with the same score are not."""
+    data = random_graph(10, 14, seed=2)
+
+    def notes(k: int) -> str:
+        (e,) = cf2.explain(NodeNet("gcn"), data, nodes=[3], method="gradient", units="edges", k=k)
+        return e.note
+
+    assert "same score" not in notes(2)
+    monkeypatch.setattr("cf2.methods.gradient.largest", lambda scores, problem: torch.tensor([torch.inf]))
+    assert "same score" in notes(2)
+    assert "same score" not in notes(99)

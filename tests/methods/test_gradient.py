@@ -84,13 +84,3 @@ def test_a_limit_that_nobody_exceeds_changes_nothing(problem_of: Callable[..., P
     assert np.array_equal(plain.selected, limited.selected)
     assert np.array_equal(plain.scores, limited.scores)
     assert limited.note == plain.note
-
-
-def test_what_may_not_be_chosen_is_removed_with_the_rest() -> None:
-    """The verdicts are those of the whole receptive field: alone, the three bright edges have no help of the others."""
-    (one,) = cf2.explain(Lights(2.9), MANY, nodes=[0], max_units=4, reduce="gradient")
-    assert edges(one) == {(0, 21), (0, 22), (0, 23)}
-    assert (one.status, one.minimal, one.optimal) == ("found", True, None)
-    total = torch.tensor([0.0, 4.0 * (3.0 - 2.9)]).softmax(0)
-    assert np.allclose(one.probabilities_only, total.numpy(), atol=1e-5)
-    assert "4 of 30 units" in one.note

@@ -95,8 +95,3 @@ def test_a_constant_prediction_depends_on_nothing(problem_of: Callable[..., Prob
     lonely = Data(x=torch.eye(3), edge_index=torch.zeros((2, 0), dtype=torch.long))
     (e,) = cf2.explain(NodeNet("gin", features=3), lonely, [1], method="graphlime", units="columns")
     assert not e.scores.any()
-
-
-def test_edges_are_refused(data: Data) -> None:
-    with pytest.raises(cf2.CF2Error, match="scores, columns, features, but got edges"):
-        cf2.explain(OneColumn(), data, [0], method="graphlime")

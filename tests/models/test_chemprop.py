@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -28,10 +29,10 @@ SMILES = ["CCOc1ccc2nc(S(N)(=O)=O)sc2c1", "CC(O)C#N", "CCN(CC)C=O", "c1ccccc1Cl"
 WIDTH = 16
 
 
-def mpnn(predictor: Any, passing: Any = nn.BondMessagePassing, **options: Any) -> Any:
+def mpnn(predictor: Any, passing: Any = nn.BondMessagePassing, seed: int = 2, **options: Any) -> Any:
     """A model with random weights, of a seed with which some answers are found for every kind of unit."""
     model = models.MPNN(passing(d_h=WIDTH, **options), nn.NormAggregation(norm=4.0), predictor).eval()
-    generator = torch.Generator().manual_seed(2)
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weights in model.parameters():
             weights.copy_(torch.randn(weights.shape, generator=generator) * 0.45)
@@ -169,6 +170,48 @@ def test_code_in_a_checkpoint_is_not_run(checkpoint: Path, monkeypatch: pytest.M
     assert not Path("ran").exists()
     torch.load(checkpoint, weights_only=False)  # as Chemprop reads it: the file does hold code
     assert Path("ran").exists()
+
+
+def test_the_mean_of_several_models_is_explained(tmp_path: Path) -> None:
+    members = [classifier(), classifier(seed=5), classifier(passing=nn.AtomMessagePassing, seed=7)]
+    for number, member in enumerate(members):  # as `chemprop train` leaves them
+        (tmp_path / f"model_{number}").mkdir()
+        models.save_model(tmp_path / f"model_{number}" / "best.pt", member, ["a", "b"])
+    found = cf2.explain(tmp_path, SMILES, target="b")
+    for e, smiles in zip(found, SMILES, strict=True):
+        outputs = [three(member, e, smiles, ("edges",)) for member in members]
+        whole, only, without = (float(torch.stack(said)[:, 1].mean()) > 0.5 for said in zip(*outputs, strict=True))
+        assert (e.sufficient, e.necessary) == (only == whole, without != whole)
+        wanted = torch.stack([said[0] for said in outputs]).mean(0)
+        assert e.probabilities == pytest.approx(wanted.tolist(), abs=1e-5)
+        assert e.ranking == "gradient"
+    assert any(e.status == "found" for e in found)
+    by_model = cf2.explain(members, SMILES, target=1)
+    assert [e.edges.tolist() for e in by_model] == [e.edges.tolist() for e in found]
+    with pytest.raises(cf2.CF2Error, match="read and return the same"):
+        cf2.explain([members[0], mpnn(nn.RegressionFFN(input_dim=WIDTH))], SMILES)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(cf2.CF2Error, match="models"):
+        cf2.explain(tmp_path / "empty", SMILES)
+
+
+@pytest.mark.parametrize("units", ["edges", "nodes"])
+def test_the_smarts_of_an_answer_matches_its_atoms(tmp_path: Path, units: str) -> None:
+    found = cf2.explain(classifier(), SMILES, target=1, units=units)
+    found.to_csv(tmp_path / "found.csv")
+    written = pandas.read_csv(tmp_path / "found.csv", keep_default_na=False)
+    assert written["smarts"].tolist() == [e.smarts or "" for e in found]
+    assert any(e.smarts for e in found)
+    for e, smiles in zip(found, SMILES, strict=True):
+        assert (e.smarts is None) == (e.size == 0)
+        if e.smarts is not None:
+            part = Chem.MolFromSmarts(e.smarts)
+            assert (part.GetNumBonds() if units == "edges" else part.GetNumAtoms()) == e.size
+            matches = Chem.MolFromSmiles(smiles).GetSubstructMatches(part, uniquify=False)
+            assert set(e.nodes.tolist()) in [set(match) for match in matches]
+    found.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert all(e.smarts is None or f"<code>{e.smarts}</code>" in page for e in found)
 
 
 @pytest.mark.parametrize("wrong", ["this is no molecule", "", 3, None])

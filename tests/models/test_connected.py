@@ -57,7 +57,7 @@ def test_what_must_not_be_chosen_or_is_left_alone_stays_out_of_a_proof(problem_o
         problem = problem_of(model, data, [seed % 8])
         draw = torch.rand(problem.pack.units.count, generator=torch.Generator().manual_seed(seed))
         units = replace(problem.pack.units, selectable=draw > 0.3)
-        problem = replace(problem, pack=replace(problem.pack, units=units))
+        problem = problem.repacked(replace(problem.pack, units=units))
         trials = trials_of(problem)
         if not len(draw) or not trials.oracle.local:
             continue

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import random
+import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import FrameType
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import cf2
 from cf2.models import soft_masks
 from cf2.models.predictor import Predictor
-from toys import NodeNet, random_graph
+from toys import NodeNet, random_graph, tried
 
 DATA = random_graph(16, 22, seed=1)
 
@@ -76,6 +82,59 @@ def test_another_default_dtype_does_not_matter_and_stays() -> None:
         assert torch.get_default_dtype() == torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """An alarm is a KeyboardInterrupt."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@tried(few=25, many=1000)
+@pytest.mark.usefixtures("interrupts")
+def test_an_interrupt_at_any_moment_leaves_the_model_as_it_was(seeds: range) -> None:
+    """A real signal, after a random part of the time that the call takes; the model has all that can be left behind."""
+    model = nn.Sequential(NodeNet("gcn", seed=2), nn.BatchNorm1d(3)).train()
+    model.forward = lambda x, edge_index: model[1](model[0](x, edge_index))
+    model[0].register_forward_hook(lambda *given: None)
+    model[0].convs[0].cached = True
+    answers(model)
+    before, started, hit = state_of(model), time.perf_counter(), 0
+    expected = answers(model)
+    whole = time.perf_counter() - started
+    for seed in seeds:
+        signal.setitimer(signal.ITIMER_REAL, max(1e-4, 1.1 * whole * random.Random(seed).random()))
+        with suppress(KeyboardInterrupt):
+            try:
+                answers(model)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            hit -= 1
+        hit += 1
+        assert same(state_of(model), before), seed
+        assert not soft_masks._HOLDERS, seed
+    assert hit > len(seeds) / 2
+    assert answers(model) == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_has_a_model_of_its_own_and_autocast_does_not_matter() -> None:
+    model = NodeNet("gcn", seed=2).train()
+    expected, before = answers(model), state_of(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that threads were started
+        child = os.fork()
+    if child == 0:
+        os._exit(int(answers(model) != expected or not same(state_of(model), before)))
+    assert os.waitpid(child, 0)[1] == 0
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = cf2.explain(model, DATA, nodes=range(4), effort="quick")
+        assert torch.is_autocast_enabled("cpu")
+    assert cf2.check(found, model, DATA)
+    assert same(state_of(model), before)
 
 
 PER_MODULE = ("_state", "_copied", "<genexpr>", "<dictcomp>")  # the same lines again and again

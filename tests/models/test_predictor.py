@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
@@ -210,6 +211,49 @@ def test_wide_sparse_features_give_the_dense_answer() -> None:
         predictor.findings = replace(predictor.findings, reads_sparse=False)
         assert torch.allclose(quick, predictor.hard(whole, keep), atol=1e-5)
         assert torch.allclose(soft, truth, atol=1e-5)
+
+
+FIRST_STEPS = {  # what a model does with wide features first, and whether that needs their zeros
+    "scaled": (lambda x, lin: lin(0.1 * x / 3 * 2), False),
+    "dropout": (lambda x, lin: lin(functional.dropout(x, 0.5, training=False)), False),
+    "matmul": (lambda x, lin: x @ lin.weight.t(), False),
+    "twice": (lambda x, lin: lin(x) - torch.matmul(2 * x, lin.weight.t()) * x.size(1), False),
+    "rounded": (lambda x, lin: lin(torch.div(x, 0.4, rounding_mode="floor")), True),
+    "shifted": (lambda x, lin: lin(x + 1), True),
+    "joined": (lambda x, lin: lin(torch.cat([x[:, :350], x[:, 350:]], 1)), True),
+    "normed": (lambda x, lin: lin(x / x.sum(1, keepdim=True).clamp(min=1)), True),
+    "in place": (lambda x, lin: lin(x.clone().mul_(2)), True),
+}
+
+
+@pytest.mark.parametrize("step", FIRST_STEPS)
+def test_whatever_reads_wide_features_first_gets_the_same(step: str) -> None:
+    first, unfolds = FIRST_STEPS[step]
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin, self.conv = torch.nn.Linear(700, 4), GCNConv(4, 2)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.conv(first(x, self.lin), edge_index)
+
+    torch.manual_seed(0)
+    model = Net()
+    data = random_graph(30, 45, features=700, seed=2)
+    data.x = torch.where(data.x > 2.0, data.x, 0.0)
+    with Predictor(model, "node") as predictor:
+        whole = packed(predictor, *BOTH, data=data, nodes=range(5))
+        predictor.predict(whole)
+        assert predictor.findings is not None
+        assert predictor.findings.reads_sparse != unfolds
+        keep = torch.rand(whole.units.count, generator=torch.Generator().manual_seed(1)) > 0.3
+        predictor.findings = replace(predictor.findings, reads_sparse=True)
+        quick, now = predictor.hard(whole, keep), predictor.predict(whole)
+        predictor.findings = replace(predictor.findings, reads_sparse=False)
+        assert torch.allclose(quick, predictor.hard(whole, keep), atol=1e-6)
+    with torch.no_grad():
+        assert torch.allclose(now, model(data.x, data.edge_index)[:5].softmax(1), atol=1e-6)
 
 
 def test_columns_of_wide_features_are_really_removed() -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.explain.metric import fidelity
 
 import cf2
-from cf2.errors import CF2Error
 from cf2.pyg import CF2Explainer, CFGNNExplainer
 from cf2.results.explanations import same_results
 from pyg_toys import make_explainer, make_graph, make_model
@@ -183,20 +181,6 @@ def test_several_nodes_are_one_packed_run() -> None:
     assert len(calls) < 3 * one
 
 
-def test_index_is_read_as_torch_reads_it() -> None:
-    model, data = make_model("gcn", "node"), make_graph()
-    explain = make_explainer(model, "node")
-    mask = torch.zeros(12, dtype=torch.bool)
-    mask[11] = True
-    by_id = explain(data.x, data.edge_index, index=11)
-    for index in (-1, torch.tensor(11), mask):
-        assert torch.equal(explain(data.x, data.edge_index, index=index).edge_mask, by_id.edge_mask)
-    assert len(explain(data.x, data.edge_index).cf2) == 12
-    for wrong in (12, torch.tensor([0.5]), torch.zeros(0, dtype=torch.long)):
-        with pytest.raises(CF2Error, match="index"):
-            explain(data.x, data.edge_index, index=wrong)
-
-
 @pytest.mark.parametrize("node_mask", ["attributes", "object"])
 def test_each_graph_of_a_batch_is_explained_on_its_own(node_mask: str) -> None:
     model = make_model("gin", "graph", seed=2)
@@ -239,19 +223,3 @@ def test_a_phenomenon_explains_the_given_class(level: str, returns: str) -> None
     assert other.cf2[0].prediction == int(predicted[index or 0])
     as_float = given(data.x, data.edge_index, target=predicted.float(), index=index)
     assert torch.equal(as_float.edge_mask, same.edge_mask)
-
-
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        (torch.tensor([1]), "one class for each of the model's 12 outputs"),
-        (torch.full((12,), 3), "classes from 0 to 2"),
-        (torch.full((12,), -1), "whole numbers from 0"),
-        (torch.full((12,), 0.5), "whole numbers from 0"),
-    ],
-)
-def test_bad_targets_are_refused(target: Tensor, message: str) -> None:
-    data = make_graph()
-    explain = make_explainer(make_model("gcn", "node"), "node", explanation_type="phenomenon")
-    with pytest.raises(CF2Error, match=message):
-        explain(data.x, data.edge_index, target=target, index=0)

@@ -241,3 +241,18 @@ class TestEditedMolecules:
         words = [text.get_text() for text in figure.axes[0].texts]
         assert {"before", "after", "C → O"} <= set(words)
         assert "cf2-wide" in explanation_html(nitrated(), molecule_context())
+
+
+def test_the_curve_of_a_sure_set_has_its_points_and_what_was_asked(node: Explanation, tmp_path: Path) -> None:
+    e = replace(node, curve=((2, 0.5), (3, 0.75), (5, 1.0)), surely=0.6, pns=(0.7, 0.6, 0.8))
+    axes = e.plot("curve", path=tmp_path / "curve.png").axes[0]
+    assert axes.lines[0].get_xydata().tolist() == [[2, 0.5], [3, 0.75], [5, 1.0]]
+    assert any(set(line.get_ydata()) == {0.6} for line in axes.lines)
+    assert (tmp_path / "curve.png").stat().st_size > 1000
+    shown = explanation_html(e)
+    assert [f"size {size}: PNS {share:.2f}" in shown for size, share in e.curve] == [True] * 3
+    assert "size against PNS" not in explanation_html(node)
+    with pytest.raises(CF2Error, match="surely"):
+        node.plot("curve")
+    with pytest.raises(CF2Error, match="curve"):
+        node.plot("curves")

@@ -7,7 +7,7 @@ import json
 import os
 import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from cf2.options import Key
 from cf2.results import files
 from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.explanations import Explanations, same_results
-from toys import NodeNet, random_graph
+from toys import NodeNet, random_graph, tried
 
 TRAINED = Trained("gem", {"k": 3}, {"w": torch.arange(12.0).view(3, 4), "b": torch.tensor([0.5])}, {"instances": 8})
 
@@ -115,16 +115,6 @@ def test_anything_that_can_be_explained_survives(tmp_path: Path, ending: str, da
         assert_same(e, other)
 
 
-@pytest.mark.parametrize("ending", ["parquet", "json"])
-def test_keys_of_two_numbers_come_back_as_tuples(found: cf2.Explanations, tmp_path: Path, ending: str) -> None:
-    pairs = [(3, 7), (7, 3), (0, 0), (12, 2**40)]
-    tuples = Explanations(tuple(dataclasses.replace(e, key=key) for e, key in zip(found, pairs)))
-    back = cf2.load(tuples.save(tmp_path / f"x.{ending}"))
-    assert [e.key for e in back] == pairs
-    assert back.at((7, 3)).key == (7, 3)
-    assert list(back.to_pandas()["key"]) == pairs
-
-
 def test_what_cannot_be_read_is_named(tmp_path: Path, found: cf2.Explanations) -> None:
     with pytest.raises(CF2Error, match="not there"):
         cf2.load(tmp_path / "none.parquet")
@@ -137,7 +127,10 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, found: cf2.Explanations) -
         found.save(tmp_path / "nowhere" / "x.json")
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"format": 1, "explanations": []}', "not json", '{"format": 2}'])
+OTHER_JSON = ["[]", "{}", '{"format": 1, "explanations": []}', "not json", '{"format": 2}', "[" * 200_000]
+
+
+@pytest.mark.parametrize("text", OTHER_JSON, ids=lambda text: text[:20])
 def test_json_of_something_else_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(CF2Error, match=r"x\.json"):
@@ -306,12 +299,6 @@ def test_a_file_without_a_digest_is_still_read_if_it_lacks_nothing(found: cf2.Ex
         cf2.load(path)
 
 
-def test_a_document_that_is_nested_without_end_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text("[" * 200_000)
-    with pytest.raises(CF2Error, match=r"x\.json"):
-        cf2.load(tmp_path / "x.json")
-
-
 @pytest.mark.parametrize(
     "about", ["[]", '{"format": 1}', "{", "[" * 100_000, '{"format": 1, "method": 3, "settings": {}, "facts": {}}']
 )
@@ -372,17 +359,12 @@ def attack(kind: str, folder: Path, found: cf2.Explanations, seeds: range) -> in
 KINDS = ("parquet", "json", "safetensors")
 
 
+@tried(few=150, many=2000)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_file_is_refused_or_read_as_it_was_written(
-    found: cf2.Explanations, tmp_path: Path, kind: str
+    found: cf2.Explanations, tmp_path: Path, kind: str, seeds: range
 ) -> None:
-    assert 100 < attack(kind, tmp_path, found, range(150)) <= 150
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_many_damaged_files(found: cf2.Explanations, tmp_path: Path, kind: str) -> None:
-    assert 1000 < attack(kind, tmp_path, found, range(1000, 3000)) <= 2000
+    assert len(seeds) / 2 < attack(kind, tmp_path, found, seeds) <= len(seeds)
 
 
 # -- well-formed nonsense -------------------------------------------------------------------------------------------
@@ -390,28 +372,42 @@ def test_many_damaged_files(found: cf2.Explanations, tmp_path: Path, kind: str) 
 NONSENSE: list[Any] = [None, -1, 10**30, 1.5, "x", "", [], [1], {}, {"a": 1}, True, [[0]], float("nan")]
 
 
-def test_nonsense_that_loads_can_be_summarised_reported_and_saved(found: cf2.Explanations, tmp_path: Path) -> None:
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value in a document."""
+    for name, part in value.items() if isinstance(value, dict) else enumerate(value):
+        yield (*path, name)
+        if isinstance(part, dict | list):
+            yield from places(part, (*path, name))
+
+
+@tried(few=300, many=5000)
+def test_nonsense_that_loads_can_be_summarised_reported_and_saved(
+    found: cf2.Explanations, tmp_path: Path, seeds: range
+) -> None:
     path = found.save(tmp_path / "x.json")
     whole = json.loads(path.read_text())
     del whole["digest"], whole["explanations"][2:]
-    raw, loaded = [], 0
-    for part in ("explanation", "context"):
-        held = whole["context"] if part == "context" else whole["explanations"][0]
-        for name in [*held, "class_names", "graphs", "atoms", "truth"] if part == "context" else [*held]:
-            for value in NONSENSE:
-                changed = json.loads(json.dumps(whole))
-                (changed["context"] if part == "context" else changed["explanations"][0])[name] = value
-                path.write_text(json.dumps(changed))
-                try:
-                    back = cf2.load(path)
-                    loaded += 1
-                    repr(back), back.summary(), back.to_pandas(), back[0].summary()
-                    back.save(tmp_path / "again.parquet")
-                    back.report(tmp_path / "report.html", pictures=0)
-                except CF2Error:
-                    continue
-                except Exception as error:
-                    where = traceback.extract_tb(error.__traceback__)[-1]
-                    raw.append(f"{name}={value!r:.20}: {error!r:.60} {where.filename[-30:]}:{where.lineno}")
+    whole["context"] |= dict.fromkeys(("class_names", "graphs", "atoms", "truth"))
+    every, raw, loaded = sorted(places(whole), key=len), [], 0  # what lies higher is more often hit
+    for seed in seeds:
+        rng, changed = random.Random(seed), json.loads(json.dumps(whole))
+        *way, name = every[int(len(every) * rng.random() ** 2)]
+        held, value = changed, rng.choice(NONSENSE)
+        for part in way:
+            held = held[part]
+        held[name] = value
+        path.write_text(json.dumps(changed))
+        try:
+            back = cf2.load(path)
+            loaded += 1
+            repr(back), back.summary(), back.to_pandas(), back[0].summary()
+            back.save(tmp_path / "again.parquet")
+            back.report(tmp_path / "report.html", pictures=0)
+        except CF2Error:
+            continue
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            at = "/".join(map(str, (*way, name)))
+            raw.append(f"{seed}: {at}={value!r:.20}: {error!r:.60} {where.filename[-30:]}:{where.lineno}")
     assert raw == [], "\n".join(raw)
-    assert loaded > 20
+    assert loaded > len(seeds) / 20

@@ -251,3 +251,8 @@ def test_judge_of_nodes_and_wrong_masks() -> None:
         cf2.metrics.judge(model, data, [], nodes=[0, 2])
     with pytest.raises(cf2.CF2Error, match="number per edge"):
         cf2.metrics.judge(model, data, [torch.ones(3), torch.ones(3)], nodes=[0, 2])
+
+
+def test_robust_warns_and_names_the_new_spelling() -> None:
+    with pytest.warns(DeprecationWarning, match="contexts=256.*surely=0.9"):
+        cf2.explain(GraphNet("sum", seed=5), GRAPHS[:1], robust=2)

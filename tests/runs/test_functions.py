@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -37,65 +39,160 @@ def threshold(n: int, seed: int) -> Any:
     return lambda states: torch.from_numpy(states).double() @ weight
 
 
-def answer(f: Any, state: np.ndarray) -> int:
-    row = np.asarray(f(state[None]))[0]
-    return int(row > 0) if row.ndim == 0 else int(row.argmax())
+def answer(f: Any, states: np.ndarray) -> np.ndarray:
+    rows = np.asarray(f(states))
+    return (rows > 0).astype(int) if rows.ndim == 1 else rows.argmax(1)
 
 
-def passing(f: Any, n: int, question: str) -> list[frozenset[int]]:
-    """All sets that pass, the smallest first."""
-    full = np.ones(n, bool)
-    found, (alone, without) = [], ASKED[question]
-    for size in range(n + 1):
-        for chosen in combinations(range(n), size):
-            inside = np.isin(np.arange(n), chosen)
-            good = not alone or answer(f, inside) == answer(f, full)
-            if good and (not without or answer(f, ~inside) != answer(f, full)):
-                found.append(frozenset(chosen))
-    return found
+class Everything:
+    """All sets of the units of a function, and which of them pass: by their numbers, whose bits are the units."""
+
+    def __init__(self, f: Any, groups: list[list[int]], fixed: Any, free: Any, question: str) -> None:
+        self.count = len(groups)
+        self.sets = (np.arange(2**self.count)[:, None] >> np.arange(self.count)) & 1 > 0
+        self.fixed, n = np.array(fixed, bool), sum(map(len, groups))
+        there = np.zeros((2**self.count, n), bool)
+        for unit, members in enumerate(groups):
+            there[:, members] = (self.sets | self.fixed)[:, [unit]]
+        self.said = answer(f, there)
+        self.holds = self.said == self.said[-1]
+        alone, without = ASKED[question]
+        good = ~(self.sets & ~np.array(free, bool)).any(1)
+        if alone:
+            good &= self.holds
+        if without:
+            good &= ~self.holds[::-1]
+        self.passing = np.flatnonzero(good)
+
+    def number(self, chosen: np.ndarray) -> int:
+        return int((chosen * (1 << np.arange(self.count))).sum())
+
+    def minimal(self) -> set[int]:
+        """Those that hold no other one."""
+        return {one for one in self.passing.tolist() if (((self.passing & one) == self.passing).sum()) == 1}
+
+    def surely(self, chosen: int) -> tuple[float, float | None, float]:
+        """PS, PN and PNS: a context of k of the m units outside has the probability of k heads by a random coin."""
+        outside = [u for u in range(self.count) if not self.fixed[u] and not chosen >> u & 1]
+        ps = pns = 0.0
+        for size in range(len(outside) + 1):
+            for some in combinations(outside, size):
+                context, weight = sum(1 << u for u in some), 1 / ((len(outside) + 1) * comb(len(outside), size))
+                ps += weight * self.holds[context | chosen]
+                pns += weight * (self.holds[context | chosen] & ~self.holds[context])
+        return ps, pns / ps if ps else None, pns
 
 
-@pytest.mark.parametrize("question", ASKED)
-@pytest.mark.parametrize("kind", [boolean, monotone, threshold])
-@given(n=st.integers(1, 8), seed=st.integers(0, 10**6))
-@settings(max_examples=12, deadline=None)
-def test_every_claim_is_true(kind: Any, question: str, n: int, seed: int) -> None:
-    f = kind(n, seed)
-    sets = passing(f, n, question)
-    minimal = {one for one in sets if not any(other < one for other in sets)}
-    found = cf2.explain_sets(f, n, question=question, alternatives=2**n)
-    best = found[0]
-    if not sets:
+@st.composite
+def asked(draw: Any) -> tuple[Any, int, dict[str, Any], Everything, np.ndarray]:
+    """A function, a question about it with constraints, and what brute force says."""
+    n, seed = draw(st.integers(1, 12)), draw(st.integers(0, 10**6))
+    f = draw(st.sampled_from([boolean, monotone, threshold]))(n, seed)
+    question, rng = draw(st.sampled_from(list(ASKED))), np.random.default_rng(seed)
+    options: dict[str, Any] = {"question": question}
+    groups, price = [[unit] for unit in range(n)], np.ones(n)
+    if n > 3 and draw(st.booleans()):
+        order = rng.permutation(n).tolist()
+        together = [sorted(order[:2]), sorted(order[2:4])]
+        options["groups"] = together
+        rest = [[unit] for unit in range(n) if unit not in order[:4]]
+        groups = sorted(together + rest)
+    if draw(st.booleans()):
+        price = rng.choice([0.5, 1.0, 2.25], n)
+        options["costs"] = price.tolist()
+    flags = {}
+    for name in ("keep", "forbid"):
+        flags[name] = rng.random(n) < (0.2 if draw(st.booleans()) else 0)
+        if flags[name].any():
+            options[name] = np.flatnonzero(flags[name]).tolist()
+    fixed, forbidden = ([flags[name][members].any() for members in groups] for name in ("keep", "forbid"))
+    free = ~(np.array(fixed) | np.array(forbidden))
+    return f, n, options, Everything(f, groups, fixed, free, question), np.array([price[own].sum() for own in groups])
+
+
+@given(asked())
+@settings(max_examples=80, deadline=None)
+def test_every_claim_is_what_brute_force_says(drawn: Any) -> None:
+    f, n, options, truth, price = drawn
+    found = cf2.explain_sets(f, n, **options, alternatives=2**n, proof=5000, contexts=4096)
+    best, minimal = found[0], truth.minimal()
+    check = cf2.check(found, f, n)
+    assert check, check
+    if not minimal:
         assert best.status == "impossible"
         return
     assert best.status == "found"
-    assert best.optimal
-    assert best.size == best.lower_bound == len(sets[0])
-    assert found[0].complete
-    assert {frozenset(e.chosen("units")[:, 1].tolist()) for e in found} == minimal
-    full = np.ones(n, bool)
-    for e in found:
+    assert best.complete
+    assert {truth.number(e.selected) for e in found} == minimal
+    costs = [price[e.selected].sum() for e in found]
+    assert costs == pytest.approx(sorted(costs))
+    bound = None if (price != 1).any() else int(truth.sets[truth.passing].sum(1).min())
+    for e, cost in zip(found, costs):
+        number = truth.number(e.selected)
         assert e.minimal
-        assert e.sufficient == (answer(f, e.selected) == answer(f, full))
-        assert e.necessary == (answer(f, ~e.selected) != answer(f, full))
-        assert e.prediction == answer(f, full)
+        assert bool(e.optimal) == (cost == pytest.approx(min(costs)))
+        assert e.lower_bound == bound
+        assert e.prediction == truth.said[-1]
+        assert e.sufficient == truth.holds[number]
+        assert e.necessary == (not truth.holds[2**truth.count - 1 - number])
+        assert e.all_contexts
+        for value, exact in zip((e.ps, e.pn, e.pns), truth.surely(number)):
+            assert (value is None) == (exact is None)
+            assert exact is None or value == pytest.approx((exact,) * 3)
 
 
-@pytest.mark.parametrize("question", ASKED)
-def test_without_a_proof_nothing_is_claimed_that_is_not_true(question: str) -> None:
+@given(asked(), st.sampled_from(["quick", "standard", "thorough"]), st.sampled_from([0, 30, None]))
+@settings(max_examples=60, deadline=None)
+def test_with_little_effort_nothing_is_claimed_that_is_not_true(drawn: Any, effort: str, proof: int | None) -> None:
+    f, n, options, truth, price = drawn
+    found = cf2.explain_sets(f, n, **options, effort=effort, proof=proof, alternatives=3)
+    passing, least = truth.passing.tolist(), (truth.sets * price).sum(1)[truth.passing]
+    numbers = [truth.number(e.selected) for e in found]
+    for e, number in zip(found, numbers):
+        assert (e.status == "found") == (number in passing)
+        assert e.status != "impossible" or not passing
+        assert not e.optimal or price[e.selected].sum() == pytest.approx(least.min())
+        assert e.lower_bound is None or not passing or e.lower_bound <= truth.sets[truth.passing].sum(1).min()
+        units = [unit for unit in range(truth.count) if number >> unit & 1]
+        assert not e.minimal or not any(number - (1 << unit) in passing for unit in units)
+    assert not any(a & b == a for a in numbers for b in numbers if a != b)
+    assert not found[0].complete or set(numbers) == truth.minimal()
+    assert cf2.check(found, f, n)
+
+
+def test_a_sure_set_is_as_sure_as_it_says() -> None:
+    reached = 0
     for seed in range(12):
-        f = [boolean, monotone, threshold][seed % 3](8, seed)
-        sets = passing(f, 8, question)
-        found = cf2.explain_sets(f, 8, question=question, effort="quick", proof=0, alternatives=3)
-        for e in found:
-            chosen = frozenset(e.chosen("units")[:, 1].tolist())
-            assert (e.status == "found") == (chosen in sets)
-            assert e.status != "impossible" or not sets
-            assert not e.optimal or len(chosen) == len(sets[0])
-            assert e.lower_bound is None or not sets or e.lower_bound <= len(sets[0])
-            assert not e.minimal or not any(chosen - {unit} in sets for unit in chosen)
-        answers = [frozenset(e.chosen("units")[:, 1].tolist()) for e in found]
-        assert not any(a < b for a in answers for b in answers)
+        f = threshold(10, seed)
+        (e,) = cf2.explain_sets(f, 10, surely=0.4, contexts=1024)
+        truth = Everything(f, [[u] for u in range(10)], [False] * 10, [True] * 10, "why")
+        if e.status == "found":
+            assert e.pns == pytest.approx((truth.surely(truth.number(e.selected))[2],) * 3)
+            assert e.pns[1] >= 0.4
+            reached += 1
+    assert reached >= 3
+
+
+@pytest.mark.parametrize(
+    ("claim", "lie"),
+    [
+        ("sufficient", {"sufficient": False, "status": "not found"}),
+        ("optimal", {"selected": [True, True, True]}),
+        ("minimal", {"selected": [True, True, True], "optimal": None, "lower_bound": None}),
+        ("lower_bound", {"lower_bound": 3, "optimal": None}),
+        ("complete", {"complete": True}),
+        ("outputs", {"probabilities": np.array([0.5, 0.5])}),
+    ],
+)
+def test_check_finds_what_is_false(claim: str, lie: dict[str, Any]) -> None:
+    def both(states: np.ndarray) -> np.ndarray:
+        return np.where(states[:, :2].sum(1) - states[:, 2] > 0, 1.0, -1.0)
+
+    found = cf2.explain_sets(both, 3, question="factual")
+    assert found[0].size == 1
+    lie = {name: np.array(value) if isinstance(value, list) else value for name, value in lie.items()}
+    told = cf2.check(cf2.results.explanations.Explanations((replace(found[0], **lie),), found.context), both, 3)
+    assert claim in {false.claim for false in told.false}
 
 
 def test_several_functions_give_what_each_gives_alone() -> None:
@@ -137,7 +234,10 @@ def test_words_files_tables_and_a_report(tmp_path: Path) -> None:
     assert "of input 0" in found.report(tmp_path / "report.html").read_text()
     assert "gift" in (tmp_path / "report.html").read_text()
     assert found[1].chosen_names[0].startswith("unit ")
-    assert len(found.to_pandas()) == 2
+    assert found.to_pandas()["chosen"].tolist() == [e.chosen_names for e in found]
+    axes = found[0].plot(path=tmp_path / "picture.svg").axes[0]
+    bold = [label.get_text() for label in axes.get_yticklabels() if label.get_fontweight() == "bold"]
+    assert sorted(bold) == sorted(found[0].chosen_names)
     for suffix in ("parquet", "json"):
         found.save(tmp_path / f"sets.{suffix}")
         again = cf2.load(tmp_path / f"sets.{suffix}")
@@ -159,12 +259,12 @@ def test_numbers_labels_and_targets() -> None:
     options: dict[str, Any] = {"output": "multilabel_probabilities", "question": "factual"}
     assert [cf2.explain_sets(labels, 3, target=t, **options)[0].chosen("units")[0, 1] for t in (0, 1)] == [0, 1]
     three = threshold(6, 4)
-    said = answer(three, np.ones(6, bool))
+    said = answer(three, np.ones((1, 6), bool))[0]
     (other,) = cf2.explain_sets(three, 6, target=(said + 1) % 3)
     assert other.status == "not predicted"
     reached = [cf2.explain_sets(three, 6, question="counterfactual", target=c)[0] for c in range(3) if c != said]
     for e in reached:
-        assert (e.status == "found") == (answer(three, ~e.selected) == e.target)
+        assert (e.status == "found") == (answer(three, ~e.selected[None])[0] == e.target)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +281,25 @@ def test_numbers_labels_and_targets() -> None:
         (pay, 4, {"names": ["a"]}, "4 names"),
         (pay, 4, {"keep": ["z"]}, "`keep`"),
         (pay, 4, {"groups": [[0, 1], [1, 2]]}, "one group"),
+        (pay, 4, {"groups": [0, 1]}, "`groups` to be a list"),
+        (pay, 4, {"names": "abcd"}, "`names` to be a list"),
+        (pay, 4, {"names": ["a", "a", "b", "c"], "keep": "a"}, "names that one unit has"),
+        (pay, 4, {"costs": [1, 2]}, "a list of 4"),
+        (pay, 4, {"costs": [1, 2, 3, 0]}, "above 0"),
+        (pay, 4, {"keep": [True, False, False, False]}, "`keep`"),
+        (pay, 4, {"class_names": ["a", "b", "c"]}, "2 names"),
+        (pay, 4, {"target": [0, 1]}, "1 classes"),
+        (pay, 4, {"queston": "why"}, "Did you mean 'question'"),
+        (pay, 4, {"surely": 0.9, "question": "factual"}, "`surely`"),
+        (pay, 4, {"tolerance": 1}, "regression"),
+        (pay, -1, {}, "`n`"),
+        (pay, 10**12, {}, "`n`"),
+        (lambda states: [[1.0, 2.0], [1.0]], 3, {}, "one row of numbers"),
+        (lambda states: None, 3, {}, "one row of numbers"),
+        (lambda states: ["yes"] * len(states), 3, {}, "one row of numbers"),
+        (lambda states: states.sum(1) * 1j, 3, {}, "complex"),
+        (lambda states: np.ones((len(states), 0)), 3, {}, r"shape \(1, 0\)"),
+        (lambda states: np.ones((len(states), 2, 2)), 3, {}, r"shape \(1, 2, 2\)"),
         ([pay, pay], [4, 4], {"names": ["a"]}, "each of 2 functions"),
         (pay, 4, {"question": "whence"}, "question"),
     ],
@@ -191,5 +310,16 @@ def test_mistakes_are_named(f: Any, n: Any, options: dict[str, Any], said: str) 
 
 
 def test_a_function_without_units_is_empty() -> None:
-    (e,) = cf2.explain_sets(lambda states: np.ones(len(states)) * 3, 0)
-    assert e.status == "empty"
+    functions = [lambda states: np.ones(len(states)) * 3, pay]
+    assert [e.status for e in cf2.explain_sets(functions, [0, 4], contexts=8)] == ["empty", "found"]
+    assert cf2.explain_sets(functions[0], np.int64(0))[0].note.startswith("There is no unit")
+
+
+def test_outputs_may_be_lists_and_the_states_may_be_written_to() -> None:
+    def greedy(states: np.ndarray) -> list[list[int]]:
+        rows = [[0, 2 * int(row[1]) - 1] for row in states]
+        states[:] = False
+        return rows
+
+    (e,) = cf2.explain_sets(greedy, 3, groups=torch.tensor([[1, 2]]), keep=np.array([0]))
+    assert (e.chosen_names, e.chosen("units").tolist(), e.optimal) == (["unit 1 + unit 2"], [[-1, 1]], True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -109,25 +108,4 @@ def test_what_is_finished_is_kept_when_a_part_of_ray_is_killed_and_nothing_runs_
     assert 0 < len(Store.open(driver.base / "run").explanations()) < 90
     driver.wait_for_ray_to_end()
     driver.finish("run", "local")
-    check_same(driver)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["local", "processes", "ray"])
-def test_killed_ten_times_and_resumed_equals_undisturbed(driver: Driver, engine: str) -> None:
-    if engine == "ray":
-        pytest.importorskip("ray")
-    rng, killed, there = random.Random(engine), 0, []
-    driver.stop = 871
-    for _ in range(10):
-        process = driver.start("run", engine)
-        driver.wait_for_more("run", process, rng.randrange(3))
-        time.sleep(0.5 * rng.random())
-        killed += process.poll() is None
-        process.kill()
-        process.wait()
-        there.append(driver.shards("run"))
-    driver.finish("run", engine)
-    print(f"{engine}: {killed} kills, shards after each: {there}")
-    assert killed == 10
     check_same(driver)

@@ -9,9 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 import cf2
-from cf2 import api
 from cf2.report.html import write_report
-from cf2.runs.session import ModelCache, Session
 from cf2.samples.models import build
 
 
@@ -73,31 +71,3 @@ def test_a_reduced_hub_says_so_and_is_verified_on_the_whole_graph() -> None:
     with torch.no_grad():
         alone = model(data.x, kept)[0].softmax(0)
     assert np.allclose(alone.numpy(), hub.probabilities_only, atol=1e-5)  # all other 37 edges are gone in that test
-
-
-def test_only_selectable_units_can_be_chosen_by_any_method() -> None:
-    model, data = star()
-    options = {"method": "random", "k": 12, "max_units": 8, "reduce": "gradient"}
-    request, keys = api.plan(ModelCache(model, data), [0], None, options)
-    with Session(request) as session:
-        (problem,) = session.problems(keys)
-        (found,) = session.explain(keys)
-    left_out = problem.pack.units.left_out
-    assert left_out is not None
-    selectable = ~left_out
-    assert int(selectable.sum()) == 8
-    assert found.size == 8
-    assert not (found.selected & ~selectable.numpy()).any()
-    for method in ("cf2", "cf2-relaxed", "gradient"):
-        (e,) = cf2.explain(model, data, nodes=[0], method=method, max_units=8, reduce="gradient")
-        assert e.size > 0
-        assert not (e.selected & ~selectable.numpy()).any()
-
-
-def test_a_budget_that_nobody_exceeds_changes_nothing() -> None:
-    model, data = star()
-    (plain,) = cf2.explain(model, data, nodes=[0])
-    (limited,) = cf2.explain(model, data, nodes=[0], max_units=40, reduce="gradient")
-    assert np.array_equal(plain.selected, limited.selected)
-    assert np.array_equal(plain.scores, limited.scores)
-    assert limited.note == plain.note

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from ring import KEYS, make, ring_source, spec_of
+from ring import make, ring_source, spec_of
 
 from cf2.errors import CF2Error
 from cf2.runs import engines
@@ -48,12 +48,6 @@ def rewrite(run: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 
 # -- the model has changed ------------------------------------------------------------------------------------
-
-
-def test_a_run_goes_on_with_the_same_model(run: Path) -> None:
-    again = make(run, spec=QUICK, resume=True)
-    engines.explain_run(again)
-    assert [e.key for e in Store.open(run).explanations()] == KEYS
 
 
 def test_a_model_with_another_forward_and_the_same_weights_is_refused(run: Path) -> None:

@@ -20,14 +20,6 @@ def test_names_that_are_no_names_are_refused(name):
         datasets.load(name)
 
 
-def test_a_new_sample_is_one_row(monkeypatch):
-    mine = datasets.load("tree-cycles")
-    monkeypatch.setitem(datasets.SAMPLES, "mine", lambda root, seed: replace(mine, name="mine", seed=seed))
-    assert datasets.names()[-1] == "mine"
-    assert datasets.load("mine", seed=4).seed == 4
-    assert datasets.statistics("mine")["nodes"] == 871
-
-
 @pytest.mark.parametrize(
     ("name", "nodes", "edges", "classes"),
     [

@@ -27,6 +27,7 @@ from scipy import sparse
 from cf2.errors import CF2Error
 from cf2.samples import citations, molecules, storage
 from cf2.samples import registry as datasets
+from toys import tried
 
 ROOT = Path(os.environ.get("CF2_DATA", ""))
 
@@ -521,7 +522,7 @@ def attack(folder: Path, family: str, seed: int) -> bool:
 
 
 @pytest.mark.parametrize("family", ["planetoid", "tu"])
-@pytest.mark.parametrize("seeds", [range(60), pytest.param(range(100, 1100), marks=pytest.mark.slow)])
+@tried(few=60, many=1000)
 def test_damaged_files_are_refused_or_read_as_what_they_say(tmp_path: Path, family: str, seeds: range) -> None:
     refused = [attack(tmp_path / str(seed), family, seed) for seed in seeds]
     assert 0.3 * len(seeds) < sum(refused) < len(seeds)

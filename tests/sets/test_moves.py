@@ -165,7 +165,7 @@ def test_an_instance_without_a_move_stays_as_it_is_beside_others(problem_of: Cal
     """None of its units may be chosen; the move that its neighbour makes is not its own."""
     problem = problem_of(NodeNet("sum", seed=1), random_graph(40, 60, seed=5), range(3))
     units = replace(problem.pack.units, selectable=problem.pack.units.owner != 0)
-    trials = trials_of(replace(problem, pack=replace(problem.pack, units=units)))
+    trials = trials_of(problem.repacked(replace(problem.pack, units=units)))
     rows, held = torch.arange(3), torch.zeros_like(trials.valid)
     nothing = torch.zeros_like(trials.valid)
     picked, outcome, *_ = _move(trials, rows, nothing, held, 2, 4)

@@ -169,14 +169,6 @@ def test_search_serves_other_methods_scores() -> None:
     assert all(e.method == "gradient" for e in found)
 
 
-def test_what_it_is_packed_with_does_not_matter() -> None:
-    data, model = random_graph(40, 70, seed=2), NodeNet("sum", seed=1)
-    together = cf2.explain(model, data, nodes=range(40), effort="thorough")
-    for node in range(0, 40, 8):
-        (alone,) = cf2.explain(model, data, nodes=[node], effort="thorough")
-        assert np.array_equal(alone.selected, together[node].selected)
-
-
 def test_an_isolated_node_says_why_and_disturbs_nobody() -> None:
     data = random_graph(10, 12, seed=1)
     data.x = torch.cat([data.x, torch.ones(1, 4)])
@@ -203,7 +195,7 @@ def constrained(problem: Problem, seed: int, *, fixed: bool = False, required: b
     flags = {"fixed": draw < 0.3} if fixed else {"selectable": draw >= 0.3}
     if required:
         flags["required"] = draw > 0.75
-    return replace(problem, pack=replace(problem.pack, units=replace(problem.pack.units, **flags)))
+    return problem.repacked(replace(problem.pack, units=replace(problem.pack.units, **flags)))
 
 
 def flags_of(problem: Problem) -> tuple[list[bool], list[bool]]:
@@ -277,7 +269,7 @@ def test_without_room_to_choose_nobody_takes_the_choice_of_another(problem_of: C
     problem = problem_of(model, data, good[:2])
     selectable = problem.pack.units.owner == 1
     units = replace(problem.pack.units, selectable=selectable)
-    choice = searched(replace(problem, pack=replace(problem.pack, units=units)), "standard", 0)
+    choice = searched(problem.repacked(replace(problem.pack, units=units)), "standard", 0)
     alone = searched(problem.take(torch.tensor([1])), "standard", 0)
     first, second = problem.pack.split(choice.selected)
     assert choice.status == ["not found", "found"]

@@ -66,8 +66,8 @@ def enumerated(table: list[bool], units: int, chosen: set[int], fixed: set[int])
 
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[Table, list[set[int]], list[set[int]]]:
-    """Up to three instances of at most 8 units, with a set and fixed units of each."""
-    units = draw(st.lists(st.integers(1, 8), min_size=1, max_size=3))
+    """Up to three instances of at most 12 units, with a set and fixed units of each."""
+    units = draw(st.lists(st.integers(1, 12), min_size=1, max_size=3))
     random = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
     tables = [(torch.rand(2**n, generator=random) < 0.5).tolist() for n in units]
     fixed = [draw(st.sets(st.integers(0, n - 1), max_size=2)) for n in units]
@@ -97,13 +97,14 @@ def test_exact_values_are_those_of_an_enumeration(problem: tuple[Table, list[set
     oracle, chosen, fixed = problem
     oracle.fixed = dense(oracle, fixed)
     rows = torch.arange(len(chosen))
-    measured = strengths(holding(oracle, answers(len(rows))), rows, dense(oracle, chosen), 256, no_draw)
+    measured = strengths(holding(oracle, answers(len(rows))), rows, dense(oracle, chosen), 2**12, no_draw)
     for row, strength in enumerate(measured):
         units = oracle.units[row]
         ps, pns = enumerated(oracle.tables[row], units, chosen[row], fixed[row])
         assert strength.every
         assert strength.contexts == 2 ** (units - len(chosen[row] | fixed[row]))
         assert strength.ps == pytest.approx([float(ps)] * 3)
+        assert (strength.ps.value == 1) == (ps == 1)  # `e.always` rests on that
         assert strength.pns == pytest.approx([float(pns)] * 3)
         if ps:
             assert strength.pn == pytest.approx([float(pns / ps)] * 3)
@@ -118,7 +119,7 @@ def test_intervals_cover_the_exact_value() -> None:
     assert 0.05 < pns < ps < 0.95
     oracle = Table([table], [8])
     covered = {"ps": 0, "pn": 0, "pns": 0}
-    for seed in range(300):
+    for seed in range(1000):
         (strength,) = strengths(
             holding(oracle, answers(1)), torch.tensor([0]), dense(oracle, [chosen]), 40, seeded(40, seed)
         )
@@ -128,7 +129,7 @@ def test_intervals_cover_the_exact_value() -> None:
             value, low, high = getattr(strength, name)
             assert low <= value <= high
             covered[name] += low <= exact <= high
-    assert min(covered.values()) >= 0.93 * 300, covered
+    assert min(covered.values()) >= 0.95 * 1000, covered
 
 
 def test_an_interval_is_that_of_clopper_and_pearson() -> None:
@@ -246,6 +247,21 @@ def test_a_default_answer_is_not_grown() -> None:
     assert (sure[0].default, sure[0].reached, sure[0].chosen.tolist()) == (True, False, start[0].tolist())
 
 
+def test_a_goal_that_is_missed_gives_the_surest_set_that_was_judged() -> None:
+    # Kept with the last unit and an even number in all, so that a set decides in few contexts while two stay outside.
+    table = [bits >= 128 and bin(bits).count("1") % 2 == 0 for bits in range(2**8)]
+    oracle, criterion, row = Table([table], [8]), answers(1), torch.tensor([0])
+    oracle.selectable = oracle.valid & torch.tensor([True] * 5 + [False] * 2 + [True])
+    trials, held = Trials(oracle, criterion, QUESTIONS["why"]), holding(oracle, criterion)
+    start = dense(oracle, [{0, 7}])
+    assert trials.passes(row, start).item()
+    sure = find_sure(trials, held, row, start, 0.9, 20, seeded(SEARCH_CONTEXTS), seeded(20, 7))[0]
+    assert not sure.reached
+    assert len(sure.curve) > 1
+    (first,) = strengths(held, row, start, 20, seeded(20, 7))
+    assert first.pns.value <= sure.strength.pns.value < 0.9
+
+
 def test_packing_does_not_matter_to_a_sure_set() -> None:
     shapes = ((8, 4), (7, 2), (8, 5))  # so many units, of which so many are enough
     tables = [[bin(bits).count("1") >= need for bits in range(2**units)] for units, need in shapes]
@@ -263,3 +279,34 @@ def test_packing_does_not_matter_to_a_sure_set() -> None:
     assert set(together) == {0, 1, 2}
     for row in range(3):
         assert found([row]) == {row: together[row]}
+
+
+def test_degenerate_sets_pass_both_tests_and_are_caught_by_their_pns() -> None:
+    """A bed of sets that pass both tests: half are the reason in every context, the others only where they were asked.
+
+    Of these, one kind works alone and with everything, and nowhere between; of the other, what happens between is
+    drawn, so that the set carries no information there.
+    """
+    units, chosen, beds = 8, {0, 1, 2}, {"alone": 0, "drawn": 0, "genuine": 0}
+    own, everything = sum(1 << unit for unit in chosen), 2**units - 1
+    random = torch.Generator().manual_seed(0)
+    for kind in beds:
+        tables = []
+        for _ in range(100):
+            table = (torch.rand(2**units, generator=random) < 0.5).tolist()
+            if kind == "alone":
+                table = [False] * 2**units
+            if kind == "genuine":
+                table = [bits & own == own for bits in range(2**units)]
+            table[own] = table[everything] = True
+            table[everything & ~own] = table[0] = False
+            tables.append(table)
+        oracle, rows = Table(tables, [units] * 100), torch.arange(100)
+        criterion, sets = answers(100), dense(Table(tables, [units] * 100), [chosen] * 100)
+        assert Trials(oracle, criterion, QUESTIONS["why"]).passes(rows, sets).all()  # fidelity is as good as it gets
+        measured = strengths(holding(oracle, criterion), rows, sets, 24, seeded(24))
+        assert not any(strength.every for strength in measured)
+        beds[kind] = sum(strength.pns.high < 0.9 for strength in measured)
+    assert beds["alone"] == 100
+    assert beds["drawn"] >= 90, beds  # 95 when this was written
+    assert beds["genuine"] == 0

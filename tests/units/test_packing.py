@@ -116,13 +116,6 @@ def test_what_is_there_does_not_depend_on_the_company(index: list[int], seed: in
             assert torch.equal(part, torch.cat([pieces[row] for row in index]))
 
 
-def test_split_gives_values_back_by_instance() -> None:
-    packed = pack(instances())
-    values = torch.arange(packed.units.count)
-    assert torch.equal(torch.cat(packed.split(values)), values)
-    assert [len(part) for part in packed.split(values)] == packed.units.counts.tolist()
-
-
 def test_keys_of_two_numbers_are_tuples() -> None:
     graph = Graph(random_graph(20, 25, seed=1))
     pairs = [(3, 7), (7, 3), (4, 4)]
@@ -136,13 +129,6 @@ def test_keys_of_two_numbers_are_tuples() -> None:
     assert torch.equal(read, torch.stack([graph.x[list(pair)] for pair in pairs]))
     draws = [torch.rand(3, generator=stream(1, packed.key(row))) for row in range(3)]
     assert not any(torch.equal(draws[a], draws[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
-
-
-def test_a_key_of_one_number_is_that_number() -> None:
-    packed = pack(instances())
-    assert packed.keys.shape == (5, 1)
-    assert packed.key(3) == 3
-    assert isinstance(packed.key(3), int)
 
 
 def test_only_what_the_model_takes_is_packed() -> None:

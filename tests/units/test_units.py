@@ -19,7 +19,7 @@ from cf2.methods.contract import Problem
 from cf2.models.oracle import outputs_after
 from cf2.sets.tests import ONLY, WITHOUT
 from cf2.units import kinds as cf2_units
-from cf2.units.kinds import Governors, InstanceUnits, Rows, UnitKind, Units, register_unit_kind, unit_kinds, units_of
+from cf2.units.kinds import InstanceUnits, Rows, UnitKind, Units, register_unit_kind, unit_kinds, units_of
 from cf2.units.packs import pack
 from toys import (
     WHOLE_NODES,
@@ -76,19 +76,13 @@ def test_several_kinds_stand_one_after_the_other() -> None:
     assert torch.equal(both.edges[0], torch.where(edges.edges[0] < 0, -1, edges.edges[0] + columns.count))
 
 
-@pytest.mark.parametrize("names", [("edges",), ("features",), ("columns", "node_features"), ("edges", "features")])
-def test_governors_are_what_the_brute_force_says(names: tuple[str, ...]) -> None:
-    _compare_governors(random_graph(6, 8, seed=2), names)
+KINDS = ["edges", "features", "columns,node_features", "edges,features", "whole_nodes", "edges,whole_nodes,columns"]
 
 
 @pytest.mark.usefixtures("whole_nodes")
-@pytest.mark.parametrize("names", [("whole_nodes",), ("edges", "whole_nodes", "columns")])
-def test_so_are_those_of_elements_with_several(names: tuple[str, ...]) -> None:
-    table = _compare_governors(random_graph(6, 8, seed=2), names)
-    assert table.edges[1].numel()
-
-
-def _compare_governors(data: Data, names: tuple[str, ...]) -> InstanceUnits:
+@pytest.mark.parametrize("kinds", KINDS)
+def test_governors_are_what_the_brute_force_says(kinds: str) -> None:
+    data, names = random_graph(6, 8, seed=2), kinds.split(",")
     table = table_of(data, *names)
     named = [(names[kind], tuple(ids)) for kind, ids in zip(table.kind.tolist(), table.ids.tolist())]
     assert len(set(named)) == table.count
@@ -97,7 +91,7 @@ def _compare_governors(data: Data, names: tuple[str, ...]) -> InstanceUnits:
     for place, (row, column) in enumerate(table.entries.tolist()):
         expected = [u for u, unit in enumerate(named) if governs_entry(unit, row, column)]  # type: ignore[arg-type]
         assert _governing(table.features, place) == expected
-    return table
+    assert ("whole_nodes" in names) == bool(table.edges[1].numel())  # elements with several
 
 
 def _governing(governors: tuple[torch.Tensor, torch.Tensor], element: int) -> list[int]:
@@ -157,16 +151,6 @@ def test_an_element_is_there_if_all_its_governors_are(shape: tuple[int, int, lis
     assert torch.allclose(half, slow)
     slopes = [torch.autograd.grad(value.sum(), soft)[0] for value in (half, slow)]
     assert torch.allclose(*slopes)  # also where several factors are 0
-
-
-def test_two_governors_by_hand() -> None:
-    edges = _units_of_pairs(3, 2, [(0, 0), (0, 1), (1, 1)]).edges
-    assert [edges.present(torch.tensor(s)).tolist() for s in ([True, True], [True, False], [False, True])] == [  # type: ignore[union-attr]
-        [True, True, True],
-        [False, False, True],
-        [False, True, True],
-    ]
-    assert edges.present(torch.tensor([0.5, 0.25])).tolist() == [0.125, 0.25, 1.0]  # type: ignore[union-attr]
 
 
 # -- flags --------------------------------------------------------------------------------------------------
@@ -274,11 +258,3 @@ def test_other_methods_score_a_users_own_units(method: str) -> None:
     (e,) = cf2.explain(model, [data], units="whole_nodes", method=method, **settings)
     assert e.num_units == 6
     _check(model, data, e, None)
-
-
-def test_pack_gives_back_what_it_was_given() -> None:
-    packed = pack([GraphTargets([random_graph(4, 4)]).instance(0)], unit_kinds(["edges", "features"]))
-    moved = packed.to("cpu")
-    assert torch.equal(moved.units.edges.first, packed.units.edges.first)
-    assert moved.units.selectable is None
-    assert isinstance(moved.units.entries, Governors)

@@ -1,8 +1,14 @@
 """What is sent to the page: good questions are answered; other hosts and origins, and foreign files, are refused."""
 
+import random
+import time
+from collections import Counter
 from typing import Any
 
 import pytest
+
+from cf2.web import build_app
+from toys import tried
 
 UPDATE = "/_dash-update-component"
 VALUES = {  # what a page sends when all is well
@@ -36,6 +42,9 @@ VALUES = {  # what a page sends when all is well
     "picked.data": {"key": "3", "number": 3},
     "answer-number.data": 0,
     "scheme.data": "dark",
+    "near.value": "",
+    "made.data": None,
+    "search.n_submit": 1,
 }
 
 
@@ -44,6 +53,36 @@ def test_every_question_of_the_page_is_answered(app_of_its_own: Any, ask: Any) -
         for part in known["inputs"] if "callback" in known else ():
             response = ask(app_of_its_own, output, f"{part['id']}.{part['property']}", VALUES)
             assert response.status_code in (200, 204), (output, part, response.data)
+
+
+ODD: list[Any] = [None, True, -1, 0, 2, 3.5, 10**30, 1e308, float("nan"), "", "3", "x" * 5000, "0-99999999", "\ud800"]
+ODD += [[], [None], [[]], [-1, 10**9], [["add", 3, 3], ["change", 0, 99, 1e400]], [["remove"]], [[[]]], [{}], "light"]
+ODD += [{}, {"key": []}, {"key": "3", "method": ["cf2"]}, {"key": "3", "method": "none"}, {"data": {"unit": 10**9}}]
+ODD += [{"data": []}, {"address": 3}, {"address": "?key=3&removed=0-99999999"}, {"address": "?key=3&edits=add~1~~2"}]
+
+
+@tried(few=150, many=2000)
+def test_a_question_with_odd_values_is_answered_or_refused_in_words(
+    red_source: Any, found: Any, ask: Any, seeds: range
+) -> None:
+    app, codes = build_app(red_source, found), Counter[int]()
+    asked = [(output, known) for output, known in app.callback_map.items() if "callback" in known and known["inputs"]]
+    for seed in seeds:
+        draw = random.Random(seed)
+        output, known = draw.choice(asked)
+        parts = [f"{part['id']}.{part['property']}" for part in (*known["inputs"], *known["state"])]
+        odd = draw.sample(parts, min(len(parts), draw.choice([1, 1, 2, 4])))
+        cause = draw.choice([*parts[: len(known["inputs"])], *odd, "", "no.such", "."])
+        started = time.perf_counter()
+        response = ask(app, output, cause, VALUES | {name: draw.choice(ODD) for name in odd})
+        said = f"{seed}: {output} by {cause} with {odd}: {response.status_code} {response.data[:200]!r}"
+        assert response.status_code in (200, 204, 400, 404), said
+        assert b"Traceback" not in response.data, said
+        assert response.status_code < 300 or len(response.data) < 400, said
+        assert time.perf_counter() - started < 5, said
+        codes[response.status_code] += 1
+    app.server.extensions["client"].get("/")
+    assert min(codes[200] + codes[204], codes[400]) > len(seeds) / 20, codes
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,11 @@ from cf2.cli import options as o
 from cf2.cli.patterns import patterns
 from cf2.cli.runs import check, evaluate, list_runs, report
 from cf2.cli.terminal import (
-    COMPARED,
     Commands,
     Debug,
     bar,
     cell,
-    compared,
+    comparison_table,
     go_on,
     if_stopped,
     kept_in,
@@ -95,7 +94,7 @@ def demo(
         print_json({"rows": rows, "report": str(path)})
     else:
         say(rules_in_words(rows))
-        out.print(table(f"BA-Shapes, {len(results[0])} nodes, percent", COMPARED, [compared(row) for row in rows]))
+        out.print(comparison_table(f"BA-Shapes, {len(results[0])} nodes, percent", rows))
         out.print(f"The report is at {path}", soft_wrap=True, highlight=False)
 
 
@@ -254,6 +253,8 @@ def explain(
     o.one_of("`--engine`", engine, ENGINES)
     keys = o.parse_keys(nodes, pairs, options)
     seed, target = options.pop("seed"), o.parse_target(options.pop("target"))
+    if options["contexts"] is None:
+        options["contexts"] = o.DEFAULT_CONTEXTS if options["surely"] is None else 0
     specs = comparison.make_specs(
         methods=[o.one_of("`--method`", name, registry.names()) for name in options.pop("method") or ["cf2"]],
         seeds=tuple(range(seeds)) if seeds else (seed,),
@@ -289,13 +290,8 @@ def explain(
         print_json({"run": str(path), "rows": rows})
         return
     say(comparison.rules_in_words(rows))
-    out.print(
-        table(
-            f"{source.name}, {count_nouns(len(run.keys), 'instance')}, percent",
-            COMPARED,
-            [compared(row) for row in rows],
-        )
-    )
+    title = f"{source.name}, {count_nouns(len(run.keys), 'instance')}, percent"
+    out.print(comparison_table(title, rows))
     remarks(rows, options["max_units"])
     out.print(f"The run is at {path}. To view it: cf2 report {path} -o report.html", soft_wrap=True, highlight=False)
 

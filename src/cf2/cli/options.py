@@ -74,7 +74,7 @@ Data = Annotated[
     ),
 ]
 Chemprop = Annotated[
-    Path | None, typer.Option(callback=_at_home, help="Chemprop checkpoint that predicts the molecules of --data.")
+    Path | None, typer.Option(callback=_at_home, help="Chemprop checkpoint, or directory of an ensemble, for --data.")
 ]
 ExplainNodes = Annotated[str | None, typer.Option(help="Ids of nodes or graphs, such as 3,17,40-44.")]
 ExplainPairs = Annotated[str | None, typer.Option(help="Node pairs for link prediction models, such as 3:17,4:9.")]
@@ -162,13 +162,18 @@ _KINDS: dict[str, Any] = {  # of the options of a Spec that are no words
     "directed": bool | None,
     **dict.fromkeys(("tolerance", "surely"), float | None),
     **dict.fromkeys(("search", "connected", "leave_out_pair"), bool),
-    **dict.fromkeys(("alternatives", "robust", "contexts"), int),
+    **dict.fromkeys(("alternatives", "robust"), int),
     **dict.fromkeys(("units", "edits"), str),
-    **dict.fromkeys(("seed", "max_units", "sizes"), int | None),
+    **dict.fromkeys(("seed", "max_units", "sizes", "contexts"), int | None),
 }
-_DEFAULTS: dict[str, str | None] = dict.fromkeys(("method", "costs", "added_attributes"))
+_DEFAULTS: dict[str, str | None] = dict.fromkeys(("method", "costs", "added_attributes", "contexts"))
 _DEFAULTS |= {"units": ",".join(spec.Spec().units), "edits": ",".join(spec.Spec().edits)}
-_MORE = {"method": " May be repeated.", "question": " Several, such as why,counterfactual, give one row each."}
+DEFAULT_CONTEXTS = 32  # of `cf2 explain`: at most a third of what a search costs, on the shipped models
+_MORE = {
+    "method": " May be repeated.",
+    "question": " Several, such as why,counterfactual, give one row each.",
+    "contexts": f" Default: {DEFAULT_CONTEXTS}, or 256 with --surely.",
+}
 
 
 PANELS = {  # of the help of `cf2 explain`, beside the options of the command itself

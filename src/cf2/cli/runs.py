@@ -10,7 +10,7 @@ import typer
 
 from cf2.cli import options as o
 from cf2.cli.patterns import find_in_run
-from cf2.cli.terminal import COMPARED, compared, out, print_json, say, table, tell
+from cf2.cli.terminal import comparison_table, out, print_json, say, table, tell
 from cf2.errors import CF2Error
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def evaluate(run: o.RunPath, method: o.EvaluateMethod = None, as_json: o.Json = 
         print_json(rows[0] | ({"methods": rows} if len(rows) > 1 else {}))
         return
     say(rules_in_words(rows))
-    out.print(table(f"{run}, percent", COMPARED, [compared(row) for row in rows if row["n"]]))
+    out.print(comparison_table(f"{run}, percent", [row for row in rows if row["n"]]))
     say(unfinished(rows))
 
 

@@ -108,7 +108,7 @@ def cell(value: Any) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
-COMPARED = ("method", "found", "PN", "PS", "F_NS", "size", "F1", "runs", "sec.")
+COMPARED = ("method", "found", "PN", "PS", "F_NS", "PNS", "size", "F1", "runs", "sec.")
 
 
 def compared(row: dict[str, Any]) -> list[str]:
@@ -119,7 +119,14 @@ def compared(row: dict[str, Any]) -> list[str]:
     shares = [percent(row.get(name) if name in asked else None) for name in SHARES]
     cost = [f"{row['evaluations']:.0f}", f"{row['seconds']:.3f}"]
     label, found = row.get("label", row["method"]), percent(row.get("found"))
-    return [label, found, *shares, f"{row['size']:.2f}", percent(row.get("f1")), *cost]
+    return [label, found, *shares, percent(row.get("pns")), f"{row['size']:.2f}", percent(row.get("f1")), *cost]
+
+
+def comparison_table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
+    """The rows of a comparison as a table, without PNS and F1 where no row has them."""
+    cells = [compared(row) for row in rows]
+    shown = [at for at, name in enumerate(COMPARED) if name not in ("PNS", "F1") or any(c[at] != "–" for c in cells)]
+    return table(title, [COMPARED[at] for at in shown], [[row[at] for at in shown] for row in cells])
 
 
 def remarks(rows: Sequence[dict[str, Any]], max_units: int | None) -> None:

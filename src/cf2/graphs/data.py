@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data, HeteroData, TemporalData
 
-from cf2.errors import CF2Error, require
+from cf2.errors import CF2Error, reading, require
 
 Graphs: TypeAlias = Data | HeteroData | Sequence[Data | HeteroData]
 EXPECTED = "Expected `data` to be a Data object, or a list or data set of them"
@@ -44,12 +44,14 @@ def graphs_of(data: Any, level: str = "auto", *, positions: bool = False) -> Gra
         _refuse(data, EXPECTED)
     if not _is_sequence(data):
         data = _listed(data)
-    require(len(data) > 0, "Expected at least one graph to explain", got="an empty list")
+    with reading(data, EXPECTED):
+        count = len(data)
+    require(count > 0, "Expected at least one graph to explain", got="an empty list")
     if isinstance(data, list | tuple):
         for position, graph in enumerate(data):
             check_graph(graph, position)
     if level in ("node", "pair"):
-        require(len(data) == 1, f'Expected one graph for level="{level}"', got=f"{len(data)} graphs")
+        require(count == 1, f'Expected one graph for level="{level}"', got=f"{count} graphs")
         return check_graph(data[0], 0)
     return data
 

@@ -231,14 +231,16 @@ def _is_directed(edge_index: Tensor, num_nodes: int) -> bool:
     return not np.array_equal(np.unique(forward), np.unique(backward))  # an edge may be there twice, its reverse once
 
 
-def edge_positions(edge_index: Tensor, pairs: Tensor, num_nodes: int) -> Tensor:
+def edge_positions(edge_index: Tensor, pairs: Tensor, num_nodes: int | None = None) -> Tensor:
     """For every pair [2, p], a column of `edge_index` [2, e] with the same ends, the first one; -1 if there is none.
 
-    >>> edge_positions(torch.tensor([[0, 1, 1], [1, 2, 2]]), torch.tensor([[1, 2], [2, 1]]), 3)
+    >>> edge_positions(torch.tensor([[0, 1, 1], [1, 2, 2]]), torch.tensor([[1, 2], [2, 1]]))
     tensor([ 1, -1])
     """
-    if not edge_index.size(1):
+    if not edge_index.numel() or not pairs.numel():
         return torch.full_like(pairs[0], -1)
+    if num_nodes is None:
+        num_nodes = int(max(edge_index.max(), pairs.max())) + 1
     codes, order = (edge_index[0] * num_nodes + edge_index[1]).sort(stable=True)
     wanted = pairs[0] * num_nodes + pairs[1]
     position = torch.searchsorted(codes, wanted).clamp(max=len(codes) - 1)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from cf2.errors import CF2Error, require
+from cf2.errors import CF2Error, require, shown
 from cf2.graphs.data import check_graph
 from cf2.graphs.graph import Direction, Graph, Instance
 from cf2.graphs.typed import Schema, schema_of
@@ -114,8 +114,9 @@ def _plain(value: Any) -> Any:
 
 
 def _shown(value: object) -> str:
-    plain = not isinstance(value, Iterator) and " object at 0x" not in repr(value)
-    return textwrap.shorten(repr(value), 80, placeholder="…") if plain else f"an object of type {type(value).__name__}"
+    text = shown(value, 400)
+    plain = not isinstance(value, Iterator) and " object at 0x" not in text
+    return textwrap.shorten(text, 80, placeholder="…") if plain else f"an object of type {type(value).__name__}"
 
 
 def check_pairs(pairs: Any, counts: tuple[int, int]) -> list[Key]:

@@ -16,6 +16,7 @@ from cf2.methods.contract import (
     Method,
     Problem,
     Ranking,
+    SetProblem,
     best_changes,
     integer,
     learning_rate,
@@ -26,6 +27,8 @@ from cf2.methods.reduction import first_gains
 from cf2.methods.relaxation import Descent, Step, cf2_loss, counterfactual_loss, descend, factual_loss, start
 from cf2.sets.search import Choice, Effort, Search
 from cf2.sets.trials import left_out
+
+SETTLED = 20  # epochs that the masks of a second try have to settle
 
 
 @dataclass(frozen=True)
@@ -91,19 +94,57 @@ class Verified(Relaxed):
         Search(self.effort, self.confidence, self.proof)
 
 
-def rank_verified(problem: Problem, settings: Verified) -> Ranking:
+def rank_verified(problem: SetProblem, settings: Verified) -> Ranking:
     """Relax for a few epochs, then search for the smallest set that passes the tests.
 
     Edits that add or change are ranked by their slopes on the graph as it is: half of each of a thousand additions is
     no graph to learn from. So are all units where the model has no gradient: by leaving each out of the graph.
     """
 
-    def rank(asked: Problem) -> Ranking:
-        if asked.pack.units.absent is not None:
-            return rank_edits(asked)
-        return rank_relaxed(asked, settings) if asked.predictor.has_slopes(asked.pack) else rank_left_out(asked)
+    def rank(asked: SetProblem) -> Ranking:
+        edits = asked.oracle.absent is not None
+        if not isinstance(asked, Problem) or not (edits or asked.oracle.has_slopes):
+            return rank_left_out(asked)
+        return rank_edits(asked) if edits else rank_relaxed(asked, settings)
 
-    return search_from(problem, rank(problem), Search(settings.effort, settings.confidence, settings.proof), rank)
+    search = Search(settings.effort, settings.confidence, settings.proof)
+    found = search_from(problem, rank(problem), search, rank)
+    if settings.effort == "quick" or not isinstance(problem, Problem):  # without a graph there are no soft masks
+        return found
+    return _guided_longer(problem, settings, search, found)
+
+
+def _guided_longer(problem: Problem, settings: Verified, search: Search, found: Ranking) -> Ranking:
+    """Search again where nothing was found and nothing is proved, from masks that had time to settle.
+
+    After four epochs masks tell which units matter, not how they work together. An answer that most sets give, the
+    empty one too, needs the latter.
+    """
+    choice, pack = found.choice, problem.pack
+    missed = torch.tensor([status == "not found" for status in choice.status or ()], device=pack.units.owner.device)
+    rows = missed.nonzero().flatten()
+    soft = pack.units.absent is None and problem.predictor.has_slopes(pack)
+    if not len(rows) or not soft or settings.epochs >= SETTLED:
+        return found
+    part = problem.take(rows)
+    guide = rank_relaxed(part, replace(settings, epochs=SETTLED))
+    tried = search_from(part, guide, replace(search, effort="quick", proof=0))
+    choice = replace(choice, evaluations=choice.evaluations.index_add(0, rows, tried.choice.evaluations))
+    passed = torch.tensor([status == "found" for status in tried.choice.status or ()], device=rows.device)
+    if not bool(passed.any()):
+        return replace(found, choice=choice)
+    scores = guide.scores[passed[part.pack.units.owner]]
+    rows, part = rows[passed], part.take(passed.nonzero().flatten())
+    again = search_from(part, Ranking(scores, Choice(scores > 0, choice.evaluations[rows])), search)
+    own = torch.zeros_like(missed).index_fill(0, rows, True)[pack.units.owner]
+    facts = {name: list(getattr(choice, name)) for name in ("status", "minimal", "optimal", "lower_bound")}
+    for position, row in enumerate(rows.tolist()):
+        for name, values in facts.items():
+            values[row] = getattr(again.choice, name)[position]
+    selected = choice.selected.masked_scatter(own, again.choice.selected)
+    evaluations = choice.evaluations.index_copy(0, rows, again.choice.evaluations)
+    choice = replace(choice, selected=selected, evaluations=evaluations, **facts)
+    return Ranking(found.scores.masked_scatter(own, scores), choice)
 
 
 def rank_edits(problem: Problem) -> Ranking:
@@ -113,7 +154,7 @@ def rank_edits(problem: Problem) -> Ranking:
     return Ranking(scores, Choice(torch.zeros_like(scores, dtype=torch.bool), cost))
 
 
-def rank_left_out(problem: Problem) -> Ranking:
+def rank_left_out(problem: SetProblem) -> Ranking:
     """Units by what the answer loses when each is left out, from trials alone."""
     trials = replace(problem, tests=problem.tests[-1:]).trials()
     scores = trials.flat(left_out(trials))

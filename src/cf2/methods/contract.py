@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any, Literal
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,44 +15,43 @@ from cf2.graphs.targets import stream
 from cf2.models.oracle import GraphOracle
 from cf2.models.predictor import NoSlopes, Predictor
 from cf2.options import MAX_COUNT, Key
+from cf2.sets.oracle import Oracle
 from cf2.sets.search import WHY, Choice, Search, search
 from cf2.sets.tests import QUESTIONS, Criterion, Test, Verdict, judge
 from cf2.sets.trials import Constraints, Trials, in_order
 from cf2.units.kinds import InstanceUnits, UnitKind
 from cf2.units.packs import Pack
 
+EQUAL_SCORES = "All units have the same score, so the first of them are chosen: the method found no difference."
+
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """Instances that are explained together: packed, with what the model says of each and what is asked."""
+class SetProblem:
+    """Instances that are explained together, whatever their units are: what is said of each, and what is asked."""
 
-    predictor: Predictor
-    instances: Sequence[Instance]
-    tables: Sequence[InstanceUnits]  # the units of each instance in the user's ids
-    pack: Pack
-    outputs: Tensor  # [B, classes], probabilities on the graphs as they are
+    oracle: Oracle
+    keys: Sequence[Key]
+    outputs: Tensor  # [B, classes], probabilities of the inputs as they are
     criterion: Criterion
     tests: tuple[Test, ...] = QUESTIONS["why"]
     constraints: Constraints | None = None  # what a set must keep to beside its tests
     seed: int | None = None
-    trained: Any = None  # what the method needs beside the model: see `Method.needs`
 
     def sizes(self, given: int | Sequence[tuple[Key, int]]) -> Tensor:
         """How many units of its instance may be chosen, for every unit [units]; 0 for keys without a size."""
         by_key = {} if isinstance(given, int) else dict(given)
         default = given if isinstance(given, int) else 0
-        sizes = [by_key.get(instance.key, default) for instance in self.instances]
-        return torch.tensor(sizes, device=self.outputs.device)[self.pack.units.owner]
+        sizes = [by_key.get(key, default) for key in self.keys]
+        return torch.tensor(sizes, device=self.outputs.device)[self.oracle.owner]
 
     @property
     def num_instances(self) -> int:
         """B, the number of instances."""
-        return self.pack.num_instances
+        return len(self.keys)
 
-    @cached_property
-    def oracle(self) -> GraphOracle:
-        """What the model says of the instances when units of them are there or not."""
-        return GraphOracle(self.predictor, self.pack)
+    def split(self, values: Tensor) -> list[Tensor]:
+        """A value per unit -> one tensor per instance."""
+        return list(torch.split(values, self.oracle.counts.tolist()))
 
     def trials(self, constraints: Constraints | None = None, confidence: float = 0.0) -> Trials:
         """Trials of candidate sets, none of them run yet."""
@@ -63,17 +61,45 @@ class Problem:
         """The final check of one set per instance [units, bool]."""
         return judge(self.oracle, self.criterion, self.oracle.dense(selected, False), self.outputs)
 
-    def take(self, rows: Tensor) -> Problem:
+    def take(self, rows: Tensor) -> Self:
         """Some of the instances, which may repeat."""
         return replace(
             self,
-            instances=[self.instances[row] for row in rows.tolist()],
-            tables=[self.tables[row] for row in rows.tolist()],
-            pack=self.pack.take(rows),
+            oracle=self.oracle.take(rows),
+            keys=[self.keys[row] for row in rows.tolist()],
             outputs=self.outputs[rows],
             criterion=self.criterion.take(rows),
             constraints=None if self.constraints is None else self.constraints.take(rows),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Problem(SetProblem):
+    """The same of packed graphs."""
+
+    oracle: GraphOracle
+    instances: Sequence[Instance] = ()
+    tables: Sequence[InstanceUnits] = ()  # the units of each instance in the user's ids
+    trained: Any = None  # what the method needs beside the model: see `Method.needs`
+
+    @property
+    def predictor(self) -> Predictor:
+        """The model."""
+        return self.oracle.predictor
+
+    @property
+    def pack(self) -> Pack:
+        """The instances side by side."""
+        return self.oracle.pack
+
+    def repacked(self, pack: Pack) -> Problem:
+        """The same instances with other units, or other flags of them."""
+        return replace(self, oracle=GraphOracle(self.predictor, pack))
+
+    def take(self, rows: Tensor) -> Self:
+        """Some of the instances, which may repeat."""
+        instances, tables = ([part[row] for row in rows.tolist()] for part in (self.instances, self.tables))
+        return replace(super().take(rows), instances=instances, tables=tables)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,11 +223,6 @@ def named(method: Method, function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def settings_dict(settings: Any) -> dict[str, Any]:
-    """Frozen settings as plain values."""
-    return asdict(settings)
-
-
 def number(default: float | None, low: float = 0, high: float = float("inf")) -> Any:
     """A setting that is a number from `low` to `high`, both included, or None if that is the default."""
     return field(default=default, metadata={"low": low, "high": high})
@@ -295,7 +316,18 @@ def ranked(problem: Problem, scores: Tensor, settings: Any, evaluations: int | T
     """Scores with what the `k` or `threshold` of the settings chooses, at a cost per instance."""
     selected = choose_once(problem, scores, k=settings.k, threshold=settings.threshold)
     cost = torch.as_tensor(evaluations, device=scores.device).expand(problem.num_instances)
-    return Ranking(scores, Choice(selected, cost.long()))
+    return Ranking(scores, Choice(selected, cost.long(), notes=_equal_scores(problem.pack, scores, selected)))
+
+
+def _equal_scores(pack: Pack, scores: Tensor, selected: Tensor) -> list[str]:
+    """A word for instances whose units all have one score: what is chosen of them says nothing."""
+    owner, rows = pack.units.owner, len(pack.units.counts)
+    low, high = (
+        scores.new_zeros(rows).scatter_reduce(0, owner, scores, way, include_self=False) for way in ("amin", "amax")
+    )
+    count = torch.bincount(owner[selected], minlength=rows)
+    chosen = (low == high) & (count > 0) & (count < pack.units.counts)
+    return [EQUAL_SCORES if some else "" for some in chosen.tolist()]
 
 
 def rank_within(scores: Tensor, pack: Pack) -> Tensor:
@@ -314,8 +346,11 @@ def draws(pack: Pack, seed: int, draw: Callable[..., Tensor] = torch.rand) -> Te
     return torch.cat(parts).to(pack.units.ptr.device)
 
 
+Asked = TypeVar("Asked", bound=SetProblem)
+
+
 def search_from(
-    problem: Problem, ranking: Ranking, settings: Search, rank: Callable[[Problem], Ranking] | None = None
+    problem: Asked, ranking: Ranking, settings: Search, rank: Callable[[Asked], Ranking] | None = None
 ) -> Ranking:
     """The smallest set that passes the tests, searched from a method's scores.
 

@@ -22,7 +22,7 @@ whatever the criterion; features that are no numbers are left alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -90,7 +90,7 @@ def with_columns(problem: Problem) -> Problem:
     numbers = problem.pack.x.is_floating_point()
     kinds = unit_kinds(("edges", "columns") if numbers else ("edges",))
     takes = problem.predictor.adapter.takes
-    return replace(problem, pack=pack(problem.instances, kinds, takes=takes).to(problem.outputs.device))
+    return problem.repacked(pack(problem.instances, kinds, takes=takes).to(problem.outputs.device))
 
 
 def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:

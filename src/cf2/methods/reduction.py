@@ -55,9 +55,9 @@ def reduced(problem: Problem, limit: int, above: int | None = None) -> Problem:
     scores = sum_of_gradients(problem, SOFT_STATES) if steep else first_gains(problem)[0]
     kept = (rank_within(scores.abs(), pack) < limit) | (pack.units.counts <= above)[pack.units.owner]
     units = replace(pack.units, left_out=pack.units.admissible(torch.ones_like(kept)) & ~kept)
-    pack, constraints = replace(pack, units=units), problem.constraints
-    constraints = constraints.within(pack) if isinstance(constraints, SetConstraints) else constraints
-    return replace(problem, pack=pack, constraints=constraints)
+    made = problem.repacked(replace(pack, units=units))
+    rules = made.constraints
+    return replace(made, constraints=rules.within(made.pack)) if isinstance(rules, SetConstraints) else made
 
 
 def first_gains(problem: Problem) -> tuple[Tensor, Tensor]:

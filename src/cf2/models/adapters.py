@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim.swa_utils import AveragedModel
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import to_dense_adj, to_dense_batch
 
 from cf2.errors import CF2Error, require, shown
 from cf2.graphs.graph import GIVE_FEATURES, NO_FEATURES, edge_positions, lacks_features
@@ -76,9 +77,12 @@ def _inside(model: Any) -> Any:
     return getattr(model, "_orig_mod", None) if compiled else None
 
 
+MPNNS = {("chemprop.models.model", "MPNN"), ("cf2.models.chemprop", "Ensemble")}
+
+
 def is_mpnn(model: Any) -> bool:
     """Whether this is a Chemprop model; Chemprop itself, which takes seconds to import, is not asked."""
-    return any((kind.__module__, kind.__name__) == ("chemprop.models.model", "MPNN") for kind in type(model).__mro__)
+    return any((kind.__module__, kind.__name__) in MPNNS for kind in type(model).__mro__)
 
 
 Call = Callable[[torch.nn.Module, Any], Any]  # the user's own: the model and a batch -> one row per target
@@ -129,6 +133,7 @@ class Adapter:
 
     cure = ""  # what else to do where the model does not run
     weighs = False  # whether it takes edge weights of ours
+    dense = False  # whether it is handed matrices of all pairs of nodes
     names: tuple[str, ...] | None = None  # the arguments of forward; None: one object with all of them
 
     def __init__(self, model: torch.nn.Module, call: Call | None = None) -> None:
@@ -207,6 +212,45 @@ class TensorAdapter(Adapter):
         return self._answer(out, inputs.targets, len(inputs.x), inputs.nodes)
 
 
+class DenseAdapter(Adapter):
+    """`model(x, adj, mask)` with matrices, as torch_geometric's dense layers read them.
+
+    Graphs are padded to the largest: x [B, N, d], adj [B, N, N] of edge weights, or ones, and mask [B, N]. Where nodes
+    are read and forward takes no mask, x is [N, d] and adj [N, N].
+    """
+
+    weighs, dense = True, True
+
+    def __init__(self, model: torch.nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__(model)
+        self.names = names
+
+    def takes(self, name: str) -> bool:
+        return name == "edge_weight"
+
+    def check_level(self, level: str) -> None:
+        if level != "graph":  # graphs are told apart by their place in x
+            super().check_level(level)
+
+    def call(self, inputs: Inputs) -> Answer:
+        names, weight = self.names or (), inputs.arguments.get("edge_weight")
+        of_graphs = "batch" in inputs.arguments
+        batch = inputs.arguments["batch"] if of_graphs else inputs.edge_index.new_zeros(len(inputs.x))
+        count = len(inputs.targets) if of_graphs else 1
+        x, mask = to_dense_batch(inputs.x, batch, batch_size=count)
+        adj = to_dense_adj(inputs.edge_index, batch, weight, x.size(1), count).to(x.dtype)
+        known = {"x": x, "adj": adj, "mask": mask, **inputs.arguments}
+        if not of_graphs and "mask" not in names:
+            known |= {"x": x[0], "adj": adj[0]}
+        # The first may have any name but that of something else; losses of pooling come behind the output.
+        first = () if names[0] in known else (known["x"],)
+        out = self.model(*first, **{name: known[name] for name in names if name in known})
+        out = out[0] if isinstance(out, tuple) else out
+        if not of_graphs and isinstance(out, Tensor) and out.dim() == 3 and len(out) == 1:
+            out = out[0]
+        return self._answer(out, inputs.targets, len(inputs.x), inputs.nodes)
+
+
 class DataAdapter(Adapter):
     """`model(data)`, or the user's `call(model, data)`; an `edge_weight` of ours it might not read."""
 
@@ -237,8 +281,11 @@ def adapter_for(model: Any, level: str, call: Call | OneTask | None = None, targ
     names = None if call is not None else parameters(model)
     if targets is not None and targets.schema is not None:
         adapter = TypedAdapter(model, names, targets, call)
+    elif names is None:
+        adapter = DataAdapter(model, call)
     else:
-        adapter = DataAdapter(model, call) if names is None else TensorAdapter(model, names)
+        dense = "adj" in names and "edge_index" not in names
+        adapter = (DenseAdapter if dense else TensorAdapter)(model, names)
     adapter.check_level(level)
     return adapter
 

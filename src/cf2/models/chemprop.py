@@ -6,11 +6,12 @@ that are left, so it holds in every pack and whatever was removed. Chemprop is i
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -70,6 +71,49 @@ def opposite(edge_index: Tensor, nodes: int) -> Tensor:
     return found
 
 
+class Ensemble(torch.nn.Module):
+    """Several Chemprop models for the same tasks, whose outputs are averaged as `chemprop predict` does."""
+
+    def __init__(self, members: Sequence[Any]) -> None:
+        super().__init__()
+        self.members = torch.nn.ModuleList(members)
+        kinds = {(output_of(m), m.n_tasks, *_widths(m)) for m in members}
+        require(len(kinds) == 1, "Expected models of an ensemble to read and return the same", got=_shown(kinds))
+
+    @property
+    def n_tasks(self) -> int:
+        """How many tasks each member has."""
+        return int(self.members[0].n_tasks)  # type: ignore[arg-type]
+
+    @property
+    def predictor(self) -> Any:
+        """That of the first member; the others return the same."""
+        return self.members[0].predictor
+
+    @property
+    def message_passing(self) -> Any:
+        """That of the first member; the others read the same."""
+        return self.members[0].message_passing
+
+    def forward(self, molecules: Any, *descriptors: Tensor | None) -> Tensor:
+        # A member may scale the features of the batch in place, so each gets its own.
+        return torch.stack([member(copy.copy(molecules), *descriptors) for member in self.members]).mean(0)
+
+
+def _members(model: Any) -> list[Any]:
+    return list(model.members) if isinstance(model, Ensemble) else [model]
+
+
+def _widths(model: Any) -> tuple[int, int]:
+    """How many features the model reads per atom and per bond."""
+    own = model.message_passing.hparams
+    return own["d_v"], own["d_e"]
+
+
+def _shown(kinds: Any) -> str:
+    return "; ".join(f"{kind}, {tasks} tasks, {v} + {e} features" for kind, tasks, v, e in sorted(kinds))
+
+
 class MPNNAdapter(Adapter):
     """`model(BatchMolGraph)`; soft masks scale what each directed bond holds after every activation."""
 
@@ -82,8 +126,8 @@ class MPNNAdapter(Adapter):
             "Expected `target`, the task to explain, of a multiclass model with several tasks",
             got=task,
         )
-        passing = model.message_passing
-        self.weighs = {"BondMessagePassing", "AtomMessagePassing"} >= {type(passing).__name__}
+        passing = {type(member.message_passing).__name__ for member in _members(model)}
+        self.weighs = {"BondMessagePassing", "AtomMessagePassing"} >= passing
 
     def takes(self, name: str) -> bool:
         return name in ("edge_attr", ATOM_DESCRIPTORS, DESCRIPTORS)
@@ -105,18 +149,18 @@ class MPNNAdapter(Adapter):
         if weight is None:
             yield
             return
-        passing: Any = self.model.message_passing
-        left = [int(passing.depth)]
+        left: dict[Any, int] = {}
 
         def scale(layer: torch.nn.Module, inputs: Any, out: Tensor) -> Tensor:
-            left[0] -= 1
-            return out * weight[:, None] if left[0] >= 0 else out
+            left[layer] -= 1
+            return out * weight[:, None] if left[layer] >= 0 else out
 
-        handle = passing.tau.register_forward_hook(scale)
-        try:
+        with ExitStack() as stack:
+            for member in _members(self.model):
+                passing = member.message_passing
+                left[passing.tau] = int(passing.depth)
+                stack.callback(passing.tau.register_forward_hook(scale).remove)
             yield
-        finally:
-            handle.remove()
 
 
 def _batch(inputs: Inputs, weight: Tensor | None, count: int) -> tuple[Any, Tensor | None, Tensor | None]:
@@ -168,17 +212,36 @@ class Molecules:
 
 
 def molecules_of(model: Any, data: Any) -> Molecules | None:
-    """A Chemprop model, or the path of one, with its molecules; None for any other model."""
-    tasks: tuple[str, ...] = ()
-    if isinstance(model, str | os.PathLike):
-        model, tasks = load(model)
-    elif not is_mpnn(model):
+    """A Chemprop model, several of them, or their paths, with the molecules; None for any other model."""
+    several = list(model) if isinstance(model, list | tuple) else [model]
+    if not several or not all(is_mpnn(part) or isinstance(part, str | os.PathLike) for part in several):
         return None
+    model, tasks = joined([(part, ()) if is_mpnn(part) else load(part) for part in several])
     return Molecules(model, featurise(model, data), tasks)
+
+
+def joined(parts: Sequence[tuple[Any, tuple[str, ...]]]) -> tuple[Any, tuple[str, ...]]:
+    """One model of models with the names of their tasks: the mean of several, if these have the same tasks."""
+    named = {tasks for _, tasks in parts if tasks}
+    require(len(named) <= 1, "Expected models of an ensemble with the same tasks", got=" and ".join(map(str, named)))
+    model = parts[0][0] if len(parts) == 1 else Ensemble([model for model, _ in parts])
+    return model, next(iter(named), ())
 
 
 def load(path: str | os.PathLike[str]) -> tuple[Any, tuple[str, ...]]:
     """The model in a Chemprop checkpoint, and the names of its tasks, if it holds them.
+
+    A directory, such as `chemprop train` makes, stands for the mean of all models `*.pt` in it.
+    """
+    if not os.path.isdir(path):
+        return _load(path)
+    found = sorted(Path(path).rglob("*.pt"))
+    require(len(found) > 0, f"Expected models `*.pt` in {os.fspath(path)!r}", got="none")
+    return joined([_load(model) for model in found])
+
+
+def _load(path: str | os.PathLike[str]) -> tuple[Any, tuple[str, ...]]:
+    """The model of one file.
 
     Chemprop's own loader unpickles without limits. So the same bytes are first read by an unpickler that knows the
     layers and metrics of Chemprop and refuses everything else: no code in the file is run.
@@ -289,8 +352,7 @@ def _featuriser(model: Any) -> Any:
     from chemprop.featurizers.atom import AtomFeatureMode, get_multi_hot_atom_featurizer
     from chemprop.featurizers.bond import RIGRBondFeaturizer
 
-    own = model.message_passing.hparams
-    widths = (own["d_v"], own["d_e"])
+    widths = _widths(model)
     for mode in AtomFeatureMode:
         bonds = {"bond_featurizer": RIGRBondFeaturizer()} if mode.name == "RIGR" else {}
         featuriser = SimpleMoleculeMolGraphFeaturizer(atom_featurizer=get_multi_hot_atom_featurizer(mode), **bonds)

@@ -17,8 +17,9 @@ from torch import Tensor
 from cf2.graphs.graph import Instance, Role
 from cf2.models.oracle import outputs_after
 from cf2.models.predictor import Predictor
+from cf2.models.shapes import MIXERS
 from cf2.sets.tests import WITHOUT, Criterion, Test, passes, slack
-from cf2.sets.trials import MIXERS, Constraints, Sums, TrialTable, keys_of
+from cf2.sets.trials import Constraints, TrialTable, names_of
 from cf2.units.edits import extended
 from cf2.units.kinds import InstanceUnits
 from cf2.units.packs import Pack, pack
@@ -43,7 +44,6 @@ class Neighbours(Constraints):
 
     def __post_init__(self) -> None:
         self._known = TrialTable(self.there.device)
-        self._sums = Sums(self.gone.size(2), 1, self.there.device)
 
     def take(self, rows: Tensor) -> Neighbours:
         """The neighbours of some instances, which may repeat."""
@@ -67,8 +67,7 @@ class Neighbours(Constraints):
 
     def _held(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """Whether sets [R, U] of instances `rows` pass on every neighbour [R], and their least slack there [R]."""
-        slot, fresh = self._known.claim(keys_of(self._sums.of_sets(sets), rows))
-        new = fresh.nonzero().flatten()
+        slot, new = self._known.claim(names_of(rows, sets))
         if len(new):
             passed, tried, least = self.passed(rows[new], sets[new])
             self._known.keep(slot[new], passed == tried, least)

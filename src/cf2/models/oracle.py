@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cf2.models.predictor import Predictor
 from cf2.models.shapes import MIN_SETS_FOR_SHAPES, Shapes, every_shape
-from cf2.sets.oracle import Listing, Looks, Oracle
+from cf2.sets.oracle import SHORT_CUTS, Listing, Looks, Oracle
 from cf2.sets.proof import Exhaustion
 from cf2.sets.tests import Intervention, slack, soft_outputs
-from cf2.sets.trials import Sums, Trials, keys_of
+from cf2.sets.trials import Trials, short
 from cf2.units.kinds import FLAGS, Governors, Units
 from cf2.units.packs import Pack, chunks, owners, pointer, spans
 
@@ -53,10 +55,16 @@ class GraphOracle(Oracle):
         self.removals = Removals(pack, self.fixed) if removals else None
         # A model that mixes all nodes sees also what is not joined to a target.
         self.local = bool(
-            own_fields and plain and units.absent is None and pack.targets.size(1) and not predictor.alone
+            own_fields
+            and "fields" in SHORT_CUTS
+            and plain
+            and units.absent is None
+            and pack.targets.size(1)
+            and not predictor.alone
         )
         self.fields = Fields(pack, *predictor.sight, self.fixed) if self.local else None
-        few = together and len(self.counts) <= MAX_INSTANCES_TOGETHER
+        self._extent = (pack.edge_ptr.diff() + (0 if self.fields is None else self.fields.width)).cpu()
+        few = together and "together" in SHORT_CUTS and len(self.counts) <= MAX_INSTANCES_TOGETHER
         self.few = few and not self.local and units.absent is None
 
     def take(self, rows: Tensor) -> GraphOracle:
@@ -84,15 +92,20 @@ class GraphOracle(Oracle):
     def looks(self, rows: Tensor, states: Tensor) -> Iterator[tuple[slice, Looks]]:
         """The receptive fields that are left of states, in parts that fit into memory."""
         assert self.fields is not None
-        for part in chunks([self.fields.width] * len(rows), MAX_FLOATS_PER_CALL):
+        for part in chunks(self._extent[rows.cpu()].tolist(), MAX_FLOATS_PER_CALL):
             yield part, FieldLooks(self, self.fields, self.fields.find(rows[part], states[part]))
+
+    @property
+    def has_slopes(self) -> bool:
+        """Whether the model has gradients by soft masks of the units."""
+        return self.predictor.has_slopes(self.pack)
 
     def slopes(self, trials: Trials, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """The slack of sets in every test [R, tests], and its gradient by soft masks of units [R, U, tests].
 
         A model without such a gradient is tried with units flipped instead.
         """
-        if not self.predictor.has_slopes(self.pack):
+        if not self.has_slopes:
             return super().slopes(trials, rows, sets)
         factor = 2 * len(trials.tests)
         parts = chunks((self._footprint[rows.cpu()] * factor).tolist(), MAX_FLOATS_PER_CALL)
@@ -241,11 +254,13 @@ class Field:
     rows: Tensor  # [R], the instance of each trial
     nodes: Tensor  # [n], in the order of trials and then of nodes
     of_node: Tensor  # [n]
-    columns: Tensor  # [e]
+    columns: Tensor  # [e], in the order of trials and then of columns
     of_column: Tensor  # [e]
 
     def take(self, trials: Tensor) -> Field:
         """Some of the trials, in ascending order."""
+        if len(trials) == len(self.rows):
+            return self
         place = torch.full_like(self.rows, -1)
         place[trials] = torch.arange(len(trials), device=trials.device)
         nodes, columns = place[self.of_node] >= 0, place[self.of_column] >= 0
@@ -257,64 +272,72 @@ class Field:
             place[self.of_column[columns]],
         )
 
+    def parts(self, nodes: Tensor, columns: Tensor, slices: Iterable[slice]) -> Iterator[Field]:
+        """Runs of the trials, which have so many nodes and columns [R] each."""
+        node_ptr, column_ptr = pointer(nodes).tolist(), pointer(columns).tolist()
+        for some in slices:
+            seen, met = (slice(ptr[some.start], ptr[some.stop]) for ptr in (node_ptr, column_ptr))
+            of_node, of_column = self.of_node[seen] - some.start, self.of_column[met] - some.start
+            yield Field(self.rows[some], self.nodes[seen], of_node, self.columns[met], of_column)
+
 
 class Fields:
-    """Finds the fields of trials of one pack, in time proportional to what they contain."""
+    """Finds the fields of trials of one pack, by a search in breadth over all of their edges at once."""
 
     def __init__(
         self, pack: Pack, hops: int | None = None, direction: str = "both", fixed: Tensor | None = None
     ) -> None:
         self.pack, self.hops, self.fixed = pack, hops, fixed
         self.direction = "both" if hops is None else direction
-        tail, head = pack.edge_index
-        anchor, other = {"in": (head, tail), "out": (tail, head)}.get(
-            self.direction, (torch.cat([head, tail]), torch.cat([tail, head]))
-        )
-        order = anchor.argsort(stable=True)
-        self.ptr = pointer(torch.bincount(anchor, minlength=pack.x.size(0)))
-        self.column = order % max(pack.edge_index.size(1), 1)
-        self.other = other[order]
         self.unit = _own_units(pack)
         self.width = int(pack.node_ptr.diff().max())
-        self.seen = Sums(pack.edge_index.size(1), 1, self.unit.device)
+        # NumPy, because there are a dozen small steps per call, and each of them takes it a fifth of torch's time.
+        arrays = (pack.edge_index, self.unit, pack.node_ptr, pack.edge_ptr, pack.targets)
+        self._ends, self._unit, self._node_ptr, self._edge_ptr, self._targets = (a.cpu().numpy() for a in arrays)
+
+    @cached_property
+    def around(self) -> tuple[Tensor, Tensor]:
+        """The units of the edges at which each node looks further, end to end, and their pointer by node."""
+        tail, head = self.pack.edge_index
+        anchor = {"in": head, "out": tail}.get(self.direction, torch.cat([head, tail]))
+        unit = self.unit.repeat(len(anchor) // max(len(tail), 1))
+        return pointer(torch.bincount(anchor, minlength=self.pack.x.size(0))), unit[anchor.argsort(stable=True)]
 
     def find(self, rows: Tensor, states: Tensor) -> Field:
         """The fields of trials [R] of instances `rows`, in which the units with a state [R, U, bool] are there."""
-        pack, width = self.pack, self.width
         states = states if self.fixed is None else states | self.fixed[rows]
-        base = pack.node_ptr[rows]
-        inside = torch.zeros(len(rows) * width, dtype=torch.bool, device=rows.device)
-        trial = torch.arange(len(rows), device=rows.device).repeat_interleave(pack.targets.size(1))
-        places = torch.unique(trial * width + (pack.targets[rows].flatten() - base[trial]))
-        inside[places] = True
-        columns, of_column = [rows[:0]], [rows[:0]]
-        hop = 0
-        while len(places) and (self.hops is None or hop < self.hops):
-            hop += 1
-            trial = places // width
-            at, ptr, _ = spans(self.ptr, places - trial * width + base[trial])
-            trial = trial[owners(ptr)]
-            column = self.column[at]
-            unit = self.unit[column]
-            there = (states[trial, unit] | (unit < 0)).nonzero().flatten()
-            column, trial = column[there], trial[there]
-            columns.append(column)
-            of_column.append(trial)
-            reached = trial * width + (self.other[at[there]] - base[trial])
-            places = torch.unique(reached[~inside[reached]])
-            inside[places] = True
-        column, trial = torch.cat(columns), torch.cat(of_column)
-        if self.direction == "both":  # an edge is met from both of its ends
-            total = max(pack.edge_index.size(1), 1)
-            both = torch.unique(trial * total + column)
-            trial, column = both // total, both % total
-        found = inside.nonzero().flatten()
-        of_node = found // width
-        return Field(rows, found - of_node * width + base[of_node], of_node, column, trial)
+        instance, there = rows.cpu().numpy(), np.ascontiguousarray(states.cpu().numpy())
+        counts = self._edge_ptr[instance + 1] - self._edge_ptr[instance]
+        shift = self._edge_ptr[instance] - counts.cumsum() + counts
+        column = np.arange(counts.sum(), dtype=shift.dtype) + (shift if len(rows) == 1 else shift.repeat(counts))
+        unit = self._unit[column]
+        start = np.arange(len(instance)) * there.shape[1]
+        stay = there.ravel().take(unit + (start if len(rows) == 1 else start.repeat(counts)), mode="clip")
+        kept = (stay if self.pack.units.edges.every else stay | (unit < 0)).nonzero()[0]
+        column, trial = column[kept], np.arange(len(instance)).repeat(counts)[kept]
+        start = np.arange(len(instance)) * self.width - self._node_ptr[instance]
+        shift = start if len(rows) == 1 else start[trial]
+        tail, head = self._ends[0][column] + shift, self._ends[1][column] + shift
+        inside = np.zeros(len(instance) * self.width, dtype=bool)
+        inside[(self._targets[instance] + start[:, None]).ravel()] = True
+        met, size, hop = np.zeros(len(column), dtype=bool), -1, 0
+        ways = {"in": [(head, tail)], "out": [(tail, head)]}.get(self.direction, [(head, tail), (tail, head)])
+        while (self.hops is None or hop < self.hops) and (count := int(np.count_nonzero(inside))) > size:
+            seen = [inside[anchor] for anchor, _ in ways]
+            for (_, other), mine in zip(ways, seen):
+                inside[other[mine]] = True
+            met, size, hop = np.logical_or.reduce(seen), count, hop + 1
+        places = inside.nonzero()[0]
+        of_node = places // self.width
+        found = (places - start[of_node], of_node, column[met], trial[met])
+        return Field(rows, *(torch.from_numpy(part).to(rows.device) for part in found))
 
-    def sums(self, field: Field) -> Tensor:
-        """What each trial sees, as sums for a key [R, 4]."""
-        return self.seen.of_lists(field.of_column, field.columns, len(field.rows))
+    def names(self, field: Field) -> list[bytes]:
+        """What each trial sees, as a name: its instance and its edges."""
+        text = field.columns.cpu().numpy().astype(np.int32).tobytes()
+        ends = (4 * torch.bincount(field.of_column, minlength=len(field.rows)).cumsum(0)).tolist()
+        owner = [row.to_bytes(4, "little") for row in field.rows.tolist()]
+        return [short(name + text[start:end]) for name, start, end in zip(owner, [0, *ends], ends)]
 
     def packed(self, field: Field) -> Pack:
         """The fields as a pack without units, in which what is gone is not there."""
@@ -337,17 +360,15 @@ class FieldLooks:
         self.oracle, self.fields, self.field = oracle, fields, field
 
     @property
-    def keys(self) -> Tensor:
-        return keys_of(self.fields.sums(self.field), self.field.rows)
+    def names(self) -> list[bytes]:
+        return self.fields.names(self.field)
 
     def outputs(self, index: Tensor) -> Tensor:
         """What the model says of some of the fields [r, C]."""
         predictor, field = self.oracle.predictor, self.field.take(index)
-        of = (field.of_node, field.of_column)
-        cost = predictor.cost(*(torch.bincount(owner, minlength=len(field.rows)) for owner in of))
-        every = torch.arange(len(field.rows), device=index.device)
-        parts = (self.fields.packed(field.take(every[part])) for part in chunks(cost.tolist(), MAX_FLOATS_PER_CALL))
-        return torch.cat([predictor.hard(part, self.oracle.valid.new_zeros(0)) for part in parts])
+        nodes, columns = (torch.bincount(of, minlength=len(field.rows)) for of in (field.of_node, field.of_column))
+        parts = field.parts(nodes, columns, chunks(predictor.cost(nodes, columns).tolist(), MAX_FLOATS_PER_CALL))
+        return torch.cat([predictor.hard(self.fields.packed(part), self.oracle.valid.new_zeros(0)) for part in parts])
 
 
 # -- connected sets ---------------------------------------------------------------------------------------------
@@ -414,8 +435,8 @@ def _grown(search: Exhaustion, fields: Fields, level: Tensor) -> Tensor:
     for some in torch.split(level, 1024):
         rows = torch.full((len(some),), search.row, device=some.device)
         field = fields.find(rows, some)
-        at, ptr, _ = spans(fields.ptr, field.nodes)
-        trial, unit = field.of_node[owners(ptr)], fields.unit[fields.column[at]]
+        at, ptr, _ = spans(fields.around[0], field.nodes)
+        trial, unit = field.of_node[owners(ptr)], fields.around[1][at]
         new = (unit >= 0).nonzero().flatten()
         trial, unit = trial[new], unit[new]
         keep = search.trials.selectable[search.row, unit] & ~some[trial, unit]

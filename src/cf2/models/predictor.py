@@ -15,16 +15,17 @@ from cf2.errors import CF2Error, require
 from cf2.models import outputs
 from cf2.models.adapters import Adapter, Inputs, adapter_for, module_of, run, target_arguments
 from cf2.models.soft_masks import (
+    LazyFeatures,
     Loan,
     default_dtype,
     find_device,
     masked_messages,
     message_layers,
-    read_sparse,
     restored_buffers,
 )
 from cf2.models.soundness import Unchanged, check_repeats, depends_on_order, depends_on_others
 from cf2.options import Masking, Output
+from cf2.sets.oracle import SHORT_CUTS
 from cf2.units.packs import WIDE, Pack, spans, sparse_features
 
 PLAIN_FLOATS_PER_NODE = 4096  # so that a dense adjacency matrix of one call has some 10⁷ entries
@@ -77,7 +78,7 @@ class Predictor:
         drops = not getattr(model, "supports_edge_weight", True)  # torch_geometric's GIN takes and drops them
         self._may_weigh = masking == "auto" and self.adapter.weighs and not drops
         self.sight: tuple[int | None, str] = (None, "both")  # how many hops it was measured to look, and which way
-        self._removing = False
+        self._removing = self._unfolded = False
         self._width_of_rows = 1
         self._loans: list[Loan] = []
         sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]
@@ -136,7 +137,7 @@ class Predictor:
         if self._apart(pack):
             return torch.cat([self._rows(one) for one in pack.singles()])
         if pack.units.absent is None:
-            return self._call(pack, pack.dense(), pack.edge_index, None, None)
+            return self._call(pack, self._scaled(pack, None), pack.edge_index, None, None)
         return self._hard_rows(pack, torch.ones_like(pack.units.absent))
 
     def _find_out(self, pack: Pack) -> Findings:
@@ -203,13 +204,14 @@ class Predictor:
 
     def _reads_sparse(self, pack: Pack, differ: Callable[[Tensor, Tensor], Tensor]) -> bool:
         """Whether the output is the same when wide features are read by their non-zero entries."""
-        if pack.x.size(1) < WIDE or pack.x.dtype not in (torch.float32, torch.float64):
+        short_cut = "sparse" in SHORT_CUTS and pack.x.size(1) >= WIDE
+        if not short_cut or pack.x.dtype not in (torch.float32, torch.float64):
             return False
         sparse = pack.sparse or sparse_features([pack.x], [pack.x.nonzero()])
         with torch.no_grad():
-            quick = self._call(replace(pack, sparse=sparse), sparse.value, pack.edge_index, None, None)
             rows = self._call(pack, pack.dense(), pack.edge_index, None, None)
-        return not bool(differ(quick, rows).any())
+            quick = self._call(replace(pack, sparse=sparse), sparse.value, pack.edge_index, None, None)
+        return not self._unfolded and not bool(differ(quick, rows).any())
 
     def rows_of_many(self, whole: Pack, targets: Tensor) -> Tensor:
         """What the model returns for many targets [n, nodes to read] of one graph in one pass."""
@@ -389,14 +391,15 @@ class Predictor:
         with ExitStack() as stack:
             if self._loans and self._loans[0].dtype != torch.get_default_dtype():
                 stack.enter_context(default_dtype(self._loans[0].dtype))
-            if x.dim() == 1:
-                values, sparse, x = x, pack.sparse, pack.x
-                assert sparse is not None
-                stack.enter_context(read_sparse(self.model, x, lambda weight: sparse.times(values, weight)))
             given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
-            watched = Unchanged({"x": x, "edge_index": edge_index} | given, compare=self.findings is None)
+            if x.dim() == 1:
+                x = _lazy(pack, x)
+            else:
+                given["x"] = x
+            watched = Unchanged({"edge_index": edge_index} | given, compare=self.findings is None)
             rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level)
         watched.check()
+        self._unfolded = isinstance(x, LazyFeatures) and bool(x.unfolded)
         if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":
             bad = int((~torch.isfinite(rows)).any(1).nonzero()[0])
             raise CF2Error("Expected finite model outputs", got=f"NaN or infinity for {self.level} {pack.key(bad)}")
@@ -405,11 +408,22 @@ class Predictor:
 
     def cost(self, nodes: Any, edges: Any) -> Any:
         """About how many floats one pass keeps for graphs of this size, numbers or tensors; chunks are sized by it."""
-        if self._plain:  # it may well make a dense matrix of all nodes of a call
+        if self._plain or self.adapter.dense:  # it may well make a dense matrix of all nodes of a call
             return nodes * PLAIN_FLOATS_PER_NODE + edges
         narrow = self.findings is not None and self.findings.reads_sparse
         width = self._hidden if narrow else self._width
         return nodes * (width + self._depth * self._hidden) + edges * self._depth * self._hidden
+
+
+def _lazy(pack: Pack, values: Tensor) -> LazyFeatures:
+    """The features of a pack, with these values of their non-zero entries [F]."""
+    sparse = pack.sparse
+    assert sparse is not None
+
+    def product(weight: Tensor, factor: float) -> Tensor:
+        return sparse.times(values if factor == 1.0 else factor * values, weight)
+
+    return LazyFeatures.of(pack.x, product, lambda factor: factor * pack.dense(values))
 
 
 def _deepest(count: Counter[Any]) -> int:

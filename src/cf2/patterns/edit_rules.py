@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from cf2.errors import require
-from cf2.graphs.graph import Instance
-from cf2.options import Key
+from cf2.graphs.graph import Instance, edge_positions
+from cf2.options import Key, as_json
 from cf2.patterns.labelled import Collected, LabelledGraphs, instance_outputs
 from cf2.patterns.matching import occurrences
 from cf2.patterns.pattern import Pattern, connected_parts, connected_patterns
@@ -22,7 +22,6 @@ from cf2.patterns.summary import (
     ClassSummary,
     SummaryOptions,
     estimate,
-    jsonable,
     looked_at,
     read_estimate,
     share_cells,
@@ -100,7 +99,7 @@ class TriedRule:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, ready for JSON."""
-        facts = {n: jsonable(getattr(self, n)) for n in ("prediction", "support", "answers", "turned", "keys")}
+        facts = {n: as_json(getattr(self, n)) for n in ("prediction", "support", "answers", "turned", "keys")}
         pieces = [piece.to_dict() for piece in self.rule.pieces]
         return {"rule": self.rule.text, "size": self.rule.size, **facts, "pieces": pieces}
 
@@ -254,17 +253,16 @@ class _Tried:
         both = [False] if self.directed else [False, True]  # an edge is a column, or one each way
         pairs = [((node[b], node[a]) if back else (node[a], node[b]), name) for (a, b), name in edges for back in both]
         added = [pair for pair, name in pairs if not name.startswith(REMOVE)]
-        columns = [tuple(pair) for pair in instance.edge_index.t().tolist()]
-        if not set(columns).isdisjoint(added):
+        ends = torch.tensor(added, dtype=torch.long).reshape(-1, 2).t()
+        if bool((edge_positions(instance.edge_index, ends) >= 0).any()):
             return None
         renamed = {node[n]: label.split(ARROW)[1] for n, label in enumerate(labels) if ARROW in label}
         extras = {n: (k, v) for n, (k, v) in instance.extras.items() if k != "edge" or takes(n)}
         of_edges = [name for name, (kind, _) in extras.items() if kind == "edge"]
         if not self.features.keys() >= set(renamed.values()) or (added and (of_edges or instance.targets)):
             return None  # attributes of a new edge are not known, nor what lies beyond a receptive field
-        removed = {pair for pair, name in pairs if name.startswith(REMOVE)}
-        stay = torch.tensor([pair not in removed for pair in columns], dtype=torch.bool)
-        ends = torch.tensor(added, dtype=torch.long).reshape(-1, 2).t()
+        removed = [pair for pair, name in pairs if name.startswith(REMOVE)]
+        stay = edge_positions(torch.tensor(removed, dtype=torch.long).reshape(-1, 2).t(), instance.edge_index) < 0
         x = instance.x.clone()
         for changed, label in renamed.items():
             x[changed] = self.features[label]

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 import numpy as np
 import torch
 
-from cf2.errors import CF2Error, require, require_number, require_path, unknown_name
+from cf2.errors import CF2Error, require, require_number, require_path, shown, unknown_name
 from cf2.graphs.data import graphs_of
+from cf2.graphs.graph import edge_positions
 from cf2.graphs.targets import targets_for
 from cf2.models.adapters import module_of
 from cf2.models.oracle import outputs_after
-from cf2.options import Key, Spec
+from cf2.options import Key, Spec, as_json
 from cf2.patterns.labelled import Collected, LabelledGraphs, collected, explained_graph
 from cf2.patterns.matching import Occurrences, containing, occurrences
 from cf2.patterns.mining import Miner, Pieces
@@ -68,7 +69,7 @@ class SummaryOptions:
             raise unknown_name("`labels`", self.labels, LABELS)
         good = all(isinstance(pattern, Pattern) for pattern in self.given)
         cure = "Make one with cf2.Pattern.make."
-        require(good, "Expected `given` to hold patterns", got=repr(self.given)[:80], do=cure)
+        require(good, "Expected `given` to hold patterns", got=shown(self.given, 80), do=cure)
 
     def is_test(self, key: Key) -> bool:
         """Whether a key is kept for the test: by the seed and the key, whatever else there is."""
@@ -121,7 +122,7 @@ class ClassSummary(Results[Found]):
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, ready for JSON."""
         rows = [{"class_name": self.name(row.prediction), **row.to_dict()} for row in self.items]
-        return {"about": jsonable(self.about), self.list_name: rows}
+        return {"about": as_json(self.about), self.list_name: rows}
 
     def to_pandas(self) -> pandas.DataFrame:
         """A table with one row for each; every share with the ends of its interval."""
@@ -157,13 +158,6 @@ class ClassSummary(Results[Found]):
         return cls.load(path, context) if path.exists() else None
 
 
-def jsonable(value: Any) -> Any:
-    """Plain values; an estimate becomes its value and the two ends of its interval."""
-    if isinstance(value, Mapping):
-        return {str(name): jsonable(item) for name, item in value.items()}
-    return [jsonable(item) for item in value] if isinstance(value, list | tuple) else value
-
-
 def _with_estimates(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _with_estimates(part) for name, part in value.items()}
@@ -171,7 +165,7 @@ def _with_estimates(value: Any) -> Any:
 
 
 def read_estimate(value: Any) -> Estimate | None:
-    """A share with its interval, as `jsonable` wrote it."""
+    """A share with its interval, as `as_json` wrote it."""
     return None if value is None else Estimate(*map(float, value))
 
 
@@ -232,8 +226,8 @@ class FoundPattern:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, ready for JSON."""
-        facts = {name: jsonable(getattr(self, name)) for name in (*COUNTS, *MEASURES)}
-        return {**facts, "pattern": self.pattern.to_dict(), "keys": jsonable(self.keys)}
+        facts = {name: as_json(getattr(self, name)) for name in (*COUNTS, *MEASURES)}
+        return {**facts, "pattern": self.pattern.to_dict(), "keys": as_json(self.keys)}
 
     @staticmethod
     def from_dict(row: Mapping[str, Any]) -> FoundPattern:
@@ -344,9 +338,9 @@ def looked_at(found: Explanations, model: Any, data: Any, options: SummaryOption
 
 def _chosen(e: Explanation, table: InstanceUnits) -> np.ndarray:
     """Which edges of an instance an explanation chose."""
-    chosen = {tuple(pair) for pair in e.chosen("edges").tolist()}
-    chosen |= set() if e.directed else {(b, a) for a, b in chosen}
-    return np.array([tuple(pair) in chosen for pair in table.ids.tolist()], dtype=bool)
+    pairs = torch.from_numpy(e.chosen("edges"))
+    pairs = pairs if e.directed else torch.cat([pairs, pairs.flip(1)])
+    return (edge_positions(pairs.t(), table.ids.t()) >= 0).numpy()
 
 
 def _counted(found: Explanations, usable: Sequence[Explanation], notes: list[str], options: SummaryOptions) -> Patterns:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch_geometric.explain import ExplainerAlgorithm
 from torch_geometric.explain.config import ExplanationType, ModelMode, ModelReturnType
 
-from cf2.errors import CF2Error, require
+from cf2.errors import CF2Error, require, shown
 from cf2.methods import registry
 from cf2.methods.trained import check_needs
 from cf2.models.outputs import TOLERANCE_SHARE
@@ -68,7 +68,7 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         super().__init__()
         given: dict[str, Any] = {**selected}
         self.soft = given.pop("soft", False)
-        require(isinstance(self.soft, bool), "Expected `soft` to be True or False", got=repr(self.soft)[:80])
+        require(isinstance(self.soft, bool), "Expected `soft` to be True or False", got=shown(self.soft, 80))
         options, trained, column = rows_of(AlgorithmOptions), given.pop("trained", None), given.pop("column", None)
         chosen = {name: given.pop(name) for name in meanings() if name in given and name in options}
         self.spec = Spec(method=method, target=column, settings=given, **chosen)

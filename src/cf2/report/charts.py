@@ -1,4 +1,4 @@
-"""Small charts as inline SVG: probabilities, distributions of sizes, and numbers with their intervals."""
+"""Small charts as inline SVG: probabilities, sizes, size against PNS, and numbers with their intervals."""
 
 from __future__ import annotations
 
@@ -103,6 +103,26 @@ def histogram(series: Sequence[tuple[str, Sequence[int]]]) -> Markup:
     axes = [f"M{left} {(line + 1) * HISTOGRAM_ROW - 14}H{left + HISTOGRAM_WIDTH}" for line in range(len(series))]
     label = f"Distribution of explanation sizes: {', '.join(name for name, _ in series)}"
     return _chart("cf2-histogram", 700, height, label, boxes, texts, axes)
+
+
+def curve(e: Explanation, *, wide: float = 260.0, tall: float = 90.0) -> Markup:
+    """Size against PNS of the sets that a search for a sure one came by; nothing without two of them."""
+    if len(e.curve) < 2:
+        return Markup("")
+    left, low, high = 34.0, e.curve[0][0], e.curve[-1][0]
+    points = [(left + wide * (size - low) / (high - low), 6 + tall * (1 - share)) for size, share in e.curve]
+    boxes: list[tuple[Any, ...]] = []
+    for (x, y), (size, share) in zip(points, e.curve):
+        colour = OKABE_ITO[1 if size == e.size else 0]
+        boxes.append((x - 3, y - 3, 6, 6, colour, f"size {size}: PNS {share:.2f}"))
+    texts: list[tuple[Any, ...]] = [("cf2-small", 0, 10, "1.0"), ("cf2-small", 0, 6 + tall, "0.0")]
+    texts += [("cf2-small", f"{left + wide * at:.1f}", tall + 22, size) for at, size in ((0, low), (1, high))]
+    texts.append(("cf2-small", left + wide / 2 - 40, tall + 22, "size against PNS"))
+    axes = ["M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), f"M{left} 6V{6 + tall}H{left + wide}"]
+    if e.surely is not None:
+        axes.append(f"M{left} {6 + tall * (1 - e.surely):.1f}H{left + wide}")
+    label = "PNS by size: " + ", ".join(f"{size}: {share:.2f}" for size, share in e.curve)
+    return _chart("cf2-bars", left + wide + 20, tall + 28, label, boxes, texts, axes)
 
 
 def whisker(low: float, value: float, high: float, top: float = 1.0) -> Markup:

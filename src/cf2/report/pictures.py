@@ -12,18 +12,27 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from cf2.errors import CF2Error, require, unknown_name
+from cf2.errors import CF2Error, require, shown, unknown_name
 from cf2.models.outputs import output_kind
 from cf2.report import environment
 from cf2.report.charts import shorten
 from cf2.report.scene import EXPLANATION, LOOKS, MARKED, OKABE_ITO, TARGET, Scene, before_and_after, is_molecule, scene
-from cf2.report.words import atom_names, class_names, describe_prediction, describe_said, said_rows, verdict_sentences
+from cf2.report.words import (
+    atom_names,
+    class_names,
+    describe_prediction,
+    describe_said,
+    describe_unit,
+    said_rows,
+    verdict_sentences,
+)
 from cf2.results.explanation import Explanation
 from cf2.units.edits import ADD
 
 WIDTH, HEIGHT, MARGIN = 420, 320, 22  # of an SVG, in pixels
 WORD_HEIGHT = 34  # room for a word below a picture
 MAX_EDGE = 56.0  # pixels of an edge of a small graph
+MAX_BARS = 24  # units of a function that are drawn
 MAX_INCHES = 200  # a picture of more than 2¹⁶ points is not drawn
 STYLE = environment().get_template("picture.css").render(looks=LOOKS, width=WIDTH)
 
@@ -156,9 +165,16 @@ def plot(
     _check(context, size)
     context = context or {}
     shown = _placed(e, _scene(e, context), layout)
+
+    def draw(axes: Any) -> None:
+        if e.task == "input":  # no graph
+            _draw_units(axes, e)
+        else:
+            _draw_on(axes, shown, is_molecule(context) and layout is None)
+
     if ax is not None:
         require(hasattr(ax, "add_collection"), "Expected `ax` to be matplotlib axes", got=_kind(ax))
-        _draw_on(ax, shown, is_molecule(context) and layout is None)
+        draw(ax)
         if path is not None:
             _save(ax.figure, path)
         return ax
@@ -168,7 +184,7 @@ def plot(
         _probabilities(right, e, context)
     else:
         left = figure.subplots()
-    _draw_on(left, shown, is_molecule(context) and layout is None)
+    draw(left)
     if words:
         figure.suptitle(_escape(describe_prediction(e, class_names(context))), fontsize=11, fontweight="bold")
         lines = [f"{s.head}: {s.text}" for s in verdict_sentences(e, class_names(context), atom_names(context))]
@@ -179,6 +195,31 @@ def plot(
     if path is not None:
         _save(figure, path)
     return figure
+
+
+def plot_curve(e: Explanation, ax: Any, path: str | Path | None, size: tuple[float, float]) -> Any:
+    """Size against PNS of the sets that a search for a sure one came by, the one that is given marked."""
+    require(
+        bool(e.curve),
+        "Expected an explanation with a curve, which a search with `surely` keeps",
+        got=f"surely={e.surely}, status={e.status!r}",
+        do="Pass surely=0.9 to cf2.explain.",
+    )
+    _check(None, size)
+    axes = _picture(size).subplots() if ax is None else ax
+    sizes, shares = zip(*e.curve)
+    axes.plot(sizes, shares, marker="o", color=OKABE_ITO[0], label="by the contexts of the search")
+    if e.pns is not None:
+        value, low, high = e.pns
+        error = [[value - low], [high - value]]
+        axes.errorbar([e.size], [value], error, fmt="s", color=OKABE_ITO[1], label="the set given, on fresh contexts")
+    if e.surely is not None:
+        axes.axhline(e.surely, color="0.5", linestyle=":", label=f"asked for: {e.surely:g}")
+    axes.set(xlabel="size", ylabel="PNS", ylim=(0, 1.05))
+    axes.legend(fontsize=8)
+    if path is not None:
+        _save(axes.figure, path)
+    return axes.figure if ax is None else ax
 
 
 def _picture(size: tuple[float, float]) -> Any:
@@ -200,7 +241,7 @@ def _picture(size: tuple[float, float]) -> Any:
 
 
 def _save(figure: Any, path: Any) -> None:
-    require(isinstance(path, str | Path), "Expected `path` to name the file of a picture", got=repr(path)[:80])
+    require(isinstance(path, str | Path), "Expected `path` to name the file of a picture", got=shown(path, 80))
     known = figure.canvas.get_supported_filetypes()
     kind = Path(path).suffix.lstrip(".").lower()
     if kind not in known:
@@ -208,6 +249,19 @@ def _save(figure: Any, path: Any) -> None:
     there = Path(path).parent.is_dir()
     require(there, "Expected `path` in a directory that is there", got=repr(str(path))[:80], do="Make the directory.")
     figure.savefig(path)
+
+
+def _draw_units(axes: Any, e: Explanation) -> None:
+    """The units of a function as bars, as long as their scores; chosen ones are drawn in the explanation's colour."""
+    best = np.argsort(-(e.scores + 1e9 * e.selected), kind="stable")[:MAX_BARS]
+    rows = np.sort(best)[::-1].tolist()  # the first unit is on top
+    axes.barh(range(len(rows)), e.scores[rows], color=[EXPLANATION if e.selected[row] else "#cccccc" for row in rows])
+    axes.set_yticks(range(len(rows)), [_escape(shorten(describe_unit(e, row), 30)) for row in rows], fontsize=8)
+    for label, row in zip(axes.get_yticklabels(), rows):
+        label.set_fontweight("bold" if e.selected[row] else "normal")
+    axes.set_xlabel("score" if len(rows) == e.num_units else f"score, {len(rows)} of {e.num_units:,} units", fontsize=8)
+    axes.tick_params(axis="x", labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_on(axes: Any, shown: Scene, molecule: bool) -> None:
@@ -239,12 +293,12 @@ def _check(context: Any, size: Any) -> None:
     require(
         numbers and all(1 <= side <= MAX_INCHES for side in size),
         f"Expected `size` to be a width and a height in inches, from 1 to {MAX_INCHES}",
-        got=repr(size)[:80],
+        got=shown(size, 80),
     )
     require(context is None or isinstance(context, Mapping), "Expected `context` to be a mapping", got=_kind(context))
     names = (context or {}).get("class_names") or ()
     good = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
-    require(good, "Expected `class_names` in `context` to be a list of names", got=repr(names)[:80])
+    require(good, "Expected `class_names` in `context` to be a list of names", got=shown(names, 80))
 
 
 def _kind(value: object) -> str:

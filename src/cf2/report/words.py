@@ -423,7 +423,9 @@ def _status(e: Explanation) -> list[Sentence]:
     note = f" {e.note}" if e.note else ""
     aim, closest, best = f"set passes {TESTS[e.question]}", "this is the closest one", "this is the best set known"
     wanted = f"set that passes {TESTS[e.question]}"
-    wanted += "" if e.surely is None else f" and decides in {e.surely:g} of contexts"
+    if e.surely is not None:
+        wanted += f" and decides in {e.surely:g} of contexts"
+        best = "this is the surest one that was judged" if e.curve else best
     if adds_or_changes(e):
         aim = "changes the answer" if e.target is None else "reaches that class"
         wanted, aim = f"set of edits that {aim}", f"set of such edits {aim}"

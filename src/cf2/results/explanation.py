@@ -16,8 +16,8 @@ from cf2.errors import CF2Error, require, unknown_name
 from cf2.graphs.graph import commonest, kinds_that_fit
 from cf2.graphs.typed import Types
 from cf2.options import Key
-from cf2.results.names import edited_smiles, node_name, typed_id
-from cf2.units.edits import ADD, CHANGE, EDGE_KINDS
+from cf2.results.names import edited_smiles, entry, node_name, smarts_of, typed_id
+from cf2.units.edits import CHANGE, EDGE_KINDS, EDITS, REMOVE
 from cf2.units.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -274,6 +274,15 @@ class Explanation:
 
         return [describe_unit(self, row) for row in np.flatnonzero(self.selected).tolist()]
 
+    @property
+    def smarts(self) -> str | None:
+        """The SMARTS of the chosen atoms and bonds; None for what is no molecule, and without RDKit."""
+        text = entry(self.context.get("smiles"), self.key)
+        if not isinstance(text, str):
+            return None
+        bonds = None if set(self.units.names) == {"nodes"} else [(int(u), int(v)) for u, v in self.edges]
+        return smarts_of(text, self.nodes.tolist(), bonds)
+
     def _chosen_rows(self, kind: str) -> np.ndarray:
         rows = self.units.where(kind)
         chosen: np.ndarray = rows[self.selected[rows]]
@@ -344,7 +353,8 @@ class Explanation:
         for node in self.chosen("nodes")[:, 0].tolist():
             number, *kind = self._node(node)
             edits.append(("remove", (number,), *kind))
-        edits += self._edge_edits(ADD.name, ADD.unit_kind)
+        for edit in EDITS.values():
+            edits += self._edge_edits(edit.name, edit.unit_kind) if edit.unit_kind and edit.pairs else []
         for name in ("features", CHANGE.unit_kind):
             for row in self._chosen_rows(name):
                 (node, column), (source, old, new) = self.units.ids[row].tolist(), self.units.values[row].tolist()
@@ -390,18 +400,19 @@ class Explanation:
         require(good, "Expected a Data object with `edge_index`", got=given)
         edited = data.clone()
         gone: list[tuple[Any, int]] = []  # nodes with their types
-        edges: dict[str, list[tuple[Any, Any]]] = {"remove": [], "add": []}  # with their types
+        removed_edges: list[tuple[Any, Any]] = []  # with their types
+        added_edges: list[tuple[Any, Any]] = []
         for edit, ends, *values in self.edits:
             kind = None if self.types is None else values[-1]
-            if len(ends) == 2 and edit in edges:
-                edges[edit] += self._mirrored(kind, ends)
-                continue
-            if edit == "remove":
+            if len(ends) == 2 and EDITS[edit].pairs:
+                edges = removed_edges if edit == REMOVE.name else added_edges
+                edges += self._mirrored(kind, ends)
+            elif edit == REMOVE.name:
                 gone.append((kind, ends[0]))
             else:
                 _store(edited, kind).x[ends] = values[1]
         for kind in [None] if self.types is None else edited.edge_types:
-            removed, added = ([pair for own, pair in edges[edit] if own == kind] for edit in edges)
+            removed, added = ([pair for own, pair in edges if own == kind] for edges in (removed_edges, added_edges))
             self._edit_edges(_store(edited, kind), kind, gone, removed, added)
         made = _without_nodes(edited, data, gone)
         if isinstance(getattr(data, "smiles", None), str):
@@ -553,14 +564,17 @@ class Explanation:
         probabilities: bool = True,
         size: tuple[float, float] = (9.0, 4.8),
     ) -> Any:
-        """Draw the graph with the explanation in bold, or its decision strip; a notebook shows it.
+        """Draw the graph with the explanation in bold, its decision strip, or the curve of a sure set.
+
+        A notebook shows it.
 
         Parameters
         ----------
-        kind : {"auto", "graph", "strip"}
+        kind : {"auto", "graph", "strip", "curve"}
             graph: the graph. strip: a bar per unit by name, and how clearly the model keeps its answer while the units
-            of the set are taken away one by one, and put back into a graph without any. auto: the strip where there
-            are no edges to draw, else the graph.
+            of the set are taken away one by one, and put back into a graph without any. curve: size against PNS, of
+            the sets that the search for `surely` came by. auto: the strip where there are no edges to draw, else the
+            graph.
         model, data : optional
             For a strip: what was explained. Without them it has the scores and the three outputs that are stored.
         ax : matplotlib.axes.Axes, optional
@@ -581,11 +595,14 @@ class Explanation:
         matplotlib.figure.Figure or Axes
             The axes where these were given.
         """
-        from cf2.report.pictures import plot
+        from cf2.report.pictures import plot, plot_curve
         from cf2.report.plots import strip
 
-        if kind not in ("auto", "graph", "strip"):
-            raise unknown_name("`kind` of plot", kind, ("auto", "graph", "strip"))
+        kinds = ("auto", "graph", "strip", "curve")
+        if kind not in kinds:
+            raise unknown_name("`kind` of plot", kind, kinds)
+        if kind == "curve":
+            return plot_curve(self, ax, path, size)
         bare = self.size and not (self.context.get("graphs") or layout or ax) and self.units.names == ("features",)
         if kind == "strip" or (kind == "auto" and bare):
             return strip(self, model, data, path=path, size=size)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from cf2.errors import CF2Error, require, require_path, unknown_name
+from cf2.errors import CF2Error, require, require_path, shown, unknown_name
 from cf2.models.outputs import output_kind
 from cf2.options import Key
 from cf2.results import metrics
 from cf2.results.explanation import STATUSES, Explanation, UnitTable, stored_fields
-from cf2.results.names import Results
+from cf2.results.names import Results, entry
 
 if TYPE_CHECKING:
     import pandas
@@ -72,11 +72,11 @@ class Explanations(Results[Explanation]):
             if e.key == wanted:
                 return e
         some = ", ".join(str(e.key) for e in self.items[:8]) + (", …" if len(self) > 8 else "")
-        raise CF2Error(f"Expected the key of one of {len(self)} explanations ({some})", got=repr(key)[:80])
+        raise CF2Error(f"Expected the key of one of {len(self)} explanations ({some})", got=shown(key, 80))
 
     def only(self, test: Callable[[Explanation], bool]) -> Explanations:
         """Those that pass a test, with the same context."""
-        require(callable(test), "Expected a function that is given each explanation", got=repr(test)[:80])
+        require(callable(test), "Expected a function that is given each explanation", got=shown(test, 80))
         return replace(self, items=tuple(e for e in self.items if test(e)))
 
     def where(self, **wanted: Any) -> Explanations:
@@ -100,7 +100,7 @@ class Explanations(Results[Explanation]):
         """A table with one row per explanation; sets are lists.
 
         `names` has what the chosen units are called, `edits` what a counterfactual does, `rank` the place among several
-        answers. Molecules have their SMILES in a column, and classes their names where `class_names` were given.
+        answers. Molecules have columns of SMILES and SMARTS, and classes their names where `class_names` were given.
         """
         import pandas
 
@@ -114,11 +114,12 @@ class Explanations(Results[Explanation]):
         classes = class_names(self.context)
         rows = [
             {"key": e.key, "rank": e.rank}
-            | ({"smiles": smiles.get(str(e.key))} if smiles else {})
+            | ({"smiles": entry(smiles, e.key), "smarts": e.smarts} if smiles else {})
             | {"prediction": _answer(e)}
             | ({"prediction_name": short_said(e, classes)} if classes else {})
             | {name: getattr(e, name) for name in first}
             | {name: float(getattr(e, output)[e.prediction]) for name, output in outputs.items()}
+            | ({"chosen": e.chosen_names} if e.task == "input" else {})
             | {"edges": _lists(e.edges), "features": _lists(e.features), "units": e.num_units}
             | {"names": e.chosen_names}
             | ({"edits": e.edits} if edited else {})
@@ -223,9 +224,9 @@ class Explanations(Results[Explanation]):
         from cf2.patterns.summary import Patterns
         from cf2.report.html import write_report
 
-        require(isinstance(title, str), "Expected `title` to be text", got=repr(title)[:80])
+        require(isinstance(title, str), "Expected `title` to be text", got=shown(title, 80))
         good = patterns is None or isinstance(patterns, Patterns)
-        require(good, "Expected `patterns` to be what `found.patterns()` gives", got=repr(patterns)[:80])
+        require(good, "Expected `patterns` to be what `found.patterns()` gives", got=shown(patterns, 80))
         return write_report([self], _path(path), pictures=pictures, rows=rows, title=title, patterns=patterns)
 
     def patterns(
@@ -342,7 +343,7 @@ def _values(attribute: str, given: Any, classes: Sequence[str]) -> list[Any]:
         if attribute == "status" and value not in STATUSES:
             raise unknown_name("`status`", value, STATUSES)
         if attribute in CLASS_ATTRIBUTES and isinstance(value, str):
-            require(bool(classes), f"Expected `{attribute}` as a number without `class_names`", got=repr(value)[:80])
+            require(bool(classes), f"Expected `{attribute}` as a number without `class_names`", got=shown(value, 80))
             if value not in classes:
                 raise unknown_name(f"`{attribute}`", value, classes)
             values[position] = classes.index(value)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cf2.errors import CF2Error, require, require_number, shown
+from cf2.errors import CF2Error, reading, require, require_number, shown
 from cf2.models.outputs import output_kind
-from cf2.options import Key, plain_number
+from cf2.options import MAX_ITEMS, Key, plain_number
 from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.names import entry
 
@@ -270,11 +270,15 @@ def auc(scores: np.ndarray, true: np.ndarray) -> float:
 def with_masks(found: Sequence[Explanation], masks: Any) -> list[tuple[Explanation, Any]]:
     """Each explanation whose truth is known, with its mask."""
     found = _explanations(found)
-    if isinstance(masks, Mapping):
-        masks = [entry(masks, e.key) for e in found]  # JSON has only string keys
-    require(hasattr(masks, "__len__"), "Expected `masks` by key, or a list of them", got=shown(masks, 80))
-    require(len(masks) == len(found), f"Expected one mask per explanation, {len(found)}", got=f"{len(masks)} masks")
-    return [(e, mask) for e, mask in zip(found, masks) if mask is not None]
+    return [(e, mask) for e, mask in zip(found, _one_each(found, masks)) if mask is not None]
+
+
+def _one_each(found: Sequence[Explanation], masks: Any) -> list[Any]:
+    with reading(masks, "Expected `masks` by key, or a list of them"):
+        by_key = isinstance(masks, Mapping)  # JSON has only string keys
+        listed = [entry(masks, e.key) for e in found] if by_key else list(islice(masks, MAX_ITEMS))
+    require(len(listed) == len(found), f"Expected one mask per explanation, {len(found)}", got=f"{len(listed)} masks")
+    return listed
 
 
 # -- explanations of others -------------------------------------------------------------------------------------------
@@ -337,11 +341,10 @@ def judge(
     """
     from cf2.api import explain
 
+    require("method" not in options, "Expected no `method`: the masks are judged", got=shown(options.get("method"), 80))
     known = explain(model, data, nodes, method="random", k=1, **options)  # the keys, in their order
-    by_key = [entry(masks, e.key) for e in known] if isinstance(masks, Mapping) else list(masks)
-    require(len(by_key) == len(known), f"Expected one mask per instance, {len(known)}", got=f"{len(by_key)} masks")
     chosen: dict[Key, Any] = {}
-    for e, mask in zip(known, by_key):
+    for e, mask in zip(known, _one_each(known, masks)):
         graph = data[e.key] if e.task == "graph" and not hasattr(data, "edge_index") else data
         chosen[e.key] = _chosen_pairs(mask, graph, e.directed, size, threshold)
     return Judgement(explain(model, data, nodes, method="truth", trained=chosen, contexts=contexts, **options))

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from cf2.errors import CF2Error, extra, require, shown, unknown_name
+from cf2.errors import CF2Error, extra, reading, require, shown, unknown_name
 from cf2.graphs.data import with_edge_index
 from cf2.graphs.typed import Types
-from cf2.options import Key
+from cf2.options import Key, bounded
 
 if TYPE_CHECKING:
     from cf2.results.explanation import Explanation
@@ -242,6 +242,25 @@ def edited_smiles(text: str, nodes: int, edits: Sequence[tuple[Any, ...]], conte
         return str(Chem.MolToSmiles(made))
 
 
+def smarts_of(text: str, atoms: Sequence[int], bonds: Sequence[tuple[int, int]] | None) -> str | None:
+    """The SMARTS of some atoms of a SMILES and the bonds that are named, or all between them; None without RDKit."""
+    try:
+        from rdkit import Chem, rdBase
+    except ImportError:
+        return None
+    with rdBase.BlockLogs():
+        plain = Chem.MolFromSmiles(text)
+    if plain is None or not len(atoms):
+        return None
+    molecule = plain if max(atoms) < plain.GetNumAtoms() else Chem.AddHs(plain)
+    if max(atoms) >= molecule.GetNumAtoms():
+        return None  # a file may hold the SMILES of another graph
+    between = [molecule.GetBondBetweenAtoms(*pair) for pair in bonds or ()]
+    listed = None if bonds is None else sorted({bond.GetIdx() for bond in between if bond is not None})
+    written: str = Chem.MolFragmentToSmarts(molecule, list(atoms), listed)
+    return written
+
+
 def _elements(graph: Any, atoms: Sequence[str]) -> dict[str, Any] | None:
     """Elements from one-hot columns, and bond orders where the data has them as `bond`."""
     x = graph.x[:, : len(atoms)].detach().cpu()
@@ -267,17 +286,13 @@ def _table(option: str, given: Any, count: int | None = None, where: str = "") -
     """Names for so many things (None: any number), as a list, or by number as text."""
     expected = f"Expected `{option}` to be a list with one name for each {NAMED[option]}, or names by number"
     require(not isinstance(given, str | bytes), expected, got=shown(given, 80))
-    try:
+    with reading(given, expected):
         if isinstance(given, Mapping):
             numbered = {str(int(number)): str(name) for number, name in given.items()}
             wrong = [number for number in numbered if count is not None and not 0 <= int(number) < count][:1]
             require(not wrong, f"Expected `{option}` by number below {count}{where}", got="".join(wrong))
             return numbered
-        names = [str(name) for name in given]
-    except CF2Error:
-        raise
-    except Exception as error:  # whatever a foreign object raises when it is read
-        raise CF2Error(expected, got=shown(given, 80)) from error
+        names = [str(name) for name in bounded(given)]
     expected = f"Expected `{option}` to hold {count} names, one for each {NAMED[option]}{where}"
     require(count in (None, len(names)), expected, got=len(names))
     return names
@@ -320,8 +335,10 @@ def _per_graph(option: str, given: Any, count: int | None) -> Any:
     expected = f"Expected `{option}` for each of the {count} graphs, or by key"
     listed = not isinstance(given, str) and hasattr(given, "__len__") and hasattr(given, "__getitem__")
     require(listed, expected, got=shown(given, 80))
-    require(len(given) == count, expected, got=f"{len(given)} in a list")
-    return list(given)
+    with reading(given, expected):
+        items = bounded(given)
+    require(len(items) == count, expected, got=f"{len(items)} in a list")
+    return items
 
 
 Row = TypeVar("Row", covariant=True)

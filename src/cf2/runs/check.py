@@ -28,6 +28,7 @@ from cf2.models.soft_masks import Loan, default_dtype
 from cf2.options import Key, Spec
 from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.explanations import Explanations
+from cf2.runs.functions import Function, called, functions_of
 
 ROUNDING = 100  # spacings of floats, relative to the outputs: what is decided by less is not decided
 SAME_OUTPUT = 1e-4  # two probabilities closer than this are one
@@ -109,9 +110,9 @@ def check(found: Explanations, model: Any, data: Any, *, call: Call | None = Non
     Parameters
     ----------
     found : Explanations
-        What `cf2.explain` gave, or `cf2.load` read.
+        What `cf2.explain` or `cf2.explain_sets` gave, or `cf2.load` read.
     model, data
-        What was explained.
+        What was explained; of `cf2.explain_sets`, the function and the number of its units.
     call : function, optional
         How the model is called, as in `cf2.explain`.
     most : int
@@ -139,11 +140,19 @@ def check(found: Explanations, model: Any, data: Any, *, call: Call | None = Non
     if not len(found):
         return result
     spec, level = Spec.from_json(found.context.get("spec") or {}), found[0].task
+    if level == "input":
+        functions, counts = functions_of(model, data)
+        for answers in _by_key(found):
+            key = answers[0].key
+            require(key in range(len(functions)), f"Expected a function for key {key}", got=f"{len(functions)} of them")
+            own = [_EditedInput(e, functions[key], counts[key]) for e in answers]  # type: ignore[index]
+            _check_key(result, [_Claimant(e, spec, edited) for e, edited in zip(answers, own)], most)
+        return result
     caller = _Caller(model, targets_for(graphs_of(data, level, positions=True), level, spec), call, spec.device)
     with Loan(caller.model, caller.device, caller.origin) as loan, torch.no_grad(), default_dtype(loan.dtype):
         for answers in _by_key(found):
             graph, place = caller.graph(answers[0].key)
-            _check_key(result, [_Claimant(e, spec, caller, graph, place) for e in answers], most)
+            _check_key(result, [_Claimant(e, spec, _EditedGraph(e, spec, caller, graph, place)) for e in answers], most)
     return result
 
 
@@ -155,8 +164,9 @@ def outputs_at(e: Explanation, model: Any, data: Any, states: np.ndarray, call: 
     spec, level = Spec.from_json(e.context.get("spec") or {}), e.task
     caller = _Caller(model, targets_for(graphs_of(data, level, positions=True), level, spec), call, spec.device)
     with Loan(caller.model, caller.device, caller.origin) as loan, torch.no_grad(), default_dtype(loan.dtype):
-        claimant = _Claimant(e, spec, caller, *caller.graph(e.key))
-        rows = [claimant.row(state | claimant.fixed) for state in states]
+        edited = _EditedGraph(e, spec, caller, *caller.graph(e.key))
+        claimant = _Claimant(e, spec, edited)
+        rows = [edited.row(state | edited.fixed) for state in states]
         said = [row if bool(row.isnan().any()) else claimant.values(row) for row in rows]
     return np.stack([np.broadcast_to(row.numpy(), e.probabilities.shape) for row in said])
 
@@ -217,11 +227,33 @@ class _Caller:
 # -- one explanation ----------------------------------------------------------------------------------------------
 
 
-class _Claimant:
-    """One explanation with the whole graph that it is about: what its sets do to the graph, and whether they pass."""
+class _EditedInput:
+    """What a function returns of the input that an explanation is about, with exactly some of its units there."""
+
+    def __init__(self, e: Explanation, f: Function, n: int) -> None:
+        own = (e.context.get("graphs") or {}).get(str(e.key)) or {}
+        expected = f"Expected explanations of a function of {n} units"
+        require(len(own.get("units", ())) == n, expected, got=len(own.get("units", ())))
+        self.f, self.unit = f, np.array(own["units"], dtype=int)
+        self.fixed, self.free = (np.array(own[name], dtype=bool) for name in ("fixed", "free"))
+        self.price, self.absent = np.array(own["costs"], dtype=float), np.zeros_like(self.free)
+        self.spacing = float(np.finfo(np.float64).eps)
+
+    def row(self, as_it_was: Mask) -> Tensor:
+        """What it returns where exactly these units are there."""
+        return called(self.f, as_it_was[None, self.unit])[0]
+
+    def joined(self, chosen: Mask, connected: bool) -> bool:
+        """Any set will do."""
+        return True
+
+
+class _EditedGraph:
+    """What a model says of the whole graph that an explanation is about, edited as sets of its units say."""
 
     def __init__(self, e: Explanation, spec: Spec, caller: _Caller, graph: Instance, place: Tensor) -> None:
         self.e, self.spec, self.caller, self.graph, self.place = e, spec, caller, graph, place
+        self.spacing = caller.spacing
         self.kinds = [e.units.names[kind] for kind in e.units.kind]
         self.absent = np.array([kind in ("added_edges", "changes") for kind in self.kinds], dtype=bool)
         self._list_columns()
@@ -230,14 +262,6 @@ class _Claimant:
         edits = {"added_edges": "add", "changes": "change"}
         costs: dict[str, float] = dict(spec.costs)
         self.price = np.array([costs.get(edits.get(kind, "remove"), 1.0) for kind in self.kinds])
-        self.confidence = float(spec.settings.get("confidence") or e.settings.get("confidence") or 0)
-        own_valid = e.context.get("own_valid") or spec.valid is not None
-        self.ruled_out_elsewhere = bool(own_valid or spec.robust)  # by what is not tried here
-        self.whole = self.row(np.ones(len(e.units), dtype=bool))
-        self.form = {"multilabel": "multilabel_logits"}.get(spec.output, spec.output)
-        if self.form == "auto":  # what gives the stored outputs
-            forms = ("logits", "log_probabilities", "probabilities")
-            self.form = next((form for form in forms if self.near(self.values(self.whole, form), e.probabilities)), "")
 
     # -- what a unit is, from its ids ---------------------------------------------------------------------------
 
@@ -295,14 +319,6 @@ class _Claimant:
 
     # -- what a set does ----------------------------------------------------------------------------------------
 
-    def only(self, chosen: Mask) -> Tensor:
-        """What the model says of the set alone: nothing is added or changed."""
-        return self.row(chosen | self.absent | self.fixed)
-
-    def without(self, chosen: Mask) -> Tensor:
-        """What it says of everything but the set, or with every edit of it made."""
-        return self.row(~chosen | self.fixed)
-
     def row(self, as_it_was: Mask) -> Tensor:
         """What it says where exactly these units are as they were at first: what is gone is not there."""
         graph, units, there = self.graph, self.e.units, as_it_was ^ self.absent
@@ -351,6 +367,51 @@ class _Claimant:
         commonest = min(rows, key=lambda row: (-rows[row], row), default=(0.0,) * value[:1].numel())
         return torch.tensor(commonest, dtype=value.dtype).reshape(value.shape[1:])
 
+    def joined(self, chosen: Mask, connected: bool) -> bool:
+        """Whether a set changes no feature twice, and is connected if it has to be."""
+        changed = [self._feature(unit) for unit in np.flatnonzero(chosen).tolist() if self.kinds[unit] == "changes"]
+        return len(set(changed)) == len(changed) and (not connected or self._one_piece(chosen))
+
+    def _feature(self, unit: int) -> tuple[int, int, bool]:
+        """The feature that a change is of: a node's column, or its one-hot group by the column that is left."""
+        (node, column), source = self.e.units.ids[unit].tolist(), int(self.e.units.values[unit, 0])
+        return (node, source, True) if source >= 0 else (node, column, False)
+
+    def _one_piece(self, chosen: Mask) -> bool:
+        """Whether chosen edges and nodes, and what is explained, hang together."""
+        piece, units = networkx.Graph(), np.flatnonzero(chosen).tolist()
+        piece.add_nodes_from(self.place.flatten().tolist())
+        piece.add_nodes_from(int(self.e.units.ids[unit, 0]) for unit in units if self.kinds[unit] == "nodes")
+        if "nodes" in self.kinds:
+            there = [pair for pair in self.ends[: self.graph.edge_index.size(1)] if set(pair) <= set(piece)]
+            piece.add_edges_from(there)
+        for unit in units:
+            piece.add_edges_from(self.ends[c] for c in self.governed[unit] if self.kinds[unit] != "nodes")
+        return not len(piece) or networkx.is_connected(piece)
+
+
+class _Claimant:
+    """One explanation, with the input that it is about: whether sets of its units pass."""
+
+    def __init__(self, e: Explanation, spec: Spec, edited: _EditedGraph | _EditedInput) -> None:
+        self.e, self.spec, self.edited = e, spec, edited
+        self.confidence = float(spec.settings.get("confidence") or e.settings.get("confidence") or 0)
+        own_valid = e.context.get("own_valid") or spec.valid is not None
+        self.ruled_out_elsewhere = bool(own_valid or spec.robust)  # by what is not tried here
+        self.whole = edited.row(np.ones(len(e.units), dtype=bool))
+        self.form = {"multilabel": "multilabel_logits"}.get(spec.output, spec.output)
+        if self.form == "auto":  # what gives the stored outputs
+            forms = ("logits", "log_probabilities", "probabilities")
+            self.form = next((form for form in forms if self.near(self.values(self.whole, form), e.probabilities)), "")
+
+    def only(self, chosen: Mask) -> Tensor:
+        """What the model says of the set alone: nothing is added or changed."""
+        return self.edited.row(chosen | self.edited.absent | self.edited.fixed)
+
+    def without(self, chosen: Mask) -> Tensor:
+        """What it says of everything but the set, or with every edit of it made."""
+        return self.edited.row(~chosen | self.edited.fixed)
+
     # -- what the model's numbers say ---------------------------------------------------------------------------
 
     def values(self, row: Tensor, form: str = "") -> Tensor:
@@ -368,7 +429,7 @@ class _Claimant:
     def near(self, values: Tensor, stored: np.ndarray) -> bool:
         """Whether these are the values that are stored."""
         size = max(float(np.abs(self.e.probabilities).max()), 1e-30) if self.e.output == "regression" else 1.0
-        slack = max(SAME_OUTPUT, self.caller.spacing**0.5) * size
+        slack = max(SAME_OUTPUT, self.edited.spacing**0.5) * size
         if bool(values.isnan().any()):
             return bool(np.isnan(stored).all())
         return values.shape == stored.shape and bool(np.allclose(values.numpy(), stored, rtol=slack / size, atol=slack))
@@ -399,7 +460,7 @@ class _Claimant:
     def says(self, row: Tensor) -> bool | None:
         """Whether a row gives the answer in question; None where rounding decides."""
         lead, size = self._lead(row)
-        return None if abs(lead) <= ROUNDING * self.caller.spacing * size else lead > 0
+        return None if abs(lead) <= ROUNDING * self.edited.spacing * size else lead > 0
 
     def _margin(self, row: Tensor) -> float:
         """By how much a row gives the answer, from -1 to 1, as `confidence` means it."""
@@ -439,39 +500,20 @@ class _Claimant:
 
     def allowed(self, chosen: Mask) -> bool:
         """Whether a set holds no unit that it must not, no feature changed twice, and is connected if it has to be."""
-        changed = [self._feature(unit) for unit in np.flatnonzero(chosen).tolist() if self.kinds[unit] == "changes"]
-        once = len(set(changed)) == len(changed)
-        return once and not (chosen & ~self.free).any() and (not self.spec.connected or self._one_piece(chosen))
-
-    def _feature(self, unit: int) -> tuple[int, int, bool]:
-        """The feature that a change is of: a node's column, or its one-hot group by the column that is left."""
-        (node, column), source = self.e.units.ids[unit].tolist(), int(self.e.units.values[unit, 0])
-        return (node, source, True) if source >= 0 else (node, column, False)
-
-    def _one_piece(self, chosen: Mask) -> bool:
-        """Whether chosen edges and nodes, and what is explained, hang together."""
-        piece, units = networkx.Graph(), np.flatnonzero(chosen).tolist()
-        piece.add_nodes_from(self.place.flatten().tolist())
-        piece.add_nodes_from(int(self.e.units.ids[unit, 0]) for unit in units if self.kinds[unit] == "nodes")
-        if "nodes" in self.kinds:
-            there = [pair for pair in self.ends[: self.graph.edge_index.size(1)] if set(pair) <= set(piece)]
-            piece.add_edges_from(there)
-        for unit in units:
-            piece.add_edges_from(self.ends[c] for c in self.governed[unit] if self.kinds[unit] != "nodes")
-        return not len(piece) or networkx.is_connected(piece)
+        return not (chosen & ~self.edited.free).any() and self.edited.joined(chosen, self.spec.connected)
 
     def sets(self, most: int, below: float = math.inf) -> list[Mask] | None:
         """Every set that may be chosen and is smaller than `below`; None where there are more than `most`."""
-        free = np.flatnonzero(self.free)
-        sums = np.concatenate([[0.0], np.sort(self.price[free]).cumsum()])
+        free = np.flatnonzero(self.edited.free)
+        sums = np.concatenate([[0.0], np.sort(self.edited.price[free]).cumsum()])
         top = int((sums < below - 1e-6).sum())  # sizes that can fit
         if sum(math.comb(len(free), size) for size in range(top)) > most:
             return None
         made = [self._mask(units) for size in range(top) for units in combinations(free.tolist(), size)]
-        return [chosen for chosen in made if self.price[chosen].sum() < below - 1e-6]
+        return [chosen for chosen in made if self.edited.price[chosen].sum() < below - 1e-6]
 
     def _mask(self, units: Iterable[int]) -> Mask:
-        chosen = np.zeros(len(self.free), dtype=bool)
+        chosen = np.zeros(len(self.edited.free), dtype=bool)
         chosen[list(units)] = True
         return chosen
 
@@ -487,7 +529,8 @@ class _Claimant:
 
     def named(self, chosen: Mask) -> str:
         """A set in words."""
-        rows = [f"{self.kinds[unit]} {tuple(self.e.units.ids[unit].tolist())}" for unit in np.flatnonzero(chosen)]
+        units = self.e.units
+        rows = [f"{units.names[units.kind[u]]} {tuple(units.ids[u].tolist())}" for u in np.flatnonzero(chosen)]
         return "{" + ", ".join(rows[:LISTED]) + (", …" if len(rows) > LISTED else "") + "}"
 
 
@@ -525,7 +568,7 @@ def _check_outputs(result: Check, one: _Claimant) -> None:
         result._note(e, "outputs", one.near(values, stored), f"`{name}`: {said}")
     if e.output == "classes":
         best = one._scores(one.whole).topk(2)
-        sure = float(best.values.diff().abs()) > ROUNDING * one.caller.spacing * float(best.values.abs().max())
+        sure = float(best.values.diff().abs()) > ROUNDING * one.edited.spacing * float(best.values.abs().max())
         holds = int(best.indices[0]) == e.prediction if sure else None
         result._note(
             e, "prediction", holds, f"class {e.prediction} is stored, and the model says {int(best.indices[0])}."
@@ -573,7 +616,7 @@ def _check_proofs(result: Check, one: _Claimant, most: int) -> None:
         holds, other = one.none_passes([one._mask(set(members) - {unit}) for unit in members])
         result._note(e, "minimal", holds, f"{other}, which is one unit less than {one.named(chosen)}, passes as well.")
     if e.optimal:
-        holds, other = one.none_passes(one.sets(most, float(one.price[chosen].sum())))
+        holds, other = one.none_passes(one.sets(most, float(one.edited.price[chosen].sum())))
         result._note(e, "optimal", holds, f"{other} passes and is smaller than {one.named(chosen)}.")
     if e.lower_bound is not None:
         holds, other = one.none_passes(one.sets(most, e.lower_bound))

@@ -33,7 +33,7 @@ def told(given: Any, total: int) -> Iterator[Tell | None]:
     more than two seconds.
     """
     good = given is None or isinstance(given, bool) or callable(given)
-    require(good, "Expected `progress` to be a function, True or False", got=repr(given)[:80])
+    require(good, "Expected `progress` to be a function, True or False", got=shown(given, 80))
     later = 0.0 if given else LATER
     if given is False or (given is None and not (hasattr(sys, "ps1") or in_notebook())):
         yield None

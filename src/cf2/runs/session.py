@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -19,12 +20,14 @@ from cf2.errors import CF2Error, require, unknown_name
 from cf2.graphs.data import graphs_of
 from cf2.graphs.graph import Instance
 from cf2.graphs.targets import GraphTargets, Targets, stream, targets_for
+from cf2.graphs.typed import Types
 from cf2.methods import registry
-from cf2.methods.contract import Method, Problem, Ranking, choose_once, named, search_from
+from cf2.methods.contract import Method, Problem, Ranking, SetProblem, choose_once, named, search_from
 from cf2.methods.reduction import MAX_EDITS, NARROWED_NOTE, REDUCED_NOTE, REFUSAL, narrowed, reduced, too_many
 from cf2.methods.trained import Trained
 from cf2.models.adapters import Call, adapter_of, module_of
 from cf2.models.neighbours import Neighbours, neighbours, single_removals
+from cf2.models.oracle import GraphOracle
 from cf2.models.outputs import (
     FORMS,
     OutputKind,
@@ -39,7 +42,7 @@ from cf2.models.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.options import AUTO, Key, Spec
 from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.names import Names
-from cf2.sets.alternatives import list_answers, without_supersets
+from cf2.sets.alternatives import Besides, list_answers, without_supersets
 from cf2.sets.search import Choice, Search, proof_budget
 from cf2.sets.strength import (
     SEARCH_CONTEXTS,
@@ -64,15 +67,16 @@ PART = 8_000  # units of one part: some seconds of work
 CONTEXT_STREAM = 1 << 31  # keeps contexts apart from what a method draws with the same seed
 SEARCH_STREAM = 1 << 32  # and those of a search for a sure set apart from these
 SURE_CONTEXTS = 256  # by which a sure set is judged
+SAME_COST = 1e-6  # prices of two sets that are closer are equal: they are sums of floats
+ROBUST = "`robust` is deprecated: use contexts=256 to measure how surely a set decides, or surely=0.9 to ask for that."
 USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
 
-NOTHING = "The receptive field has no unit that can be removed: the prediction rests on the rest of the input."
+NOTHING = "There is no unit that can be removed: the prediction rests on the rest of the input."
 # What people try that only other methods know, and the three options that they may mean.
 LIKELY = {"k": ("`alternatives`, the number of answers", "`max_units`", "`sizes`, for methods that only rank")}
 UNCONFIRMED = "The search ended with a set that the final check does not confirm."
 ALREADY = "The model says {asked} already: nothing has to change."
 DEFAULT = "The model gives the same answer when everything that can be removed is gone."
-TRY_FEATURES = 'Features may decide it: try units=("edges", "features").'
 OWN_FEATURES = "The prediction stays without any edge: its own features decide it, so features could be chosen too."
 FEATURES_TOO = "No set of edges alone passes, so features could be chosen too."
 FEATURES_IN_VAIN = "Edges and features together were tried as well, in vain."
@@ -80,6 +84,7 @@ MAX_UNREDUCED = 20_000  # units beyond which an instance is reduced unless `max_
 AUTO_REDUCED = 2_000  # to how many
 REDUCED_ITSELF = "Pass max_units= and reduce= to search among more or fewer."
 MAX_AUTO_UNITS = 2_000  # edges and features that `units="auto"` chooses from
+TRY_FEATURES = 'Features may decide it: try units=("edges", "features").'
 TRY_ADDING = 'Ask question="counterfactual", edits=("remove", "add") for what would have to be added.'
 NOT_PREDICTED = (
     "The model says {said}, not {asked}: nothing can be the reason for an answer that it does not give. "
@@ -87,7 +92,7 @@ NOT_PREDICTED = (
 )
 ZERO_NOTE = "Features are whole numbers: a removed one is 0, which may be a category of its own."
 ZEROED = ("features", "node_features", "columns")  # units that are removed by a 0
-UNSURE = "The surest set that came up decides in {share:.2f} of contexts (95 % interval {low:.2f} to {high:.2f})."
+UNSURE = "It decides in {share:.2f} of contexts (95 % interval {low:.2f} to {high:.2f})."
 UNSURE_DEFAULT = (
     "The model gives the same answer when everything that can be removed is gone, so that all units together decide "
     'nothing, and no larger set was tried. Ask question="factual" or question="counterfactual" instead.'
@@ -99,7 +104,6 @@ UNTRIED = (
 FAR_NOTE = (
     "With edges inside of the receptive field alone nothing was found, so edges to nodes all over the graph count too."
 )
-
 FAILED = ("impossible", "not found", "empty")  # statuses after which something wider is tried
 
 Progress = Callable[[int], None]
@@ -131,6 +135,32 @@ def make_settings(spec: Spec, method: Method, trained: Any = None) -> tuple[Any,
     if spec.search and not method.searches:
         search = Search(**{f.name: own.pop(f.name) for f in fields(Search) if f.name in own})
     return method.make_settings(trained.merge(method.name, own) if isinstance(trained, Trained) else own), search
+
+
+def check_asked(spec: Spec, method: Method, search: Search | None) -> None:
+    """Refuse options that do not go together, whatever is explained."""
+    require(
+        spec.surely is None or (spec.question == "why" and spec.alternatives == 1),
+        "Expected question='why' and one answer for `surely`",
+        got=f"question={spec.question!r}, alternatives={spec.alternatives}",
+    )
+    require(
+        spec.surely is None or method.searches or search is not None,
+        f"Expected a method that searches, for `surely`, and {spec.method!r} does not",
+        do="Pass search=True, or method='cf2'.",
+    )
+    require(
+        spec.tolerance is None or takes_tolerance(spec.output),
+        'Expected output="regression" beside `tolerance`',
+        got=f"output={spec.output!r}",
+        do="Classes and labels have no tolerance.",
+    )
+
+
+def check_class_names(named: int, outputs: Tensor) -> None:
+    """Refuse another number of names than the outputs [B, classes] have classes; 0: none are named."""
+    expected = f"Expected `class_names` to hold {outputs.size(1)} names, one for each class that the model knows"
+    require(named in (0, outputs.size(1)), expected, got=named)
 
 
 def complete(spec: Spec) -> Spec:
@@ -172,22 +202,9 @@ class Request:
         expected = f"Expected a method that only ranks and takes `k`, for `sizes`, and {spec.method!r} does not"
         require(spec.sizes is None or ranks, expected)
         method.check_level(self.targets.level)
-        require(
-            spec.surely is None or (spec.question == "why" and spec.alternatives == 1),
-            "Expected question='why' and one answer for `surely`",
-            got=f"question={spec.question!r}, alternatives={spec.alternatives}",
-        )
-        require(
-            spec.surely is None or method.searches or search is not None,
-            f"Expected a method that searches, for `surely`, and {spec.method!r} does not",
-            do="Pass search=True, or method='cf2'.",
-        )
-        require(
-            spec.tolerance is None or takes_tolerance(spec.output),
-            'Expected output="regression" beside `tolerance`',
-            got=f"output={spec.output!r}",
-            do="Classes and labels have no tolerance.",
-        )
+        check_asked(spec, method, search)
+        if spec.robust:
+            warnings.warn(ROBUST, DeprecationWarning, stacklevel=2)
         for name, value in {"method": method, "settings": settings, "search": search}.items():
             object.__setattr__(self, name, value)
 
@@ -217,7 +234,9 @@ class Session:
         self._tries_features &= method.units is None or "features" in method.units
         spec = replace(spec, units=("edges",)) if spec.units == (AUTO,) else spec
         self.request, self.spec, self.method, self.settings = request, spec, method, request.settings
-        self.searches = method.searches or request.search is not None
+        self.answers = Answers(spec, method, request.settings, request.search, self._facts, request.names.classes())
+        self.finished: list[Explanation] = []
+        self.largest = 0  # units of the largest instance so far
         self.kinds = kinds_for(spec)
         self.predictor = Predictor(
             request.model,
@@ -236,8 +255,6 @@ class Session:
         )
         self._far_editing = None if editing is None else editing.wider(request.targets)
         self._labels_checked = measured is not None
-        self.finished: list[Explanation] = []
-        self.largest = 0  # units of the largest instance so far
         self._named_classes = len(request.names.classes())
         if method.needs == "training" and request.trained is None and not fitting:
             raise CF2Error(
@@ -287,9 +304,8 @@ class Session:
 
     def _check_outputs(self, instances: Sequence[Instance], outputs: Tensor) -> None:
         """Has the model as many classes as there are names, and, once per request, as the data's labels need?"""
-        named, findings = self._named_classes, self.predictor.findings
-        expected = f"Expected `class_names` to hold {outputs.size(1)} names, one for each class that the model knows"
-        require(named in (0, outputs.size(1)), expected, got=named)
+        check_class_names(self._named_classes, outputs)
+        findings = self.predictor.findings
         if not self._labels_checked and self.spec.output == "auto" and findings is not None:
             check_labels(self.request.targets.truth([instance.key for instance in instances]), findings.columns)
             self._labels_checked = True
@@ -318,27 +334,18 @@ class Session:
         The packs are those of all keys, of at most `max_units` units each; a pack of which all is `done` is left out.
         """
         cuts = self._cut(keys, self.field)
-        small = [cut for cut in cuts if not self._is_too_large(cut[1])]
+        small = [cut for cut in cuts if not _is_too_large(self.spec, cut[1].count)]
         packs, start = [], 0
         for instances in instance_chunks(self.predictor, [instance for instance, _ in small]):
             fitting, start = small[start : start + len(instances)], start + len(instances)
             packs += [fitting[part] for part in chunks([table.count for _, table in fitting], max_units)]
-        packs += [[cut] for cut in cuts if refused and self._is_too_large(cut[1])]
+        packs += [[cut] for cut in cuts if refused and _is_too_large(self.spec, cut[1].count)]
         for part in packs:
             if not done.issuperset(instance.key for instance, _ in part):
                 yield from self._packed(part, self.field)
 
     def _cut(self, keys: Sequence[Key], field: ReceptiveField) -> list[Cut]:
         return [(instance, units_of(instance, self.kinds)) for instance in field.instances(keys)]
-
-    def _is_too_large(self, table: InstanceUnits) -> bool:
-        """Whether an instance with these units is refused."""
-        return self.spec.max_units is not None and self.spec.reduce is None and table.count > self.spec.max_units
-
-    @property
-    def _reduces_itself(self) -> bool:
-        """Whether an instance with very many units is reduced without being asked."""
-        return self.searches and self.spec.max_units is None and self.spec.reduce is None
 
     def _packed(self, cuts: Sequence[Cut], field: ReceptiveField) -> Iterator[Problem]:
         """Receptive fields as packed problems."""
@@ -358,7 +365,7 @@ class Session:
                 fewer = narrowed(problem)
                 problem = self._problem(fewer, tables_of(fewer), make(fewer), outputs)
             self.largest = max([self.largest, *(table.count for table in problem.tables)])
-            if self._reduces_itself:
+            if self.answers.reduces_itself:
                 yield reduced(problem, AUTO_REDUCED, above=MAX_UNREDUCED)
             else:
                 yield problem if limit is None else reduced(problem, limit)
@@ -389,8 +396,9 @@ class Session:
                 takes=predictor.adapter.takes,
             )
         constraints = constraints_for(spec, packed, instances, tables, self.request.valid, disturbed)
-        trained = self.request.trained
-        return Problem(predictor, instances, tables, packed, outputs, criterion, tests, constraints, spec.seed, trained)
+        oracle = GraphOracle(predictor, packed)
+        asked = (keys, outputs, criterion, tests, constraints, spec.seed)
+        return Problem(oracle, *asked, instances, tables, self.request.trained)
 
     # -- from problems to explanations --------------------------------------------------------------------------
 
@@ -425,48 +433,8 @@ class Session:
     def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
         started = time.perf_counter()
         for problem in problems:
-            yield self._with_features(self._with_far_candidates(self.answer(problem, started)))
+            yield self._with_features(self._with_far_candidates(self.answers.of(problem, started)))
             started = time.perf_counter()
-
-    def answer(self, problem: Problem, started: float) -> list[Explanation]:
-        """Explanations of a problem's instances in their order, the best answer of each first."""
-        spec, predicted = self.spec, problem.criterion.holds(problem.outputs)
-        if self.searches and bool(predicted.any()) and not bool(predicted.all()):
-            return self._answer_apart(problem, predicted, started)
-        refused = self._is_too_large(problem.tables[0])
-        skipped = refused or not problem.pack.units.count or (self.searches and not bool(predicted.any()))
-        ranking = _no_ranking(problem) if skipped else self._ranking(problem)
-        ranking, verdict = _judged(problem, ranking)
-        sure: dict[int, Sure] = {}
-        if spec.surely is not None and not skipped:
-            ranking, sure = self._surely(problem, ranking, verdict.passes(problem.tests))
-            ranking, verdict = _judged(problem, ranking)
-        searched = self.searches and not skipped
-        others = self._others(problem, ranking, verdict) if searched and spec.alternatives > 1 else {}
-        empty = _holds_empty(problem, verdict, self._confidence) if searched else None
-        best = self._explanations(problem, ranking, verdict, refused, started, empty, sure)
-        if searched and spec.robust:
-            best = _with_robustness(problem, ranking, best)
-        return [e for row, first in enumerate(best) for e in claimed(spec, first, *others.get(row, ([], False)))]
-
-    def _answer_apart(self, problem: Problem, predicted: Tensor, started: float) -> list[Explanation]:
-        """Search only where the model gives the answer that is asked about."""
-        parts = [rows.nonzero().flatten() for rows in (predicted, ~predicted)]
-        by_row: list[list[Explanation]] = []
-        for rows in parts:
-            for e in self.answer(problem.take(rows), started):
-                if e.rank == 0:
-                    by_row.append([])
-                by_row[-1].append(e)
-        return [e for position in torch.cat(parts).argsort().tolist() for e in by_row[position]]
-
-    def _ranking(self, problem: Problem) -> Ranking:
-        """What the method says of the units, with the choice of `sizes` or of a search from its scores."""
-        ranking, sizes = named(self.method, self.method.rank)(problem, self.settings), self.spec.sizes
-        if sizes is not None and not self.searches:
-            selected = choose_once(problem, ranking.scores, k=problem.sizes(sizes), threshold=None)
-            ranking = replace(ranking, choice=replace(ranking.choice, selected=selected))
-        return ranking if self.request.search is None else search_from(problem, ranking, self.request.search)
 
     def _with_far_candidates(self, made: list[Explanation]) -> list[Explanation]:
         """Answers in their order, those sought in vain from candidates all over the graph if these are left open."""
@@ -486,6 +454,8 @@ class Session:
         most = min(self.spec.max_units or MAX_AUTO_UNITS, MAX_AUTO_UNITS)
         wider.spec = replace(self.spec, units=("edges", "features"), max_units=most, reduce="gradient")
         wider.kinds = kinds_for(wider.spec)
+        wider.answers = copy(self.answers)
+        wider.answers.spec, wider.answers.facts = wider.spec, wider._facts
         answers = wider._tried_again(
             failed, self.field, lambda first: OWN_FEATURES if first.default or first.status == "empty" else FEATURES_TOO
         )
@@ -505,11 +475,11 @@ class Session:
         self, failed: Mapping[Key, Explanation], field: ReceptiveField, note_of: Callable[[Explanation], str]
     ) -> dict[Key, list[Explanation]]:
         """New answers to keys with a failed one, by key: the first has what both cost, and a word about it."""
-        cuts = [cut for cut in self._cut(list(failed), field) if not self._is_too_large(cut[1])]
+        cuts = [cut for cut in self._cut(list(failed), field) if not _is_too_large(self.spec, cut[1].count)]
         answers: dict[Key, list[Explanation]] = {}
         started = time.perf_counter()
         for problem in self._packed(cuts, field):
-            for e in self.answer(problem, started):
+            for e in self.answers.of(problem, started):
                 if not e.rank:
                     first = failed[e.key]
                     note = f"{note_of(first)} {e.note}".strip()
@@ -519,22 +489,135 @@ class Session:
             started = time.perf_counter()
         return answers
 
+    def _facts(self, problem: SetProblem, row: int) -> Facts:
+        """An instance of a graph problem in the user's ids."""
+        assert isinstance(problem, Problem)
+        spec, instance, table = self.spec, problem.instances[row], problem.tables[row]
+        labels = self.request.labels or {} if self.kind.exclusive else {}
+
+        def default() -> str:
+            features = (
+                spec.units == ("edges",) and not self._tries_features and bool((instance.x != instance.x[:1]).any())
+            )
+            hints = [DEFAULT, TRY_FEATURES, TRY_ADDING] if features else [DEFAULT, TRY_ADDING]
+            return "" if "add" in spec.edits else " ".join(hints)
+
+        zeroed = not instance.x.is_floating_point() and any(name in ZEROED for name in table.names)
+        narrow = NARROWED_NOTE.format(most=MAX_EDITS, all=instance.narrowed) if instance.narrowed else ""
+        return Facts(
+            _unit_table(instance, table, spec.question),
+            self.request.targets.level,
+            self.kind.name,
+            labels.get(instance.key),
+            instance.directed,
+            instance.types,
+            f"{narrow} {ZERO_NOTE if zeroed else ''}".strip(),
+            default,
+        )
+
+
+# -- answers --------------------------------------------------------------------------------------------------
+
+
+class Facts(NamedTuple):
+    """What an explanation says of its instance, whatever is asked."""
+
+    units: UnitTable
+    task: str
+    output: str  # the name of its `OutputKind`
+    label: int | None = None
+    directed: bool = False
+    types: Types | None = None
+    note: str = ""
+    default: Callable[[], str] = lambda: DEFAULT  # what is said where the answer stays when everything is gone
+
+
+class Answers:
+    """Answers to what is asked of problems, whatever their units are; `facts` says what an instance is."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        method: Method,
+        settings: Any,
+        search: Search | None,
+        facts: Callable[[SetProblem, int], Facts],
+        class_names: Sequence[str] = (),
+    ) -> None:
+        self.class_names = class_names
+        self.spec, self.method, self.settings, self.search, self.facts = spec, method, settings, search, facts
+        self.searches = method.searches or search is not None
+
+    def of(self, problem: SetProblem, started: float) -> list[Explanation]:
+        """Explanations of a problem's instances in their order, the best answer of each first."""
+        spec, predicted = self.spec, problem.criterion.holds(problem.outputs)
+        if self.searches and bool(predicted.any()) and not bool(predicted.all()):
+            return self._answer_apart(problem, predicted, started)
+        refused = _is_too_large(spec, int(problem.oracle.counts[0]))
+        skipped = refused or not problem.oracle.width or (self.searches and not bool(predicted.any()))
+        ranking = _no_ranking(problem) if skipped else self._ranking(problem)
+        ranking, verdict = _judged(problem, ranking)
+        sure: dict[int, Sure] = {}
+        if spec.surely is not None and not skipped:
+            ranking, sure = self._surely(problem, ranking, verdict.passes(problem.tests))
+            ranking, verdict = _judged(problem, ranking)
+        searched = self.searches and not skipped
+        others = self._others(problem, ranking, verdict) if searched and spec.alternatives > 1 else {}
+        empty = _holds_empty(problem, verdict, self._confidence) if searched else None
+        best = self._explanations(problem, ranking, verdict, refused, started, empty, sure)
+        if searched and spec.robust and isinstance(problem, Problem):
+            best = _with_robustness(problem, ranking, best)
+        oracle = problem.oracle
+        prices = problem.split(oracle.price[oracle.valid].cpu()) if oracle.price is not None else [None] * len(best)
+        return [
+            e
+            for row, first in enumerate(best)
+            for e in claimed(spec, first, *others.get(row, ([], False)), prices[row])
+        ]
+
+    def _class(self, number: int) -> str:
+        return str(self.class_names[number]) if number < len(self.class_names) else f"class {number}"
+
+    @property
+    def reduces_itself(self) -> bool:
+        """Whether an instance with very many units is reduced without being asked."""
+        return self.searches and self.spec.max_units is None and self.spec.reduce is None
+
+    def _answer_apart(self, problem: SetProblem, predicted: Tensor, started: float) -> list[Explanation]:
+        """Search only where the model gives the answer that is asked about."""
+        parts = [rows.nonzero().flatten() for rows in (predicted, ~predicted)]
+        by_row: list[list[Explanation]] = []
+        for rows in parts:
+            for e in self.of(problem.take(rows), started):
+                if e.rank == 0:
+                    by_row.append([])
+                by_row[-1].append(e)
+        return [e for position in torch.cat(parts).argsort().tolist() for e in by_row[position]]
+
+    def _ranking(self, problem: SetProblem) -> Ranking:
+        """What the method says of the units, with the choice of `sizes` or of a search from its scores."""
+        ranking, sizes = named(self.method, self.method.rank)(problem, self.settings), self.spec.sizes
+        if sizes is not None and not self.searches and isinstance(problem, Problem):
+            selected = choose_once(problem, ranking.scores, k=problem.sizes(sizes), threshold=None)
+            ranking = replace(ranking, choice=replace(ranking.choice, selected=selected))
+        return ranking if self.search is None else search_from(problem, ranking, self.search)
+
     @property
     def _confidence(self) -> float:
         """The margin that an answer must pass its tests by."""
-        return self._search().confidence if self.searches else 0.0
+        return self._effort().confidence if self.searches else 0.0
 
-    def _search(self) -> Search:
+    def _effort(self) -> Search:
         """How hard to look, and by which margin an answer must pass."""
-        if self.request.search is not None:
-            return self.request.search
+        if self.search is not None:
+            return self.search
         return Search(
             **{f.name: getattr(self.settings, f.name) for f in fields(Search) if hasattr(self.settings, f.name)}
         )
 
-    def _others(self, problem: Problem, ranking: Ranking, verdict: Verdict) -> dict[int, Others]:
+    def _others(self, problem: SetProblem, ranking: Ranking, verdict: Verdict) -> dict[int, Others]:
         """Further answers of the instances that have one, by row."""
-        most, search = self.spec.alternatives, self._search()
+        most, search = self.spec.alternatives, self._effort()
         trials = problem.trials(problem.constraints, search.confidence)
         alive = self._confirmed(problem, ranking.choice, verdict)
         others: dict[int, Others] = {}
@@ -550,11 +633,9 @@ class Session:
             if not len(rows):
                 break
             part = problem.take(rows)
-            assert isinstance(part.constraints, SetConstraints)
-            width = int(part.pack.units.counts.max())
-            part = replace(part, constraints=part.constraints.besides(known[rows][:, :, :width]))
+            part = replace(part, constraints=Besides(known[rows], part.constraints))
             used = known[rows].any(1)[trials.valid[rows]]
-            scores = ranking.scores[alive[problem.pack.units.owner]]
+            scores = ranking.scores[alive[problem.oracle.owner]]
             start = Ranking(scores - USED * used, Choice(used & False, torch.zeros(len(rows), device=rows.device)))
             further, judged = _judged(part, search_from(part, start, search))
             passed = self._confirmed(part, further.choice, judged)
@@ -568,11 +649,11 @@ class Session:
             known = torch.cat([known, sets[:, None]], 1)
         return others
 
-    def _listed(self, repeated: Problem, sets: Tensor) -> list[Explanation]:
+    def _listed(self, repeated: SetProblem, sets: Tensor) -> list[Explanation]:
         """Explanations of sets that are known to be minimal answers of one instance, repeated once for each."""
         if not len(sets):
             return []
-        count, bound = int(repeated.pack.units.counts[0]), int(sets.sum(1).min())
+        count, bound = int(repeated.oracle.counts[0]), int(sets.sum(1).min())
         status, minimal = ["found"] * len(sets), [True] * len(sets)
         cost = torch.zeros(len(sets), device=sets.device)
         choice = Choice(sets[:, :count].reshape(-1), cost, status, minimal, lower_bound=[bound] * len(sets))
@@ -581,7 +662,7 @@ class Session:
 
     def _explanations(
         self,
-        problem: Problem,
+        problem: SetProblem,
         ranking: Ranking,
         verdict: Verdict,
         refused: bool = False,
@@ -594,11 +675,10 @@ class Session:
         `empty` says of which instances the model gives the same answer with everything removed [B], and `sure` what
         was found by row where a sure set was looked for.
         """
-        spec, choice, criterion, kind = self.spec, ranking.choice, problem.criterion, self.kind
-        labels = self.request.labels or {} if kind.exclusive else {}
+        spec, choice, criterion = self.spec, ranking.choice, problem.criterion
         settings = asdict(self.settings)
-        scores = [part.cpu().float().numpy() for part in problem.pack.split(ranking.scores)]
-        selected = [part.cpu().numpy() for part in problem.pack.split(choice.selected)]
+        scores = [part.cpu().float().numpy() for part in problem.split(ranking.scores)]
+        selected = [part.cpu().numpy() for part in problem.split(choice.selected)]
         P, only, without = (part.float().cpu().numpy() for part in (problem.outputs, verdict.only, verdict.without))
         sufficient, necessary = verdict.sufficient.tolist(), verdict.necessary.tolist()
         confirmed = verdict.passes(problem.tests, self._confidence).tolist()
@@ -608,30 +688,25 @@ class Session:
         measured, runs = self._strengths(problem, choice.selected, sure)
         seconds = 0.0 if started is None else (time.perf_counter() - started) / max(problem.num_instances, 1)
         made = []
-        for row, (instance, table) in enumerate(zip(problem.instances, problem.tables)):
-            status, note = self._status(choice, row, confirmed[row], table.count, refused)
+        for row, key in enumerate(problem.keys):
+            facts = self.facts(problem, row)
+            status, note = self._status(choice, row, confirmed[row], len(scores[row]), refused)
             tried = status in ("impossible", "not found")
-            if tried and default is not None and default[row] and given[row] and "add" not in spec.edits:
-                features = spec.units == ("edges",) and not self._tries_features
-                features = features and bool((instance.x != instance.x[:1]).any())
-                hints = [DEFAULT, *([TRY_FEATURES] if features else []), TRY_ADDING]
-                note = " ".join([*hints, note]).strip()
-            if instance.narrowed and not refused:
-                note = f"{note} {NARROWED_NOTE.format(most=MAX_EDITS, all=instance.narrowed)}".strip()
-            if not instance.x.is_floating_point() and any(name in ZEROED for name in table.names) and not refused:
-                note = f"{note} {ZERO_NOTE}".strip()
+            if tried and default is not None and default[row] and given[row]:
+                note = f"{facts.default()} {note}".strip()
+            if not refused:
+                note = f"{note} {facts.note}".strip()
             if not given[row] and status not in ("refused", "empty"):
                 text = ALREADY if spec.question == "counterfactual" else NOT_PREDICTED
-                names = self.request.names.classes() or None
-                called = {"said": kind.column_name(said[row], names), "asked": kind.column_name(asked[row], names)}
-                status, note = "not predicted", text.format(**called, number=asked[row])
+                called = {"said": self._class(said[row]), "asked": self._class(asked[row]), "number": asked[row]}
+                status, note = "not predicted", text.format(**called)
             count, strength = 0 if refused else len(scores[row]), measured.get(row)
             made.append(
                 Explanation(
-                    key=instance.key,
-                    task=self.request.targets.level,
+                    key=key,
+                    task=facts.task,
                     prediction=said[row],
-                    units=UnitTable.none() if refused else _unit_table(instance, table, spec.question),
+                    units=UnitTable.none() if refused else facts.units,
                     scores=scores[row][:count],
                     selected=selected[row][:count],
                     probabilities=P[row],
@@ -649,8 +724,8 @@ class Session:
                     seed=spec.seed,
                     evaluations=int(evaluations[row]) + VERDICT_RUNS + runs[row],
                     seconds=seconds,
-                    directed=instance.directed,
-                    label=labels.get(instance.key),
+                    directed=facts.directed,
+                    label=facts.label,
                     target=None if spec.target is None else asked[row],
                     lower_bound=choice.lower_bound[row] if choice.lower_bound else None,
                     ps=None if strength is None else _plain(strength.ps),
@@ -661,18 +736,18 @@ class Session:
                     surely=spec.surely,
                     curve=sure[row].curve if row in sure else (),
                     default=default[row] if default is not None and tried else None,
-                    output=kind.name,
+                    output=facts.output,
                     tolerance=getattr(criterion, "tolerance", None),
-                    types=instance.types,
-                    ranking="gradient" if refused or problem.predictor.has_slopes(problem.pack) else "trials",
+                    types=facts.types,
+                    ranking="gradient" if refused or problem.oracle.has_slopes else "trials",
                 )
             )
         return made
 
-    def _draw(self, problem: Problem, stream_of: int, count: int) -> Draw:
+    def _draw(self, problem: SetProblem, stream_of: int, count: int) -> Draw:
         """Contexts that depend on the key and the seed and on nothing else."""
         seed = (self.spec.seed or 0) + stream_of
-        return lambda row, units: draw_contexts(count, units, stream(seed, problem.instances[row].key))
+        return lambda row, units: draw_contexts(count, units, stream(seed, problem.keys[row]))
 
     @property
     def _contexts(self) -> int:
@@ -680,24 +755,24 @@ class Session:
         return self.spec.contexts or (0 if self.spec.surely is None else SURE_CONTEXTS)
 
     def _strengths(
-        self, problem: Problem, selected: Tensor, sure: Mapping[int, Sure]
+        self, problem: SetProblem, selected: Tensor, sure: Mapping[int, Sure]
     ) -> tuple[dict[int, Strength], list[int]]:
         """How surely chosen units [units] decide, by row, and what that cost [B].
 
         It is measured where there are units and the model gives the answer in question, and not yet known.
         """
         count, measured = self._contexts, {row: own.strength for row, own in sure.items()}
-        asked = problem.criterion.holds(problem.outputs) & (problem.pack.units.counts > 0)
+        asked = problem.criterion.holds(problem.outputs) & (problem.oracle.counts > 0)
         asked[list(sure)] = False
         rows = asked.nonzero().flatten()
-        if not count or not len(rows) or self._is_too_large(problem.tables[0]):
+        if not count or not len(rows) or _is_too_large(self.spec, int(problem.oracle.counts[0])):
             return measured, [0] * problem.num_instances
         held = holding(problem.oracle, problem.criterion)
         sets, draw = problem.oracle.dense(selected, False)[rows], self._draw(problem, CONTEXT_STREAM, count)
         measured |= zip(rows.tolist(), strengths(held, rows, sets, count, draw))
         return measured, held.evaluations.tolist()
 
-    def _surely(self, problem: Problem, ranking: Ranking, passed: Tensor) -> tuple[Ranking, dict[int, Sure]]:
+    def _surely(self, problem: SetProblem, ranking: Ranking, passed: Tensor) -> tuple[Ranking, dict[int, Sure]]:
         """Sets that decide as surely as was asked, from the smallest ones that pass; by row, what was found."""
         goal, count, rows = self.spec.surely, self._contexts, passed.nonzero().flatten()
         if goal is None or not len(rows):
@@ -725,7 +800,7 @@ class Session:
         choice = replace(choice, selected=sets[oracle.valid], evaluations=evaluations, **facts)
         return replace(ranking, choice=choice), sure
 
-    def _confirmed(self, problem: Problem, choice: Choice, verdict: Verdict) -> Tensor:
+    def _confirmed(self, problem: SetProblem, choice: Choice, verdict: Verdict) -> Tensor:
         """Whether what a search has found is found by the final check as well [B]."""
         found = torch.tensor([status == "found" for status in choice.status or ()], device=problem.outputs.device)
         return found & verdict.passes(problem.tests, self._confidence)
@@ -741,7 +816,7 @@ class Session:
         notes = [choice.notes[row]] if choice.notes else []
         if status == "found" and not confirmed:
             status, notes = "not found", [UNCONFIRMED]
-        if self._reduces_itself and units > MAX_UNREDUCED:
+        if self.reduces_itself and units > MAX_UNREDUCED:
             notes.insert(0, f"{REDUCED_NOTE.format(limit=AUTO_REDUCED, units=units)} {REDUCED_ITSELF}")
         elif self.spec.reduce is not None and limit and units > limit:
             notes.insert(0, REDUCED_NOTE.format(limit=limit, units=units))
@@ -768,15 +843,20 @@ def train(request: Request, keys: Sequence[Key]) -> Trained:
 # -- verdicts and tables of units -----------------------------------------------------------------------------
 
 
-def _no_ranking(problem: Problem) -> Ranking:
+def _is_too_large(spec: Spec, units: int) -> bool:
+    """Whether an instance with so many units is refused."""
+    return spec.max_units is not None and spec.reduce is None and units > spec.max_units
+
+
+def _no_ranking(problem: SetProblem) -> Ranking:
     """The ranking of instances that are not explained."""
-    units = problem.pack.units.owner
+    units = problem.oracle.owner
     return Ranking(units * 0.0, Choice(torch.zeros_like(units, dtype=torch.bool), torch.zeros(problem.num_instances)))
 
 
-def _judged(problem: Problem, ranking: Ranking) -> tuple[Ranking, Verdict]:
+def _judged(problem: SetProblem, ranking: Ranking) -> tuple[Ranking, Verdict]:
     """The ranking with what may be chosen of its choice, and the final check of that."""
-    selected = problem.pack.units.admissible(ranking.choice.selected)
+    selected = problem.oracle.admissible(ranking.choice.selected)
     return replace(ranking, choice=replace(ranking.choice, selected=selected)), problem.judge(selected)
 
 
@@ -786,24 +866,31 @@ def _plain(probability: Probability | None) -> tuple[float, float, float] | None
 
 
 def claimed(
-    spec: Spec, first: Explanation, further: Sequence[Explanation] = (), complete: bool = False
+    spec: Spec,
+    first: Explanation,
+    further: Sequence[Explanation] = (),
+    complete: bool = False,
+    price: Tensor | None = None,
 ) -> list[Explanation]:
     """All answers of one instance, the smallest first, with what they claim: no claim is made anywhere else.
 
     Each comes with what its own search has tried. A further one was looked for beside those before it: below its bound
-    nothing passes, but for sets that hold one of those, which are no smaller than that.
+    nothing passes, but for sets that hold one of those, which are no smaller than that. `price` [units] is what each
+    unit adds to the size of a set; a bound counts units, so there is none where some cost more than others.
     """
     # Sets that pass may fail on a disturbed copy, so nothing that is tried there is proved of all sets that pass.
     proves, bound, smallest = not spec.robust, 0, first.num_units
     for e in (first, *further):
         bound = max(bound, min(e.lower_bound or 0, smallest))
         smallest = min(smallest, e.size if e.status == "found" else smallest)
+    sets = [torch.from_numpy(e.selected) for e in (first, *further)]
+    costs = [float(chosen.sum() if price is None else price[chosen].sum()) for chosen in sets]
+    least = min(costs) if complete or first.optimal else -1.0
     answers = []
-    for e in (first, *(replace(e, scores=first.scores, seconds=0.0) for e in further)):
-        found, own = e.status == "found", e is first
-        # A bound counts units, so there is none where some cost more than others.
-        bounded = proves and not spec.costs and first.lower_bound is not None and e.status in ("found", "not found")
-        optimal = (own and e.optimal) or (bounded and 0 < e.size <= bound)
+    for e, cost in zip((first, *(replace(e, scores=first.scores, seconds=0.0) for e in further)), costs):
+        found = e.status == "found"
+        bounded = proves and price is None and first.lower_bound is not None and e.status in ("found", "not found")
+        optimal = cost <= least + SAME_COST or (bounded and 0 < e.size <= bound)
         answers.append(
             replace(
                 e,
@@ -814,18 +901,17 @@ def claimed(
                 complete=complete and proves,
             )
         )
-    kept = without_supersets([torch.from_numpy(e.selected) for e in answers])
+    kept = without_supersets(sets, costs)
     return [replace(answers[position], rank=rank) for rank, position in enumerate(kept)]
 
 
-def _holds_empty(problem: Problem, verdict: Verdict, confidence: float) -> Tensor | None:
+def _holds_empty(problem: SetProblem, verdict: Verdict, confidence: float) -> Tensor | None:
     """Whether the model gives the same answer with everything removed [B], if some set was looked for in vain."""
     failed = (~verdict.passes(problem.tests, confidence)).nonzero().flatten()
     if not len(failed) or problem.tests == QUESTIONS["factual"]:
         return None
-    pack = problem.pack.take(failed)
-    everything = pack.units.kept(torch.zeros_like(pack.units.owner, dtype=torch.bool))
-    said = problem.predictor.hard(pack, everything)
+    oracle = problem.oracle.take(failed)
+    said = oracle.checked(torch.zeros_like(oracle.valid) if oracle.absent is None else oracle.absent)
     empty = torch.zeros(problem.num_instances, dtype=torch.bool, device=failed.device)
     empty[failed] = passes(problem.criterion.take(failed), said, same=True)
     return empty
@@ -881,7 +967,7 @@ def _values(instance: Instance, table: InstanceUnits, question: str) -> np.ndarr
 
 def _members(instance: Instance, table: InstanceUnits) -> np.ndarray:
     """The edges of every group, one way where they have none: its row, and both ends."""
-    if "groups" not in table.names:
+    if "groups" not in table.names or not table.count:
         return np.zeros((0, 3), np.int64)
     first, _ = table.edges
     grouped = (first >= 0) & (table.kind[first.clamp(min=0)] == table.names.index("groups"))

@@ -32,7 +32,7 @@ from cf2.errors import CF2Error, os_reason, require, require_file, require_numbe
 from cf2.methods import registry
 from cf2.methods.trained import Trained, load_trained
 from cf2.methods.trained import digest as weights_digest
-from cf2.options import Key, Spec, titled
+from cf2.options import Key, Spec, as_json, titled
 from cf2.results import files
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
@@ -345,12 +345,13 @@ class Store:
             return
         file = self.path / LOCK
         require(file.is_file() or not file.exists(), f"Expected {file} to be the lock of a run", got="no regular file")
+        owner = _owner(file)  # older releases of filelock empty the file when they try
         try:
             lock = FileLock(file, timeout=0).acquire()
         except Timeout:
             raise CF2Error(
                 f"Expected to be the only one who writes to the run in {str(self.path)!r}",
-                got=f"{_owner(file)}, which does so now",
+                got=f"{owner}, which does so now",
                 do="Wait until it has ended, or choose another directory.",
             ) from None
         except OSError as error:
@@ -824,11 +825,6 @@ def partial_sentence(counts: Sequence[Finished]) -> str:
     left = [str(row) for row in counts if row.finished < row.asked]
     rest = "The command that made the run does the rest with --resume."
     return f"Not all is finished: {', '.join(left)}. {rest}" if left else ""
-
-
-def as_json(value: dict[str, Any]) -> dict[str, Any]:
-    """As it will be when it is read back."""
-    return dict(json.loads(json.dumps(value)))
 
 
 def versions() -> dict[str, str]:

@@ -168,6 +168,7 @@ def from_chemprop(checkpoint: str | Path, table: str | Path, target: Any = None)
     asked = molecules.options({} if target is None else {"target": target})
     class_names = tuple(asked.get("class_names") or ())
     files = {"chemprop": os.path.realpath(checkpoint), "molecules": os.path.realpath(table), "target": target}
+    several = f", mean of {len(model.members)} models" if isinstance(model, chemprop.Ensemble) else ""
     parts = [value for graph in molecules.graphs for _, value in sorted(values_of(graph).items())]
     source = ModelAndData(
         model=model,
@@ -181,7 +182,7 @@ def from_chemprop(checkpoint: str | Path, table: str | Path, target: Any = None)
             "data": fingerprint(parts),
             "weights": fingerprint(model.state_dict().values()),
         },
-        model_line=f"Chemprop, {type(model.message_passing).__name__}, depth {model.message_passing.depth}",
+        model_line=f"Chemprop, {type(model.message_passing).__name__}, depth {model.message_passing.depth}{several}",
         name=Path(table).stem,
         output=asked["output"],
         call=asked.get("call"),

@@ -27,17 +27,19 @@ class Listed:
 class Besides(Constraints):
     """None of the known answers [B, n, U] of an instance may be a part of another one; rows without a unit: none."""
 
-    def __init__(self, known: Tensor) -> None:
-        self.known = known
+    def __init__(self, known: Tensor, others: Constraints | None = None) -> None:
+        self.known, self.others = known, others or Constraints()
+        self.movable, self.mended = self.others.movable, self.others.mended  # type: ignore[method-assign]
+        self.confirm, self.slack = self.others.confirm, self.others.slack  # type: ignore[method-assign]
 
     def take(self, rows: Tensor) -> Besides:
-        return Besides(self.known[rows])
+        return Besides(self.known[rows], self.others.take(rows))
 
     def allow(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """Whether candidate sets [R, U] hold no known answer."""
-        known = self.known[rows]
-        inside = (sets[:, None] | ~known[:, :, : sets.size(1)]).all(2) & known.any(2)
-        return ~inside.any(1)
+        """Whether candidate sets [R, U] hold no known answer, and keep to the `others` of the constraints."""
+        known = self.known[rows][:, :, : sets.size(1)]
+        inside = (sets[:, None] | ~known).all(2) & known.any(2)
+        return ~inside.any(1) & self.others.allow(rows, sets)
 
 
 def list_answers(trials: Trials, row: int, most: int, budget: int) -> Listed | None:
@@ -64,9 +66,9 @@ def list_answers(trials: Trials, row: int, most: int, budget: int) -> Listed | N
     return Listed(known[size.argsort(stable=True)[:most]], len(known) <= most)
 
 
-def without_supersets(sets: list[Tensor]) -> list[int]:
-    """The places of the sets [U] that have no other one inside, the smallest first."""
-    order = sorted(range(len(sets)), key=lambda place: (int(sets[place].sum()), place))
+def without_supersets(sets: list[Tensor], costs: list[float]) -> list[int]:
+    """The places of the sets [U] that have no other one inside, the one that costs least first."""
+    order = sorted(range(len(sets)), key=lambda place: (costs[place], place))
     kept: list[int] = []
     for place in order:
         if not any(bool((sets[place] | ~sets[other]).all()) for other in kept):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cf2.sets.trials import ALIKE, EQUAL, Outcome, Trials, best_of, race, score, top
+from cf2.sets.trials import ALIKE, EQUAL, Outcome, Trials, best_of, names_of, race, score, top
 
 # -- pruning --------------------------------------------------------------------------------------------------
 
@@ -286,13 +286,12 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget, floor: 
 
     The walk goes through sets of one unit less than the best, so whatever passes is smaller. It never comes to the
     same set twice (`been`), which keeps it from circling without a list of held units. An instance is left alone after
-    some moves without a smaller set (more of them where trials are cheap), where nothing new is in reach, or where no
-    set smaller than `floor` [R] passes and the best one has that size.
+    some moves without a smaller set, where nothing new is in reach, or where no set smaller than `floor` [R] passes and
+    the best one has that size.
     """
     best, current = sets.clone(), sets.clone()
-    patience = budget.exchanges * (2 if trials.oracle.local else 1)
-    left = torch.full_like(rows, patience)
-    been = _name(trials, sets)[:, None]
+    left = torch.full_like(rows, budget.exchanges)
+    been = set(names_of(torch.arange(len(rows)), sets))
     free = torch.zeros_like(sets)
     while True:
         size = trials.size(rows, best)
@@ -302,33 +301,24 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget, floor: 
         left[live] -= 1
         slopes = trials.slopes(rows[live], current[live])
         picked, outcome, _, new = _move(
-            trials, rows[live], current[live], free[live], budget.drops, 0, slopes, been[live]
+            trials, rows[live], current[live], free[live], budget.drops, 0, slopes, (been, live)
         )
-        current[live], been = picked, _been(trials, been, live, picked)
+        current[live] = picked
+        been.update(names_of(live, picked))
         smaller = outcome.passes & (trials.size(rows[live], picked) < size[live])
         hit = live[smaller]
-        best[hit], left[hit] = current[hit], patience
+        best[hit], left[hit] = current[hit], budget.exchanges
         left[live[~new & ~smaller]] = 0
         on = ~smaller & (current[live].sum(1) < best[live].sum(1)) & (left[live] > 0)
         short = live[on]
         if len(short):  # the slopes are those of one unit more, which tells candidates apart well enough
             near = outcome.slack[on], slopes[1][on]
             picked, _, _, new = _move(
-                trials, rows[short], current[short], free[short], 0, budget.adds, near, been[short]
+                trials, rows[short], current[short], free[short], 0, budget.adds, near, (been, short)
             )
-            current[short], been = picked, _been(trials, been, short, picked)
+            current[short] = picked
+            been.update(names_of(short, picked))
             left[short[~new]] = 0
-
-
-def _been(trials: Trials, been: Tensor, rows: Tensor, sets: Tensor) -> Tensor:
-    """Where walks have been [R, moves], with one more set for some of them."""
-    key = been.new_zeros((len(been), 1))
-    key[rows, 0] = _name(trials, sets)
-    return torch.cat([been, key], 1)
-
-
-def _name(trials: Trials, sets: Tensor) -> Tensor:
-    return trials.keys(torch.zeros_like(sets[:, :1], dtype=torch.long).flatten(), sets)[0]
 
 
 def _move(
@@ -339,14 +329,15 @@ def _move(
     drops: int,
     adds: int,
     slopes: tuple[Tensor, Tensor] | None = None,
-    been: Tensor | None = None,
+    been: tuple[set[bytes], Tensor] | None = None,
 ) -> tuple[Tensor, Outcome, Tensor, Tensor]:
     """The best of the most promising single drops and adds, chosen by slopes and decided by trials.
 
     A slope is a first-order guess of what a unit adds, so it only selects candidates: those few are really run.
 
-    With the outcome, the unit that was moved, and whether that is a set where the walk has not `been` [R, moves]. A
-    set that no unit can be dropped from or added to stays as it is and counts as failing, with unit 0.
+    With the outcome, the unit that was moved, and whether that is a set where the walk has not `been`: names of sets,
+    and the walk of each row. A set that no unit can be dropped from or added to stays as it is and counts as failing,
+    with unit 0.
     """
     slack, slope = trials.slopes(rows, sets) if slopes is None else slopes
     sign = torch.where(sets, -1.0, 1.0)
@@ -374,7 +365,7 @@ def _move(
         candidates = trials.constraints.mended(rows[owner], candidates)
     known = torch.zeros_like(owner, dtype=torch.bool)
     if been is not None:
-        known = (been[owner] == _name(trials, candidates)[:, None]).any(1)
+        known = known.new_tensor([name in been[0] for name in names_of(been[1][owner], candidates)])
 
     def value(outcome: Outcome) -> Tensor:
         worth = outcome.score + 1e3 * outcome.passes - 1e6 * known

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from cf2.sets.proof import Exhaustion
     from cf2.sets.trials import Trials
 
+# What makes searches faster and changes no answer, so that `cf2 bench` can switch each off: what was tried is kept,
+# trials are run on their own receptive fields, few instances are put to both tests at once, wide features stay sparse.
+SHORT_CUTS = {"kept", "fields", "together", "sparse"}
 MAX_MOVES = 4  # of units of a set, after which its slopes by trials are measured anew
 MAX_FLIPS = 256  # of units of one set, in slopes by trials
 MAX_FLIP_ENTRIES = 1 << 22  # of the table of sets that are tried at once for slopes
@@ -28,11 +31,11 @@ Listing = Generator[Asked, Tensor, None]  # asks for trials of sets and is sent 
 
 
 class Looks(Protocol):
-    """What the model can see in some states: rows with the same key give the same outputs."""
+    """What the model can see in some states: rows with the same name give the same outputs."""
 
     @property
-    def keys(self) -> Tensor:
-        """A key per row, [2, R]."""
+    def names(self) -> list[bytes]:
+        """A name per row."""
 
     def outputs(self, index: Tensor) -> Tensor:
         """What the model says of some of the rows, in ascending order: [r, C]."""
@@ -152,6 +155,21 @@ class Oracle(ABC):
     def listing(self, proof: Exhaustion) -> Listing | None:
         """The sets that a proof has to try, where the oracle knows of some that cannot pass; None: all of them."""
         return None
+
+    @property
+    def owner(self) -> Tensor:
+        """The instance of every unit [units]."""
+        return torch.repeat_interleave(self.counts)
+
+    @property
+    def has_slopes(self) -> bool:
+        """Whether `slopes` are gradients and not trials."""
+        return False
+
+    def admissible(self, chosen: Tensor) -> Tensor:
+        """A choice [units, bool] with what must not be chosen left out, and what must be put in."""
+        chosen = chosen & self.selectable[self.valid]
+        return chosen if self.required is None else chosen | self.required[self.valid]
 
     def dense(self, values: Tensor, fill: float) -> Tensor:
         """A value per unit, one instance after the other [units], as a table [B, U]."""

@@ -14,7 +14,7 @@ edits carried out. What is `fixed` is always there, and what is `absent` is in n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import NamedTuple
@@ -73,7 +73,7 @@ def every_context(units: int) -> tuple[Tensor, Tensor]:
     return contexts, torch.tensor(by_size, dtype=torch.double)[contexts.sum(1)]
 
 
-def clopper_pearson(hits: int, count: int) -> Probability:
+def clopper_pearson(hits: int, count: int, confidence: float = CONFIDENCE) -> Probability:
     """A share with the interval of Clopper and Pearson, which covers at least as often as it says.
 
     >>> [round(part, 3) for part in clopper_pearson(10, 10)]
@@ -81,7 +81,7 @@ def clopper_pearson(hits: int, count: int) -> Probability:
     """
     from scipy.stats import beta
 
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - confidence) / 2
     low = float(beta.ppf(tail, hits, count - hits + 1)) if hits else 0.0
     high = float(beta.ppf(1 - tail, hits + 1, count - hits)) if hits < count else 1.0
     return Probability(hits / count, low, high)
@@ -163,16 +163,18 @@ def _strength(kept: Tensor, still: Tensor, weight: Tensor | None) -> Strength:
 # -- sets that decide surely ----------------------------------------------------------------------------------
 
 SEARCH_CONTEXTS = 64  # by which a search compares sets
-RUNGS = ((8, 8), (24, 3), (SEARCH_CONTEXTS, 1))  # contexts that candidates have met, and how many are kept after them
+RUNGS = ((8, 6), (24, 2), (SEARCH_CONTEXTS, 1))  # contexts that candidates have met, and how many are kept after them
 MAX_CANDIDATES = 32  # units that are tried in a step, the most promising by slope
 MAX_STEPS = 64
-ROOM = 1.5  # standard errors by which a search goes beyond what fresh contexts must show
-WINDOW = 0.1  # and back to smaller sets until it is this much below what is asked
+ROOM = 1.0  # standard errors by which a search goes beyond what fresh contexts must show
+MORE_ROOM = 3.0  # and goes on to where what it found first is not sure enough on these
+MAX_JUDGED = 4  # sets in a row that meet the fresh contexts
+JUDGED_CONFIDENCE = 1 - (1 - CONFIDENCE) / 2  # two rows of sets are judged, so that each has half of the error
 
 
 @dataclass(frozen=True, eq=False)
 class Sure:
-    """The smallest set of an instance that decides surely enough, or the surest one known, judged on fresh contexts."""
+    """The smallest set of an instance that decides surely enough, or the surest one judged, on fresh contexts."""
 
     chosen: Tensor  # [U] bool
     strength: Strength
@@ -186,54 +188,90 @@ def find_sure(
 ) -> dict[int, Sure]:
     """By instance of `rows` [R], the smallest set found that passes the tests and has a PNS of at least `goal`.
 
-    It grows from passing `sets` [R, U] by the unit that gains most on contexts that `draw` gives, a few for all units
-    and more for the best (successive halving). From the end it goes back by the unit that costs least. What came up is
-    then judged on `count` contexts that `fresh` gives and that nothing was chosen by, from the largest set down to the
-    first whose interval ends below `goal`. That order is fixed before any fresh context is looked at, so testing
-    several sets makes the claim for the last of them no weaker.
+    It grows from passing `sets` [R, U] by the unit that decides most of the contexts, of those that `draw` gives, in
+    which the set does not decide yet. From the end it goes back by the unit that costs least. A few contexts are met by
+    all candidates, and more by the best (successive halving). The smallest set that seems sure enough is judged on
+    `count` contexts that `fresh` gives and that nothing was chosen by, and while one is sure the next smaller follows.
+    If the first one is not, the search goes on to a surer one, which is judged, and so on down from there.
+    What these two rows hold does not depend on the fresh contexts, and each ends with the first set that fails, so
+    that judging several sets costs no more than `JUDGED_CONFIDENCE` pays.
     """
     search = _SureSearch(trials, held, rows, sets, draw)
     needed = _share_needed(goal, count)
-    aim = min(needed + ROOM * (needed * (1 - needed) / SEARCH_CONTEXTS) ** 0.5, 1.0)
-    search.walk(~search.default, _outside, lambda: search.share < aim)
-    first = sets.sum(1)
-    search.walk(~search.default, _inside, lambda: (search.share > goal - WINDOW) & (search.sets.sum(1) > first))
-    judged = [sorted(best.items(), reverse=True) for best in search.best]
-    last: dict[int, tuple[Tensor, Strength, bool]] = {}
-    level, alive = 0, [place for place, own in enumerate(judged) if own]
-    while alive:
-        chosen = torch.stack([judged[place][level][1][1] for place in alive])
-        measured = strengths(held, rows[alive], chosen, count, fresh)
-        going = []
-        for place, own, strength in zip(alive, chosen, measured):
-            good = strength.pns.low >= goal
-            if good or place not in last:
-                last[place] = (own, strength, good)
-            if good and level + 1 < len(judged[place]):
-                going.append(place)
-        alive, level = going, level + 1
-    default, curves = search.default.tolist(), [[(size, own[0]) for size, own in part[::-1]] for part in judged]
-    return {int(rows[place]): Sure(*own, default[place], tuple(curves[place])) for place, own in last.items()}
+    error = (needed * (1 - needed) / SEARCH_CONTEXTS) ** 0.5
+    aim, far = (min(needed + room * error, 1.0) for room in (ROOM, MORE_ROOM))
+    search.grow(~search.default, aim)
+    grown = search.sets.clone()
+    search.shrink(~search.default & (search.share >= needed), needed, sets.sum(1))
+    met: list[dict[int, Strength]] = [{} for _ in search.best]
+    _judge(search, [_smallest(best, aim) for best in search.best], goal, count, fresh, met)
+    failed = torch.tensor([bool(own) and not any(_low(s) >= goal for s in own.values()) for own in met])
+    failed = failed.to(rows.device) & ~search.default
+    search.sets[failed] = grown[failed]
+    search.note(failed.nonzero().flatten())
+    search.grow(failed, far)
+    search.shrink(failed & (search.share >= aim), aim, sets.sum(1))
+    # Where a set decides in all contexts of the search, only its size says that another is surer.
+    last = [_smallest(best, far) if far < 1 else max(best, default=None) for best in search.best]
+    begin = [size if bad else None for size, bad in zip(last, failed.tolist())]
+    _judge(search, begin, goal, count, fresh, met)
+    found = {}
+    for place, own in enumerate(met):
+        sure = [size for size, strength in own.items() if _low(strength) >= goal]
+        if own:
+            size = min(sure) if sure else max(own, key=lambda size: (own[size].pns.value, -size))
+            curve = tuple((size, share) for size, (share, _) in sorted(search.best[place].items()))
+            chosen, default = search.best[place][size][1], bool(search.default[place])
+            found[int(rows[place])] = Sure(chosen, own[size], bool(sure), default, curve)
+    return found
+
+
+def _smallest(best: dict[int, tuple[float, Tensor]], aim: float) -> int | None:
+    """The smallest size whose set has a PNS of `aim`, by the contexts of the search, or else that of the surest set."""
+    good = [size for size, (share, _) in best.items() if share >= aim]
+    return min(good) if good else max(best, key=lambda size: (best[size][0], -size), default=None)
+
+
+def _judge(
+    search: _SureSearch,
+    begin: Sequence[int | None],
+    goal: float,
+    count: int,
+    fresh: Draw,
+    met: list[dict[int, Strength]],
+) -> None:
+    """Put the set of size `begin` of each instance to the fresh contexts, and smaller ones as long as they are sure."""
+    now = {place: size for place, size in enumerate(begin) if size is not None and size not in met[place]}
+    for _ in range(MAX_JUDGED):
+        if not now:
+            return
+        chosen = torch.stack([search.best[place][size][1] for place, size in now.items()])
+        measured = strengths(search.held, search.rows[list(now)], chosen, count, fresh)
+        going = {}
+        for (place, size), strength in zip(now.items(), measured):
+            met[place][size] = strength
+            smaller = max((other for other in search.best[place] if other < size), default=None)
+            if _low(strength) >= goal and smaller is not None and smaller not in met[place]:
+                going[place] = smaller
+        now = going
+
+
+def _low(strength: Strength) -> float:
+    """What the PNS of a set is at least, at `JUDGED_CONFIDENCE`."""
+    if strength.every:
+        return strength.pns.value
+    hits = round(strength.pns.value * strength.contexts)
+    return clopper_pearson(hits, strength.contexts, JUDGED_CONFIDENCE).low
 
 
 def _share_needed(goal: float, count: int) -> float:
     """The least share of `count` contexts whose interval begins at `goal` or above; 1 where none does."""
-    hits = (n for n in range(int(goal * count), count + 1) if clopper_pearson(n, count).low >= goal)
+    hits = (n for n in range(int(goal * count), count + 1) if clopper_pearson(n, count, JUDGED_CONFIDENCE).low >= goal)
     return next(hits, count) / count
 
 
-def _outside(sets: Tensor, may: Tensor) -> Tensor:
-    """The units that a step may add."""
-    return may & ~sets
-
-
-def _inside(sets: Tensor, may: Tensor) -> Tensor:
-    """The units that a step may drop."""
-    return may & sets
-
-
 class _SureSearch:
-    """Sets that change by one unit at a time, and what that does on the contexts of the search."""
+    """Sets of some instances that grow and shrink, and in which contexts of the search they decide."""
 
     def __init__(self, trials: Trials, held: Trials, rows: Tensor, sets: Tensor, draw: Draw) -> None:
         self.trials, self.held, self.rows, self.sets = trials, held, rows, sets.clone()
@@ -243,36 +281,76 @@ class _SureSearch:
             self.may = self.may & ~trials.required[rows]
         self.default = _holds(held, rows, ~free[rows])
         self.contexts = torch.stack([_drawn(free[row], row, draw) for row in rows.tolist()])  # [R, n, U]
-        self.kept, self.still = self._seen(self.contexts | sets[:, None]), self._seen(self.contexts & ~sets[:, None])
+        self.kept, self.still = (torch.zeros_like(self.contexts[:, :, 0]) for _ in range(2))
+        self.slack = torch.zeros(self.kept.shape, dtype=torch.float, device=rows.device)  # of the tighter of both
         self.best: list[dict[int, tuple[float, Tensor]]] = [{} for _ in rows.tolist()]
-        self._note(torch.arange(len(rows), device=rows.device))
+        self.note(torch.arange(len(rows), device=rows.device))
+
+    @property
+    def decided(self) -> Tensor:
+        """In which contexts the sets decide [R, n]."""
+        return self.kept & ~self.still
 
     @property
     def share(self) -> Tensor:
         """PNS of the sets on these contexts [R]."""
-        return (self.kept & ~self.still).double().mean(1)
+        return self.decided.double().mean(1)
 
-    def walk(
-        self, allowed: Tensor, candidates: Callable[[Tensor, Tensor], Tensor], going: Callable[[], Tensor]
-    ) -> None:
-        """Flip the best of the candidates of each set that is `allowed` to change, as long as it is `going` on."""
+    def grow(self, allowed: Tensor, aim: float) -> None:
+        """Add units until the PNS of a set is `aim`, each by the contexts in which the set does not decide yet."""
         for _ in range(MAX_STEPS):
-            todo = (allowed & going()).nonzero().flatten()
-            owner, unit = candidates(self.sets[todo], self.may[todo]).nonzero(as_tuple=True)
-            owner, unit = self._promising(todo, owner, unit)
-            flipped = self.sets[todo[owner]].clone()
-            flipped[torch.arange(len(unit), device=unit.device), unit] ^= True
-            good = self.trials.allowed(self.rows[todo[owner]], flipped)
-            owner, unit = self._best(todo, owner[good], unit[good])
-            if not len(owner):
+            todo = (allowed & (self.share < aim)).nonzero().flatten()
+            order = _order(self.decided[todo].double())
+            todo = self._step(todo, self.may[todo] & ~self.sets[todo], order, (~self.decided[todo]).sum(1))
+            if not len(todo):
                 return
-            todo = todo[owner]
-            self.sets[todo, unit] ^= True
-            sets, contexts = self.sets[todo, None], self.contexts[todo]
-            self.kept[todo] = self._seen(contexts | sets, todo)
-            self.still[todo] = self._seen(contexts & ~sets, todo)
-            self._note(todo)
             allowed = torch.zeros_like(allowed).index_fill(0, todo, True)  # the others cannot move
+
+    def shrink(self, allowed: Tensor, least: float, smallest: Tensor) -> None:
+        """Drop the unit that costs least until the PNS of a set is below `least` or its size that of `smallest` [R]."""
+        for _ in range(MAX_STEPS):
+            going = allowed & (self.share >= least) & (self.sets.sum(1) > smallest)
+            todo = going.nonzero().flatten()
+            # Contexts in which it decides by least come first: there a unit that matters is missed.
+            order = _order(torch.where(self.decided[todo], self.slack[todo], float("inf")))
+            todo = self._step(todo, self.may[todo] & self.sets[todo], order, self.decided[todo].sum(1))
+            if not len(todo):
+                return
+            allowed = torch.zeros_like(allowed).index_fill(0, todo, True)
+
+    def _step(self, todo: Tensor, units: Tensor, order: Tensor, count: Tensor) -> Tensor:
+        """Flip, in each set at `todo` [r], the one of `units` [r, U] with the highest PNS then; which sets moved.
+
+        The contexts of an instance are asked in their `order` [r, n], and only the first `count` [r] of them.
+        """
+        owner, unit = self._candidates(todo, units)
+        value, start = torch.zeros(len(owner), dtype=torch.double, device=owner.device), 0
+        for stop, keep in RUNGS:
+            position = torch.arange(start, min(stop, order.size(1)), device=owner.device)
+            candidate, column = (position[None] < count[owner][:, None]).nonzero(as_tuple=True)
+            context = order[owner[candidate], position[column]]
+            value = value.index_add(0, candidate, self._worth(todo[owner], unit, candidate, context))
+            if keep > 1:
+                table = torch.full(units.shape, float("-inf"), dtype=torch.double, device=owner.device)
+                table[owner, unit] = value
+                owner, unit = (_only_top(table, keep) > float("-inf")).nonzero(as_tuple=True)
+                value = table[owner, unit]
+            start = stop
+        best = best_of(owner, value, len(todo))
+        best = best[best >= 0]
+        todo, unit = todo[owner[best]], unit[best]
+        self.sets[todo, unit] ^= True
+        self.note(todo)
+        return todo
+
+    def _candidates(self, todo: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+        """Owners among `todo` and units, of `units` [r, U], whose flip is allowed; of many the most promising."""
+        owner, unit = units.nonzero(as_tuple=True)
+        owner, unit = self._promising(todo, owner, unit)
+        flipped = self.sets[todo[owner]].clone()
+        flipped[torch.arange(len(unit), device=unit.device), unit] ^= True
+        good = self.trials.allowed(self.rows[todo[owner]], flipped)
+        return owner[good], unit[good]
 
     def _promising(self, todo: Tensor, owner: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
         """Of instances with many candidates, those with the steepest slopes in both tests together."""
@@ -290,59 +368,42 @@ class _SureSearch:
         owner, unit = (table > float("-inf")).nonzero(as_tuple=True)
         return owner, unit
 
-    def _best(self, todo: Tensor, owner: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
-        """The unit of each of some sets whose flip gives the highest PNS: where a set has one, its place, and that."""
-        value, start = torch.zeros(len(owner), dtype=torch.double, device=owner.device), 0
-        for stop, keep in RUNGS:
-            value = value + self._value(todo[owner], unit, slice(start, stop))
-            if keep > 1:
-                table = torch.full(self.may[todo].shape, float("-inf"), dtype=torch.double, device=owner.device)
-                table[owner, unit] = value
-                owner, unit = (_only_top(table, keep) > float("-inf")).nonzero(as_tuple=True)
-                value = table[owner, unit]
-            start = stop
-        position = best_of(owner, value, len(todo))
-        position = position[position >= 0]
-        return owner[position], unit[position]
+    def _worth(self, place: Tensor, unit: Tensor, candidate: Tensor, context: Tensor) -> Tensor:
+        """What contexts say of candidates, sets at `place` [K] with a `unit` [K] flipped, by pairs of both [P].
 
-    def _value(self, place: Tensor, unit: Tensor, part: slice) -> Tensor:
-        """In how many contexts of a part each set decides with a unit of it flipped [K]; of equals, slack decides.
-
-        Where the unit is in the context, f(S ∪ T) stays as it is, and elsewhere f(T) does. So one run is enough, and
-        none where the set cannot decide whatever that run says.
+        That is 1 where the candidate decides, and a little by slack. Where the unit is in the context, f(S ∪ T) stays
+        as it is, and elsewhere f(T) does: one run is enough, and none where the set cannot decide whatever that says.
         """
-        value = torch.zeros(len(place), dtype=torch.double, device=place.device)
-        length = part.stop - part.start
-        for some in torch.split(
-            torch.arange(len(place)), max(1, MAX_STATES_PER_CALL // (length * max(self.held.width, 1)))
-        ):
-            own, flip = place[some], unit[some]
-            contexts, sets = self.contexts[own, part], self.sets[own, None]
-            there = contexts.gather(2, flip[:, None, None].expand(-1, length, 1)).squeeze(2)
-            open_ = torch.where(there, self.kept[own, part], ~self.still[own, part])
-            candidate, context = open_.nonzero(as_tuple=True)
-            inside = there[candidate, context]
-            states = torch.where(
-                inside[:, None], (contexts & ~sets)[candidate, context], (contexts | sets)[candidate, context]
-            )
-            states[torch.arange(len(states), device=states.device), flip[candidate]] ^= True
-            holds, slack = self.held.test(HOLDS, self.rows[own[candidate]], ~states)
-            worth = (holds ^ inside).double() + 1e-3 * torch.where(inside, -slack, slack).clamp(-1, 1)
-            value[some] = value[some].index_add(0, candidate, worth)
-        return value
+        own, flip = place[candidate], unit[candidate]
+        worth = torch.zeros(len(own), dtype=torch.double, device=own.device)
+        inside = self.contexts[own, context, flip]
+        open_ = torch.where(inside, self.kept[own, context], ~self.still[own, context]).nonzero().flatten()
+        for some in torch.split(open_, max(1, MAX_STATES_PER_CALL // max(self.held.width, 1))):
+            contexts, sets, there = self.contexts[own[some], context[some]], self.sets[own[some]], inside[some]
+            states = torch.where(there[:, None], contexts & ~sets, contexts | sets)
+            states[torch.arange(len(some), device=own.device), flip[some]] ^= True
+            holds, slack = self.held.test(HOLDS, self.rows[own[some]], ~states)
+            worth[some] = (holds ^ there) + 1e-3 * torch.where(there, -slack, slack).clamp(-1, 1).double()
+        return worth
 
-    def _seen(self, states: Tensor, places: Tensor | None = None) -> Tensor:
-        """Whether the answer holds in states [R, n, U] of all sets or of those at some places: bool [R, n]."""
-        rows = (self.rows if places is None else self.rows[places]).repeat_interleave(states.size(1))
-        return _holds(self.held, rows, states.flatten(0, 1)).view(states.shape[:2])
-
-    def _note(self, places: Tensor) -> None:
-        """Keep the sets at some places where they pass the tests and are the surest of their size."""
+    def note(self, places: Tensor) -> None:
+        """Note what the sets at some places do in all contexts, and keep them where they pass and are the surest."""
+        sets, contexts, n = self.sets[places, None], self.contexts[places], self.contexts.size(1)
+        rows = self.rows[places].repeat_interleave(n)
+        seen = [self.held.test(HOLDS, rows, ~states.flatten(0, 1)) for states in (contexts | sets, contexts & ~sets)]
+        (kept, room), (still, excess) = ([part.view(-1, n) for part in pair] for pair in seen)
+        self.kept[places], self.still[places] = kept, still
+        self.slack[places] = torch.minimum(room, -excess).float()
         passed, share = self.trials.passes(self.rows[places], self.sets[places]), self.share
         for place in places[passed].tolist():
             size, own = int(self.sets[place].sum()), float(share[place])
             if own > self.best[place].get(size, (-1.0,))[0]:
                 self.best[place][size] = (own, self.sets[place].clone())
+
+
+def _order(values: Tensor) -> Tensor:
+    """The columns of each row of values [R, n] from the least on; of equals the first."""
+    return values.argsort(dim=1, stable=True)
 
 
 def _only_top(table: Tensor, count: int) -> Tensor:

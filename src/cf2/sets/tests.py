@@ -356,7 +356,7 @@ def judge(oracle: Oracle, criterion: Criterion, sets: Tensor, outputs: Tensor) -
         raise CF2Error(
             f"Expected the model to say the same of {oracle.name(int(wrong[0]))} as before when nothing is removed",
             got="another answer",
-            do="It is not a function of the graph: look for dropout, noise, or something that it keeps between calls.",
+            do="It is not a function of its input: look for dropout, noise, or something that it keeps between calls.",
         )
     margins = torch.stack([criterion.margin(only), -criterion.margin(without)], 1)
     return Verdict(only, without, sufficient, necessary, margins)

@@ -1,112 +1,74 @@
-"""Candidate sets tried on the model, none of them twice.
-
-What trials have given is found again by what was tried. A key is two 64-bit numbers, made of random sums over what is
-there: different things have the same key with a probability below 2^-100, and the final check, from which every verdict
-comes, does not look here.
-"""
+"""Candidate sets tried on the model, none of them twice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from cf2.sets.oracle import Looks, Oracle
+from cf2.sets.oracle import SHORT_CUTS, Looks, Oracle
 from cf2.sets.tests import Criterion, Test, passes, slack
 
 # -- what was tried ---------------------------------------------------------------------------------------------
 
-FIRST_SLOTS = 1 << 12  # slots of a new table
-SLOTS_PER_KEY = 4  # at least so many slots per key, so that a free one is found in a few steps
-MAX_SLOTS = 1 << 22  # and of the largest one; a table that would outgrow it forgets what it knows
-MIXERS = (-7046029254386353131, -4417276706812531889)  # odd, with bits everywhere
+MAX_NAME_BYTES = 256
+MAX_TABLE_BYTES = 1 << 27  # of the names in a table; one that would outgrow it forgets what it knows
 
 
-class Sums:
-    """Keys from sums of random whole numbers, one per thing (Zobrist hashing, with a matrix product for the sum).
+def names_of(rows: Tensor, sets: Tensor) -> list[bytes]:
+    """A name for each set [R, U] of an instance `rows` [R]: the number of the instance and the bits of the set.
 
-    The numbers are so small that a sum of doubles is exact in any order; four of them make a key safe.
+    Long names are digests: two are equal with a probability below 2^-100, and the final check, from which every verdict
+    comes, does not look here.
     """
-
-    def __init__(self, count: int, salt: int, device: torch.device) -> None:
-        bits = 52 - max(count, 1).bit_length()
-        draw = torch.Generator().manual_seed(salt)
-        self.numbers = torch.randint(1, 2**bits, (count, 4), generator=draw).double().to(device)
-
-    def of_sets(self, sets: Tensor) -> Tensor:
-        """The sums of sets [R, count], bool -> [R, 4]."""
-        return sets.double() @ self.numbers
-
-    def of_lists(self, owner: Tensor, things: Tensor, owners: int) -> Tensor:
-        """The sums of what each of the `owners` has: pairs of an owner and a thing -> [owners, 4]."""
-        picked = self.numbers[things]
-        return torch.stack([torch.bincount(owner, picked[:, place], owners) for place in range(4)], 1)
+    numbers = np.ascontiguousarray(rows.cpu().numpy()).view(np.uint8).reshape(len(rows), 8)
+    table = np.concatenate([numbers, np.packbits(sets.cpu().numpy(), axis=1)], 1)
+    width, text = table.shape[1], table.tobytes()
+    return [short(text[start : start + width]) for start in range(0, len(text), width)]
 
 
-def keys_of(sums: Tensor, rows: Tensor) -> Tensor:
-    """Sums [R, 4] of instances `rows` -> keys [2, R]."""
-    whole = sums.long()
-    return torch.stack(
-        [
-            (whole[:, 0] * MIXERS[0] + whole[:, 1]) * MIXERS[1] + rows,
-            (whole[:, 2] * MIXERS[1] + whole[:, 3]) * MIXERS[0] - rows,
-        ]
-    )
+def short(name: bytes) -> bytes:
+    """The name, or a digest of it where it is long."""
+    return name if len(name) <= MAX_NAME_BYTES else blake2b(name, digest_size=24).digest()
 
 
 class TrialTable:
-    """Whether sets pass a test and by how much, by key: an open hash table whose work is all in tensors."""
+    """Whether sets pass a test and by how much, by name."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._allocate(FIRST_SLOTS)
+        self._forget()
 
-    def _allocate(self, slots: int) -> None:
-        self.used = 0
-        self.claimant = torch.full((slots,), -1, device=self.device)  # the row that last wanted a slot; -1: empty
-        self.keys = torch.zeros((2, slots), dtype=torch.long, device=self.device)
-        self.passed = torch.zeros(slots, dtype=torch.bool, device=self.device)
-        self.slack = torch.zeros(slots, dtype=torch.float32, device=self.device)
+    def _forget(self) -> None:
+        self.slots, self.used = dict[bytes, int](), 0
+        self.passed = torch.zeros(64, dtype=torch.bool, device=self.device)
+        self.slack = torch.zeros(64, device=self.device)
 
-    def claim(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """The slot of each key [2, R], and which rows are new: one for every key that has no value yet.
+    def claim(self, names: Sequence[bytes]) -> tuple[Tensor, Tensor]:
+        """The slot of each name, and the positions of the new ones: one for every name that has no value yet.
 
         Slots hold until the next claim. Whoever claims a new one must `keep` its value.
         """
-        if SLOTS_PER_KEY * (self.used + keys.size(1)) > len(self.claimant):
-            self._grow(keys.size(1))
-        return self._place(keys)
-
-    def _grow(self, more: int) -> None:
-        slots = 2 << (SLOTS_PER_KEY * (self.used + more)).bit_length()
-        known = (self.claimant >= 0).nonzero().flatten()
-        if slots > MAX_SLOTS:
-            known, slots = known[:0], max(FIRST_SLOTS, 1 << (SLOTS_PER_KEY * more).bit_length())
-        keys, passed, slack = self.keys[:, known], self.passed[known], self.slack[known]
-        self._allocate(slots)
-        self.keep(self._place(keys)[0], passed, slack)
-
-    def _place(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        last = len(self.claimant) - 1
-        slot = (keys[0] ^ (keys[0] >> 32)) & last
-        step = (keys[1] ^ (keys[1] >> 32)) | 1  # odd, so that every slot is met
-        fresh = torch.zeros_like(slot, dtype=torch.bool)
-        left = torch.arange(len(slot), device=self.device)
-        while len(left):
-            at = slot[left]
-            empty = self.claimant[at] < 0
-            mine, place = left[empty], at[empty]
-            self.claimant[place] = mine  # several rows may write to one slot: the last one stays, and reads itself back
-            winner = self.claimant[place] == mine  # of rows that want one slot, one gets it
-            mine, place = mine[winner], place[winner]
-            self.keys[:, place] = keys[:, mine]
-            fresh[mine] = True
-            self.used += len(mine)
-            left = left[(self.keys[:, at] != keys[:, left]).any(0)]
-            slot[left] = (slot[left] + step[left]) & last
-        return slot, fresh
+        if self.slots and self.used + sum(map(len, names)) > MAX_TABLE_BYTES:
+            self._forget()
+        slots, known, new = self.slots, list[int](), list[int]()
+        for position, name in enumerate(names):
+            slot = slots.get(name)
+            if slot is None:
+                slot = slots[name] = len(slots)
+                new.append(position)
+                self.used += len(name)
+            known.append(slot)
+        if len(slots) > len(self.passed):
+            room = torch.zeros(2 * len(slots) - len(self.passed), device=self.device)
+            self.passed, self.slack = torch.cat([self.passed, room.bool()]), torch.cat([self.slack, room])
+        number = partial(torch.tensor, dtype=torch.long, device=self.device)
+        return number(known), number(new)
 
     def keep(self, slot: Tensor, passed: Tensor, slack: Tensor) -> None:
         """Write values into slots that were claimed."""
@@ -152,11 +114,11 @@ def score(slack: Tensor) -> Tensor:
 
 
 class Constraints:
-    """What a set must keep to beside the tests; by itself, nothing. `take` is the one method that has to be there."""
+    """What a set must keep to beside the tests; by itself, nothing."""
 
     def take(self, rows: Tensor) -> Constraints:
         """The constraints of some instances, which may repeat."""
-        raise NotImplementedError
+        return self
 
     def allow(self, rows: Tensor, sets: Tensor) -> Tensor:
         """Whether candidate sets [R, U] of instances `rows` [R] are allowed, bool [R]; asked first."""
@@ -197,9 +159,9 @@ class Trials:
         self.counts, self.width, self.valid = oracle.counts, oracle.width, oracle.valid
         self.selectable, self.required, self.price = oracle.selectable, oracle.required, oracle.price
         self.evaluations = torch.zeros_like(self.counts)
-        self.few = oracle.few and cache  # nothing that is found depends on it
-        self.cached, self._tables = cache, dict[tuple[str, str], TrialTable]()
-        self._sums = Sums(self.width, 0, self.counts.device)
+        self.cached = cache and "kept" in SHORT_CUTS
+        self.few = oracle.few and self.cached  # nothing that is found depends on it
+        self._tables = dict[tuple[str, str], TrialTable]()
         # Without gradients: which instances have slopes [B], of which sets [B, U], and these [B, U, tests].
         self.measured: tuple[Tensor, Tensor, Tensor] | None = None
 
@@ -263,8 +225,7 @@ class Trials:
         if not self.cached or not len(rows):
             return self._seen(test, rows, sets)
         table = self._table(test, "sets")
-        slot, fresh = table.claim(self.keys(rows, sets))
-        new = fresh.nonzero().flatten()
+        slot, new = table.claim(names_of(rows, sets))
         if len(new):
             table.keep(slot[new], *self._seen(test, rows[new], sets[new]))
         return table.read(slot)
@@ -274,11 +235,11 @@ class Trials:
 
         What is asked, and so the answer, does not depend on it; the number of evaluations does.
         """
-        keys, new, kept = self.keys(rows, sets), [], []
+        names, new, kept = names_of(rows, sets), [], []
         for test in self.tests:
             table = self._table(test, "sets")
-            slot, fresh = table.claim(keys)
-            new.append(fresh.nonzero().flatten())
+            slot, fresh = table.claim(names)
+            new.append(fresh)
             kept.append((table, slot))
         many = torch.cat([rows[some] for some in new])
         if len(many):
@@ -287,10 +248,6 @@ class Trials:
             for test, some, said, (table, slot) in zip(self.tests, new, outputs, kept):
                 table.keep(slot[some], *self._judged(test, rows[some], said))
         return [table.read(slot) for table, slot in kept]
-
-    def keys(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """A key [2, R] per instance and set."""
-        return keys_of(self._sums.of_sets(sets), rows)
 
     def _table(self, test: Test, kind: str) -> TrialTable:
         if (test.name, kind) not in self._tables:
@@ -316,8 +273,7 @@ class Trials:
         if not self.cached:
             return self._judged(test, rows, looks.outputs(torch.arange(len(rows), device=rows.device)))
         table = self._table(test, "looks")
-        slot, fresh = table.claim(looks.keys)
-        new = fresh.nonzero().flatten()
+        slot, new = table.claim(looks.names)
         if len(new):
             table.keep(slot[new], *self._judged(test, rows[new], looks.outputs(new)))
         return table.read(slot)

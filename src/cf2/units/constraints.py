@@ -2,8 +2,7 @@
 
 Constraints on single units are flags (`flags`): an edge to keep is left alone, a forbidden one is never chosen, and one
 kind of edit may cost more than another. Constraints on whole sets are asked of candidate sets, packed: two changes of
-one feature exclude each other, a set may have to be connected, no other answer may be a part of it, and its result may
-have to be valid.
+one feature exclude each other, a set may have to be connected, and its result may have to be valid.
 """
 
 from __future__ import annotations
@@ -76,7 +75,6 @@ class SetConstraints(Constraints):
     tables: Sequence[InstanceUnits]
     connected: bool = False
     valid: Valid | None = None
-    others: Tensor | None = None  # [B, n, U], answers that must not be a part of a set; rows without a unit: none
     neighbours: Constraints | None = None  # disturbed graphs on which a set must pass as well
     valences: Valences | None = None  # of molecules, what their atoms can bear
     choice: Tensor | None = field(init=False)
@@ -104,14 +102,9 @@ class SetConstraints(Constraints):
             [self.tables[place] for place in places],
             self.connected,
             self.valid,
-            None if self.others is None else self.others[rows, :, :units],
             None if self.neighbours is None else self.neighbours.take(rows),
             None if self.valences is None else self.valences.take(rows, units),
         )
-
-    def besides(self, others: Tensor) -> SetConstraints:
-        """The same rules, and none of the sets [B, n, U] of an instance may be a part of another answer."""
-        return replace(self, others=others)
 
     def within(self, pack: Pack) -> SetConstraints:
         """The same rules for a pack in which fewer units may be chosen: none of the others can mend an atom."""
@@ -124,10 +117,6 @@ class SetConstraints(Constraints):
         good = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         if self.choice is not None:
             good &= ~self._twice(rows, sets)
-        if self.others is not None:
-            known = self.others[rows]
-            inside = (sets[:, None] | ~known).all(2) & known.any(2)
-            good &= ~inside.any(1)
         if self.valences is not None:
             good &= self.valences.possible(rows, sets)
         if self.connected:
@@ -266,7 +255,7 @@ def constraints_for(
     for instance in instances if molecules else ():
         check_orders(instance)
     changes = any(table.changes is not None for table in tables)
-    if not (spec.connected or check is not None or changes or disturbed is not None or spec.alternatives > 1):
+    if not (spec.connected or check is not None or changes or disturbed is not None):
         return None
     valences = Valences.of(spec.atoms, instances, tables, _selectable(pack)) if molecules and spec.atoms else None
     return SetConstraints(pack, instances, tables, spec.connected, check, neighbours=disturbed, valences=valences)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from cf2.errors import require
-from cf2.graphs.graph import Changes, Extras, Instance, Role, commonest, commonest_of
+from cf2.graphs.graph import Changes, Extras, Instance, Role, commonest, commonest_of, edge_positions
 from cf2.graphs.targets import SAMPLE, Targets
 from cf2.options import AUTO, Edit, Key, Spec
 from cf2.units.kinds import InstanceUnits, UnitKind, unit_kinds
@@ -219,7 +219,7 @@ def pairs_by_key(given: Any, key: Key) -> Tensor | None:
 class Editing:
     """What may be edited beside what can be removed."""
 
-    add: bool = False
+    edits: tuple[Edit, ...] = ()  # the kinds of edit, by name
     domain: tuple[Domain, ...] | None = None  # of each node type; None: features do not change
     candidates: Any = None  # pairs that may be added, as the Spec has them
     attributes: Mapping[str, Any] = field(default_factory=dict)  # of added edges, by name; else the commonest
@@ -240,24 +240,24 @@ class Editing:
             got="pairs without a type" if not named else "columns without a type",
         )
         domain = _domains(targets, spec.one_hot) if "change" in spec.edits else None
-        add, far = "add" in spec.edits, spec.candidates == "far"
+        far = spec.candidates == "far"
         require(
             not far or targets.graph is not None, "Expected nodes of one graph for candidates='far'", got="whole graphs"
         )
         return Editing(
-            add,
+            spec.edits,
             domain,
             spec.candidates,
             spec.added_attributes,
             spec.groups,
             _far_nodes(targets) if far else None,
             not far,
-            commonest_of(targets.graph) if add and targets.graph is not None else {},
+            commonest_of(targets.graph) if targets.graph is not None else {},
         )
 
     def wider(self, targets: Targets) -> Editing | None:
         """The same with nodes all over the graph to join the target to, None where candidates are given."""
-        if not self.add or self.candidates is not None or targets.graph is None:
+        if "add" not in self.edits or self.candidates is not None or targets.graph is None:
             return None
         return replace(self, far=_far_nodes(targets))
 
@@ -302,13 +302,11 @@ def grouped(instance: Instance, groups: Any) -> Instance:
             got="no such attribute" if kind == "none" else f"{numbers.dtype} of shape {tuple(numbers.shape)}",
         )
         return replace(instance, groups=numbers.long())
-    high = int(instance.node_ids.max()) + 1
-    low, top = instance.node_ids[instance.edge_index].sort(0).values
-    found = torch.full_like(low, -1)
+    edges = instance.node_ids[instance.edge_index].sort(0).values
+    found = torch.full_like(edges[0], -1)
     for number, (_, pairs) in enumerate(groups):
         ends = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).sort(1).values
-        ends = ends[ends[:, 1] < high]
-        found[torch.isin(low * high + top, ends[:, 0] * high + ends[:, 1])] = number
+        found[edge_positions(ends.t(), edges) >= 0] = number
     return replace(instance, groups=found)
 
 
@@ -318,7 +316,7 @@ def _with_changes(editing: Editing, instance: Instance, around: Around) -> Insta
 
 def _with_edges(editing: Editing, near: Instance, around: Around) -> Instance:
     """An instance with every absent edge that may be added, and with what can be seen from the ends of these."""
-    if not editing.add:
+    if "add" not in editing.edits:
         return near
     given = None if isinstance(editing.candidates, str) else pairs_by_key(editing.candidates, near.key)
     inside = editing.near and given is None
@@ -395,12 +393,10 @@ def _new(pairs: Tensor, base: Instance) -> Tensor:
     """The pairs that are no edges yet, no loops, and each one once."""
     nodes = len(base.node_ids)
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    if not base.directed:
-        pairs = pairs.sort(1).values
+    pairs, edges = (pairs, base.edge_index) if base.directed else (pairs.sort(1).values, base.edge_index.sort(0).values)
     code = torch.unique(pairs[:, 0] * nodes + pairs[:, 1])
-    tail, head = base.edge_index if base.directed else base.edge_index.sort(0).values
-    code = code[~torch.isin(code, tail * nodes + head)]
-    return torch.stack([code // max(nodes, 1), code % max(nodes, 1)], 1)
+    pairs = torch.stack([code // nodes, code % nodes], 1)
+    return pairs[edge_positions(edges, pairs.t(), nodes) < 0]
 
 
 def _typed_edges(base: Instance, inside: np.ndarray, far: np.ndarray, at_target: bool) -> tuple[Tensor, Tensor, Tensor]:

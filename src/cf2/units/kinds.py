@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cf2.errors import CF2Error, require, unknown_name
-from cf2.graphs.graph import Changes, Instance, Role
+from cf2.graphs.graph import Changes, Instance, Role, edge_positions
 
 # -- units -----------------------------------------------------------------------------------------------
 
@@ -231,17 +231,13 @@ def edges_among(instance: Instance, table: InstanceUnits, known: Any) -> np.ndar
 
     Of an undirected graph, pairs are meant in either direction.
     """
-    units = table.ids.numpy()
     if instance.types is not None and table.types is not None:
         expected = f"Expected the true edges of {instance.key} as pairs by edge type"
         require(isinstance(known, Mapping), expected, got=type(known).__name__)
-        return np.isin(instance.types.code(table.types.numpy(), *units.T), instance.types.codes(known))
-    pairs = np.asarray(known).reshape(-1, 2)
-    pairs = pairs if instance.directed else np.sort(pairs, 1)
-    if not len(units) or not len(pairs):
-        return np.zeros(len(units), dtype=bool)
-    high = int(max(units.max(), pairs.max())) + 1
-    return np.isin(units[:, 0] * high + units[:, 1], pairs[:, 0] * high + pairs[:, 1])
+        return np.isin(instance.types.code(table.types.numpy(), *table.ids.numpy().T), instance.types.codes(known))
+    pairs = torch.as_tensor(np.asarray(known).reshape(-1, 2)).long()
+    pairs = pairs if instance.directed else pairs.sort(1).values
+    return (edge_positions(pairs.t(), table.ids.t()) >= 0).numpy()
 
 
 def _types(rows: Rows) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dash import ClientsideFunction, Input, Output, State, ctx, html, no_update
 
-from cf2.errors import CF2Error
+from cf2.errors import CF2Error, require, shown
 from cf2.options import Key
 from cf2.report.words import adds_or_changes, count_nouns, describe_said, describe_target, key_id, short_said
 from cf2.results.explanation import Explanation
@@ -16,6 +16,7 @@ from cf2.web.whatif import State as PageState
 from cf2.web.whatif import WhatIf, first_answer
 
 PAGE_LENGTH = 20
+MAX_NUMBER = 2**53  # JavaScript has no larger whole numbers
 
 FILTERS: dict[str, tuple[str, Callable[[Explanation], bool]]] = {
     "all": ("all", lambda e: True),
@@ -40,6 +41,42 @@ IN_BROWSER = {
 }
 
 Given = dict[str, Any]  # what the browser sends: values by 'id.property'
+Shape = Callable[[Any], bool]
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _number(value: Any) -> bool:
+    return type(value) is int and abs(value) < MAX_NUMBER
+
+
+def _list(of: Shape) -> Shape:
+    return lambda value: isinstance(value, list) and all(map(of, value))
+
+
+def _holds(**parts: Shape) -> Shape:
+    return lambda value: isinstance(value, dict) and all(name in value and parts[name](value[name]) for name in parts)
+
+
+# What a browser may send; None is always allowed, and what is not listed is checked where it is used.
+SHAPES: dict[str, Shape] = {
+    **dict.fromkeys(("key.data", "method.value", "search.value", "near.value"), _text),
+    **dict.fromkeys(("page.data", "answer-number.data"), _number),
+    **dict.fromkeys(("removed.data", "units.value", "edited.value"), _list(_number)),
+    "sorts.value": _list(_text),
+    **dict.fromkeys(("shown.data", "made.data"), _holds(key=_text, method=_text)),
+    **dict.fromkeys(("wanted.data", "restored.data"), _holds(address=_text)),
+    "picked.data": _holds(key=_text),
+    "edits.data": _list(lambda edit: isinstance(edit, list) and len(edit) > 0),
+    "cytoscape.tapEdge": _holds(data=lambda data: isinstance(data, dict) and _number(data.get("unit", 0))),
+    "cytoscape.tapNode": _holds(data=_holds(node=_number)),
+    "show.value": lambda value: _text(value) and value in FILTERS,
+    "sort.value": lambda value: _text(value) and value in SORTS,
+    "scheme.data": lambda value: value in ("light", "dark"),
+}
+NEEDED = ("show.value", "sort.value", "page.data")  # the page always has these
 
 
 class Callback(NamedTuple):
@@ -55,9 +92,18 @@ class Callback(NamedTuple):
         """Have the function answer the browser."""
         names, outputs = [*self.inputs.split(), *self.state.split()], _components(Output, self.outputs)
         asked = _components(Input, self.inputs), _components(State, self.state)
-        app.callback(outputs if len(outputs) > 1 else outputs[0], *asked, **self.options)(
-            lambda *values: self.function(whatif, dict(zip(names, values)))
-        )
+
+        causes: set[str | None] = {name.split(".")[0] for name in self.inputs.split()}
+        causes |= set() if self.options["prevent_initial_call"] else {None}
+
+        def answer(*values: Any) -> Any:
+            require(ctx.triggered_id in causes, "Expected a part of the page", got=shown(ctx.triggered_id, 80))
+            for name, value in zip(names, values):
+                good = name not in SHAPES or (value is None and name not in NEEDED) or SHAPES[name](value)
+                require(good, f"Expected what the page sends as {name!r}", got=shown(value, 80))
+            return self.function(whatif, dict(zip(names, values)))
+
+        app.callback(outputs if len(outputs) > 1 else outputs[0], *asked, **self.options)(answer)
 
 
 def callback(
@@ -174,7 +220,7 @@ def pick(whatif: WhatIf, given: Given) -> Any:
             return key, str(error)
         return key if state is None else state.key, ""
     if cause == "picked":
-        return key_id(whatif.key(given["picked.data"]["key"])), ""
+        return key_id(whatif.key((given["picked.data"] or {}).get("key", ""))), ""
     keys = [key_id(e.key) for e in _listed(whatif, given)[1]]
     if cause == "search":
         return (keys[0], "") if len(keys) == 1 else (no_update, no_update)
@@ -204,7 +250,7 @@ def choose(whatif: WhatIf, given: Given) -> Any:
     number = (given["answer-number.data"] or 0) + step if step else 0
     wanted = wanted_state(whatif, given["wanted.data"]) if "wanted" in causes else None
     # What was made for an instance that is not shown any more is found where that is shown.
-    if "made" in causes and made.get("key") == text:
+    if "made" in causes and made and made["key"] == text:
         name, number = made["method"], -1
     elif wanted is not None and wanted.key == text:
         name, number = wanted.method, -1

@@ -154,8 +154,10 @@ class WhatIf:
         require(method in found, "Expected the method of an explanation of this run", got=repr(method))
         return found[method]
 
-    def shown(self, shown: Mapping[str, Any]) -> Explanation:
+    def shown(self, shown: Mapping[str, Any] | None) -> Explanation:
         """The explanation that the page shows, from its key and method."""
+        if shown is None:
+            raise CF2Error("Expected an explanation that is shown", got="none")
         return self.explanation(self.key(shown["key"]), shown["method"])
 
     def answers(self, key: Key, method: str) -> list[str]:
@@ -220,7 +222,7 @@ class WhatIf:
         with self._lock:
             problem, spec = self._problem(e), self.spec(e)
             trial = Trial(
-                add=bool(added),
+                edits=("add",) if added else (),
                 candidates=((None, tuple(sorted(added))),),
                 attributes=spec.added_attributes,
                 groups=spec.groups,

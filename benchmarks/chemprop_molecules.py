@@ -1,0 +1,144 @@
+"""cf2 on a Chemprop model beside Myerson values, Chemprop's own explanations; for the tables in docs/chemprop.md.
+
+    python benchmarks/chemprop_molecules.py classification.csv [--molecules 100] [--beside 8] [--limit 120]
+
+One model is trained on the file (30 epochs, one thread). cf2 explains the first molecules and a task. The first of
+those with an answer of atoms are then given to the package `myerson` with its defaults: up to 12 atoms exactly, and by
+1,000 samples above. Both are judged by the same code: as many atoms as the answer of cf2 has, kept alone and removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas
+import torch
+
+import cf2
+
+TASK = "NR-AhR"
+EXACT = 12  # atoms up to which Myerson values are computed from all 2ⁿ sets
+
+
+def trained(path: str) -> tuple[Any, list[str], list[str]]:
+    """A model as in docs/chemprop.md, its tasks and the molecules."""
+    from chemprop import data, models, nn
+    from lightning import pytorch as pl
+
+    pl.seed_everything(0, verbose=False)
+    table = pandas.read_csv(path)
+    tasks = list(table.columns[1:])
+    points = [data.MoleculeDatapoint.from_smi(s, y) for s, y in zip(table.smiles, table[tasks].to_numpy(float))]
+    predictor = nn.BinaryClassificationFFN(n_tasks=len(tasks))
+    model = models.MPNN(nn.BondMessagePassing(), nn.NormAggregation(), predictor, batch_norm=True)
+    quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    quiet["enable_model_summary"] = False
+    trainer = pl.Trainer(max_epochs=30, accelerator="cpu", **quiet)
+    trainer.fit(model, data.build_dataloader(data.MoleculeDataset(points), num_workers=0))
+    return model.eval(), tasks, list(table.smiles)
+
+
+def timed(work: Any) -> tuple[Any, float]:
+    start = time.process_time()
+    return work(), time.process_time() - start
+
+
+def row(name: str, found: cf2.Explanations, seconds: float) -> None:
+    sizes = [e.size for e in found if e.status == "found"]
+    print(
+        f"{name}: found {len(sizes)} of {len(found)}, mean size {np.mean(sizes):.1f}, "
+        f"F_NS {cf2.metrics.fns(found):.2f}, {seconds / len(found):.2f} CPU s per molecule",
+        flush=True,
+    )
+
+
+def graph_of(smiles: str) -> Any:
+    from chemprop.featurizers import SimpleMoleculeMolGraphFeaturizer
+    from rdkit import Chem
+
+    return SimpleMoleculeMolGraphFeaturizer()(Chem.MolFromSmiles(smiles))
+
+
+def myerson(model: Any, smiles: str, limit: int) -> np.ndarray | None:
+    """Values [atoms, tasks]; None where they take longer than so many seconds."""
+    from myerson.chemprop_explain import MyersonClassExplainer, MyersonSamplingClassExplainer
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError
+
+    graph = graph_of(smiles)
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(limit)
+    try:
+        with torch.no_grad():
+            if len(graph.V) <= EXACT:
+                return np.asarray(MyersonClassExplainer(graph, model).calculate_all_myerson_values())
+            return np.asarray(MyersonSamplingClassExplainer(graph, model, seed=0).sample_all_myerson_values())
+    except TimeoutError:
+        return None
+    finally:
+        signal.alarm(0)
+
+
+def verdicts(model: Any, smiles: str, chosen: list[int], task: int) -> tuple[bool, bool]:
+    """Whether atoms are sufficient alone, and necessary, on graphs cut by `myerson`."""
+    from chemprop.data import BatchMolGraph
+    from myerson.chemprop_explain import MyersonClassExplainer
+
+    graph = graph_of(smiles)
+    cut = MyersonClassExplainer(graph, model).subgraph_from_coalition
+    others = [atom for atom in range(len(graph.V)) if atom not in chosen]
+
+    def positive(part: Any) -> bool:
+        with torch.no_grad():
+            return bool(model(BatchMolGraph([part]))[0, task] > 0.5)
+
+    whole = positive(graph)
+    only = bool(chosen) and positive(cut(chosen, graph)) == whole
+    return only, bool(others) and positive(cut(others, graph)) != whole
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file")
+    parser.add_argument("--molecules", type=int, default=100)
+    parser.add_argument("--beside", type=int, default=8)
+    parser.add_argument("--limit", type=int, default=120)
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    (model, tasks, smiles), seconds = timed(lambda: trained(given.file))
+    print(f"trained in {seconds:.0f} CPU s", flush=True)
+    asked: dict[str, Any] = {"target": TASK, "tasks": tasks}
+    for units in ("edges", "nodes"):
+        found, seconds = timed(lambda: cf2.explain(model, smiles[: given.molecules], units=units, **asked))  # noqa: B023
+        row(units, found, seconds)
+    answered = [e.key for e in found if e.status == "found"][: given.beside]
+    texts = [smiles[key] for key in answered]
+    task, both, times, done = tasks.index(TASK), np.zeros((2, 2)), np.zeros(2), 0
+    for text in texts:
+        (e,), ours = timed(lambda: cf2.explain(model, text, units="nodes", **asked))  # noqa: B023
+        values, theirs = timed(lambda: myerson(model, text, given.limit))  # noqa: B023
+        times += ours, theirs
+        if values is None:
+            print(f"Myerson values took more than {given.limit} s: {text}", flush=True)
+            continue
+        sign = 1 if e.probabilities[task] > 0.5 else -1  # of a negative, atoms that speak against it
+        top = np.argsort(-sign * values[:, task])[: e.size].tolist()
+        both += [verdicts(model, text, e.nodes.tolist(), task), verdicts(model, text, top, task)]
+        done += 1
+    ours, theirs = times / len(texts)
+    print(f"{len(texts)} molecules, each alone, CPU s: cf2 {ours:.2f}, Myerson {theirs:.1f}")
+    for name, (sufficient, necessary) in zip(("cf2", "Myerson"), both):
+        print(f"{name}: sufficient {sufficient:.0f}, necessary {necessary:.0f} of {done}")
+
+
+if __name__ == "__main__":
+    main()
