@@ -57,3 +57,10 @@ def whole_nodes() -> Iterator[UnitKind]:
 
     yield units.register_unit_kind(toys.WHOLE_NODES)
     del units.KINDS[toys.WHOLE_NODES.name]
+
+
+@pytest.fixture(autouse=True)
+def edges_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests check sets of edges by plain code; `runs/test_auto_units.py` asks for what users get."""
+    if "cf2.api" in sys.modules:
+        monkeypatch.setattr("cf2.api.DEFAULT_UNITS", "edges")

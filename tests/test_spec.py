@@ -202,7 +202,8 @@ def test_explain_has_every_option_with_its_default_and_its_meaning(option: Any) 
         assert shown.kind is inspect.Parameter.VAR_KEYWORD
     else:
         assert shown.kind is inspect.Parameter.KEYWORD_ONLY
-        assert shown.default == getattr(Spec(), option.name)
+        own = {"units": "auto"}  # a run that compares methods keeps to edges
+        assert shown.default == own.get(option.name, getattr(Spec(), option.name))
     assert meanings()[option.name] in described(cf2.explain)[option.name]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +19,10 @@ from cf2.methods import registry
 from cf2.methods.trained import Trained, check_needs
 from cf2.models.adapters import module_of
 from cf2.models.chemprop import molecules_of
-from cf2.options import ExplainOptions, FitOptions, Key, Spec, bounded, listed, meanings, rows_of, with_options
+from cf2.options import AUTO, ExplainOptions, FitOptions, Key, Spec, bounded, listed, meanings, rows_of, with_options
 from cf2.results.explanations import Explanations
 from cf2.results.names import Names
-from cf2.runs.progress import heard, log, told
+from cf2.runs.progress import heard, log, still_working, told
 from cf2.runs.session import ModelCache, Request, Session, check_names, train
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 Graphs: TypeAlias = Data | HeteroData | Iterable[Data | HeteroData]
 Nodes: TypeAlias = "int | slice | Iterable[int] | Iterable[bool] | Tensor | None"
+DEFAULT_UNITS = AUTO
 NodePairs: TypeAlias = "Iterable[tuple[int, int]] | Tensor | None"
 
 
@@ -61,7 +63,7 @@ def explain(
     Returns
     -------
     Explanations
-        One per key, in their order.
+        One per key, in their order. Ctrl-C returns those that are finished, and is raised where none is.
 
     Examples
     --------
@@ -139,6 +141,14 @@ class Explainer:
         self.model, self.data = model, data
         self._cache = ModelCache(model, data)
 
+    def __repr__(self) -> str:
+        data, many = self.data, hasattr(self.data, "__len__") and not isinstance(self.data, Data | HeteroData)
+        if isinstance(data, Data | HeteroData):
+            what = f"a graph of {data.num_nodes:,} nodes and {data.num_edges:,} edges"
+        else:
+            what = f"{len(data):,} graphs" if many else "graphs"  # type: ignore[arg-type]
+        return f"<Explainer of {type(module_of(self.model)).__name__} on {what}: .explain(nodes=…) explains>"
+
     @with_options(ExplainOptions)
     def explain(
         self, nodes: Nodes = None, *, pairs: NodePairs = None, **selected: Unpack[ExplainOptions]
@@ -169,9 +179,17 @@ class Explainer:
             started = time.perf_counter()
             session = Session(request)
             try:
-                with told(selected.get("progress"), len(keys)) as tell, session:
+                quiet = selected.get("progress") is False
+                with told(selected.get("progress"), len(keys)) as tell, still_working(session, quiet), session:
                     explanations = Explanations(tuple(session.explain(keys, tell)), context)
                     self._cache.learn(session)
+            except KeyboardInterrupt:
+                if not session.finished:
+                    raise
+                done = len({e.key for e in session.finished})
+                sentence = f"Interrupted: {done:,} of {len(keys):,} are explained."
+                print(sentence, file=sys.stderr)
+                explanations = Explanations(tuple(session.finished), {**context, "partial": sentence})
             finally:
                 session.predictor.give_back()  # whatever an interrupt has kept from being given back
             statuses = ", ".join(
@@ -193,6 +211,8 @@ def plan(
         chosen["groups"] = groups_of(chosen["groups"], cache.data)
     if pairs is not None:
         chosen["level"] = "pair"
+    if options is ExplainOptions:
+        chosen.setdefault("units", DEFAULT_UNITS)
     spec = Spec(**chosen, valid=None if callable(valid) else valid, settings=settings)
     check_names(spec, {*known, "nodes", "pairs"})
     require(nodes is None or pairs is None, "Expected either `nodes` or `pairs`", got="both")
@@ -203,6 +223,9 @@ def plan(
     names = Names(**own, atoms=spec.atoms)
     if target is not None:
         spec = replace(spec, target=_by_key(names.number(target), keys, len(targets)))
+    about_edges = spec.groups is not None or spec.keep or spec.forbid or spec.connected or spec.sizes is not None
+    if spec.units == (AUTO,) and (targets.level == "graph" or spec.edits != ("remove",) or about_edges):
+        spec = replace(spec, units=("edges",))
     if isinstance(spec.sizes, tuple):
         missing = next((key for key in keys if key not in dict(spec.sizes)), None)
         require(missing is None, "Expected a size in `sizes` for every key", got=f"none for {missing}")

@@ -134,7 +134,10 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> CF2Error:
     known = sorted(known)
     near = difflib.get_close_matches(name[:80] if isinstance(name, str) else shown(name, 80), known, n=1)
     do = f"Did you mean {near[0]!r}?" if near else ""
-    if near and len(known) > LISTED:
+    if len(known) > LISTED:
+        text = name[:80] if isinstance(name, str) else shown(name, 80)
+        likely = difflib.get_close_matches(text, known, n=3, cutoff=0.0)
+        do = do or f"Did you mean {', '.join(map(repr, likely[:-1]))} or {likely[-1]!r}?"
         return CF2Error(f"Expected {kind}", got=shown(name, 80), do=do)
     choice = known[0] if len(known) == 1 else f"one of {', '.join(known)}"
     return CF2Error(f"Expected {kind} to be {choice}", got=shown(name, 80), do=do)

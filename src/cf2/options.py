@@ -28,6 +28,7 @@ MAX_COUNT = 10**6  # of what is done one after the other: nobody waits for more
 MAX_ITEMS = 10**7  # of one list, so that a range from a file cannot fill the memory
 MAX_COLUMNS = 10**6  # of features that are named one by one
 MAX_CONTEXTS = 100_000  # of one set: an interval of ±0.003
+AUTO = "auto"  # units: edges, and where these decide nothing also features
 Key = int | tuple[int, ...]  # what is explained: a node's id, a graph's position, or several ids
 Edit = Literal["remove", "add", "change"]
 Level = Literal["auto", "node", "graph", "pair"]
@@ -335,7 +336,9 @@ class Spec:
     units: tuple[str, ...] = _option(
         ("edges",),
         _names("kind of unit"),
-        "What an explanation is made of: edges, features, node_features, columns, or several of them.",
+        "What an explanation is made of: edges, features, node_features, columns, or several of them. auto, the "
+        "default of `cf2.explain`: edges; for nodes and pairs without an answer made of edges, edges and features "
+        "(of more than 2,000 units, those that matter most by gradient).",
     )
     question: Question = _option(
         "why",
@@ -480,7 +483,8 @@ class Spec:
     max_units: int | None = _option(
         None,
         _number(1, none=True),
-        "Maximum number of units per instance; larger instances are refused, or reduced if `reduce` is given.",
+        "Maximum number of units per instance; larger instances are refused, or reduced if `reduce` is given. "
+        "Default: none, but of more than 20,000 units only the 2,000 with the largest gradients are searched.",
     )
     reduce: Reduce | None = _option(
         None,
@@ -707,6 +711,7 @@ class AlgorithmOptions(ModelOptions, total=False):
 
 
 _ROWS = {name: (getattr(Spec(), name), meaning) for name, meaning in meanings().items()} | _BESIDE
+_ROWS["units"] = (AUTO, meanings()["units"])
 
 
 def rows_of(options: type) -> dict[str, tuple[Any, str]]:

@@ -1,6 +1,7 @@
 """Verdicts in words say what the model said, what was and was not verified, and what edits do."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from cf2.report.words import (
     verdict,
     verdict_sentences,
 )
-from cf2.results.explanation import Explanation, UnitTable
+from cf2.results.explanation import STATUSES, Explanation, UnitTable
+from cf2.results.explanations import Explanations
 from report.edited_toys import CLASSES, edited, harmless, nitrated, reddened
 from report.explained_toys import ATOMS, explained, first_edge, red_graph
 
@@ -49,12 +51,24 @@ def test_without_names_classes_are_numbered(good: Explanation) -> None:
     [
         ("impossible", "proved that no set passes both tests"),
         ("not found", "within the budget; this is the best set known. it has no edges."),
-        ("empty", "Nothing to mask: it has no edges."),
+        ("empty", "Empty: it has no edges."),
         ("refused", "Refused: it has no edges."),
     ],
 )
 def test_every_status_has_its_words(bad: Explanation, status: str, words: str) -> None:
     assert words in verdict(replace(bad, status=status, note="it has no edges."))
+
+
+def test_every_status_has_one_sentence_that_all_places_use(good: Explanation) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "verdicts.md").read_text()
+    for status, meaning in STATUSES.items():
+        assert f"| `{status}` | {meaning} |" in page
+    for status in set(STATUSES) - {"found", "impossible", "not found"}:
+        e = replace(good, status=status, sufficient=False, method="")
+        start = f"{status.capitalize()}: {STATUSES[status][0].lower()}{STATUSES[status][1:]}"
+        assert start in verdict(e), status
+        assert repr(e).endswith(f"{status}>")
+        assert f'title="{STATUSES[status]}">{status}</td>' in Explanations((e,))._repr_html_().replace("&#39;", "'")
 
 
 def test_an_empty_set_reads_as_a_sentence(bad: Explanation) -> None:

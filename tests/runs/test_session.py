@@ -236,6 +236,6 @@ def test_a_prediction_that_stays_without_edges_gets_the_hint_that_helps(alike: b
     model = SAGEConv(4, 2)
     with torch.no_grad():
         model.lin_l.weight.zero_()  # what neighbours say is not heard
-    (found,) = cf2.explain(model, graph, nodes=[0], progress=False)
+    (found,) = cf2.explain(model, graph, nodes=[0], units="edges", progress=False)
     assert found.default
     assert hint in found.note

@@ -234,6 +234,10 @@ def explain(
     """Explain predictions, verify the explanations, and store them in a run directory.
 
     Example: cf2 explain ba-shapes --method cf2 --nodes 300-310 --out runs/first
+
+    Example: cf2 explain --data mine:load --nodes 3,17 --units auto
+
+    Example: cf2 explain mutag0 --question counterfactual --edits remove,add --valid molecule
     """
     from cf2.methods import registry
     from cf2.report.words import count_nouns

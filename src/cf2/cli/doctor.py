@@ -27,6 +27,7 @@ PARTS = (
     Part("molecules", ("rdkit",), "molecules drawn as such, SMILES, valid edits", 31),
     Part("chemprop", ("chemprop",), "Chemprop models and SMILES", 79),
     Part("web", ("dash", "dash-cytoscape", "flask", "waitress", "werkzeug"), "the page of `cf2 serve`", 28),
+    Part("notebook", ("anywidget",), "`found.widget()`, in Jupyter, VS Code and Colab", 12),
     Part("ray", ("ray",), "`--engine ray`, for several machines", 79),
 )
 

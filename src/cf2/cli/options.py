@@ -176,13 +176,24 @@ _MORE = {
 }
 
 
+PANELS = {  # of the help of `cf2 explain`, beside the options of the command itself
+    "What to ask": ("method", "units", "question", "target", "alternatives", "contexts", "surely", "search", "seed"),
+    "Counterfactuals": ("edits", "candidates", "costs", "one_hot", "added_attributes", "valid", "atoms"),
+    "Constraints": ("keep", "forbid", "groups", "connected", "sizes", "max_units", "reduce", "robust"),
+    "The model": ("output", "tolerance", "masking", "device", "level", "leave_out_pair", "directed"),
+    "Typed graphs": ("node_type", "edge_type", "reverse"),
+}
+
+
 def _parameter(option: Field[Any]) -> inspect.Parameter:
     """An option of a Spec as an option of a command: a flag, a number, or a word."""
     kind, name = _KINDS.get(option.name, str | None), option.name.replace("_", "-")
     default = _DEFAULTS.get(option.name, option.default)
     flag = f"--{name}/--no-{name}" if bool in (kind, *get_args(kind)) else f"--{name}"
     meaning = option.metadata["meaning"] + _MORE.get(option.name, "")
-    described = Annotated.__class_getitem__((kind, typer.Option(flag, help=meaning)))  # type: ignore[attr-defined]
+    panel = next((name for name, options in PANELS.items() if option.name in options), "Other options")
+    given = typer.Option(flag, help=meaning, rich_help_panel=panel)
+    described = Annotated.__class_getitem__((kind, given))  # type: ignore[attr-defined]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=described)
 
 

@@ -109,12 +109,12 @@ def cell(value: Any) -> str:
 
 
 COMPARED = ("method", "found", "PN", "PS", "F_NS", "PNS", "size", "F1", "runs", "sec.")
-SHARES = ("pn", "ps", "fns")
-SHARES_ASKED = {"factual": ("ps",), "counterfactual": ("pn",)}  # of any other question all three mean something
 
 
 def compared(row: dict[str, Any]) -> list[str]:
     """One method's row of a comparison, under `COMPARED`; of PN, PS and F_NS what its question asks for."""
+    from cf2.results.explanations import SHARES, SHARES_ASKED
+
     asked = SHARES_ASKED.get(row.get("question", "why"), SHARES)
     shares = [percent(row.get(name) if name in asked else None) for name in SHARES]
     cost = [f"{row['evaluations']:.0f}", f"{row['seconds']:.3f}"]
@@ -130,7 +130,9 @@ def comparison_table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def remarks(rows: Sequence[dict[str, Any]], max_units: int | None) -> None:
-    """What a table does not show of its rows: stability, what was too large, and predictions of the default class."""
+    """What a table does not show of its rows: stability, other statuses than found, and predictions that stay."""
+    from cf2.results.explanation import STATUSES
+
     for row in rows:
         if "stability" in row:
             say(f"{row['label']}: mean Jaccard overlap over seeds {row['stability']:.3f}")
@@ -143,10 +145,15 @@ def remarks(rows: Sequence[dict[str, Any]], max_units: int | None) -> None:
         if row.get("default"):
             more = "more --edits, other --candidates or another --target"
             ask = more if row["question"] == "counterfactual" else "--question counterfactual --edits remove,add"
+            number = row.get("default_class")
+            kept = "keep their answer without any unit" if number is None else f"are of the default class, {number}"
             say(
-                f"{row['label']}: {row['default']} of {row['n']} predictions are the model's default class: the model "
-                f"gives them even if all units are removed. To see what would have to change, use {ask}."
+                f"{row['label']}: {row['default']} of {row['n']} predictions {kept}. Features may decide them: add "
+                f"--units auto. To see what would have to change, use {ask}."
             )
+        for status, number in row.get("statuses", {}).items():
+            if status not in ("found", "refused"):
+                say(f"{row['label']}: {number} of {row['n']} {status}. {STATUSES[status]}")
 
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM

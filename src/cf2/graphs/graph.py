@@ -160,6 +160,9 @@ GIVE_FEATURES = (
 )
 
 
+TO_TENSOR = "Use data.x = torch.from_numpy(data.x).float()."
+
+
 def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
     """`x` and `edge_index` of a Data object on the CPU, or an error that says what is wrong with them."""
     x, edge_index = getattr(data, "x", None), getattr(data, "edge_index", None)
@@ -171,7 +174,7 @@ def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
         isinstance(x, Tensor) and x.dim() == 2,
         NO_FEATURES.format(where),
         got=_shape(x),
-        do="" if isinstance(x, Tensor) else GIVE_FEATURES,
+        do=TO_TENSOR if isinstance(x, np.ndarray) else "" if isinstance(x, Tensor) else GIVE_FEATURES,
     )
     require(
         isinstance(edge_index, Tensor) and edge_index.dim() == 2 and edge_index.size(0) == 2,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cf2.graphs.graph import Instance, Role
 from cf2.methods.contract import Problem, rank_within
+from cf2.units.constraints import SetConstraints
 from cf2.units.edits import with_some
 from cf2.units.kinds import InstanceUnits
 
@@ -45,16 +46,18 @@ def sum_of_gradients(problem: Problem, states: Sequence[float]) -> Tensor:
     return total
 
 
-def reduced(problem: Problem, limit: int) -> Problem:
-    """The problem in which instances of more than `limit` units may choose only their steepest ones."""
-    pack = problem.pack
-    if int(pack.units.counts.max()) <= limit:
+def reduced(problem: Problem, limit: int, above: int | None = None) -> Problem:
+    """The problem in which instances of more than `above` units (or `limit`) may choose only their `limit` steepest."""
+    pack, above = problem.pack, limit if above is None else above
+    if int(pack.units.counts.max()) <= above:
         return problem
     steep = problem.predictor.has_slopes(pack)
     scores = sum_of_gradients(problem, SOFT_STATES) if steep else first_gains(problem)[0]
-    kept = rank_within(scores.abs(), pack) < limit
+    kept = (rank_within(scores.abs(), pack) < limit) | (pack.units.counts <= above)[pack.units.owner]
     units = replace(pack.units, left_out=pack.units.admissible(torch.ones_like(kept)) & ~kept)
-    return problem.repacked(replace(pack, units=units))
+    made = problem.repacked(replace(pack, units=units))
+    rules = made.constraints
+    return replace(made, constraints=rules.within(made.pack)) if isinstance(rules, SetConstraints) else made
 
 
 def first_gains(problem: Problem) -> tuple[Tensor, Tensor]:

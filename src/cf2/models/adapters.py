@@ -317,6 +317,8 @@ def run(adapter: Adapter, inputs: Inputs, level: str) -> Tensor:
     except Exception as error:  # whatever the user's own forward raises
         nodes, edges = inputs.x.size(0), inputs.edge_index.size(1)
         cure = "Check that the model runs on your data by itself, or pass call=lambda model, batch: …, which calls it."
+        if inputs.x.dtype == torch.float64 and "dtype" in str(error):
+            cure = "The features are of dtype torch.float64: use data.x = data.x.float(), or model.double()."
         own = "It is called with the model and a batch of such graphs."
         raise CF2Error(
             f"Expected {adapter.called} to run on a graph of {nodes} nodes and {edges} edges",

@@ -290,7 +290,18 @@ def _names(
         flat = _classes(session.field.reach.full, problems[0].criterion, instances)
     elif labels not in ("none", "degree") and instances[0].x.size(1) <= MAX_LABEL_COLUMNS:
         given = atoms if isinstance(labels, str) else labels
-        flat = node_labels(torch.cat([instance.x for instance in instances]).float().numpy(), given)
+        x = torch.cat([instance.x for instance in instances]).float()
+        if not isinstance(labels, str):
+            columns = x[:, : len(labels)]
+            fits = columns.size(1) == len(labels) and bool(((columns == 0) | (columns == 1)).all())
+            fits = fits and bool((columns.sum(1) == 1).all())
+            require(
+                fits,
+                "Expected as many names in `labels` as there are one-hot columns of features",
+                got=f"{len(labels)} names for {x.size(1)} columns",
+                do='Pass labels="auto", "degree" or "none" for other features.',
+            )
+        flat = node_labels(x.numpy(), given)
     if labels == "degree" or (labels == "auto" and not any(flat)):
         flat = _degrees(session.request.targets.graph, instances)
     types = [instance.extras.get("node_type", ("", torch.zeros(0))) for instance in instances]

@@ -14,9 +14,8 @@ from cf2.models.outputs import output_kind
 from cf2.options import Key, titled
 from cf2.report import charts, environment
 from cf2.report import pictures as svg
-from cf2.report.scene import OKABE_ITO, is_molecule, scene
+from cf2.report.scene import MOLECULE, OKABE_ITO, is_molecule, scene
 from cf2.report.words import (
-    STATUS,
     adds_or_changes,
     atom_names,
     class_name,
@@ -34,7 +33,7 @@ from cf2.report.words import (
     verdict_sentences,
 )
 from cf2.results import metrics
-from cf2.results.explanation import Explanation
+from cf2.results.explanation import STATUSES, Explanation
 from cf2.results.explanations import Explanations
 from cf2.storage import check_place, write_bytes
 from cf2.units.edits import EDITS
@@ -68,6 +67,8 @@ def write_report(
     require(bool(groups), "Expected at least one explanation to report", got="none")
     path = require_path(path, "a file to write")
     check_place(path)
+    html = path.suffix.lower() in (".html", ".htm")
+    require(html, "Expected the path of an .html file for the report", got=repr(path.name)[:80])
     keys = list(dict.fromkeys(e.key for _, given in groups for e in given))
     drawn = frozenset(keys[:pictures])
     parts = _page(groups, keys, drawn, rows, title) | {
@@ -99,7 +100,7 @@ def explanations_html(found: Explanations) -> str:
         "methods": [_summary(*group) for group in _groups([found])],
         "more": len(found) - len(rows),
     }
-    return str(environment().get_template("explanations.html").render(**parts, style=STYLE, status=STATUS))
+    return str(environment().get_template("explanations.html").render(**parts, style=STYLE, statuses=STATUSES))
 
 
 def _groups(found: Sequence[Explanations]) -> list[tuple[str, Explanations]]:
@@ -149,8 +150,9 @@ def _page(
         "marked": any(panel["marked"] for panel in panels),
         "classes": list(zip(class_names(context) or (), OKABE_ITO)),
         "style": STYLE,
-        "status": STATUS,
-        "verdicts": [(name, text, counts[name]) for name, text in STATUS.items() if counts[name]],
+        "molecules": MOLECULE if is_molecule(context) else "",
+        "statuses": STATUSES,
+        "verdicts": [(name, counts[name]) for name in STATUSES if counts[name]],
     }
 
 

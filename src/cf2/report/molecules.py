@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cf2.report.scene import EXPLANATION, MARKED, NO_EDGES, TRUTH, Scene
+from cf2.report.scene import MARKED, MOLECULE, NO_EDGES, TRUTH, Scene
 from cf2.units.edits import CHANGE
 
 # The colours of elements, from the same palette as everything else; carbon takes the colour of the text.
@@ -186,13 +186,13 @@ def _draw(drawer: Any, molecule: Any, scene: Scene, bond: float, *, lines: bool)
     options.padding = 0.03
     bonds: dict[int, Any] = {}
     if lines:
-        marked = [("true", _rgb(TRUTH, 0.35)), ("chosen", _rgb(EXPLANATION, 0.55))]
+        marked = [("true", _rgb(TRUTH, 0.35)), ("chosen", _rgb(MOLECULE, 0.75))]
         ends = dict(scene.lines)
         for name, colour in marked:
             for a, b in ends.get(name, NO_EDGES).tolist():
                 bonds[molecule.GetBondBetweenAtoms(here[a], here[b]).GetIdx()] = colour
     # Where the caller draws the lines, an invisible highlight still keeps atoms in the text's colour.
-    colour = _rgb(EXPLANATION, 0.55 if lines else 0.0)
+    colour = _rgb(MOLECULE, 0.75 if lines else 0.0)
     atoms = {here[a]: colour for a in np.flatnonzero(scene.inside).tolist() if not (scene.edited and lines)}
     atoms |= {here[a]: _rgb(CHANGE.colour, 0.75) for a in scene.changed}
     atoms |= {here[a]: _rgb(MARKED, 0.8) for a in np.flatnonzero(scene.marked).tolist()}

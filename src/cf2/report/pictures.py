@@ -246,7 +246,8 @@ def _save(figure: Any, path: Any) -> None:
     kind = Path(path).suffix.lstrip(".").lower()
     if kind not in known:
         raise unknown_name("the ending of `path`", kind, known)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    there = Path(path).parent.is_dir()
+    require(there, "Expected `path` in a directory that is there", got=repr(str(path))[:80], do="Make the directory.")
     figure.savefig(path)
 
 
@@ -264,9 +265,10 @@ def _draw_units(axes: Any, e: Explanation) -> None:
 
 
 def _draw_on(axes: Any, shown: Scene, molecule: bool) -> None:
-    if not (molecule and _draw_molecule(axes, shown)):
+    drawn = molecule and _draw_molecule(axes, shown)
+    if not drawn:
         draw(axes, shown)
-    _legend(axes, shown)
+    _legend(axes, shown, "bond" if drawn else "chosen")
 
 
 def _placed(e: Explanation, shown: Scene, layout: Any) -> Scene:
@@ -383,7 +385,7 @@ def _draw_molecule(axes: Any, shown: Scene) -> bool:
     return True
 
 
-def _legend(axes: Any, shown: Scene) -> None:
+def _legend(axes: Any, shown: Scene, explanation: str) -> None:
     from matplotlib.lines import Line2D
 
     def line(name: str, label: str, **more: Any) -> Any:
@@ -404,7 +406,7 @@ def _legend(axes: Any, shown: Scene) -> None:
         if edit.mark != "ring"
     ]
     if shown.inside.any() and not shown.edited:
-        keys.append(line("chosen", "explanation"))
+        keys.append(line(explanation, "explanation"))
     keys += [line("true", "known truth")] if shown.has_truth else []
     keys += [dot("explained node", "none", TARGET)] if shown.targets else []
     keys += [dot(name, colour) for colour, name in shown.legend]

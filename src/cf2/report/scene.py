@@ -26,6 +26,7 @@ PAIRS = (*EDGE_KINDS, "groups")  # kinds of unit whose first id is no node of it
 # Okabe and Ito's colours, which stay apart for every common kind of colour vision.
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 EXPLANATION, TRUTH, TARGET, MARKED, NODE = "#D55E00", "#009E73", "#0072B2", "#F0E442", "#9aa1ac"
+MOLECULE = "#56B4E9"  # the explanation of a molecule, whose oxygen has the colour of other explanations
 NO_EDGES = np.zeros((0, 2), dtype=np.int64)
 
 
@@ -42,6 +43,7 @@ LOOKS = {
     "true": Look(TRUTH, 9, 0.42),
     "edge": Look("#8a8f98", 1.1, 0.55),
     "chosen": Look(EXPLANATION, 3.4),
+    "bond": Look(MOLECULE, 9, 0.75),
     "target": Look(TARGET, 2.6),
     **{edit.past: Look(edit.colour, edit.width, 1.0, edit.dash) for edit in EDITS.values()},
 }

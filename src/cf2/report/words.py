@@ -9,7 +9,7 @@ import numpy as np
 
 from cf2.models.outputs import CLASSES, output_kind
 from cf2.options import Key
-from cf2.results.explanation import WHOLE, Explanation
+from cf2.results.explanation import STATUSES, WHOLE, Explanation
 from cf2.results.names import describe_node, entry, feature_name, node_name
 from cf2.units.edits import CHANGE, EDGE_KINDS, EDITS, EditKind, edit_of, is_candidate
 
@@ -38,16 +38,6 @@ UNIT_WORDS = {
     "groups": UnitWords("group of edges", "groups of edges", "group {0}"),
 }
 
-STATUS = {
-    "found": "passes its tests",
-    "impossible": "impossible",
-    "not found": "not found",
-    "unverified": "not searched",
-    "not predicted": "not predicted",
-    "tie": "a tie",
-    "empty": "nothing to mask",
-    "refused": "too large",
-}
 TESTS = {"why": "both tests", "factual": "the test of sufficiency", "counterfactual": "the test of necessity"}
 
 _ALL_EDITS = 'ask for edits that add and change: question="counterfactual", edits=("remove", "add", "change").'
@@ -296,12 +286,9 @@ def verdict(e: Explanation, names: Names = None, atoms: Names = None) -> str:
 
 def verdict_sentences(e: Explanation, names: Names = None, atoms: Names = None) -> list[Sentence]:
     """The verdicts on one explanation, the two tests first; of edits, what they lead to."""
-    if e.status == "refused":
-        return [Sentence("bad", "Refused", e.note)]
-    if e.status == "empty":
-        return [Sentence("plain", "Nothing to mask", e.note or "there is nothing to remove.")]
-    if e.status == "not predicted":
-        return [Sentence("plain", "Nothing to explain", e.note)]
+    if e.status in ("refused", "empty", "not predicted", "tie"):
+        tone: Tone = "bad" if e.status == "refused" else "plain"
+        return [Sentence(tone, e.status.capitalize(), e.note or _meaning(e.status))]
     tests = [_edited(e, names, atoms)] if adds_or_changes(e) else [_sufficient(e, names), _necessary(e, names)]
     return [*tests, *_smallest(e), *_surely(e), *_types(e), *_status(e)]
 
@@ -309,7 +296,7 @@ def verdict_sentences(e: Explanation, names: Names = None, atoms: Names = None) 
 def in_short(e: Explanation) -> str:
     """One explanation in a line: 'node 3: house (0.98) because of 4 edges of 12; sufficient, necessary, smallest'."""
     said = describe_said(e, e.probabilities, class_names(e.context)) if len(e.probabilities) else "nothing"
-    start, status = f"{describe_target(e)}: {said}", STATUS.get(e.status, e.status)
+    start, status = f"{describe_target(e)}: {said}", e.status
     if not e.size:
         return f"{start}; no units chosen of {e.num_units:,}; {status}"
     if e.question == "counterfactual":
@@ -429,6 +416,12 @@ def _types(e: Explanation) -> list[Sentence]:
     return [Sentence("plain", "Types", f"{', '.join(texts)}.")] if texts else []
 
 
+def _meaning(status: str) -> str:
+    """What a status means, to go on after a colon."""
+    meaning = STATUSES[status]
+    return meaning[0].lower() + meaning[1:]
+
+
 def _status(e: Explanation) -> list[Sentence]:
     """What is said where nothing was found, or nothing was looked for."""
     note = f" {e.note}" if e.note else ""
@@ -446,8 +439,8 @@ def _status(e: Explanation) -> list[Sentence]:
     if e.status == "not found":
         return [Sentence("bad", "Not found", f"no {wanted} was found within the budget{among(e)}; {best}.{note}")]
     if e.status == "unverified" and not (e.sufficient and e.necessary):
-        text = f"{e.method or 'this method'} does not look for a set that passes; both tests were still run.{note}"
-        return [Sentence("plain", "Not searched", text)]
+        text = _meaning(e.status).replace("the method", e.method or "the method", 1)
+        return [Sentence("plain", "Unverified", f"{text}{note}")]
     return [Sentence("plain", "Note", e.note)] if e.note else []
 
 

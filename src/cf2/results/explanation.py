@@ -16,7 +16,7 @@ from cf2.errors import CF2Error, require, unknown_name
 from cf2.graphs.graph import commonest, kinds_that_fit
 from cf2.graphs.typed import Types
 from cf2.options import Key
-from cf2.results.names import entry, node_name, smarts_of, typed_id
+from cf2.results.names import edited_smiles, entry, node_name, smarts_of, typed_id
 from cf2.units.edits import CHANGE, EDGE_KINDS, EDITS, REMOVE
 from cf2.units.kinds import KINDS
 from cf2.units.molecules import smiles_without
@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 
 # The verdicts that a set must have to be called found, by question.
 VERDICTS = {"why": ("sufficient", "necessary"), "factual": ("sufficient",), "counterfactual": ("necessary",)}
+# How an explanation can end, and what that means: repr, tables, report, page, command line and docs say it like this.
+STATUSES = {
+    "found": "The set passes every test of the question.",
+    "impossible": "Proved that no set passes; the closest one is given.",
+    "not found": "No set that passes was found within the budget; the best one known is given.",
+    "unverified": "The method does not look for a set that passes; both tests were still run on what it chose.",
+    "not predicted": "The model does not give the class that was asked about, so there is nothing to explain.",
+    "empty": "There is nothing of this kind to remove.",
+    "refused": "There are more units than `max_units`; nothing was chosen.",
+    "tie": "What decides is as small as the rounding of the model's numbers, so nothing is claimed.",
+}
 UNTYPED = ("", "", "")  # the edge type of graphs without types, where these are treated as typed ones
 WHOLE = ("graph", "input")  # tasks whose key is no node: a graph, or what a function was given
 MAX_NODES = 1 << 31  # of a graph without types: two ids fit into one number
@@ -76,6 +87,10 @@ class UnitTable:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def __repr__(self) -> str:
+        counts = [f"{int((self.kind == place).sum()):,} {name}" for place, name in enumerate(self.names)]
+        return f"UnitTable({', '.join(counts) or 'none'})"
 
     def where(self, name: str) -> np.ndarray:
         """The rows that hold units of a kind, ascending."""
@@ -134,12 +149,7 @@ class Explanation:
     default : bool or None
         Whether the model gives the same answer when everything that can be removed is gone. None: not tried.
     status : str
-        ``found``: the set passes every test of the question; ``impossible``: proved that none does; ``not found``:
-        none within the budget, the best known set is given; ``unverified``: the method does not look for a
-        passing set, the verdicts are still true; ``not predicted``: the model does not give the `target`, so that
-        there is nothing to explain; ``tie``: what decides is as small as rounding, so that nothing is claimed;
-        ``empty``: there is nothing to choose from; ``refused``: there are more units than `max_units`, and none are
-        kept here.
+        How it ended, one of `STATUSES`, which has a sentence for each: ``found``, ``impossible``, ``not found``, …
     note : str
         What a reader should know beside the status.
     question : str
@@ -391,7 +401,8 @@ class Explanation:
         Returns
         -------
         Data or HeteroData
-            A new one; the given one stays as it is. A removed node has no row in it, so that later nodes move up:
+            A new one; the given one stays as it is. Its `smiles`, if there was one, is that of the edited molecule, or
+            None where RDKit cannot read that. A removed node has no row in it, so that later nodes move up:
             `n_id` then says which node of `data` each row was.
         """
         other = [name for name in self.units.names if name in ("node_features", "columns") and len(self.chosen(name))]
@@ -417,7 +428,10 @@ class Explanation:
         for kind in [None] if self.types is None else edited.edge_types:
             removed, added = ([pair for own, pair in edges if own == kind] for edges in (removed_edges, added_edges))
             self._edit_edges(_store(edited, kind), kind, gone, removed, added)
-        return _without_nodes(edited, data, gone)
+        made = _without_nodes(edited, data, gone)
+        if isinstance(getattr(data, "smiles", None), str):
+            made.smiles = edited_smiles(data.smiles, int(data.num_nodes), self.edits, self.context)
+        return made
 
     def _mirrored(self, kind: Any, ends: tuple[int, int]) -> list[tuple[Any, tuple[int, int]]]:
         """An edge with its mirror image, where that comes and goes with it; each with its type."""
@@ -552,7 +566,9 @@ class Explanation:
 
     def plot(
         self,
-        kind: str = "graph",
+        kind: str = "auto",
+        model: Any = None,
+        data: Any = None,
         *,
         ax: Any = None,
         layout: Any = None,
@@ -562,12 +578,19 @@ class Explanation:
         probabilities: bool = True,
         size: tuple[float, float] = (9.0, 4.8),
     ) -> Any:
-        """Draw the graph with the explanation in bold, or the curve of a sure set; a notebook shows it.
+        """Draw the graph with the explanation in bold, its decision strip, or the curve of a sure set.
+
+        A notebook shows it.
 
         Parameters
         ----------
-        kind : {"graph", "curve"}
-            graph: the graph. curve: size against PNS, of the sets that the search for `surely` came by.
+        kind : {"auto", "graph", "strip", "curve"}
+            graph: the graph. strip: a bar per unit by name, and how clearly the model keeps its answer while the units
+            of the set are taken away one by one, and put back into a graph without any. curve: size against PNS, of
+            the sets that the search for `surely` came by. auto: the strip where there are no edges to draw, else the
+            graph.
+        model, data : optional
+            For a strip: what was explained. Without them it has the scores and the three outputs that are stored.
         ax : matplotlib.axes.Axes, optional
             Draw the graph alone on these axes.
         layout : points by node, or function that gives them, optional
@@ -587,11 +610,16 @@ class Explanation:
             The axes where these were given.
         """
         from cf2.report.pictures import plot, plot_curve
+        from cf2.report.plots import strip
 
-        if kind not in ("graph", "curve"):
-            raise unknown_name("`kind` of plot", kind, ("graph", "curve"))
+        kinds = ("auto", "graph", "strip", "curve")
+        if kind not in kinds:
+            raise unknown_name("`kind` of plot", kind, kinds)
         if kind == "curve":
             return plot_curve(self, ax, path, size)
+        bare = self.size and not (self.context.get("graphs") or layout or ax) and self.units.names == ("features",)
+        if kind == "strip" or (kind == "auto" and bare):
+            return strip(self, model, data, path=path, size=size)
         shown: dict[str, Any] = {"context": self.context if context is None else context, "words": words}
         return plot(self, ax=ax, layout=layout, path=path, **shown, probabilities=probabilities, size=size)
 

@@ -14,7 +14,7 @@ from cf2.errors import CF2Error, require, require_path, shown, unknown_name
 from cf2.models.outputs import output_kind
 from cf2.options import Key
 from cf2.results import metrics
-from cf2.results.explanation import Explanation, UnitTable, stored_fields
+from cf2.results.explanation import STATUSES, Explanation, UnitTable, stored_fields
 from cf2.results.names import Results, entry
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from cf2.patterns.pattern import Pattern
     from cf2.patterns.summary import Patterns
 
-STATUSES = ("found", "impossible", "not found", "unverified", "not predicted", "tie", "empty", "refused")
 CLASS_ATTRIBUTES = ("prediction", "label", "target", "explained")
+SHARES = ("pn", "ps", "fns")
+SHARES_ASKED = {"factual": ("ps",), "counterfactual": ("pn",)}  # of any other question all three mean something
 COMPUTED_ATTRIBUTES = ("size", "explained", "value", "num_units")
 
 
@@ -55,7 +56,11 @@ class Explanations(Results[Explanation]):
         if not self.items:
             return "Explanations(none)"
         s = self.summary()
-        return f"Explanations(n={s['n']}, pn={s['pn']:.3f}, ps={s['ps']:.3f}, fns={s['fns']:.3f}, size={s['size']:.2f})"
+        questions = list(dict.fromkeys(e.question for e in self.items))
+        shares = SHARES_ASKED.get(questions[0], SHARES) if len(questions) == 1 else SHARES
+        asked = "" if questions == ["why"] else f"question={'+'.join(questions)!r}, "
+        measured = ", ".join(f"{name}={s[name]:.3f}" for name in shares)
+        return f"Explanations({asked}n={s['n']}, {measured}, size={s['size']:.2f})"
 
     def at(self, key: Key) -> Explanation:
         """The explanation of a key: a node's id, or a graph's position."""
@@ -92,22 +97,33 @@ class Explanations(Results[Explanation]):
         return metrics.stability(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A table with one row per explanation; sets are lists. Molecules have columns of SMILES and SMARTS."""
+        """A table with one row per explanation; sets are lists.
+
+        `names` has what the chosen units are called, `edits` what a counterfactual does, `rank` the place among several
+        answers. Molecules have columns of SMILES and SMARTS, and classes their names where `class_names` were given.
+        """
         import pandas
+
+        from cf2.report.words import class_names, short_said
 
         smiles = self.context.get("smiles") or {}
         first = ("label", "size", "sufficient", "necessary", "minimal", "optimal", "status", "note", "lower_bound")
         outputs = {"probability": "probabilities", "only": "probabilities_only", "without": "probabilities_without"}
         measured = ("ps", "pn", "pns") if any(e.contexts for e in self.items) else ()
+        edited = any(e.question == "counterfactual" for e in self.items)
+        classes = class_names(self.context)
         rows = [
-            {"key": e.key}
+            {"key": e.key, "rank": e.rank}
             | ({"smiles": entry(smiles, e.key), "smarts": e.smarts} if smiles else {})
             | ({"edited_smiles": e.edited_smiles} if smiles and e.question == "counterfactual" else {})
             | {"prediction": _answer(e)}
+            | ({"prediction_name": short_said(e, classes)} if classes else {})
             | {name: getattr(e, name) for name in first}
             | {name: float(getattr(e, output)[e.prediction]) for name, output in outputs.items()}
             | ({"chosen": e.chosen_names} if e.task == "input" else {})
             | {"edges": _lists(e.edges), "features": _lists(e.features), "units": e.num_units}
+            | {"names": e.chosen_names}
+            | ({"edits": e.edits} if edited else {})
             | {name: None if (value := getattr(e, name)) is None else value[0] for name in measured}
             | {name: getattr(e, name) for name in ("method", "seed", "evaluations", "seconds")}
             for e in self.items
@@ -139,9 +155,45 @@ class Explanations(Results[Explanation]):
         self.to_pandas().to_csv(where, index=False)
         return where
 
-    def plot(self, index: int = 0, **options: Any) -> Any:
-        """Draw one of them; the options are those of `Explanation.plot`."""
-        return self.items[self.position(index)].plot(**options)
+    def plot(self, index: int | None = None, *, path: str | Path | None = None, **options: Any) -> Any:
+        """Draw what the answers of each class have in common, or one of them.
+
+        Parameters
+        ----------
+        index : int, optional
+            Draw this one, by `Explanation.plot`, which takes the other options. Without it: which features, edge
+            types, atoms or labels are in which share of the answers of each class, with 95 % intervals, and sizes.
+        path : str or Path, optional
+            Also write the picture to this file, .png, .svg or .pdf.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        if index is None and (len(self) == 1 or options):
+            index = 0
+        if index is not None:
+            return self.items[self.position(index)].plot(path=path, **options)
+        from cf2.report.plots import cohort
+
+        return cohort(self, path=path)
+
+    def widget(self, model: Any, data: Any) -> Any:
+        """A widget for Jupyter, VS Code and Colab: click an edge or a feature to take it away, and the model answers.
+
+        Parameters
+        ----------
+        model, data
+            What was explained; the model runs in the kernel. Needs the extra `notebook`.
+
+        Returns
+        -------
+        anywidget.AnyWidget
+            Its `index` is the explanation that is shown, `removed` the rows of `units` that are taken away.
+        """
+        from cf2.report.widget import widget
+
+        return widget(self, model, data)
 
     def report(
         self,

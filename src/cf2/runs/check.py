@@ -156,6 +156,21 @@ def check(found: Explanations, model: Any, data: Any, *, call: Call | None = Non
     return result
 
 
+def outputs_at(e: Explanation, model: Any, data: Any, states: np.ndarray, call: Call | None = None) -> np.ndarray:
+    """What the model says where exactly these units [R, units, bool] are as they were: [R, columns], NaN for nothing.
+
+    By plain code on the whole graph, one edited copy at a time; probabilities, or the numbers of a regression.
+    """
+    spec, level = Spec.from_json(e.context.get("spec") or {}), e.task
+    caller = _Caller(model, targets_for(graphs_of(data, level, positions=True), level, spec), call, spec.device)
+    with Loan(caller.model, caller.device, caller.origin) as loan, torch.no_grad(), default_dtype(loan.dtype):
+        edited = _EditedGraph(e, spec, caller, *caller.graph(e.key))
+        claimant = _Claimant(e, spec, edited)
+        rows = [edited.row(state | edited.fixed) for state in states]
+        said = [row if bool(row.isnan().any()) else claimant.values(row) for row in rows]
+    return np.stack([np.broadcast_to(row.numpy(), e.probabilities.shape) for row in said])
+
+
 def _by_key(found: Explanations) -> Iterator[list[Explanation]]:
     """All answers of one key together; what was asked for twice comes twice."""
     answers: list[Explanation] = []

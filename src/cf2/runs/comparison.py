@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import count
@@ -175,7 +176,7 @@ def summaries(run: Store, method: str | None = None) -> list[dict[str, Any]]:
     """One row per method and question: how much is finished, the metrics over that, the stability under several seeds.
 
     `found` is the share whose set passes the tests of its question; `default` counts the predictions that the model
-    gives also with everything removed.
+    gives also with everything removed, and `default_class` is the class of these where it is that of most instances.
     """
     if method is not None and method not in run.methods():
         run.job(method)  # which says which there are
@@ -191,9 +192,10 @@ def summaries(run: Store, method: str | None = None) -> list[dict[str, Any]]:
             rows.append({**row, "n": 0, **counts})
             continue
         # Truth is known of edges, so a run that explains features alone has none to compare with.
-        masks = found.context.get("truth") if "edges" in found.context["spec"]["units"] else None
+        masks = found.context.get("truth") if any("edges" in e.units.names for e in found) else None
         row |= metrics.evaluate(found, masks) | counts
-        row |= {"found": metrics.answered(found), "default": sum(e.default is True for e in found)}
+        row |= {"found": metrics.answered(found), **_kept_without(found)}
+        row["statuses"] = dict(Counter(e.status for e in found))
         if len({e.seed for e in found}) > 1:
             row["stability"] = found.stability()
         if large := [e.key for e in found if e.status == "refused"]:
@@ -203,6 +205,13 @@ def summaries(run: Store, method: str | None = None) -> list[dict[str, Any]]:
         expected = f"Expected finished explanations by {rows[0]['label']!r} in {run.path}"
         raise CF2Error(expected, got="none", do="Run it with --resume.")
     return rows
+
+
+def _kept_without(found: Sequence[Explanation]) -> dict[str, Any]:
+    """How many predictions stay with everything removed, and the class that an empty graph of most instances has."""
+    classes: Counter[int | None] = Counter(e.prediction for e in found if e.default)
+    (number, count), *_ = classes.most_common(1) or [(None, 0)]
+    return {"default": classes.total(), "default_class": number if 2 * count > len(found) else None}
 
 
 def unfinished(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -128,7 +128,7 @@ def explain_sets(
         ids = np.stack([np.full_like(first, -1), first], 1)
         return Facts(UnitTable(("units",), np.zeros(len(first), np.int8), ids), "input", output)
 
-    answers = Answers(spec, method, method.make_settings(settings), None, facts)
+    answers = Answers(spec, method, method.make_settings(settings), None, facts, called.classes())
     return Explanations(tuple(answers.of(problem, started)), context)
 
 

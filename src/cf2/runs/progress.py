@@ -14,6 +14,12 @@ from typing import Any
 from cf2.errors import require, shown
 
 Tell = Callable[[int], None]
+SPEAKS_AFTER = 5.0  # seconds without a finished key
+STILL = (
+    "Still searching among up to {units:,} units per instance. "
+    "effort='quick', or max_units=2000 with reduce='gradient', takes less time. "
+    "Ctrl-C ends it and returns what is finished."
+)
 LATER = 2.0  # seconds after which a bar appears that nobody asked for
 
 log = logging.getLogger("cf2")
@@ -86,6 +92,26 @@ def _line(total: int, later: float) -> Iterator[Tell]:
     yield tell
     if shown:
         print(f"\rexplained {done:,} in {time.perf_counter() - started:.1f} s{' ' * 24}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def still_working(session: Any, quiet: bool = False) -> Iterator[None]:
+    """After five seconds without a finished key, say to whoever sits there how large the work is and what ends it."""
+
+    done = threading.Event()
+
+    def speak() -> None:
+        while not done.wait(SPEAKS_AFTER) and not session.finished:
+            if session.largest:  # else the model is still being measured
+                print(STILL.format(units=session.largest), file=sys.stderr, flush=True)
+                return
+
+    if not quiet and (hasattr(sys, "ps1") or in_notebook()):
+        threading.Thread(target=speak, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple
@@ -39,7 +40,7 @@ from cf2.models.outputs import (
 )
 from cf2.models.predictor import Findings, Predictor
 from cf2.models.receptive_field import Reach, ReceptiveField, instance_chunks
-from cf2.options import Key, Spec
+from cf2.options import AUTO, Key, Spec
 from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.names import Names
 from cf2.sets.alternatives import Besides, list_answers, without_supersets
@@ -74,14 +75,23 @@ USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a 
 
 NOTHING = "There is no unit that can be removed: the prediction rests on the rest of the input."
 TIED = "What decides here is as small as rounding, so that the model's answer is a tie: nothing is claimed."
+# What people try that only other methods know, and the three options that they may mean.
+LIKELY = {"k": ("`alternatives`, the number of answers", "`max_units`", "`sizes`, for methods that only rank")}
 UNCONFIRMED = "The search ended with a set that the final check does not confirm."
-ALREADY = "The model says class {asked} already: nothing has to change."
+ALREADY = "The model says {asked} already: nothing has to change."
 DEFAULT = "The model gives the same answer when everything that can be removed is gone."
+OWN_FEATURES = "The prediction stays without any edge: its own features decide it, so features could be chosen too."
+FEATURES_TOO = "No set of edges alone passes, so features could be chosen too."
+FEATURES_IN_VAIN = "Edges and features together were tried as well, in vain."
+MAX_UNREDUCED = 20_000  # units beyond which an instance is reduced unless `max_units` is given
+AUTO_REDUCED = 2_000  # to how many
+REDUCED_ITSELF = "Pass max_units= and reduce= to search among more or fewer."
+MAX_AUTO_UNITS = 2_000  # edges and features that `units="auto"` chooses from
 TRY_FEATURES = 'Features may decide it: try units=("edges", "features").'
 TRY_ADDING = 'Ask question="counterfactual", edits=("remove", "add") for what would have to be added.'
 NOT_PREDICTED = (
-    "The model says class {said}, not class {asked}: nothing can be the reason for an answer that it does not give. "
-    'Ask question="counterfactual", target={asked} for what would have to change.'
+    "The model says {said}, not {asked}: nothing can be the reason for an answer that it does not give. "
+    'Ask question="counterfactual", target={number} for what would have to change.'
 )
 ZERO_NOTE = "Features are whole numbers: a removed one is 0, which may be a category of its own."
 ZEROED = ("features", "node_features", "columns")  # units that are removed by a 0
@@ -97,6 +107,7 @@ UNTRIED = (
 FAR_NOTE = (
     "With edges inside of the receptive field alone nothing was found, so edges to nodes all over the graph count too."
 )
+FAILED = ("impossible", "not found", "empty")  # statuses after which something wider is tried
 
 Progress = Callable[[int], None]
 Cut = tuple[Instance, InstanceUnits]  # a receptive field, and the units that can be chosen in it
@@ -112,6 +123,10 @@ def check_names(spec: Spec, options: Iterable[str]) -> None:
     searching = fields(Search) if spec.search and not method.searches else ()
     known = [f.name for f in (*fields(method.settings), *searching)]
     for name in spec.settings:
+        if name in LIKELY and name not in known:
+            first, *others = LIKELY[name]
+            do = f"Did you mean {first}? Others that limit an answer: {' and '.join(others)}."
+            raise CF2Error(f"Expected an option, or a setting of method {spec.method!r}", got=repr(name), do=do)
         if name not in known:
             raise unknown_name(f"an option, or a setting of method {spec.method!r}", name, [*known, *options])
 
@@ -222,10 +237,22 @@ class Session:
 
     def __init__(self, request: Request, *, fitting: bool = False) -> None:
         spec, method, measured = request.spec, request.method, request.measured
+        self._tries_features = spec.units == (AUTO,) and (method.searches or request.search is not None)
+        self._tries_features &= method.units is None or "features" in method.units
+        spec = replace(spec, units=("edges",)) if spec.units == (AUTO,) else spec
         self.request, self.spec, self.method, self.settings = request, spec, method, request.settings
         self.answers = Answers(
-            spec, method, request.settings, request.search, self._facts, self._last_word, self._answer_again
+            spec,
+            method,
+            request.settings,
+            request.search,
+            self._facts,
+            request.names.classes(),
+            self._last_word,
+            self._answer_again,
         )
+        self.finished: list[Explanation] = []
+        self.largest = 0  # units of the largest instance so far
         self.kinds = kinds_for(spec)
         self.predictor = Predictor(
             request.model,
@@ -354,7 +381,11 @@ class Session:
             if any(map(too_many, problem.tables)):
                 fewer = narrowed(problem)
                 problem = self._problem(fewer, tables_of(fewer), make(fewer), outputs)
-            yield problem if limit is None else reduced(problem, limit)
+            self.largest = max([self.largest, *(table.count for table in problem.tables)])
+            if self.answers.reduces_itself:
+                yield reduced(problem, AUTO_REDUCED, above=MAX_UNREDUCED)
+            else:
+                yield problem if limit is None else reduced(problem, limit)
 
     def _problem(
         self, instances: Sequence[Instance], tables: Sequence[InstanceUnits], packed: Pack, outputs: Tensor
@@ -391,11 +422,12 @@ class Session:
     def explain(self, keys: Sequence[Key], progress: Progress | None = None) -> list[Explanation]:
         """Explanations of the keys, in their order."""
         self._settle_tolerance(keys)
-        explained: list[Explanation] = []
+        explained = self.finished = list[Explanation]()
         for group in self._groups(keys):
             made: list[Explanation] = []
             for part in self._explained(self._problems(group)):
                 made += part
+                self.finished = explained + made  # what an interrupt leaves
                 if progress is not None:
                     progress(sum(not e.rank for e in part))
             if [e.key for e in made if not e.rank] != list(group):  # those that are too large came last
@@ -404,6 +436,7 @@ class Session:
                     by_key[e.key] = [*by_key[e.key], e] if e.rank else [e]
                 made = [e for key in group for e in by_key[key]]
             explained += made
+        self.finished = explained
         return explained
 
     def parts(self, chunk: Chunk) -> Iterator[list[Explanation]]:
@@ -417,27 +450,61 @@ class Session:
     def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
         started = time.perf_counter()
         for problem in problems:
-            yield self._with_far_candidates(self.answers.of(problem, started))
+            yield self._with_features(self._with_far_candidates(self.answers.of(problem, started)))
             started = time.perf_counter()
 
     def _with_far_candidates(self, made: list[Explanation]) -> list[Explanation]:
         """Answers in their order, those sought in vain from candidates all over the graph if these are left open."""
-        failed = {e.key: e for e in made if e.status in ("impossible", "not found", "empty")}
+        failed = {e.key: e for e in made if e.status in FAILED}
         if self._far_editing is None or not failed:
             return made
         field = ReceptiveField(self.predictor, self.request.targets, self.field.reach, self._far_editing)
+        answers = self._tried_again(failed, field, lambda first: FAR_NOTE)
+        return [new for e in made for new in (answers.get(e.key, [e]) if e.key in failed else [e])]
+
+    def _with_features(self, made: list[Explanation]) -> list[Explanation]:
+        """Answers in their order; where no set of edges passes, one of edges and features if there is any."""
+        failed = {e.key: e for e in made if e.status in FAILED}
+        if not self._tries_features or not failed:
+            return made
+        wider = copy(self)  # the same model, field and measurements
+        most = min(self.spec.max_units or MAX_AUTO_UNITS, MAX_AUTO_UNITS)
+        wider.spec = replace(self.spec, units=("edges", "features"), max_units=most, reduce="gradient")
+        wider.kinds = kinds_for(wider.spec)
+        wider.answers = copy(self.answers)
+        wider.answers.spec, wider.answers.facts = wider.spec, wider._facts
+        answers = wider._tried_again(
+            failed, self.field, lambda first: OWN_FEATURES if first.default or first.status == "empty" else FEATURES_TOO
+        )
+        explained: list[Explanation] = []
+        for e in made:
+            new = answers.get(e.key) if e.key in failed else None
+            if new is None:
+                explained.append(e)
+            elif new[0].status == "found":
+                explained += new
+            else:
+                spent = {name: getattr(new[0], name) for name in ("evaluations", "seconds")}
+                explained.append(replace(e, note=f"{e.note} {FEATURES_IN_VAIN}".strip(), **spent))
+        return explained
+
+    def _tried_again(
+        self, failed: Mapping[Key, Explanation], field: ReceptiveField, note_of: Callable[[Explanation], str]
+    ) -> dict[Key, list[Explanation]]:
+        """New answers to keys with a failed one, by key: the first has what both cost, and a word about it."""
         cuts = [cut for cut in self._cut(list(failed), field) if not _is_too_large(self.spec, cut[1].count)]
         answers: dict[Key, list[Explanation]] = {}
         started = time.perf_counter()
         for problem in self._packed(cuts, field):
             for e in self.answers.of(problem, started):
-                if not e.rank:  # the first answer has what the first try cost, and a word about it
-                    first, note = failed[e.key], f"{FAR_NOTE} {e.note}".strip()
+                if not e.rank:
+                    first = failed[e.key]
+                    note = f"{note_of(first)} {e.note}".strip()
                     evaluations, seconds = e.evaluations + first.evaluations, e.seconds + first.seconds
                     e = replace(e, note=note, evaluations=evaluations, seconds=seconds)
                 answers.setdefault(e.key, []).append(e)
             started = time.perf_counter()
-        return [new for e in made for new in (answers.get(e.key, [e]) if e.key in failed else [e])]
+        return answers
 
     def _last_word(self, problem: SetProblem, selected: Tensor, verdict: Verdict) -> Verdict:
         assert isinstance(problem, Problem)
@@ -467,7 +534,9 @@ class Session:
         labels = self.request.labels or {} if self.kind.exclusive else {}
 
         def default() -> str:
-            features = spec.units == ("edges",) and bool((instance.x != instance.x[:1]).any())
+            features = (
+                spec.units == ("edges",) and not self._tries_features and bool((instance.x != instance.x[:1]).any())
+            )
             hints = [DEFAULT, TRY_FEATURES, TRY_ADDING] if features else [DEFAULT, TRY_ADDING]
             return "" if "add" in spec.edits else " ".join(hints)
 
@@ -511,9 +580,11 @@ class Answers:
         settings: Any,
         search: Search | None,
         facts: Callable[[SetProblem, int], Facts],
+        class_names: Sequence[str] = (),
         last_word: Callable[[SetProblem, Tensor, Verdict], Verdict] | None = None,
         again: Callable[[SetProblem, Tensor, float], list[list[Explanation]]] | None = None,
     ) -> None:
+        self.class_names = class_names
         self.spec, self.method, self.settings, self.search, self.facts = spec, method, settings, search, facts
         self.searches = method.searches or search is not None
         self.last_word, self.again = last_word, again
@@ -548,6 +619,14 @@ class Answers:
             for row, first in enumerate(best)
             for e in claimed(spec, first, *others.get(row, ([], False)), prices[row])
         ]
+
+    def _class(self, number: int) -> str:
+        return str(self.class_names[number]) if number < len(self.class_names) else f"class {number}"
+
+    @property
+    def reduces_itself(self) -> bool:
+        """Whether an instance with very many units is reduced without being asked."""
+        return self.searches and self.spec.max_units is None and self.spec.reduce is None
 
     def _answer_apart(self, problem: SetProblem, predicted: Tensor, started: float) -> list[Explanation]:
         """Search only where the model gives the answer that is asked about."""
@@ -686,7 +765,8 @@ class Answers:
                 note = f"{note} {facts.note}".strip()
             if not given[row] and status not in ("refused", "empty"):
                 text = ALREADY if spec.question == "counterfactual" else NOT_PREDICTED
-                status, note = "not predicted", text.format(said=said[row], asked=asked[row])
+                called = {"said": self._class(said[row]), "asked": self._class(asked[row]), "number": asked[row]}
+                status, note = "not predicted", text.format(**called)
             count, strength = 0 if refused else len(scores[row]), measured.get(row)
             made.append(
                 Explanation(
@@ -804,7 +884,9 @@ class Answers:
         notes = [choice.notes[row]] if choice.notes else []
         if status == "found" and not confirmed:
             status, notes = "not found", [UNCONFIRMED]
-        if self.spec.reduce is not None and limit and units > limit:
+        if self.reduces_itself and units > MAX_UNREDUCED:
+            notes.insert(0, f"{REDUCED_NOTE.format(limit=AUTO_REDUCED, units=units)} {REDUCED_ITSELF}")
+        elif self.spec.reduce is not None and limit and units > limit:
             notes.insert(0, REDUCED_NOTE.format(limit=limit, units=units))
         return status, " ".join(notes).strip()
 

@@ -8,7 +8,7 @@ one feature exclude each other, a set may have to be connected, and its result m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from cf2.options import Spec
 from cf2.sets.trials import Constraints
 from cf2.units.edits import EDGE_KINDS, edit_of, edited, pairs_by_key
 from cf2.units.kinds import InstanceUnits
-from cf2.units.molecules import Valences, molecule_check
+from cf2.units.molecules import Valences, check_orders, molecule_check
 from cf2.units.packs import Pack, owners
 
 Valid = Callable[[Data], bool]
@@ -105,6 +105,12 @@ class SetConstraints(Constraints):
             None if self.neighbours is None else self.neighbours.take(rows),
             None if self.valences is None else self.valences.take(rows, units),
         )
+
+    def within(self, pack: Pack) -> SetConstraints:
+        """The same rules for a pack in which fewer units may be chosen: none of the others can mend an atom."""
+        may, known = _selectable(pack), self.valences
+        known = None if known is None else replace(known, removes=known.removes & may, light=known.light & may)
+        return replace(self, pack=pack, valences=known)
 
     def allow(self, rows: Tensor, sets: Tensor) -> Tensor:
         """Whether candidate sets [R, U] of instances `rows` keep to the rules that need no model."""
@@ -246,6 +252,8 @@ def constraints_for(
     """The constraints on sets that a request asks for, None where every set may be chosen."""
     molecules = spec.valid == "molecule"
     check = molecule_check(spec.atoms) if molecules else valid
+    for instance in instances if molecules else ():
+        check_orders(instance)
     changes = any(table.changes is not None for table in tables)
     if not (spec.connected or check is not None or changes or disturbed is not None):
         return None

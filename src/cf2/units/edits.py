@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from cf2.errors import require
 from cf2.graphs.graph import Changes, Extras, Instance, Role, commonest, commonest_of, edge_positions
 from cf2.graphs.targets import SAMPLE, Targets
-from cf2.options import Edit, Key, Spec
+from cf2.options import AUTO, Edit, Key, Spec
 from cf2.units.kinds import InstanceUnits, UnitKind, unit_kinds
 
 MAX_BINARY_COLUMNS = 256  # of more columns of 0 and 1, only those that occur in the receptive field are candidates
@@ -63,10 +63,11 @@ def is_candidate(unit_kind: str) -> bool:
 
 def kinds_for(spec: Spec) -> tuple[UnitKind, ...]:
     """The kinds of unit of a request: what can be removed, and what may be added or changed."""
-    for kind in unit_kinds(spec.units):
+    given = ("edges",) if spec.units == (AUTO,) else spec.units
+    for kind in unit_kinds(given):
         cure = f"Pass question='counterfactual', edits={edit_of(kind.name).name!r}."
         require(not kind.absent, "Expected `units` that are in the graph", got=kind.name, do=cure)
-    names = list(spec.units) if "remove" in spec.edits else []
+    names = list(given) if "remove" in spec.edits else []
     if spec.groups is not None:
         good = "edges" in names and "groups" not in names
         require(good, "Expected units='edges' and edits that remove for `groups`", got=", ".join(names) or "none")

@@ -21,6 +21,9 @@ from cf2.units.kinds import InstanceUnits
 CHARGED = {("N", 4): 1, ("O", 3): 1, ("S", 3): 1, ("P", 4): 1, ("B", 4): -1}  # ions that data sets write without charge
 
 
+ORDERS = (1.0, 1.5, 2.0, 3.0)
+
+
 def molecule_check(atoms: Sequence[str] | None) -> Callable[[Data], bool]:
     """A function that says of a Data object whether it is a valid molecule.
 
@@ -55,6 +58,14 @@ def molecule_check(atoms: Sequence[str] | None) -> Callable[[Data], bool]:
     return check
 
 
+def check_orders(instance: Instance) -> None:
+    """Refuse bonds in another encoding, such as the numbers of `from_smiles`: they would be read as other bonds."""
+    require("bond" in instance.extras, "Expected `bond`, the order of every bond, for valid='molecule'", got="none")
+    other = [order for order in torch.unique(instance.extras["bond"][1]).tolist() if order not in ORDERS]
+    expected = "Expected `bond` to hold orders of bonds: 1, 2, 3, or 1.5 for aromatic ones"
+    require(not other, expected, got=", ".join(f"{order:g}" for order in other[:3]))
+
+
 def _molecule(Chem: Any, graph: Data, atoms: tuple[str, ...]) -> Any:
     """The molecule of a graph with one-hot elements; what it lacks in hydrogen, RDKit puts there."""
     require(
@@ -62,7 +73,6 @@ def _molecule(Chem: Any, graph: Data, atoms: tuple[str, ...]) -> Any:
         f"Expected features that say of every node which of {len(atoms)} elements it is",
         got=f"shape {tuple(graph.x.shape)} with other values",
     )
-    require("bond" in graph, "Expected `bond`, the order of every bond, for valid='molecule'", got="none")
     kinds = {1.0: Chem.BondType.SINGLE, 2.0: Chem.BondType.DOUBLE, 3.0: Chem.BondType.TRIPLE}
     kinds[1.5] = Chem.BondType.AROMATIC
     made = Chem.RWMol()
@@ -72,7 +82,7 @@ def _molecule(Chem: Any, graph: Data, atoms: tuple[str, ...]) -> Any:
         made.AddAtom(Chem.Atom(element))
     for (a, b), order in zip(graph.edge_index.t().tolist(), graph.bond.tolist()):
         if a != b and made.GetBondBetweenAtoms(a, b) is None:
-            made.AddBond(a, b, kinds.get(float(order), Chem.BondType.SINGLE))
+            made.AddBond(a, b, kinds[float(order)])
             valence[[a, b]] += float(order)
     for place, (element, total) in enumerate(zip(elements, valence.tolist())):
         charge = CHARGED.get((element, int(total)), 0)

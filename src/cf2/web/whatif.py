@@ -24,7 +24,7 @@ from cf2.methods.contract import Problem
 from cf2.models.oracle import outputs_after
 from cf2.models.outputs import criterion_for
 from cf2.models.receptive_field import ReceptiveField
-from cf2.options import Key, Spec
+from cf2.options import AUTO, Key, Spec
 from cf2.report.scene import is_molecule
 from cf2.report.words import atom_names, class_name, class_names, describe_change, describe_target, key_id
 from cf2.results.explanation import VERDICTS, Explanation
@@ -172,7 +172,8 @@ class WhatIf:
         if options is None:
             return Spec(units=e.units.names or ("edges",), directed=e.directed)
         asked = {option: value for option, value in options.items() if option in ANSWER_OPTIONS}
-        return Spec.from_json({**asked, "tolerance": e.tolerance})
+        units = [name for name in e.units.names if not is_candidate(name)] if asked.get("units") == [AUTO] else []
+        return Spec.from_json({**asked, "tolerance": e.tolerance} | ({"units": units} if units else {}))
 
     def graph(self, key: Key) -> Any:
         """The graph of a key, a Data object: the one that there is, or one of many."""

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const { rows, status, edits, numbers } = JSON.parse(document.getElementById("data").textContent);
+  const { rows, statuses, edits, numbers } = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
   const cards = new Map([...document.querySelectorAll("#cards > article")].map((card) => [card.dataset.key, card]));
   const tests = {
@@ -59,7 +59,7 @@
     if (edits) cell(line, r.edits || "–");
     yes(line, r.sufficient);
     yes(line, r.necessary);
-    cell(line, status[r.status] || r.status);
+    cell(line, r.status).title = statuses[r.status] || "";
   };
   const draw = () => {
     const body = byId("rows"), pages = Math.max(1, Math.ceil(shown.length / PAGE));
