@@ -122,7 +122,7 @@ def test_packed_instances_share_the_runs_of_the_model_that_a_loop_repeats() -> N
         with counted(source.model) as calls:
             rivals.gnnexplainer(source, keys[:count], epochs=10)
         theirs.append(len(calls))
-    assert ours[0] == ours[1]
+    assert ours[1] == ours[0] + 2 * 3  # the last word, which every answer is given by itself
     assert theirs[1] - theirs[0] >= 3 * 10
 
 

@@ -72,7 +72,11 @@ def test_nothing_is_written_and_no_thread_is_started_by_an_import() -> None:
 
 def test_what_is_declared_is_what_is_imported() -> None:
     declared = {re.split(r"[<>=\[]", need)[0].lower().replace("-", "_") for need in PROJECT["dependencies"]}
-    extras = {re.split(r"[<>=\[]", n)[0] for x in ("molecules", "web", "ray", "chemprop") for n in PROJECT[OPTIONAL][x]}
+    extras = {
+        re.split(r"[<>=\[]", n)[0]
+        for x in ("molecules", "notebook", "web", "ray", "chemprop")
+        for n in PROJECT[OPTIONAL][x]
+    }
     known = {name.lower().replace("-", "_") for name in extras} | declared
     used = set()
     for path in (ROOT / "src").rglob("*.py"):
@@ -82,7 +86,7 @@ def test_what_is_declared_is_what_is_imported() -> None:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 used.add(node.module.split(".")[0])
     foreign = {name for name in used if name not in sys.stdlib_module_names} - {"cf2"}
-    comes_along = {"werkzeug": "dash", "flask": "dash", "markupsafe": "jinja2"}
+    comes_along = {"werkzeug": "dash", "flask": "dash", "markupsafe": "jinja2", "traitlets": "anywidget"}
     assert {comes_along.get(name, name).lower() for name in foreign} <= known
     assert declared <= foreign
 

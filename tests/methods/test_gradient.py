@@ -28,7 +28,7 @@ def test_saliency_is_the_slope_and_integrated_gradients_keep_the_sign() -> None:
     (signed,) = cf2.explain(Lights(), STAR, [0], method="gradient", kind="integrated", threshold=0.9)
     assert edges(signed) == {(0, 1), (0, 2), (0, 3)}
     assert dict(zip(map(tuple, signed.units.ids.tolist()), signed.scores.tolist()))[0, 5] == pytest.approx(-0.5)
-    assert signed.evaluations == 3 * 20 + 2
+    assert signed.evaluations == 3 * 20 + 4
 
 
 def test_integrated_gradients_add_up_to_the_change_of_the_log_odds(problem_of: Callable[..., Problem]) -> None:

@@ -47,7 +47,7 @@ def test_a_saved_explainer_explains_the_same(trained: Trained, tmp_path: Path) -
     for a, b in zip(one, two):
         assert np.array_equal(a.scores, b.scores)
         assert a.size == min(4, a.num_units)  # the size of the training holds
-        assert a.evaluations == PASSES.get(trained.method, 1) + 2  # and the two that every verdict takes
+        assert a.evaluations == PASSES.get(trained.method, 1) + 4  # and the two that every verdict takes, twice
 
 
 def test_a_size_or_threshold_asked_for_replaces_that_of_the_training(trained: Trained) -> None:

@@ -49,8 +49,6 @@ def test_among_recipes_near_the_best_the_simplest_is_taken(grid: ModuleType) -> 
     }
     assert grid.simplest(figures) == small
     assert grid.simplest(figures | {decayed: grid.Figure((0.97, 0.96, 0.96), 100)}) == decayed
-    last = replace(small, readout="last")
-    assert grid.simplest(figures | {last: grid.Figure((0.97, 0.96, 0.96), 100)}) == last
 
 
 def test_the_recipe_before_stays_unless_it_is_beaten_by_more_than_an_error(grid: ModuleType) -> None:

@@ -52,7 +52,7 @@ class Fragile(torch.nn.Module):
 
     def forward(self, x, edge_index, edge_weight=None, batch=None):
         if os.getpid() != self.driver:
-            if float(x.max()) > 100:
+            if float(x.max()) > 100 and len(x) < 40:  # in a receptive field, not in the whole graph
                 os.kill(os.getpid(), signal.SIGKILL)
             try:
                 (HERE / "die").unlink()

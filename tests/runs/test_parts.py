@@ -15,7 +15,7 @@ from cf2.results.explanation import Explanation
 from cf2.results.explanations import same_results
 from cf2.runs import engines
 from cf2.runs import session as sessions
-from cf2.runs.session import Chunk, Request, Session
+from cf2.runs.session import Answers, Chunk, Request, Session
 from cf2.runs.store import Store
 
 
@@ -102,15 +102,15 @@ def test_a_part_of_which_some_was_lost_is_done_again_and_only_that_is_written(tm
 def test_parts_that_came_before_a_chunk_failed_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None
 ) -> None:
-    real, calls = Session.answer, [0]
+    real, calls = Answers.of, [0]
 
-    def third_fails(session: Session, *given: Any) -> Any:
+    def third_fails(answers: Answers, *given: Any) -> Any:
         calls[0] += 1
         if calls[0] == 3:
             raise ZeroDivisionError("once")
-        return real(session, *given)
+        return real(answers, *given)
 
-    monkeypatch.setattr(Session, "answer", third_fails)
+    monkeypatch.setattr(Answers, "of", third_fails)
     run = make(tmp_path / "run", chunk_size=256)
     with pytest.raises(engines.ChunksFailed, match="ZeroDivisionError: once"):
         engines.explain_run(run)

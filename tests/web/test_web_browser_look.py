@@ -12,7 +12,8 @@ from matplotlib import image as pictures
 
 import cf2
 import typed_toys
-from cf2.report.words import STATUS, next_step, verdict_sentences
+from cf2.report.words import next_step, verdict_sentences
+from cf2.results.explanation import STATUSES
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
 from cf2.web import build_app
@@ -36,10 +37,10 @@ def test_the_verdict_stands_beside_the_prediction_for_every_status_with_what_to_
 ) -> None:
     one = explained(first_edge, "guess", [3], status="unverified")[0]
     notes = {"refused": "900 units.", "not predicted": "The model does not say this."}
-    others = [status for status in STATUS if status != "found"]
+    others = [status for status in STATUSES if status != "found"]
     every = [replace(explained(red_edges, "guess", [3])[0], key=0)]
     every += [replace(one, key=n, status=status, note=notes.get(status, "")) for n, status in enumerate(others, 1)]
-    assert {e.status for e in every} == set(STATUS)
+    assert {e.status for e in every} == set(STATUSES)
     found = Explanations(tuple(every), {"class_names": ["quiet", "busy"]})
     with served(build_app(None, {"guess": found})) as url, new_page(browser) as page:
         page.goto(url)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cf2.errors import CF2Error, require, require_number, unknown_name
+from cf2.errors import CF2Error, reading, require, require_number, shown, unknown_name
 from cf2.methods import registry
 from cf2.methods.contract import SetProblem
 from cf2.models import outputs as forms
@@ -102,7 +102,7 @@ def explain_sets(
         asked[name] = [given] if callable(f) else [None] * len(counts) if given is None else given
         listed = isinstance(asked[name], list | tuple) and len(asked[name]) == len(counts)
         expected = f"Expected `{name}` to be a list with an entry for each of {len(counts)} functions"
-        require(listed, expected, got=repr(given)[:80])
+        require(listed, expected, got=shown(given, 80))
     units = [_units(count, *own) for count, *own in zip(counts, *asked.values())]
     for name in selected:
         if name not in SetOptions.__annotations__:
@@ -157,10 +157,11 @@ def _units(count: int, names: Any, keep: Any, forbid: Any, groups: Any, costs: A
 
     def number(option: str, unit: Any) -> int:
         """The number of a unit that is given by number or by name."""
-        found = called.index(unit) if called.count(unit) == 1 else unit
+        with reading(unit, f"Expected `{option}` to hold units"):
+            found = called.index(unit) if called.count(unit) == 1 else unit
         good = isinstance(found, int) and not isinstance(found, bool) and found in range(count)
         expected = f"Expected `{option}` to hold units: names that one unit has, or numbers below {count}"
-        require(good, expected, got=repr(unit)[:80])
+        require(good, expected, got=shown(unit, 80))
         return int(found)
 
     def numbers(option: str, given: Any) -> list[int]:
@@ -169,10 +170,10 @@ def _units(count: int, names: Any, keep: Any, forbid: Any, groups: Any, costs: A
     together = [numbers("groups", group) for group in _listed("groups", groups)]
     grouped = [unit for group in together for unit in group]
     require(len(set(grouped)) == len(grouped), "Expected every unit in one group of `groups` at most", got=groups)
-    leader, shown = torch.arange(count), list(called)
+    leader, titles = torch.arange(count), list(called)
     for group in filter(None, together):
         leader[group] = min(group)
-        shown[min(group)] = " + ".join(called[unit] for unit in group)
+        titles[min(group)] = " + ".join(called[unit] for unit in group)
     first, unit = torch.unique(leader, return_inverse=True)
     price = torch.ones(count)
     by_unit = costs if isinstance(costs, Mapping) else dict(enumerate(_listed("costs", costs)))
@@ -187,15 +188,16 @@ def _units(count: int, names: Any, keep: Any, forbid: Any, groups: Any, costs: A
         for option, given in (("keep", keep), ("forbid", forbid))
     )
     kept, forbidden = (torch.isin(torch.arange(len(first)), own) for own in flagged)
-    return Units(unit, first, kept, ~(kept | forbidden), torch.zeros(len(first)).index_add(0, unit, price), shown)
+    return Units(unit, first, kept, ~(kept | forbidden), torch.zeros(len(first)).index_add(0, unit, price), titles)
 
 
 def _listed(option: str, given: Any) -> list[Any]:
     """The entries of a list, array or tensor as plain values."""
     plain = given.tolist() if isinstance(given, np.ndarray | Tensor) else given
     good = plain is None or (not isinstance(plain, str | Mapping) and isinstance(plain, Iterable))
-    require(good, f"Expected `{option}` to be a list", got=repr(given)[:80])
-    return [] if plain is None else [one.item() if isinstance(one, np.generic) else one for one in plain]
+    require(good, f"Expected `{option}` to be a list", got=shown(given, 80))
+    with reading(given, f"Expected `{option}` to be a list"):
+        return [] if plain is None else [one.item() if isinstance(one, np.generic) else one for one in plain]
 
 
 # -- the oracle -----------------------------------------------------------------------------------------------
