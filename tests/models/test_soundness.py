@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, SAGEConv, SimpleConv, global_add_pool, global_mean_pool
+from torch_geometric.nn import GATConv, GCNConv, SAGEConv, SimpleConv, global_add_pool, global_mean_pool
 from torch_geometric.nn.norm import PairNorm
 
 import cf2
@@ -182,6 +182,28 @@ def test_a_function_of_the_graph_is_let_through(pool: Callable[..., Tensor], sca
         model.out.weight.mul_(scale)
     big = [Data(x=g.x * scale, edge_index=g.edge_index) for g in GRAPHS]
     assert len(cf2.explain(model, big)) == 4
+
+
+class Attends(nn.Module):
+    """Adds self-loops with features of their own behind the edges of all graphs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = GATConv(4, 3, edge_dim=2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
+        return global_mean_pool(self.conv(x, edge_index, edge_attr), batch)
+
+
+def test_rows_of_edges_in_another_order_do_not_count_as_mixing(caplog: pytest.LogCaptureFixture) -> None:
+    made = torch.Generator().manual_seed(0)
+    graphs = [
+        Data(x=g.x, edge_index=g.edge_index, edge_attr=torch.rand(g.edge_index.size(1), 2, generator=made))
+        for g in GRAPHS
+    ]
+    assert len(cf2.explain(Attends(), graphs, effort="quick")) == 4
+    assert not caplog.records
 
 
 # -- the order of nodes and edges --------------------------------------------------------------------------

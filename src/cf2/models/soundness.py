@@ -84,7 +84,8 @@ def _mixes(packed: Pack, states: Tensor, run: Run, differ: Differ, model: torch.
         return True
     if any(len(part) != len(inside) for part in parts):
         return False  # it takes other ways with other graphs
-    return any(_other_rows(value, steps, precision) for value, *steps in zip(inside, *parts))
+    nodes = packed.node_ptr.diff().tolist()
+    return any(_other_rows(value, steps, nodes, precision) for value, *steps in zip(inside, *parts))
 
 
 @contextmanager
@@ -103,8 +104,13 @@ def _watched(model: torch.nn.Module) -> Iterator[list[Tensor]]:
         yield seen
 
 
-def _other_rows(together: Tensor, parts: list[Tensor], precision: float) -> bool:
-    """Whether rows of a step are other numbers one graph at a time; False where the rows are not those of graphs."""
+def _other_rows(together: Tensor, parts: list[Tensor], nodes: list[int], precision: float) -> bool:
+    """Whether rows of a step are other numbers one graph at a time; False where they are not those of nodes or graphs.
+
+    Rows of edges are not compared: a layer that adds self-loops puts them behind the edges of all graphs.
+    """
+    if [len(part) for part in parts] not in (nodes, [1] * len(nodes)):
+        return False
     if any(part.size(1) != together.size(1) for part in parts):
         return False
     alone = torch.cat(parts)
