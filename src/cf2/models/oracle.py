@@ -206,7 +206,7 @@ class Removals:
         nodes, node_ptr, shift = spans(pack.node_ptr, rows)
         columns, ptr, _ = spans(pack.edge_ptr, rows)
         owner, unit = owners(ptr), self.unit[columns]
-        there = states[owner, unit]
+        there = states[owner, unit] if states.size(1) else torch.zeros_like(unit, dtype=torch.bool)
         stay = (there if pack.units.edges.every else there | (unit < 0)).nonzero().flatten()
         columns, owner = columns[stay], owner[stay]
         edge_index, targets = pack.edge_index[:, columns] + shift[owner], pack.targets[rows] + shift[:, None]
