@@ -62,5 +62,4 @@ def whole_nodes() -> Iterator[UnitKind]:
 @pytest.fixture(autouse=True)
 def edges_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most tests check sets of edges by plain code; `runs/test_auto_units.py` asks for what users get."""
-    if "cf2.api" in sys.modules:
-        monkeypatch.setattr("cf2.api.DEFAULT_UNITS", "edges")
+    monkeypatch.setattr("cf2.api.DEFAULT_UNITS", "edges")

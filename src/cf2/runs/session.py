@@ -789,7 +789,7 @@ class Answers:
                     method=spec.method,
                     settings=settings,
                     seed=spec.seed,
-                    evaluations=int(evaluations[row]) + VERDICT_RUNS + plain[row] * len(problem.tests) + runs[row],
+                    evaluations=int(evaluations[row]) + (1 + plain[row]) * VERDICT_RUNS + runs[row],
                     seconds=seconds,
                     directed=facts.directed,
                     label=facts.label,
@@ -945,8 +945,8 @@ def last_word(problem: Problem, field: ReceptiveField, selected: Tensor, verdict
         room[equal] = slack(criterion.take(equal), values, True)
     tied, mixed = _near_tie(room, band), torch.zeros_like(room, dtype=torch.bool)
     size = problem.outputs.abs().amax(1) if isinstance(criterion, Within) else torch.ones_like(problem.outputs[:, 0])
-    for test in problem.tests:
-        column = int(not test.same)
+    for test in QUESTIONS["why"]:  # both outputs are shown, whichever of them the question asks about
+        column, asked = int(not test.same), any(own.same == test.same for own in problem.tests)
         packed, now = said[column], slack(criterion, said[column], test.same)
         before = now.clone()
         if len(rows):
@@ -956,7 +956,8 @@ def last_word(problem: Problem, field: ReceptiveField, selected: Tensor, verdict
             now[rows] = slack(criterion.take(rows), values, test.same)
             said[column] = packed.index_copy(0, rows, values.to(packed.dtype))
         # What differs between a pack and a run alone is rounding, if the model does not mix.
-        tied |= _near_tie(now, band) | (~mixed & (now.abs() < ROUNDINGS * (now - before).abs()))
+        if asked:
+            tied |= _near_tie(now, band) | (~mixed & (now.abs() < ROUNDINGS * (now - before).abs()))
     given = criterion.holds(problem.outputs)
     nothing = ~problem.oracle.dense(selected, False).any(1)
     return replace(
