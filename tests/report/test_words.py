@@ -96,7 +96,7 @@ def test_features_are_counted_apart_from_edges_in_whatever_order_they_come(units
     chosen[e.units.where("features")[-2:]] = True
     text = verdict(replace(e, selected=chosen))
     parts = {"edges": "1 edge", "features": "2 feature entries"}
-    assert f"these units: {parts[units[0]]} and {parts[units[1]]}" in text
+    assert f"this set ({parts[units[0]]} and {parts[units[1]]})" in text
 
 
 def test_every_kind_of_unit_and_one_that_is_new_has_its_words(good: Explanation) -> None:

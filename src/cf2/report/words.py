@@ -309,8 +309,10 @@ def in_short(e: Explanation) -> str:
 
 
 def _sufficient(e: Explanation, names: Names) -> Sentence:
-    these = "this" if e.size == 1 else "these units:" if len(_chosen_kinds(e)) > 1 else "these"
-    start = f"with {f'only {these} {count_units(e)}' if e.size else 'nothing kept'} the model"
+    these = f"{'this' if e.size == 1 else 'these'} {count_units(e)}"
+    if len(_chosen_kinds(e)) > 1:
+        these = f"this set ({count_units(e)})"
+    start = f"with {f'only {these}' if e.size else 'nothing kept'} the model"
     said, expected = describe_said(e, e.probabilities_only, names), describe_said(e, e.probabilities, names)
     if output_kind(e.output).exclusive:
         expected = class_name(e.prediction if e.question == "counterfactual" else e.explained, names)

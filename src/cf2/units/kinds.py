@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cf2.errors import CF2Error, require, unknown_name
 from cf2.graphs.graph import Changes, Instance, Role, edge_positions
+from cf2.options import AUTO
 
 # -- units -----------------------------------------------------------------------------------------------
 
@@ -164,7 +165,7 @@ def unit_kinds(names: Sequence[str]) -> tuple[UnitKind, ...]:
     """The kinds of those names, or an error with the nearest name."""
     for name in names:
         if name not in KINDS:
-            raise unknown_name("`units`", name, KINDS)
+            raise unknown_name("`units`", name, [AUTO, *KINDS])
     return tuple(KINDS[name] for name in names)
 
 
