@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cf2
 from cf2.report.words import (
     count_units,
     describe_edits,
@@ -20,6 +21,7 @@ from cf2.results.explanation import STATUSES, Explanation, UnitTable
 from cf2.results.explanations import Explanations
 from report.edited_toys import CLASSES, edited, harmless, nitrated, reddened
 from report.explained_toys import ATOMS, explained, first_edge, red_graph
+from toys import NodeNet, random_graph
 
 NAMES = ("quiet", "busy")
 
@@ -169,3 +171,14 @@ def test_many_edits_are_counted_and_listed() -> None:
     assert list_edits(e) == "add 0–5, 0–6, 0–7, 0–8, 0–9, 0–10 and 4 more"
     assert list_edits(nitrated(), ATOMS) == "remove 2–3; add 6–8; change atom 7: C → O"
     assert describe_edits(edited(red_graph(), 4)) == "no edit"
+
+
+def test_an_answer_without_the_last_word_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, model = random_graph(10, 14, seed=3), NodeNet("gin", seed=1, layers=2)
+    (e,) = cf2.explain(model, data, nodes=[4])
+    assert e.plain
+    assert "Checked" not in e.summary()
+    monkeypatch.setattr("cf2.models.receptive_field.MAX_PLAIN_FLOATS", 0)
+    (e,) = cf2.explain(model, data, nodes=[4])
+    assert e.plain is False
+    assert "Checked: on the receptive field alone" in e.summary()

@@ -290,7 +290,14 @@ def verdict_sentences(e: Explanation, names: Names = None, atoms: Names = None) 
         tone: Tone = "bad" if e.status == "refused" else "plain"
         return [Sentence(tone, e.status.capitalize(), e.note or _meaning(e.status))]
     tests = [_edited(e, names, atoms)] if adds_or_changes(e) else [_sufficient(e, names), _necessary(e, names)]
-    return [*tests, *_smallest(e), *_surely(e), *_types(e), *_status(e)]
+    return [*tests, *_smallest(e), *_surely(e), *_types(e), *_status(e), *_checked(e)]
+
+
+def _checked(e: Explanation) -> list[Sentence]:
+    """Where the last word was left out."""
+    if e.plain is not False:
+        return []
+    return [Sentence("plain", "Checked", "on the receptive field alone: the whole graph is too large to run again.")]
 
 
 def in_short(e: Explanation) -> str:
