@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, global_add_pool
+from torch_geometric.nn import GATConv, GCNConv, GINConv, PointNetConv, SAGEConv, global_add_pool, global_mean_pool
 
 import cf2
 from cf2.graphs.graph import Instance
@@ -33,6 +33,18 @@ LAYERS = {
     "gat": lambda a, b: GATConv(a, b),
     "sage": lambda a, b: SAGEConv(a, b),
 }
+
+
+class PointNet(nn.Module):
+    """Graphs by their positions alone: there is no `x`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = PointNetConv(nn.Sequential(nn.Linear(3, 8), nn.Tanh()), add_self_loops=False)
+        self.out = nn.Linear(8, 2)
+
+    def forward(self, pos: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return 9 * self.out(global_mean_pool(self.conv(None, pos, edge_index), batch))
 
 
 class NodeNet(nn.Module):

@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import DenseGCNConv, DenseSAGEConv, GINConv, GPSConv, PointNetConv, dense_diff_pool
+from torch_geometric.nn import DenseGCNConv, DenseSAGEConv, GINConv, GPSConv, dense_diff_pool
 from torch_geometric.nn import global_add_pool as add_pool
 from torch_geometric.nn import global_mean_pool as mean_pool
 
 import cf2
-from toys import random_graph
+from toys import PointNet, random_graph
 
 GRAPHS = [random_graph(n, n + 3, seed=n) for n in range(7, 13)]
 for graph in GRAPHS:  # every model below reads some of these
@@ -83,16 +83,6 @@ class SparseGCN(nn.Module):
         size = (len(x), len(x))
         step = torch.sparse_coo_tensor(edge_index, torch.ones(edge_index.size(1)), size, check_invariants=False)
         return 9 * self.second(torch.sparse.mm(step, torch.sparse.mm(step, self.first(x)).tanh()) + self.first(x))
-
-
-class PointNet(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = PointNetConv(nn.Sequential(nn.Linear(3, 8), nn.Tanh()), add_self_loops=False)
-        self.out = nn.Linear(8, 2)
-
-    def forward(self, pos: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return 9 * self.out(mean_pool(self.conv(None, pos, edge_index), batch))
 
 
 class SchNet(nn.Module):

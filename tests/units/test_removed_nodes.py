@@ -12,12 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, GINConv, GPSConv, MessagePassing, PointNetConv
+from torch_geometric.nn import GCNConv, GINConv, GPSConv, MessagePassing
 from torch_geometric.nn import global_add_pool as add_pool
 from torch_geometric.nn import global_max_pool as max_pool
 from torch_geometric.nn import global_mean_pool as mean_pool
 
 import cf2
+from toys import PointNet
 
 NODES = 6
 
@@ -54,18 +55,6 @@ class GPS(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
         return 9 * self.out(mean_pool(self.conv(self.start(x), edge_index, batch).tanh(), batch))
-
-
-class PointNet(nn.Module):
-    """Positions alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = PointNetConv(nn.Sequential(nn.Linear(3, 8), nn.Tanh()), add_self_loops=False)
-        self.out = nn.Linear(8, 2)
-
-    def forward(self, pos: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return 9 * self.out(mean_pool(self.conv(None, pos, edge_index), batch))
 
 
 class SchNet(nn.Module):

@@ -1,7 +1,6 @@
 """What is sent to the page: good questions are answered; other hosts and origins, and foreign files, are refused."""
 
 import random
-import time
 from collections import Counter
 from typing import Any
 
@@ -73,13 +72,11 @@ def test_a_question_with_odd_values_is_answered_or_refused_in_words(
         parts = [f"{part['id']}.{part['property']}" for part in (*known["inputs"], *known["state"])]
         odd = draw.sample(parts, min(len(parts), draw.choice([1, 1, 2, 4])))
         cause = draw.choice([*parts[: len(known["inputs"])], *odd, "", "no.such", "."])
-        started = time.perf_counter()
         response = ask(app, output, cause, VALUES | {name: draw.choice(ODD) for name in odd})
         said = f"{seed}: {output} by {cause} with {odd}: {response.status_code} {response.data[:200]!r}"
         assert response.status_code in (200, 204, 400, 404), said
         assert b"Traceback" not in response.data, said
         assert response.status_code < 300 or len(response.data) < 400, said
-        assert time.perf_counter() - started < 5, said
         codes[response.status_code] += 1
     app.server.extensions["client"].get("/")
     assert min(codes[200] + codes[204], codes[400]) > len(seeds) / 20, codes

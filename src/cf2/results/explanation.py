@@ -35,7 +35,7 @@ STATUSES = {
     "not predicted": "The model does not give the class that was asked about, so there is nothing to explain.",
     "empty": "There is nothing of this kind to remove.",
     "refused": "There are more units than `max_units`; nothing was chosen.",
-    "tie": "What decides is as small as the rounding of the model's numbers, so nothing is claimed.",
+    "tie": "What decides is as small as rounding, so that the model's answer is a tie: nothing is claimed.",
 }
 UNTYPED = ("", "", "")  # the edge type of graphs without types, where these are treated as typed ones
 WHOLE = ("graph", "input")  # tasks whose key is no node: a graph, or what a function was given

@@ -41,7 +41,7 @@ from cf2.models.outputs import (
 from cf2.models.predictor import Findings, Predictor
 from cf2.models.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.options import AUTO, Key, Spec
-from cf2.results.explanation import Explanation, UnitTable
+from cf2.results.explanation import STATUSES, Explanation, UnitTable
 from cf2.results.names import Names
 from cf2.sets.alternatives import Besides, list_answers, without_supersets
 from cf2.sets.search import Choice, Search, proof_budget
@@ -74,7 +74,6 @@ SAME_OUTPUT = 1e-4  # two values of a run closer than this are one, rounded othe
 USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
 
 NOTHING = "There is no unit that can be removed: the prediction rests on the rest of the input."
-TIED = "What decides here is as small as rounding, so that the model's answer is a tie: nothing is claimed."
 # What people try that only other methods know, and the three options that they may mean.
 LIKELY = {"k": ("`alternatives`, the number of answers", "`max_units`", "`sizes`, for methods that only rank")}
 UNCONFIRMED = "The search ended with a set that the final check does not confirm."
@@ -241,16 +240,7 @@ class Session:
         self._tries_features &= method.units is None or "features" in method.units
         spec = replace(spec, units=("edges",)) if spec.units == (AUTO,) else spec
         self.request, self.spec, self.method, self.settings = request, spec, method, request.settings
-        self.answers = Answers(
-            spec,
-            method,
-            request.settings,
-            request.search,
-            self._facts,
-            request.names.classes(),
-            self._last_word,
-            self._answer_again,
-        )
+        self.answers = self._answers()
         self.finished: list[Explanation] = []
         self.largest = 0  # units of the largest instance so far
         self.kinds = kinds_for(spec)
@@ -278,6 +268,12 @@ class Session:
                 got="none",
                 do=f"Train one with cf2.fit(model, data, method={method.name!r}, …) and pass it as trained=….",
             )
+
+    def _answers(self) -> Answers:
+        """What answers the problems of this session, by its own kinds of unit."""
+        request, hooks = self.request, (self._last_word, self._answer_again)
+        classes = request.names.classes()
+        return Answers(self.spec, self.method, request.settings, request.search, self._facts, classes, *hooks)
 
     def __enter__(self) -> Session:
         self.predictor.__enter__()
@@ -471,8 +467,7 @@ class Session:
         most = min(self.spec.max_units or MAX_AUTO_UNITS, MAX_AUTO_UNITS)
         wider.spec = replace(self.spec, units=("edges", "features"), max_units=most, reduce="gradient")
         wider.kinds = kinds_for(wider.spec)
-        wider.answers = copy(self.answers)
-        wider.answers.spec, wider.answers.facts = wider.spec, wider._facts
+        wider.answers = wider._answers()
         answers = wider._tried_again(
             failed, self.field, lambda first: OWN_FEATURES if first.default or first.status == "empty" else FEATURES_TOO
         )
@@ -631,12 +626,7 @@ class Answers:
     def _answer_apart(self, problem: SetProblem, predicted: Tensor, started: float) -> list[Explanation]:
         """Search only where the model gives the answer that is asked about."""
         parts = [rows.nonzero().flatten() for rows in (predicted, ~predicted)]
-        by_row: list[list[Explanation]] = []
-        for rows in parts:
-            for e in self.of(problem.take(rows), started):
-                if e.rank == 0:
-                    by_row.append([])
-                by_row[-1].append(e)
+        by_row = [own for rows in parts for own in _by_instance(self.of(problem.take(rows), started))]
         return [e for position in torch.cat(parts).argsort().tolist() for e in by_row[position]]
 
     def _merged(
@@ -644,9 +634,7 @@ class Answers:
     ) -> list[Explanation]:
         """Answers in the order of instances, of which some [B, bool] are answered `again` already."""
         rest = (~mixed).nonzero().flatten()
-        others: list[list[Explanation]] = []
-        for e in self.of(problem.take(rest), started) if len(rest) else ():
-            others = [*others, [e]] if e.rank == 0 else [*others[:-1], [*others[-1], e]]
+        others = _by_instance(self.of(problem.take(rest), started)) if len(rest) else []
         parts = {True: iter(again), False: iter(others)}
         return [e for own in mixed.tolist() for e in next(parts[own])]
 
@@ -757,7 +745,7 @@ class Answers:
             facts = self.facts(problem, row)
             status, note = self._status(choice, row, confirmed[row], len(scores[row]), refused)
             if tied[row] and status in ("found", "impossible", "not found"):
-                status, note = "tie", TIED
+                status, note = "tie", STATUSES["tie"]
             tried = status in ("impossible", "not found")
             if tried and default is not None and default[row] and given[row]:
                 note = f"{facts.default()} {note}".strip()
@@ -971,6 +959,16 @@ def last_word(problem: Problem, field: ReceptiveField, selected: Tensor, verdict
         mixed=mixed,
         plain=torch.zeros_like(tied).index_fill(0, rows, True),
     )
+
+
+def _by_instance(made: Iterable[Explanation]) -> list[list[Explanation]]:
+    """All answers of an instance together; its first one has rank 0."""
+    by_row: list[list[Explanation]] = []
+    for e in made:
+        if e.rank == 0:
+            by_row.append([])
+        by_row[-1].append(e)
+    return by_row
 
 
 def _near_tie(slack: Tensor, band: Tensor | float) -> Tensor:
