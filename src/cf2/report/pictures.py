@@ -162,7 +162,7 @@ def plot(
 
     The figure is not registered with pyplot, so nothing needs to be closed.
     """
-    _check(context, size)
+    check_options(context, size)
     context = context or {}
     shown = _placed(e, _scene(e, context), layout)
 
@@ -176,9 +176,9 @@ def plot(
         require(hasattr(ax, "add_collection"), "Expected `ax` to be matplotlib axes", got=_kind(ax))
         draw(ax)
         if path is not None:
-            _save(ax.figure, path)
+            save_figure(ax.figure, path)
         return ax
-    figure = _picture(size)
+    figure = new_figure(size)
     if probabilities:
         left, right = figure.subplots(1, 2, width_ratios=(2.3, 1))
         _probabilities(right, e, context)
@@ -186,43 +186,18 @@ def plot(
         left = figure.subplots()
     draw(left)
     if words:
-        figure.suptitle(_escape(describe_prediction(e, class_names(context))), fontsize=11, fontweight="bold")
+        figure.suptitle(escape(describe_prediction(e, class_names(context))), fontsize=11, fontweight="bold")
         lines = [f"{s.head}: {s.text}" for s in verdict_sentences(e, class_names(context), atom_names(context))]
         lines += [shown.caption] if shown.caption else []
         wide = int(size[0] * 13)
         text = "\n".join(part for line in lines for part in textwrap.wrap(line, wide))
-        figure.supxlabel(_escape(text), fontsize=9, x=0.01, ha="left")
+        figure.supxlabel(escape(text), fontsize=9, x=0.01, ha="left")
     if path is not None:
-        _save(figure, path)
+        save_figure(figure, path)
     return figure
 
 
-def plot_curve(e: Explanation, ax: Any, path: str | Path | None, size: tuple[float, float]) -> Any:
-    """Size against PNS of the sets that a search for a sure one came by, the one that is given marked."""
-    require(
-        bool(e.curve),
-        "Expected an explanation with a curve, which a search with `surely` keeps",
-        got=f"surely={e.surely}, status={e.status!r}",
-        do="Pass surely=0.9 to cf2.explain.",
-    )
-    _check(None, size)
-    axes = _picture(size).subplots() if ax is None else ax
-    sizes, shares = zip(*e.curve)
-    axes.plot(sizes, shares, marker="o", color=OKABE_ITO[0], label="by the contexts of the search")
-    if e.pns is not None:
-        value, low, high = e.pns
-        error = [[value - low], [high - value]]
-        axes.errorbar([e.size], [value], error, fmt="s", color=OKABE_ITO[1], label="the set given, on fresh contexts")
-    if e.surely is not None:
-        axes.axhline(e.surely, color="0.5", linestyle=":", label=f"asked for: {e.surely:g}")
-    axes.set(xlabel="size", ylabel="PNS", ylim=(0, 1.05))
-    axes.legend(fontsize=8)
-    if path is not None:
-        _save(axes.figure, path)
-    return axes.figure if ax is None else ax
-
-
-def _picture(size: tuple[float, float]) -> Any:
+def new_figure(size: tuple[float, float]) -> Any:
     """An empty figure that a notebook shows."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -240,7 +215,7 @@ def _picture(size: tuple[float, float]) -> Any:
     return figure
 
 
-def _save(figure: Any, path: Any) -> None:
+def save_figure(figure: Any, path: Any) -> None:
     require(isinstance(path, str | Path), "Expected `path` to name the file of a picture", got=shown(path, 80))
     known = figure.canvas.get_supported_filetypes()
     kind = Path(path).suffix.lstrip(".").lower()
@@ -256,7 +231,7 @@ def _draw_units(axes: Any, e: Explanation) -> None:
     best = np.argsort(-(e.scores + 1e9 * e.selected), kind="stable")[:MAX_BARS]
     rows = np.sort(best)[::-1].tolist()  # the first unit is on top
     axes.barh(range(len(rows)), e.scores[rows], color=[EXPLANATION if e.selected[row] else "#cccccc" for row in rows])
-    axes.set_yticks(range(len(rows)), [_escape(shorten(describe_unit(e, row), 30)) for row in rows], fontsize=8)
+    axes.set_yticks(range(len(rows)), [escape(shorten(describe_unit(e, row), 30)) for row in rows], fontsize=8)
     for label, row in zip(axes.get_yticklabels(), rows):
         label.set_fontweight("bold" if e.selected[row] else "normal")
     axes.set_xlabel("score" if len(rows) == e.num_units else f"score, {len(rows)} of {e.num_units:,} units", fontsize=8)
@@ -288,7 +263,7 @@ def _placed(e: Explanation, shown: Scene, layout: Any) -> Scene:
     return replace(shown, points=places)
 
 
-def _check(context: Any, size: Any) -> None:
+def check_options(context: Any, size: Any) -> None:
     numbers = isinstance(size, list | tuple) and len(size) == 2 and all(isinstance(s, int | float) for s in size)
     require(
         numbers and all(1 <= side <= MAX_INCHES for side in size),
@@ -362,7 +337,7 @@ def _draw_marks(axes: Any, shown: Scene, at: np.ndarray, area: float) -> None:
 
 def _write(axes: Any, point: np.ndarray, text: str, offset: Any) -> None:
     style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5, "zorder": 8, "color": "#111"}
-    axes.annotate(_escape(text), point, xytext=tuple(offset), textcoords="offset points", **style)
+    axes.annotate(escape(text), point, xytext=tuple(offset), textcoords="offset points", **style)
 
 
 def _draw_molecule(axes: Any, shown: Scene) -> bool:
@@ -424,11 +399,11 @@ def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> Non
     lines, left = range(len(rows)), np.zeros(len(rows))
     for place, column in enumerate(range(len(e.probabilities)) if kind.exclusive else [e.prediction]):
         share = np.array([values[column] for _, values in rows], dtype=float)
-        label = _escape(shorten(kind.column_name(column, names), 20))
+        label = escape(shorten(kind.column_name(column, names), 20))
         axes.barh(lines, share, 0.55, left=left, color=OKABE_ITO[place % len(OKABE_ITO)], label=label)
         left += share
     for line, (_, values) in enumerate(rows):
-        axes.text(0, line - 0.4, _escape(shorten(describe_said(e, values, names), 28)), fontsize=8, va="bottom")
+        axes.text(0, line - 0.4, escape(shorten(describe_said(e, values, names), 28)), fontsize=8, va="bottom")
     axes.set_yticks(lines, [name for name, _ in rows], fontsize=8)
     axes.set(ylim=(len(rows) - 0.4, -0.75), **({"xlim": (0, 1)} if kind.probability else {}))
     axes.tick_params(axis="x", labelsize=7)
@@ -439,6 +414,6 @@ def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> Non
         axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.14), frameon=False, fontsize=8, ncols=columns)
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Text that matplotlib does not read as mathematics."""
     return text.replace("$", r"\$")

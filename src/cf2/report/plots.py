@@ -1,4 +1,4 @@
-"""Plots that are no graphs: why a set is what it is (decision strip), and what many answers share (cohort)."""
+"""Plots that are no graphs: why a set is what it is (strip), what many share (cohort), size against PNS (curve)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from cf2.errors import require
 from cf2.models.outputs import output_kind
 from cf2.report.charts import shorten
-from cf2.report.pictures import _escape, _picture, _save
+from cf2.report.pictures import check_options, escape, new_figure, save_figure
 from cf2.report.scene import OKABE_ITO
 from cf2.report.words import adds_or_changes, class_names, describe_prediction, describe_unit, short_said
 from cf2.results.explanation import Explanation
@@ -57,7 +57,7 @@ def strip(
     order = order[np.argsort(-e.scores[order], kind="stable")]
     edits, count = adds_or_changes(e), len(order)
     away, back, alone = _walk(e, model, data, order)
-    figure = _picture(size)
+    figure = new_figure(size)
     widths = (1.5, 1.0) if edits else (1.5, 1.0, 1.0)
     bars, *steps = figure.subplots(1, len(widths), width_ratios=widths)
     _bars(bars, e, order[:MAX_BARS], alone, data)
@@ -90,11 +90,11 @@ def strip(
     steps[0].set_ylabel("margin of the answer", fontsize=8)
     for axes in steps[1:]:
         axes.set_yticklabels([])
-    figure.suptitle(_escape(describe_prediction(e, class_names(e.context))), fontsize=11, fontweight="bold")
+    figure.suptitle(escape(describe_prediction(e, class_names(e.context))), fontsize=11, fontweight="bold")
     note = "Above 0 the model keeps its answer. Circles: the two tests." if not edits else "Circle: after all edits."
     figure.supxlabel(note if model is not None else f"{note} Pass the model and its data for the steps.", fontsize=8)
     if path is not None:
-        _save(figure, path)
+        save_figure(figure, path)
     return figure
 
 
@@ -127,7 +127,7 @@ def _walk(e: Explanation, model: Any, data: Any, order: np.ndarray) -> tuple[Wal
 def _bars(axes: Any, e: Explanation, rows: np.ndarray, alone: np.ndarray | None, data: Any) -> None:
     """A bar per unit: by how much it alone lowers the margin, or its score where no model was given."""
     lengths = e.scores[rows] if alone is None else alone[: len(rows)]
-    names = [_escape(shorten(f"{describe_unit(e, row)}{_value(e, row, data)}", 34)) for row in rows.tolist()]
+    names = [escape(shorten(f"{describe_unit(e, row)}{_value(e, row, data)}", 34)) for row in rows.tolist()]
     axes.barh(range(len(rows)), lengths, 0.62, color=[KEPT if part >= 0 else LOST for part in lengths])
     axes.set_yticks(range(len(rows)), names, fontsize=8)
     axes.axvline(0, color=GREY, linewidth=1)
@@ -208,7 +208,7 @@ def cohort(found: Explanations, *, path: str | Path | None = None) -> Any:
     require(bool(rows), "Expected at least one explanation that chose something", got=f"none of {len(found)}")
     classes = list(rows[0][1])[: len(OKABE_ITO)]
     shown, thick = rows[:MAX_SHARED], 0.8 / len(classes)
-    figure = _picture((10.0, float(np.clip(1.2 + 0.12 * len(shown) * (1 + len(classes)), 3.2, 9.0))))
+    figure = new_figure((10.0, float(np.clip(1.2 + 0.12 * len(shown) * (1 + len(classes)), 3.2, 9.0))))
     left, right = figure.subplots(1, 2, width_ratios=(2.2, 1))
     for place, name in enumerate(classes):
         for line, (_, by_class) in enumerate(shown):
@@ -217,11 +217,11 @@ def cohort(found: Explanations, *, path: str | Path | None = None) -> Any:
             y = line + (place - (len(classes) - 1) / 2) * thick
             label = f"{shorten(name, 24)} ({total})" if not line else None
             left.barh(
-                y, count / total, thick * 0.9, color=OKABE_ITO[place], label=None if label is None else _escape(label)
+                y, count / total, thick * 0.9, color=OKABE_ITO[place], label=None if label is None else escape(label)
             )
             if count:
                 left.plot([low, high], [y, y], color="#333", linewidth=1)
-    left.set_yticks(range(len(shown)), [_escape(shorten(content, 34)) for content, _ in shown], fontsize=8)
+    left.set_yticks(range(len(shown)), [escape(shorten(content, 34)) for content, _ in shown], fontsize=8)
     left.set(xlim=(0, 1), ylim=(len(shown) - 0.4, -0.6))
     left.set_xlabel("share of the answers of a class that hold it, with 95 % interval", fontsize=8)
     left.legend(loc="lower right", fontsize=8, frameon=False)
@@ -237,5 +237,30 @@ def cohort(found: Explanations, *, path: str | Path | None = None) -> Any:
         axes.tick_params(axis="x", labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
     if path is not None:
-        _save(figure, path)
+        save_figure(figure, path)
     return figure
+
+
+def curve(e: Explanation, ax: Any, path: str | Path | None, size: tuple[float, float]) -> Any:
+    """Size against PNS of the sets that a search for a sure one came by, the one that is given marked."""
+    require(
+        bool(e.curve),
+        "Expected an explanation with a curve, which a search with `surely` keeps",
+        got=f"surely={e.surely}, status={e.status!r}",
+        do="Pass surely=0.9 to cf2.explain.",
+    )
+    check_options(None, size)
+    axes = new_figure(size).subplots() if ax is None else ax
+    sizes, shares = zip(*e.curve)
+    axes.plot(sizes, shares, marker="o", color=OKABE_ITO[0], label="by the contexts of the search")
+    if e.pns is not None:
+        value, low, high = e.pns
+        error = [[value - low], [high - value]]
+        axes.errorbar([e.size], [value], error, fmt="s", color=OKABE_ITO[1], label="the set given, on fresh contexts")
+    if e.surely is not None:
+        axes.axhline(e.surely, color="0.5", linestyle=":", label=f"asked for: {e.surely:g}")
+    axes.set(xlabel="size", ylabel="PNS", ylim=(0, 1.05))
+    axes.legend(fontsize=8)
+    if path is not None:
+        save_figure(axes.figure, path)
+    return axes.figure if ax is None else ax

@@ -609,14 +609,14 @@ class Explanation:
         matplotlib.figure.Figure or Axes
             The axes where these were given.
         """
-        from cf2.report.pictures import plot, plot_curve
-        from cf2.report.plots import strip
+        from cf2.report.pictures import plot
+        from cf2.report.plots import curve, strip
 
         kinds = ("auto", "graph", "strip", "curve")
         if kind not in kinds:
             raise unknown_name("`kind` of plot", kind, kinds)
         if kind == "curve":
-            return plot_curve(self, ax, path, size)
+            return curve(self, ax, path, size)
         bare = self.size and not (self.context.get("graphs") or layout or ax) and self.units.names == ("features",)
         if kind == "strip" or (kind == "auto" and bare):
             return strip(self, model, data, path=path, size=size)
