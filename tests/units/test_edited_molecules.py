@@ -84,7 +84,7 @@ def test_another_encoding_of_bonds_is_refused() -> None:
 def test_a_molecule_that_rdkit_does_not_take_has_no_smiles() -> None:
     graph = data_of("CC")
     (e,) = cf2.explain(GraphNet("gin", len(ATOMS), classes=2).eval(), [graph], **(ASKED | {"valid": None}))
-    from cf2.results.names import edited_smiles
+    from cf2.units.molecules import edited_smiles
 
     crowded = [("change", (0, 3), 0.0, 1.0), ("change", (1, 3), 0.0, 1.0)]
     assert edited_smiles("CC", 2, crowded, {"atoms": ATOMS}) == "FF"

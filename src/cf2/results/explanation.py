@@ -16,10 +16,10 @@ from cf2.errors import CF2Error, require, unknown_name
 from cf2.graphs.graph import commonest, kinds_that_fit
 from cf2.graphs.typed import Types
 from cf2.options import Key
-from cf2.results.names import edited_smiles, entry, node_name, smarts_of, typed_id
+from cf2.results.names import entry, node_name, typed_id
 from cf2.units.edits import CHANGE, EDGE_KINDS, EDITS, REMOVE
 from cf2.units.kinds import KINDS
-from cf2.units.molecules import smiles_without
+from cf2.units.molecules import edited_smiles, smarts_of, smiles_without
 
 if TYPE_CHECKING:
     import networkx

@@ -200,67 +200,6 @@ def read_smiles(text: Any, nodes: int, edges: np.ndarray, where: str, *, aromati
     }
 
 
-def edited_smiles(text: str, nodes: int, edits: Sequence[tuple[Any, ...]], context: Mapping[str, Any]) -> str | None:
-    """The SMILES of a molecule after edits (`Explanation.edits`); None where RDKit does not take it, or is not there.
-
-    An added bond has the order in `added_attributes`, else 1. A change of element needs `atoms` in the context.
-    """
-    try:
-        from rdkit import Chem, rdBase
-    except ImportError:
-        return None
-    atoms = context.get("atoms") or ()
-    order = ((context.get("spec") or {}).get("added_attributes") or {}).get("bond", 1)
-    kinds = {1: Chem.BondType.SINGLE, 2: Chem.BondType.DOUBLE, 3: Chem.BondType.TRIPLE}
-    with rdBase.BlockLogs():
-        plain = Chem.MolFromSmiles(text)
-        if plain is None:
-            return None
-        whole = plain if plain.GetNumAtoms() == nodes else Chem.AddHs(plain)
-        if whole.GetNumAtoms() != nodes:
-            return None
-        made, gone = Chem.RWMol(whole), list[int]()
-        Chem.Kekulize(made, clearAromaticFlags=True)
-        for edit, place, *values in edits:
-            if edit == "remove" and len(place) == 1:
-                gone.append(place[0])
-            elif edit == "remove":
-                made.RemoveBond(*place)
-            elif edit == "add":
-                made.AddBond(place[0], place[1], kinds.get(order, Chem.BondType.SINGLE))
-            elif values[1] and place[1] < len(atoms):
-                made.GetAtomWithIdx(place[0]).SetAtomicNum(Chem.GetPeriodicTable().GetAtomicNumber(atoms[place[1]]))
-            elif place[1] >= len(atoms):
-                return None  # a change of something else than the element
-        for atom in sorted(gone, reverse=True):
-            made.RemoveAtom(atom)
-        for atom in made.GetAtoms():
-            atom.SetNoImplicit(False)
-            atom.SetNumExplicitHs(0)
-        if Chem.SanitizeMol(made, catchErrors=True) != Chem.SanitizeFlags.SANITIZE_NONE:
-            return None
-        return str(Chem.MolToSmiles(made))
-
-
-def smarts_of(text: str, atoms: Sequence[int], bonds: Sequence[tuple[int, int]] | None) -> str | None:
-    """The SMARTS of some atoms of a SMILES and the bonds that are named, or all between them; None without RDKit."""
-    try:
-        from rdkit import Chem, rdBase
-    except ImportError:
-        return None
-    with rdBase.BlockLogs():
-        plain = Chem.MolFromSmiles(text)
-    if plain is None or not len(atoms):
-        return None
-    molecule = plain if max(atoms) < plain.GetNumAtoms() else Chem.AddHs(plain)
-    if max(atoms) >= molecule.GetNumAtoms():
-        return None  # a file may hold the SMILES of another graph
-    between = [molecule.GetBondBetweenAtoms(*pair) for pair in bonds or ()]
-    listed = None if bonds is None else sorted({bond.GetIdx() for bond in between if bond is not None})
-    written: str = Chem.MolFragmentToSmarts(molecule, list(atoms), listed)
-    return written
-
-
 def _elements(graph: Any, atoms: Sequence[str]) -> dict[str, Any] | None:
     """Elements from one-hot columns, and bond orders where the data has them as `bond`."""
     x = graph.x[:, : len(atoms)].detach().cpu()
