@@ -3,7 +3,7 @@
     python benchmarks/contexts.py [--most 10] [--only NAME …] [--write]
 
 Settings are the data sets and models that are shipped, and GCN, GIN, GAT and SAGE with BatchNorm and max pooling that
-are trained here on Mutagenicity and NCI1 (`stability.py`). Kept are the instances for which `cf2` finds an answer that
+are trained here on Mutagenicity and NCI1 (`nets.py`). Kept are the instances for which `cf2` finds an answer that
 the model does not also give to an empty graph. All sets meet the same 256 contexts, which no search has seen. Methods
 that rank choose as many edges as `cf2`. What is measured is kept in `measured/contexts.json`, setting by setting.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stability import LAYERS, trained
+from nets import LAYERS, trained
 from torch_geometric.data import Data
 
 import cf2

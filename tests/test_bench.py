@@ -26,20 +26,9 @@ from cf2.units.kinds import unit_kinds, units_of
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import bench
-import typed
 from bench import calls, curves, page, rivals
 from bench.graphs import big_request, block, copies, resized, shapes
 from bench.timing import in_fresh_process, per_explanation
-
-
-def test_the_typed_and_the_flat_model_are_one_function() -> None:
-    """What makes the comparison of types fair: the same outputs, so the same trials."""
-    data = typed.graph()
-    one = data.to_homogeneous()
-    flat = typed.Flat(len(data.edge_types)).eval()
-    by_type = typed.Typed(flat, data).eval()(data.x_dict, data.edge_index_dict)
-    assert torch.allclose(by_type, flat(one.x, one.edge_index, one.edge_type)[: len(by_type)], atol=1e-4)
-    assert by_type.std() > 0.1
 
 
 def test_an_atom_is_taken_out_of_crippens_formula() -> None:
