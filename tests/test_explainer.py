@@ -68,3 +68,26 @@ def test_it_takes_graphs_and_every_option(counted: dict[str, int]) -> None:
         assert [e.selected.tolist() for e in kept] == [e.selected.tolist() for e in plain]
     with pytest.raises(cf2.CF2Error, match="efort"):
         explainer.explain(efort="quick")
+
+
+def test_counterfactual_is_explain_with_that_question() -> None:
+    data, model = random_graph(30, 45, seed=1), NodeNet("gcn", seed=1)
+    asked = {"edits": ("remove", "change"), "effort": "quick"}
+    predicted = [e.prediction for e in cf2.explain(model, data, nodes=[3, 7], effort="quick")]
+    others = [(answer + 1) % len(model(data.x, data.edge_index)[0]) for answer in predicted]
+    for to in (None, others):
+        wanted = cf2.explain(model, data, [3, 7], question="counterfactual", target=to, **asked)
+        for got in (
+            cf2.counterfactual(model, data, [3, 7], to=to, **asked),
+            cf2.Explainer(model, data).counterfactual([3, 7], to=to, **asked),
+        ):
+            assert [(e.question, e.target, e.edits) for e in got] == [(e.question, e.target, e.edits) for e in wanted]
+    assert any(e.edits for e in wanted)
+
+
+def test_a_counterfactual_refuses_a_question_and_two_targets() -> None:
+    data, model = random_graph(30, 45, seed=1), NodeNet("gcn", seed=1)
+    with pytest.raises(cf2.CF2Error, match="no `question`"):
+        cf2.counterfactual(model, data, [3], question="why")  # type: ignore[call-arg]
+    with pytest.raises(cf2.CF2Error, match="either `to` or `target`"):
+        cf2.counterfactual(model, data, [3], to=0, target=1)

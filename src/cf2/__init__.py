@@ -28,7 +28,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cf2.api import Explainer, explain, fit
+    from cf2.api import Explainer, counterfactual, explain, fit
     from cf2.errors import CF2Error
     from cf2.methods.registry import register
     from cf2.methods.trained import load_trained
@@ -53,6 +53,7 @@ __all__ = [
     "Pattern",
     "Patterns",
     "check",
+    "counterfactual",
     "datasets",
     "explain",
     "explain_sets",
@@ -73,6 +74,7 @@ _HOMES = {
     "Check": "runs.check",
     "Explainer": "api",
     "check": "runs.check",
+    "counterfactual": "api",
     "explain": "api",
     "explain_sets": "runs.functions",
     "fit": "api",

@@ -1,4 +1,4 @@
-"""`cf2.explain`, `cf2.fit` and `cf2.Explainer`: from a user's model, data and options to explanations."""
+"""`cf2.explain`, `cf2.counterfactual`, `cf2.fit` and `cf2.Explainer`: from model, data and options to explanations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,19 @@ from cf2.methods import registry
 from cf2.methods.trained import Trained, check_needs
 from cf2.models.adapters import module_of
 from cf2.models.chemprop import molecules_of
-from cf2.options import AUTO, ExplainOptions, FitOptions, Key, Spec, bounded, listed, meanings, rows_of, with_options
+from cf2.options import (
+    AUTO,
+    CounterfactualOptions,
+    ExplainOptions,
+    FitOptions,
+    Key,
+    Spec,
+    bounded,
+    listed,
+    meanings,
+    rows_of,
+    with_options,
+)
 from cf2.results.explanations import Explanations
 from cf2.results.names import Names
 from cf2.runs.progress import heard, log, still_working, told
@@ -32,6 +44,7 @@ Graphs: TypeAlias = Data | HeteroData | Iterable[Data | HeteroData]
 Nodes: TypeAlias = "int | slice | Iterable[int] | Iterable[bool] | Tensor | None"
 DEFAULT_UNITS = AUTO
 NodePairs: TypeAlias = "Iterable[tuple[int, int]] | Tensor | None"
+Classes: TypeAlias = "int | str | Sequence[int | str] | Mapping[Key, int | str] | Tensor | None"
 
 
 @with_options(ExplainOptions)
@@ -77,6 +90,47 @@ def explain(
     (1, 1)
     """
     return Explainer(model, data).explain(nodes, pairs=pairs, **selected)
+
+
+@with_options(CounterfactualOptions)
+def counterfactual(
+    model: torch.nn.Module,
+    data: Graphs,
+    nodes: Nodes = None,
+    *,
+    pairs: NodePairs = None,
+    to: Classes = None,
+    **selected: Unpack[CounterfactualOptions],
+) -> Explanations:
+    """Find the smallest set of edits that changes a prediction.
+
+    This is `cf2.explain` with ``question="counterfactual"``.
+
+    Parameters
+    ----------
+    model, data, nodes, pairs
+        As in `cf2.explain`.
+    to : int or str, or one for each key, optional
+        The class to reach. Default: any class but the predicted one.
+    {options}
+
+    Returns
+    -------
+    Explanations
+        One per key, in their order. `e.edits` lists the edits, and `e.apply(data)` carries them out on a copy.
+
+    Examples
+    --------
+    >>> import cf2, torch
+    >>> from torch_geometric.data import Data
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> data = Data(x=torch.randn(4, 3), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
+    >>> (e,) = cf2.counterfactual(GCN(3, 8, 2, 2), data, nodes=[1], to=0, edits=("remove", "change"))
+    >>> e.question, e.target
+    ('counterfactual', 0)
+    """
+    return Explainer(model, data).counterfactual(nodes, pairs=pairs, to=to, **selected)
 
 
 @with_options(FitOptions)
@@ -197,6 +251,35 @@ class Explainer:
             )
             log.info("Explained %d in %.1f s: %s", len(keys), time.perf_counter() - started, statuses or "nothing")
             return explanations
+
+    @with_options(CounterfactualOptions)
+    def counterfactual(
+        self,
+        nodes: Nodes = None,
+        *,
+        pairs: NodePairs = None,
+        to: Classes = None,
+        **selected: Unpack[CounterfactualOptions],
+    ) -> Explanations:
+        """Find the smallest set of edits that changes a prediction, as `cf2.counterfactual` does.
+
+        Parameters
+        ----------
+        nodes, pairs, to
+            As in `cf2.counterfactual`.
+        {options}
+
+        Returns
+        -------
+        Explanations
+            One per key, in their order.
+        """
+        asked = "question" in selected
+        require(not asked, "Expected no `question` for a counterfactual", got="one", do="Use cf2.explain(question=…).")
+        require(to is None or selected.get("target") is None, "Expected either `to` or `target`", got="both")
+        if to is not None:
+            selected["target"] = to
+        return self.explain(nodes, pairs=pairs, question="counterfactual", **selected)
 
 
 def plan(

@@ -646,12 +646,11 @@ class FitOptions(ModelOptions, total=False):
     call: Callable[[Any, Any], Any] | None
 
 
-class ExplainOptions(FitOptions, total=False):
-    """The options of `cf2.explain`."""
+class CounterfactualOptions(FitOptions, total=False):
+    """The options of `cf2.counterfactual`: those of `cf2.explain` without `question`."""
 
     method: str
     units: str | Sequence[str]
-    question: Question
     edits: str | Sequence[Edit]
     candidates: NodePairs | None
     keep: NodePairs | None
@@ -681,6 +680,12 @@ class ExplainOptions(FitOptions, total=False):
     tasks: Sequence[str] | None
     progress: Callable[[int], None] | bool | None
     verbose: bool
+
+
+class ExplainOptions(CounterfactualOptions, total=False):
+    """The options of `cf2.explain`."""
+
+    question: Question
 
 
 class SetOptions(TypedDict, total=False):

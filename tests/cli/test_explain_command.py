@@ -368,6 +368,16 @@ def test_one_question_is_called_as_before(here: Path) -> None:
     assert "Did you mean 'counterfactual'" in own("make", "--question", "why,counterfactua", out="other").said
 
 
+def test_counterfactual_is_explain_with_that_question(here: Path) -> None:
+    (module,) = Path.cwd().glob("mine_*.py")
+    words = ("--nodes", "0-3", "--edits", "remove,change", "--json")
+    asked = cf2("counterfactual", "--data", f"{module.stem}:make", "--to", "1", "--out", "verb", *words)
+    assert asked.json["rows"][0]["question"] == "counterfactual"
+    own("make", "--question", "counterfactual", "--target", "1", *words[:-1])
+    assert same_results(list(found("verb")), list(found()))
+    assert Store.open("verb").jobs() == Store.open("run").jobs()
+
+
 def test_predictions_of_the_default_class_are_counted_and_the_question_that_helps_is_named(here: Path) -> None:
     (row,) = own("graphs").json["rows"]
     found_here = [e for e in found() if e.default]

@@ -296,6 +296,15 @@ def explain(
     out.print(f"The run is at {path}. To view it: cf2 report {path} -o report.html", soft_wrap=True, highlight=False)
 
 
+COUNTERFACTUAL = """Find the smallest edits that change a prediction, verify them, and store them in a run directory.
+
+Example: cf2 counterfactual mutag0 --edits remove,add,change --valid molecule --to 1
+
+Example: cf2 counterfactual --data mine:load --nodes 3,17 --edits add
+"""
+app.command("counterfactual", cls=o.WithSettings, help=COUNTERFACTUAL)(o.as_counterfactual(explain))
+
+
 @app.command()
 def serve(
     run: o.RunPath, port: o.Port = 8050, host: o.Host = "127.0.0.1", trust: o.Trust = False, data: o.SameData = None

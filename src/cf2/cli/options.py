@@ -157,6 +157,23 @@ def with_spec_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+To = Annotated[str | None, typer.Option("--to", "--target", help="Class to reach. Default: any other class.")]
+
+
+def as_counterfactual(explain: Callable[..., Any]) -> Callable[..., Any]:
+    """`cf2 counterfactual`: `cf2 explain` with its question fixed and `--to` in place of `--target`."""
+
+    def counterfactual(to: str | None = None, **given: Any) -> Any:
+        return inspect.unwrap(explain)(question="counterfactual", target=to, **given)
+
+    signature = inspect.signature(explain)
+    own = [p for p in signature.parameters.values() if p.name not in ("question", "target", "debug")]
+    own.append(inspect.Parameter("to", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=To))
+    counterfactual.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    counterfactual.__annotations__ = {p.name: p.annotation for p in own}
+    return counterfactual
+
+
 _KINDS: dict[str, Any] = {  # of the options of a Spec that are no words
     "method": list[str] | None,
     "directed": bool | None,
