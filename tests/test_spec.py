@@ -62,8 +62,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "connected": st.booleans(),
     "valid": st.sampled_from([None, "molecule"]),
     "alternatives": st.integers(1, 9),
-    "robust": st.integers(0, 9),
     "contexts": st.integers(0, 99),
+    "contexts_add": st.integers(0, 9),
     "surely": st.one_of(st.none(), st.floats(0.1, 0.99)),
     "costs": st.dictionaries(st.sampled_from(get_args(cf2_spec.Edit)), st.floats(0.5, 9)),
     "one_hot": st.sampled_from([None, ((0, 1), (2, 3, 4)), "0-1,2-4"]),
@@ -88,7 +88,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def test_every_option_is_drawn_below() -> None:
-    assert set(VALUES) == {f.name for f in options()}
+    assert {*VALUES, "robust"} == {f.name for f in options()}  # what is read of `robust` are two other options
 
 
 @given(st.fixed_dictionaries({}, optional=VALUES))
@@ -103,6 +103,22 @@ def test_a_spec_survives_json(given_options: dict[str, Any]) -> None:
         assert type(getattr(again, f.name)) is type(getattr(spec, f.name))
         if f.name in given_options and f.name not in READ:
             assert getattr(spec, f.name) == given_options[f.name]
+
+
+@pytest.mark.parametrize(
+    ("given", "contexts", "added"),
+    [
+        ({}, 256, 3),
+        ({"contexts": 9, "contexts_add": 1}, 9, 1),
+        ({"surely": 0.9}, 256, 0),
+        ({"question": "counterfactual", "edits": ("add",)}, 256, 0),
+    ],
+)
+def test_robust_is_read_as_contexts_with_edges_of_noise(given: dict[str, Any], contexts: int, added: int) -> None:
+    with pytest.warns(DeprecationWarning, match="contexts=256, contexts_add=3"):
+        spec = Spec(robust=2, **given)
+    assert (spec.robust, spec.contexts, spec.contexts_add) == (0, contexts, added)
+    assert Spec.from_json({**spec.to_json(), "robust": 2}) == spec  # of a file of 0.2, without a warning
 
 
 @pytest.mark.parametrize(("wrong", "right"), [("unit", "units"), ("max_unit", "max_units"), ("sede", "seed")])

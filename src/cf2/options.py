@@ -11,8 +11,9 @@ import json
 import operator
 import re
 import textwrap
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
@@ -27,6 +28,11 @@ LARGEST = 2**63 - 1  # the largest seed, class or number of units: torch has no 
 MAX_COUNT = 10**6  # of what is done one after the other: nobody waits for more
 MAX_ITEMS = 10**7  # of one list, so that a range from a file cannot fill the memory
 MAX_COLUMNS = 10**6  # of features that are named one by one
+ROBUST_CONTEXTS, ROBUST_EDGES = 256, 3
+ROBUST = (
+    f"`robust` is deprecated. It now measures what contexts={ROBUST_CONTEXTS}, contexts_add={ROBUST_EDGES} does: in "
+    "which share of contexts, with up to 3 edges of noise, the set decides (e.pns). surely=0.9 asks for such a set."
+)
 MAX_CONTEXTS = 100_000  # of one set: an interval of ±0.003
 AUTO = "auto"  # units: edges, and where these decide nothing also features
 Key = int | tuple[int, ...]  # what is explained: a node's id, a graph's position, or several ids
@@ -383,15 +389,17 @@ class Spec:
         1, _number(1, MAX_COUNT), "Number of different answers to search for per key; no answer contains another."
     )
     robust: int = _option(
-        0,
-        _number(0, MAX_COUNT),
-        "Deprecated, use `contexts` or `surely`: number of perturbed copies of the graph, with edges added or removed, "
-        "on which the answer must also pass its tests.",
+        0, _number(0, MAX_COUNT), "Deprecated: any number asks for what contexts=256, contexts_add=3 measures."
     )
     contexts: int = _option(
         0,
         _number(0, MAX_CONTEXTS),
         "Number of contexts, random parts of the rest of the graph, that test how surely the set decides; 0: none.",
+    )
+    contexts_add: int = _option(
+        0,
+        _number(0, MAX_COUNT),
+        "Noise in contexts: each also has a random number of edges, up to this many, that are not in the graph.",
     )
     surely: float | None = _option(
         None,
@@ -502,6 +510,16 @@ class Spec:
                 got=f"question={self.question!r}",
                 do="Only a counterfactual adds or changes something.",
             )
+        if self.robust:
+            warnings.warn(ROBUST, DeprecationWarning, stacklevel=4)
+            noise = ROBUST_EDGES if self.edits == ("remove",) and self.surely is None else 0
+            kept = {
+                "robust": 0,
+                "contexts": self.contexts or ROBUST_CONTEXTS,
+                "contexts_add": self.contexts_add or noise,
+            }
+            for name, value in kept.items():
+                object.__setattr__(self, name, value)
 
     @property
     def name(self) -> str:
@@ -520,12 +538,12 @@ class Spec:
         for name in stored:
             if name not in known:
                 raise unknown_name("an option", name, known)
-        return Spec(**stored)
+        return Spec(**{**stored, "robust": 0})  # what 0.2 asked of disturbed copies says nothing of this version
 
     @staticmethod
     def make(**options: Any) -> Spec:
         """A Spec from options by name; an unknown one is refused with the nearest name."""
-        return Spec.from_json(options)
+        return replace(Spec.from_json(options), **{name: options[name] for name in ("robust",) if name in options})
 
 
 def titled(method: str, question: str, several: bool) -> str:
@@ -661,6 +679,7 @@ class CounterfactualOptions(FitOptions, total=False):
     alternatives: int
     robust: int
     contexts: int
+    contexts_add: int
     surely: float | None
     costs: Mapping[str, float] | Sequence[tuple[str, float]] | str
     one_hot: Sequence[Sequence[int]] | str | None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -19,7 +20,10 @@ from torch_geometric.explain import Explanation as PygExplanation
 
 import cf2
 from cf2.results.explanation import Explanation
-from cf2.results.files import ADDED
+from cf2.results.files import ADDED, GONE
+from cf2.runs import session
+from cf2.runs.session import Session
+from cf2.units.kinds import units_of
 from toys import GraphNet, NodeNet, random_graph
 
 GRAPHS = [random_graph(5, 6, seed=seed) for seed in range(6)]
@@ -134,7 +138,8 @@ def test_strengths_are_kept_in_files_and_older_files_are_read(tmp_path: Path, en
         stored = json.loads(path.read_text())
         stored.pop("digest")
         stored["explanations"] = [
-            {name: value for name, value in row.items() if name not in ADDED} for row in stored["explanations"]
+            {name: value for name, value in row.items() if name not in ADDED} | {name: [2, 2] for name in GONE}
+            for row in stored["explanations"]
         ]
         old.write_text(json.dumps(stored))
     else:
@@ -142,6 +147,8 @@ def test_strengths_are_kept_in_files_and_older_files_are_read(tmp_path: Path, en
         about = json.loads(table.schema.metadata[b"cf2"])
         about.pop("digest")
         table = table.drop_columns(list(ADDED)).replace_schema_metadata({b"cf2": json.dumps(about).encode()})
+        for name in GONE:
+            table = table.append_column(name, pa.array([[2, 2]] * len(found), pa.list_(pa.int64())))
         pq.write_table(table, old)
     read = cf2.load(old)
     assert [e.key for e in read] == [e.key for e in found]
@@ -253,6 +260,82 @@ def test_judge_of_nodes_and_wrong_masks() -> None:
         cf2.metrics.judge(model, data, [torch.ones(3), torch.ones(3)], nodes=[0, 2])
 
 
-def test_robust_warns_and_names_the_new_spelling() -> None:
+def flipped_by_noise(data: Data) -> Any:
+    """A model whose class is that of the number of edges that are not in the graph, up to one."""
+    known = {tuple(pair) for pair in data.edge_index.t().tolist()}
+
+    class Flipped(torch.nn.Module):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            number = x[:, 0].long()  # of the node, so that packs and cuts do not matter
+            new = torch.tensor([(a, b) not in known for a, b in number[edge_index].t().tolist()], dtype=torch.float)
+            count = torch.zeros(int(batch.max()) + 1).index_add(0, batch[edge_index[0]], new)
+            return torch.stack([0 * count, count - 0.5], 1)
+
+    return Flipped()
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_the_number_of_edges_of_noise_is_drawn_uniformly(most: int) -> None:
+    data = random_graph(9, 10, seed=3)
+    data.x = torch.arange(9.0)[:, None]
+    (e,) = cf2.explain(flipped_by_noise(data), [data], method="random", k=2, contexts=2000, contexts_add=most)
+    assert e.ps is not None
+    assert e.ps[1] - 0.01 <= 1 / (most + 1) <= e.ps[2] + 0.01  # the answer holds where no edge is added
+    assert e.pns == (0.0, 0.0, e.pns[2])  # type: ignore[index]
+    assert not e.all_contexts
+
+
+def test_contexts_with_noise_are_those_of_the_whole_graph_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of nodes an added edge brings in what lies outside of the receptive field, and packs do not matter."""
+    parts, ids, real = list[Any](), list[Tensor](), (Session._with_noise, session.with_noise)
+
+    def added(instance: Any, kinds: Any, *given: Any) -> Any:
+        made = real[1](instance, kinds, *given)
+        ids.append(units_of(made[0], kinds).ids)
+        return made
+
+    def noisy(self: Session, *given: Any) -> Any:
+        for part in real[0](self, *given):
+            parts.append(part)
+            yield part
+
+    monkeypatch.setattr(Session, "_with_noise", noisy)
+    monkeypatch.setattr(session, "with_noise", added)
+    data, model, outside = random_graph(24, 30, seed=5), NodeNet("gcn", seed=2, layers=2), 0
+    found = cf2.explain(model, data, range(6), method="random", k=2, contexts=12, contexts_add=3)
+    rows = [(part, place, row) for part in parts for place, row in enumerate(part.rows.tolist())]
+    for (part, place, row), pairs in zip(rows, ids, strict=True):
+        noise = part.added[place]
+        assert noise.sum(1).max() <= 3
+        said = part.oracle.outputs(torch.full((len(noise),), place), ~noise)
+        for bits, outputs in zip(noise, said):
+            new = pairs[bits[: len(pairs)]].t()
+            with torch.no_grad():
+                alone = model(data.x, torch.cat([data.edge_index, new, new.flip(0)], 1))[found[row].key].softmax(0)
+            assert outputs.tolist() == pytest.approx(alone.tolist(), abs=1e-5)
+            outside += bool(new.size(1)) and len(part.oracle.pack.x) < 6 * 24
+    assert outside > 20
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"contexts": 8, "surely": 0.5}, {"contexts": 8, "question": "counterfactual", "edits": ("add",)}]
+)
+def test_noise_is_refused_without_contexts_and_beside_edits_that_add(options: dict[str, Any]) -> None:
+    with pytest.raises(cf2.CF2Error, match="contexts_add"):
+        cf2.explain(GraphNet("sum", seed=5), GRAPHS, contexts_add=2, **options)
+
+
+@pytest.mark.parametrize("units", ["edges", "features", "nodes", ("edges", "features")])
+def test_noise_is_drawn_whatever_an_answer_is_made_of(units: Any) -> None:
+    for e in cf2.explain(GraphNet("sum", seed=5), GRAPHS, units=units, contexts=16, contexts_add=2):
+        assert e.contexts in (0, 16)
+        assert not e.all_contexts
+
+
+def test_robust_measures_what_contexts_with_noise_do() -> None:
+    model = GraphNet("sum", seed=5)
     with pytest.warns(DeprecationWarning, match="contexts=256.*surely=0.9"):
-        cf2.explain(GraphNet("sum", seed=5), GRAPHS[:1], robust=2)
+        found = cf2.explain(model, GRAPHS, robust=2)
+    for e, other in zip(found, cf2.explain(model, GRAPHS, contexts=256, contexts_add=3)):
+        assert (e.selected == other.selected).all()
+        assert (e.status, e.optimal, e.pns) == (other.status, other.optimal, other.pns)

@@ -83,12 +83,12 @@ def answers(count: int) -> PredictedClass:
     return PredictedClass(torch.ones(count, dtype=torch.long))
 
 
-def no_draw(row: int, units: int) -> Tensor:
+def no_draw(row: int, free: Tensor) -> Tensor:
     raise AssertionError("all contexts fit, so that none is drawn")
 
 
 def seeded(count: int, seed: int = 0) -> Draw:
-    return lambda row, units: draw_contexts(count, units, torch.Generator().manual_seed(seed * 1000 + row))
+    return lambda row, free: draw_contexts(count, free, torch.Generator().manual_seed(seed * 1000 + row))
 
 
 @settings(max_examples=60, deadline=None)
@@ -144,7 +144,7 @@ def test_all_sets_of_an_instance_meet_the_same_contexts() -> None:
     oracle = Table([[False] * 2**8], [8])
     sets = [{0}, {0, 1}, {5}]
     strengths(holding(oracle, answers(1)), torch.zeros(3, dtype=torch.long), dense(oracle, sets), 20, seeded(20))
-    contexts = draw_contexts(20, 8, torch.Generator().manual_seed(0))
+    contexts = draw_contexts(20, torch.ones(8, dtype=torch.bool), torch.Generator().manual_seed(0))
     expected = []
     for with_set in (True, False):
         for chosen in sets:
@@ -201,7 +201,7 @@ def test_an_added_unit_is_in_no_context_and_is_carried_out_without_the_set() -> 
 
 
 def test_drawn_contexts_have_every_size_alike_and_the_weights_of_all_sum_to_one() -> None:
-    drawn = draw_contexts(9000, 8, torch.Generator().manual_seed(0)).sum(1)
+    drawn = draw_contexts(9000, torch.ones(8, dtype=torch.bool), torch.Generator().manual_seed(0)).sum(1)
     counts = torch.bincount(drawn, minlength=9)
     assert (counts - 1000).abs().max() < 150  # each of nine sizes: 1000 ± 5 standard deviations
     for units in range(6):

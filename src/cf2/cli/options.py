@@ -179,7 +179,7 @@ _KINDS: dict[str, Any] = {  # of the options of a Spec that are no words
     "directed": bool | None,
     **dict.fromkeys(("tolerance", "surely"), float | None),
     **dict.fromkeys(("search", "connected", "leave_out_pair"), bool),
-    **dict.fromkeys(("alternatives", "robust"), int),
+    **dict.fromkeys(("alternatives", "robust", "contexts_add"), int),
     **dict.fromkeys(("units", "edits"), str),
     **dict.fromkeys(("seed", "max_units", "sizes", "contexts"), int | None),
 }
@@ -194,7 +194,18 @@ _MORE = {
 
 
 PANELS = {  # of the help of `cf2 explain`, beside the options of the command itself
-    "What to ask": ("method", "units", "question", "target", "alternatives", "contexts", "surely", "search", "seed"),
+    "What to ask": (
+        "method",
+        "units",
+        "question",
+        "target",
+        "alternatives",
+        "contexts",
+        "contexts_add",
+        "surely",
+        "search",
+        "seed",
+    ),
     "Counterfactuals": ("edits", "candidates", "costs", "one_hot", "added_attributes", "valid", "atoms"),
     "Constraints": ("keep", "forbid", "groups", "connected", "sizes", "max_units", "reduce", "robust"),
     "The model": ("output", "tolerance", "masking", "device", "level", "leave_out_pair", "directed"),

@@ -77,15 +77,19 @@ class ReceptiveField:
         return [self._cut(key) for key in keys]
 
     def _cut(self, key: Key, wider: int = 0) -> Instance:
-        hops, way = self.reach.hops + wider, self.reach.direction
         if self.reach.whole:
             (whole,) = self.targets.wholes([key])
             near = replace(whole.instance, key=key, targets=tuple(whole.targets[0].tolist()))
-            return near if self.editing is None else self.editing.prepared(near, lambda nodes: near)
-        near = self.targets.instance(key, hops, way)
-        if self.editing is None:
-            return near
-        return self.editing.prepared(near, lambda nodes: self.targets.around(key, nodes, max(hops - 1, 1), way))
+        else:
+            near = self.targets.instance(key, self.reach.hops + wider, self.reach.direction)
+        return near if self.editing is None else self.with_candidates(near, self.editing, wider)
+
+    def with_candidates(self, near: Instance, editing: Editing, wider: int = 0) -> Instance:
+        """A receptive field with what may be added or changed in it, and what an added edge brings near."""
+        hops, way = max(self.reach.hops + wider - 1, 1), self.reach.direction
+        if self.reach.whole:
+            return editing.prepared(near, lambda nodes: near)
+        return editing.prepared(near, lambda nodes: self.targets.around(near.key, nodes, hops, way))
 
     def packed(self, instances: Sequence[Instance], make: Callable[[Sequence[Instance]], Pack]) -> Iterator[Packed]:
         """Instances in packs of a bounded size, each with the prediction that the whole graph gives as well."""

@@ -363,7 +363,6 @@ CONSTRAINTS = {
     "groups": "take groups of edges whole",
     "valid": "leave a valid graph",
     "costs": "are measured by `costs`",
-    "robust": "pass on disturbed copies too",
 }
 
 
@@ -371,7 +370,7 @@ def among(e: Explanation) -> str:
     """Of which sets the claims of an explanation speak: ', among sets that are connected'; '' where of all."""
     spec = e.context.get("spec")
     spec = spec if isinstance(spec, Mapping) else {}
-    texts = [text for name, text in CONSTRAINTS.items() if spec.get(name) or (name == "robust" and e.robust)]
+    texts = [text for name, text in CONSTRAINTS.items() if spec.get(name)]
     given = spec.get("settings")
     confidence = e.settings.get("confidence") or (given.get("confidence") if isinstance(given, Mapping) else 0)
     texts += [f"pass by a margin above {confidence}"] if confidence else []

@@ -133,10 +133,6 @@ class Explanation:
         Proved that no smaller set passes: the size of the answer where that is `optimal`. None: nothing is proved.
     rank, complete : int, bool
         The place of this answer among those of its key, 0 for the best; whether these are all minimal ones.
-    robust, robust_removals : tuple of int or None
-        On how many of how many disturbed copies of the graph the set passes its tests too; the same of all graphs
-        with one other unit gone. Copies that lack a part of the set, or of which the model says something else,
-        are not tried. With them nothing is proved: `minimal`, `optimal`, `lower_bound` are None. None: not tried.
     ps, pn, pns : tuple of float or None
         How surely it decides, over contexts (random parts of what is outside of the set), as (value, low, high) with
         the 95 % interval: with the set the answer is kept (`ps`); where it is, it is lost without the set (`pn`);
@@ -207,8 +203,6 @@ class Explanation:
     lower_bound: int | None = None
     rank: int = 0
     complete: bool = False
-    robust: tuple[int, int] | None = None
-    robust_removals: tuple[int, int] | None = None
     ps: tuple[float, float, float] | None = None
     pn: tuple[float, float, float] | None = None
     pns: tuple[float, float, float] | None = None

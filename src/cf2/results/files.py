@@ -34,15 +34,9 @@ MAX_FOOTER_PARTS = 10**5  # items of one list in the footer of a Parquet file
 ROWS_PER_BATCH = 4096  # read between two looks at the memory that they take
 
 STRENGTH = ("ps", "pn", "pns")
-ADDED = (
-    *STRENGTH,
-    "contexts",
-    "all_contexts",
-    "surely",
-    "curve",
-    "ranking",
-    "plain",
-)  # fields that files of 0.2 do not have
+# Fields that files of 0.2 do not have, and those that only they have.
+ADDED = (*STRENGTH, "contexts", "all_contexts", "surely", "curve", "ranking", "plain")
+GONE = ("robust", "robust_removals")
 
 # The type of a field's column, and what a value may be.
 _MISSING = type(None)
@@ -52,7 +46,6 @@ FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
     **dict.fromkeys(("minimal", "optimal", "default", "plain"), ("bool", (bool, _MISSING))),
     **dict.fromkeys(("prediction", "evaluations", "rank", "contexts"), ("int64", (int,))),
     **dict.fromkeys(("label", "target", "seed", "lower_bound"), ("int64", (int, _MISSING))),
-    **dict.fromkeys(("robust", "robust_removals"), ("list", (tuple, _MISSING))),
     **dict.fromkeys(STRENGTH, ("doubles", (tuple, _MISSING))),
     "seconds": ("double", (int, float)),
     **dict.fromkeys(("tolerance", "surely"), ("double", (int, float, _MISSING))),
@@ -155,10 +148,10 @@ def _row(e: Explanation) -> dict[str, Any]:
 def _explanation(row: dict[str, Any]) -> Explanation:
     """The inverse of `_row`, if each field is of its kind and numbers refer to something."""
     names, *columns = (row.pop(name) for name in UNIT_COLUMNS)
+    for name in GONE:
+        row.pop(name, None)
     row["key"] = as_key(row["key"])
     row["types"] = None if row["types"] is None else Types.from_json(row["types"])
-    for name in ("robust", "robust_removals"):
-        row[name] = None if row[name] is None else tuple(int(part) for part in row[name])
     for name in STRENGTH:
         value = row[name] = None if row.get(name) is None else tuple(float(part) for part in row[name])
         require(value is None or len(value) == 3, f"Expected a value and an interval as `{name}`", got=value)
@@ -375,7 +368,7 @@ def _column_types(tuple_keys: bool = False, texts_once: bool = False) -> dict[st
 
 def _check_columns(schema: Any, path: Path) -> None:
     """Refuse a Parquet file with other columns than explanations have."""
-    held = {name: schema.field(name).type for name in set(schema.names)}
+    held = {name: schema.field(name).type for name in set(schema.names) if name not in GONE}
     held |= {name: _column_types(texts_once=True)[name] for name in ADDED if name not in held}
     expected, with_tuples = (_column_types(tuple_keys, texts_once=True) for tuple_keys in (False, True))
     if len(schema.names) != len(set(schema.names)) or held not in (expected, with_tuples):

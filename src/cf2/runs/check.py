@@ -105,7 +105,7 @@ def check(found: Explanations, model: Any, data: Any, *, call: Call | None = Non
 
     The whole graph is edited as each claim says, one copy at a time, and the model is run on it. What a claim says of
     all sets (`optimal`, `lower_bound`, `impossible`, `complete`) is checked by trying all of them, where these are at
-    most `most`. Not checkable is also what hangs on the rounding of the model's outputs, on `valid=` or on `robust=`.
+    most `most`. Not checkable is also what hangs on the rounding of the model's outputs, or on `valid=`.
 
     Parameters
     ----------
@@ -397,7 +397,7 @@ class _Claimant:
         self.e, self.spec, self.edited = e, spec, edited
         self.confidence = float(spec.settings.get("confidence") or e.settings.get("confidence") or 0)
         own_valid = e.context.get("own_valid") or spec.valid is not None
-        self.ruled_out_elsewhere = bool(own_valid or spec.robust)  # by what is not tried here
+        self.ruled_out_elsewhere = bool(own_valid)  # by what is not tried here
         self.whole = edited.row(np.ones(len(e.units), dtype=bool))
         self.form = {"multilabel": "multilabel_logits"}.get(spec.output, spec.output)
         if self.form == "auto":  # what gives the stored outputs
@@ -624,6 +624,3 @@ def _check_proofs(result: Check, one: _Claimant, most: int) -> None:
         if e.status == "found" and e.lower_bound > e.size:
             holds, sentence = False, f"{e.lower_bound} is above the size of the answer, {e.size}."
         result._note(e, "lower_bound", holds, sentence)
-    for claim in ("robust", "robust_removals"):
-        if getattr(e, claim) is not None:
-            result._note(e, claim, None, "the disturbed copies are not drawn again here.")

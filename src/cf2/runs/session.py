@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch_geometric.data import Data, HeteroData
 
 from cf2.errors import CF2Error, require, unknown_name
@@ -26,7 +26,6 @@ from cf2.methods.contract import Method, Problem, Ranking, SetProblem, choose_on
 from cf2.methods.reduction import MAX_EDITS, NARROWED_NOTE, REDUCED_NOTE, REFUSAL, narrowed, reduced, too_many
 from cf2.methods.trained import Trained
 from cf2.models.adapters import Call, adapter_of, module_of
-from cf2.models.neighbours import Neighbours, neighbours, single_removals
 from cf2.models.oracle import GraphOracle
 from cf2.models.outputs import (
     FORMS,
@@ -44,6 +43,7 @@ from cf2.options import AUTO, Key, Spec
 from cf2.results.explanation import STATUSES, Explanation, UnitTable
 from cf2.results.names import Names
 from cf2.sets.alternatives import Besides, list_answers, without_supersets
+from cf2.sets.oracle import Oracle
 from cf2.sets.search import Choice, Search, proof_budget
 from cf2.sets.strength import (
     SEARCH_CONTEXTS,
@@ -57,19 +57,19 @@ from cf2.sets.strength import (
     strengths,
 )
 from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict, Within, passes, slack
-from cf2.units.constraints import SetConstraints, Valid, constraints_for, flags
-from cf2.units.edits import CHANGE, Editing, kinds_for
-from cf2.units.kinds import InstanceUnits, units_of
+from cf2.units.constraints import Valid, constraints_for, flags
+from cf2.units.edits import CHANGE, Editing, kinds_for, with_noise
+from cf2.units.kinds import InstanceUnits, places_in, unit_kinds, units_of
 from cf2.units.packs import Pack, chunks, pack
 
 GROUP = 256  # keys that are cut at once, so that memory is bounded and the packs are the same on every engine
 FIRST = 64  # keys by which a model is measured
 PART = 8_000  # units of one part: some seconds of work
+NOISE_STREAM = 1 << 30  # keeps the edges of noise apart from what a method draws with the same seed
 CONTEXT_STREAM = 1 << 31  # keeps contexts apart from what a method draws with the same seed
 SEARCH_STREAM = 1 << 32  # and those of a search for a sure set apart from these
 SURE_CONTEXTS = 256  # by which a sure set is judged
 SAME_COST = 1e-6  # prices of two sets that are closer are equal: they are sums of floats
-ROBUST = "`robust` is deprecated: use contexts=256 to measure how surely a set decides, or surely=0.9 to ask for that."
 SAME_OUTPUT = 1e-4  # two values of a run closer than this are one, rounded otherwise
 USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
 
@@ -98,10 +98,6 @@ UNSURE = "It decides in {share:.2f} of contexts (95 % interval {low:.2f} to {hig
 UNSURE_DEFAULT = (
     "The model gives the same answer when everything that can be removed is gone, so that all units together decide "
     'nothing, and no larger set was tried. Ask question="factual" or question="counterfactual" instead.'
-)
-UNTRIED = (
-    "Of {drawn} disturbed copies {tried} were tried: the others lack a part of the set, or the model says something "
-    "else of them."
 )
 FAR_NOTE = (
     "With edges inside of the receptive field alone nothing was found, so edges to nodes all over the graph count too."
@@ -150,6 +146,11 @@ def check_asked(spec: Spec, method: Method, search: Search | None) -> None:
         spec.surely is None or method.searches or search is not None,
         f"Expected a method that searches, for `surely`, and {spec.method!r} does not",
         do="Pass search=True, or method='cf2'.",
+    )
+    require(
+        not spec.contexts_add or (spec.contexts > 0 and spec.surely is None and spec.edits == ("remove",)),
+        "Expected `contexts`, no `surely` and no edits but `remove` beside `contexts_add`",
+        got=f"contexts={spec.contexts}, surely={spec.surely}, edits={', '.join(spec.edits)}",
     )
     require(
         spec.tolerance is None or takes_tolerance(spec.output),
@@ -206,8 +207,6 @@ class Request:
         require(spec.sizes is None or ranks, expected)
         method.check_level(self.targets.level)
         check_asked(spec, method, search)
-        if spec.robust:
-            warnings.warn(ROBUST, DeprecationWarning, stacklevel=2)
         for name, value in {"method": method, "settings": settings, "search": search}.items():
             object.__setattr__(self, name, value)
 
@@ -271,7 +270,7 @@ class Session:
 
     def _answers(self) -> Answers:
         """What answers the problems of this session, by its own kinds of unit."""
-        request, hooks = self.request, (self._last_word, self._answer_again)
+        request, hooks = self.request, (self._last_word, self._answer_again, self._with_noise)
         classes = request.names.classes()
         return Answers(self.spec, self.method, request.settings, request.search, self._facts, classes, *hooks)
 
@@ -389,26 +388,11 @@ class Session:
         """Packed instances with what is asked of them, and the constraints of an answer."""
         spec, predictor, tests = self.spec, self.predictor, QUESTIONS[self.spec.question]
 
-        def flagged(made: Pack) -> Pack:
-            return replace(made, units=made.units.flagged(flags(spec, instances, tables)))
-
-        packed = flagged(packed).to(predictor.device)
+        units = packed.units.flagged(flags(spec, instances, tables))
+        packed = replace(packed, units=units).to(predictor.device)
         keys, wanted = [instance.key for instance in instances], spec.question == "counterfactual"
         criterion = criterion_for(outputs, keys, spec.target, self.kind, wanted=wanted, tolerance=self.tolerance)
-        disturbed = None
-        if spec.robust:
-            disturbed = neighbours(
-                predictor,
-                criterion,
-                tests,
-                instances,
-                tables,
-                count=spec.robust,
-                seed=spec.seed or 0,
-                flagged=flagged,
-                takes=predictor.adapter.takes,
-            )
-        constraints = constraints_for(spec, packed, instances, tables, self.request.valid, disturbed)
+        constraints = constraints_for(spec, packed, instances, tables, self.request.valid)
         oracle = GraphOracle(predictor, packed)
         asked = (keys, outputs, criterion, tests, constraints, spec.seed)
         return Problem(oracle, *asked, instances, tables, self.request.trained)
@@ -522,6 +506,27 @@ class Session:
         finally:
             self.predictor.findings = findings
 
+    def _with_noise(self, problem: SetProblem, rows: Tensor, count: int) -> Iterator[Noisy]:
+        """The instances `rows` in parts, each with edges that are not in the graph for `count` contexts to have."""
+        assert isinstance(problem, Problem)
+        spec, takes, targets = self.spec, self.predictor.adapter.takes, self.request.targets
+        editing = Editing.adding(spec, targets)
+        kinds, seed = (*self.kinds, *unit_kinds(("added_edges",))), (spec.seed or 0) + NOISE_STREAM
+        made = []
+        for row in rows.tolist():
+            near = self._cutting.with_candidates(problem.instances[row], editing)
+            made.append(with_noise(near, kinds, count, spec.contexts_add, stream(seed, near.key)))
+        start = 0
+        for part in instance_chunks(self.predictor, [instance for instance, _ in made]):
+            tables = [units_of(instance, kinds) for instance in part]
+            packed = pack(part, tables=tables, takes=takes)
+            units = packed.units.flagged(flags(spec, part, tables))
+            oracle = GraphOracle(self.predictor, replace(packed, units=units).to(self.predictor.device))
+            own, start = rows[start : start + len(part)], start + len(part)
+            places = [places_in(table, problem.tables[row]) for table, row in zip(tables, own.tolist())]
+            has = [pad(bits, (0, oracle.width - bits.size(1))) for _, bits in made[start - len(part) : start]]
+            yield Noisy(own, oracle, [place.to(rows.device) for place in places], [h.to(rows.device) for h in has])
+
     def _facts(self, problem: SetProblem, row: int) -> Facts:
         """An instance of a graph problem in the user's ids."""
         assert isinstance(problem, Problem)
@@ -552,6 +557,15 @@ class Session:
 # -- answers --------------------------------------------------------------------------------------------------
 
 
+class Noisy(NamedTuple):
+    """Some instances of a problem with edges of noise as further units, which contexts may have."""
+
+    rows: Tensor  # [R], which instances of the problem they are
+    oracle: Oracle
+    places: list[Tensor]  # by instance, where the units of the problem are among those of the oracle
+    added: list[Tensor]  # by instance, the edges that each context has beside those of the graph, bool [contexts, U]
+
+
 class Facts(NamedTuple):
     """What an explanation says of its instance, whatever is asked."""
 
@@ -578,11 +592,12 @@ class Answers:
         class_names: Sequence[str] = (),
         last_word: Callable[[SetProblem, Tensor, Verdict], Verdict] | None = None,
         again: Callable[[SetProblem, Tensor, float], list[list[Explanation]]] | None = None,
+        with_noise: Callable[[SetProblem, Tensor, int], Iterator[Noisy]] | None = None,
     ) -> None:
         self.class_names = class_names
         self.spec, self.method, self.settings, self.search, self.facts = spec, method, settings, search, facts
         self.searches = method.searches or search is not None
-        self.last_word, self.again = last_word, again
+        self.last_word, self.again, self.with_noise = last_word, again, with_noise
 
     def of(self, problem: SetProblem, started: float) -> list[Explanation]:
         """Explanations of a problem's instances in their order, the best answer of each first."""
@@ -605,15 +620,9 @@ class Answers:
         others = self._others(problem, ranking, verdict) if searched and spec.alternatives > 1 else {}
         empty = _holds_empty(problem, verdict, self._confidence) if searched else None
         best = self._explanations(problem, ranking, verdict, refused, started, empty, sure)
-        if searched and spec.robust and isinstance(problem, Problem):
-            best = _with_robustness(problem, ranking, best)
         oracle = problem.oracle
         prices = problem.split(oracle.price[oracle.valid].cpu()) if oracle.price is not None else [None] * len(best)
-        return [
-            e
-            for row, first in enumerate(best)
-            for e in claimed(spec, first, *others.get(row, ([], False)), prices[row])
-        ]
+        return [e for row, first in enumerate(best) for e in claimed(first, *others.get(row, ([], False)), prices[row])]
 
     def _class(self, number: int) -> str:
         return str(self.class_names[number]) if number < len(self.class_names) else f"class {number}"
@@ -803,7 +812,7 @@ class Answers:
     def _draw(self, problem: SetProblem, stream_of: int, count: int) -> Draw:
         """Contexts that depend on the key and the seed and on nothing else."""
         seed = (self.spec.seed or 0) + stream_of
-        return lambda row, units: draw_contexts(count, units, stream(seed, problem.keys[row]))
+        return lambda row, free: draw_contexts(count, free, stream(seed, problem.keys[row]))
 
     @property
     def _contexts(self) -> int:
@@ -823,10 +832,31 @@ class Answers:
         rows = asked.nonzero().flatten()
         if not count or not len(rows) or _is_too_large(self.spec, int(problem.oracle.counts[0])):
             return measured, [0] * problem.num_instances
+        sets, draw = problem.oracle.dense(selected, False), self._draw(problem, CONTEXT_STREAM, count)
+        if self.spec.contexts_add and self.with_noise is not None:
+            runs = torch.zeros(problem.num_instances, dtype=torch.long)
+            for noisy in self.with_noise(problem, rows, count):
+                found, runs[noisy.rows] = self._strengths_in_noise(problem, noisy, sets, draw)
+                measured |= zip(noisy.rows.tolist(), found)
+            return measured, runs.tolist()
         held = holding(problem.oracle, problem.criterion)
-        sets, draw = problem.oracle.dense(selected, False)[rows], self._draw(problem, CONTEXT_STREAM, count)
-        measured |= zip(rows.tolist(), strengths(held, rows, sets, count, draw))
+        measured |= zip(rows.tolist(), strengths(held, rows, sets[rows], count, draw))
         return measured, held.evaluations.tolist()
+
+    def _strengths_in_noise(
+        self, problem: SetProblem, noisy: Noisy, sets: Tensor, draw: Draw
+    ) -> tuple[list[Strength], Tensor]:
+        """How surely sets [B, U] decide in contexts that have edges of noise as well, and what that cost."""
+        own = torch.zeros((len(noisy.rows), noisy.oracle.width), dtype=torch.bool, device=sets.device)
+        for position, (row, place) in enumerate(zip(noisy.rows.tolist(), noisy.places)):
+            own[position, place[sets[row, : len(place)]]] = True
+        held = holding(noisy.oracle, problem.criterion.take(noisy.rows))
+        instances = torch.arange(len(own), device=sets.device)
+
+        def noisy_draw(position: int, free: Tensor) -> Tensor:
+            return draw(int(noisy.rows[position]), free) & ~noisy.added[position]
+
+        return strengths(held, instances, own, self._contexts, noisy_draw, exact=False), held.evaluations
 
     def _surely(self, problem: SetProblem, ranking: Ranking, passed: Tensor) -> tuple[Ranking, dict[int, Sure]]:
         """Sets that decide as surely as was asked, from the smallest ones that pass; by row, what was found."""
@@ -982,11 +1012,7 @@ def _plain(probability: Probability | None) -> tuple[float, float, float] | None
 
 
 def claimed(
-    spec: Spec,
-    first: Explanation,
-    further: Sequence[Explanation] = (),
-    complete: bool = False,
-    price: Tensor | None = None,
+    first: Explanation, further: Sequence[Explanation] = (), complete: bool = False, price: Tensor | None = None
 ) -> list[Explanation]:
     """All answers of one instance, the smallest first, with what they claim: no claim is made anywhere else.
 
@@ -994,8 +1020,7 @@ def claimed(
     nothing passes, but for sets that hold one of those, which are no smaller than that. `price` [units] is what each
     unit adds to the size of a set; a bound counts units, so there is none where some cost more than others.
     """
-    # Sets that pass may fail on a disturbed copy, so nothing that is tried there is proved of all sets that pass.
-    proves, bound, smallest = not spec.robust, 0, first.num_units
+    bound, smallest = 0, first.num_units
     for e in (first, *further):
         bound = max(bound, min(e.lower_bound or 0, smallest))
         smallest = min(smallest, e.size if e.status == "found" else smallest)
@@ -1005,16 +1030,15 @@ def claimed(
     answers = []
     for e, cost in zip((first, *(replace(e, scores=first.scores, seconds=0.0) for e in further)), costs):
         found = e.status == "found"
-        bounded = proves and price is None and first.lower_bound is not None and e.status in ("found", "not found")
+        bounded = price is None and first.lower_bound is not None and e.status in ("found", "not found")
         optimal = cost <= least + SAME_COST or (bounded and 0 < e.size <= bound)
         answers.append(
             replace(
                 e,
-                status="not found" if e.status == "impossible" and not proves else e.status,
-                minimal=e.minimal if found and proves else None,
-                optimal=True if found and proves and optimal else None,
+                minimal=e.minimal if found else None,
+                optimal=True if found and optimal else None,
                 lower_bound=bound if bounded else None,
-                complete=complete and proves,
+                complete=complete,
             )
         )
     kept = without_supersets(sets, costs)
@@ -1031,30 +1055,6 @@ def _holds_empty(problem: SetProblem, verdict: Verdict, confidence: float) -> Te
     empty = torch.zeros(problem.num_instances, dtype=torch.bool, device=failed.device)
     empty[failed] = passes(problem.criterion.take(failed), said, same=True)
     return empty
-
-
-def _with_robustness(problem: Problem, ranking: Ranking, made: Sequence[Explanation]) -> list[Explanation]:
-    """Explanations that say on how many disturbed graphs they pass, and of how many with one other unit gone."""
-    assert isinstance(problem.constraints, SetConstraints)
-    disturbed, selected = problem.constraints.neighbours, ranking.choice.selected
-    assert isinstance(disturbed, Neighbours)
-    sets = problem.oracle.dense(selected, False)
-    passed, tried, _ = disturbed.passed(torch.arange(len(made), device=sets.device), sets)
-    kept, removals = single_removals(problem.predictor, problem.pack, problem.criterion, problem.tests, selected)
-    costs, drawn = disturbed.evaluations + 2 * removals, len(disturbed.packs)
-    numbers = zip(*(part.tolist() for part in (passed, tried, kept, removals, costs)))
-    return [
-        replace(
-            e,
-            robust=(p, t),
-            robust_removals=(k, r),
-            evaluations=e.evaluations + cost,
-            note=e.note if t == drawn else f"{e.note} {UNTRIED.format(drawn=drawn, tried=t)}".strip(),
-        )
-        if e.status not in ("empty", "refused", "not predicted")
-        else e
-        for e, (p, t, k, r, cost) in zip(made, numbers)
-    ]
 
 
 def _unit_table(instance: Instance, table: InstanceUnits, question: str) -> UnitTable:

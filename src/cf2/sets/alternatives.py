@@ -30,7 +30,7 @@ class Besides(Constraints):
     def __init__(self, known: Tensor, others: Constraints | None = None) -> None:
         self.known, self.others = known, others or Constraints()
         self.movable, self.mended = self.others.movable, self.others.mended  # type: ignore[method-assign]
-        self.confirm, self.slack = self.others.confirm, self.others.slack  # type: ignore[method-assign]
+        self.confirm = self.others.confirm  # type: ignore[method-assign]
 
     def take(self, rows: Tensor) -> Besides:
         return Besides(self.known[rows], self.others.take(rows))

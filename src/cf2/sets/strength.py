@@ -30,8 +30,8 @@ MAX_STATES_PER_CALL = 1 << 26  # states of units that are written down at once
 CONFIDENCE = 0.95  # of an interval
 HOLDS = Test("holds", WITHOUT, same=True)  # asked of what is gone in a state
 
-# Contexts of an instance by its row, over n units: bool [count, n], the same in every call.
-Draw = Callable[[int, int], Tensor]
+# Contexts of an instance by its row and the units [U] that may be gone: states [count, U], the same in every call.
+Draw = Callable[[int, Tensor], Tensor]
 
 
 class Probability(NamedTuple):
@@ -53,10 +53,13 @@ class Strength:
     every: bool  # whether these are all contexts there are
 
 
-def draw_contexts(count: int, units: int, generator: torch.Generator) -> Tensor:
-    """Contexts over some units: each has a p of its own, with which its units are there; bool [count, units]."""
+def draw_contexts(count: int, free: Tensor, generator: torch.Generator) -> Tensor:
+    """Contexts as states [count, U]: each has a p of its own, with which every `free` [U] unit is as it was."""
     p = torch.rand((count, 1), generator=generator)
-    return torch.rand((count, units), generator=generator) < p
+    bits = torch.rand((count, int(free.sum())), generator=generator) < p
+    there = (~free).expand(count, -1).clone()
+    there[:, free] = bits.to(free.device)
+    return there
 
 
 def every_context(units: int) -> tuple[Tensor, Tensor]:
@@ -92,16 +95,18 @@ def holding(oracle: Oracle, criterion: Criterion) -> Trials:
     return Trials(oracle, criterion, (HOLDS,))
 
 
-def strengths(held: Trials, rows: Tensor, sets: Tensor, count: int, draw: Draw) -> list[Strength]:
+def strengths(
+    held: Trials, rows: Tensor, sets: Tensor, count: int, draw: Draw, *, exact: bool = True
+) -> list[Strength]:
     """PS, PN and PNS of sets [R, U, bool] of instances `rows` [R], which may repeat.
 
-    All sets of an instance meet the same `count` contexts that `draw` gives. A set outside of which there are so few
-    units that all contexts are at most `count` is measured exactly. `held` counts what was run.
+    All sets of an instance meet the same `count` contexts that `draw` gives. If `exact`, a set outside of which there
+    are so few units that all contexts are at most `count` meets these instead. `held` counts what was run.
     """
     free = _free(held.oracle)
     measured = []
     for part in torch.split(torch.arange(len(rows)), max(1, MAX_STATES_PER_CALL // (2 * count * max(held.width, 1)))):
-        measured += _strengths(held, rows[part], sets[part], free, count, draw)
+        measured += _strengths(held, rows[part], sets[part], free, count if exact else 0, draw)
     return measured
 
 
@@ -113,18 +118,18 @@ def _free(oracle: Oracle) -> Tensor:
     return free
 
 
-def _strengths(held: Trials, rows: Tensor, sets: Tensor, free: Tensor, count: int, draw: Draw) -> list[Strength]:
-    """The same in one packed pass."""
+def _strengths(held: Trials, rows: Tensor, sets: Tensor, free: Tensor, most: int, draw: Draw) -> list[Strength]:
+    """The same in one packed pass; exact where there are at most so many contexts."""
     contexts, weights = [], []
     for row, chosen in zip(rows.tolist(), sets):
         outside, weight = free[row] & ~chosen, None
         units = int(outside.sum())
-        if 2 ** min(units, 63) <= count:
+        if 2 ** min(units, 63) <= most:
             bits, weight = every_context(units)
             there = (~free[row]).expand(len(bits), -1).clone()  # what cannot go is there, what is absent as it was
             there[:, outside] = bits.to(rows.device)
         else:
-            there = _drawn(free[row], row, draw)
+            there = draw(row, free[row])
         contexts.append(there)
         weights.append(weight)
     lengths = torch.tensor([len(part) for part in contexts], device=rows.device)
@@ -133,14 +138,6 @@ def _strengths(held: Trials, rows: Tensor, sets: Tensor, free: Tensor, count: in
     kept, still = (_holds(held, rows[owner], part) for part in (states | chosen, states & ~chosen))
     parts = [torch.split(half.cpu(), lengths.tolist()) for half in (kept, still)]
     return [_strength(*row) for row in zip(*parts, weights)]
-
-
-def _drawn(free: Tensor, row: int, draw: Draw) -> Tensor:
-    """The contexts of an instance with these free units [U], as states [count, U]."""
-    bits = draw(row, int(free.sum())).to(free.device)
-    there = (~free).expand(len(bits), -1).clone()
-    there[:, free] = bits
-    return there
 
 
 def _holds(held: Trials, rows: Tensor, states: Tensor) -> Tensor:
@@ -280,7 +277,7 @@ class _SureSearch:
         if trials.required is not None:
             self.may = self.may & ~trials.required[rows]
         self.default = _holds(held, rows, ~free[rows])
-        self.contexts = torch.stack([_drawn(free[row], row, draw) for row in rows.tolist()])  # [R, n, U]
+        self.contexts = torch.stack([draw(row, free[row]) for row in rows.tolist()])  # [R, n, U]
         self.kept, self.still = (torch.zeros_like(self.contexts[:, :, 0]) for _ in range(2))
         self.slack = torch.zeros(self.kept.shape, dtype=torch.float, device=rows.device)  # of the tighter of both
         self.best: list[dict[int, tuple[float, Tensor]]] = [{} for _ in rows.tolist()]

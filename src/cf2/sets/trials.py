@@ -136,10 +136,6 @@ class Constraints:
         """Whether sets that pass everything else are good [R]; asked last, where an answer is dear."""
         return torch.ones_like(rows, dtype=torch.bool)
 
-    def slack(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """By how much sets that are confirmed keep to the constraints [R]; ∞ where that is not a matter of degree."""
-        return torch.full((len(rows),), float("inf"), device=rows.device)
-
 
 class Trials:
     """Tries candidate sets of the instances of an oracle; counts what each instance cost."""

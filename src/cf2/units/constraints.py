@@ -75,7 +75,6 @@ class SetConstraints(Constraints):
     tables: Sequence[InstanceUnits]
     connected: bool = False
     valid: Valid | None = None
-    neighbours: Constraints | None = None  # disturbed graphs on which a set must pass as well
     valences: Valences | None = None  # of molecules, what their atoms can bear
     choice: Tensor | None = field(init=False)
     _seen: dict[tuple[int, bytes], bool] = field(default_factory=dict, init=False)
@@ -102,7 +101,6 @@ class SetConstraints(Constraints):
             [self.tables[place] for place in places],
             self.connected,
             self.valid,
-            None if self.neighbours is None else self.neighbours.take(rows),
             None if self.valences is None else self.valences.take(rows, units),
         )
 
@@ -146,18 +144,10 @@ class SetConstraints(Constraints):
 
     def confirm(self, rows: Tensor, sets: Tensor) -> Tensor:
         """Whether the results of sets that pass everything else are valid; asked last, and once for each."""
-        near = self.neighbours is not None and len(rows)
-        good = self.neighbours.confirm(rows, sets) if near else super().confirm(rows, sets)  # type: ignore[union-attr]
         if self.valid is None:
-            return good
+            return super().confirm(rows, sets)
         valid = [self._is_valid(row, chosen) for row, chosen in zip(rows.tolist(), sets)]
-        return good & torch.tensor(valid, dtype=torch.bool, device=rows.device)
-
-    def slack(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """By how much sets that are confirmed pass on the neighbour where they pass by least; ∞ without neighbours."""
-        if self.neighbours is None or not len(rows):
-            return super().slack(rows, sets)
-        return self.neighbours.slack(rows, sets)
+        return torch.tensor(valid, dtype=torch.bool, device=rows.device)
 
     def _is_valid(self, row: int, chosen: Tensor) -> bool:
         table, instance = self.tables[row], self.instances[row]
@@ -242,12 +232,7 @@ def _nodes_of_units(instances: Sequence[Instance], tables: Sequence[InstanceUnit
 
 
 def constraints_for(
-    spec: Spec,
-    pack: Pack,
-    instances: Sequence[Instance],
-    tables: Sequence[InstanceUnits],
-    valid: Valid | None = None,
-    disturbed: Constraints | None = None,
+    spec: Spec, pack: Pack, instances: Sequence[Instance], tables: Sequence[InstanceUnits], valid: Valid | None = None
 ) -> SetConstraints | None:
     """The constraints on sets that a request asks for, None where every set may be chosen."""
     molecules = spec.valid == "molecule"
@@ -255,10 +240,10 @@ def constraints_for(
     for instance in instances if molecules else ():
         check_orders(instance)
     changes = any(table.changes is not None for table in tables)
-    if not (spec.connected or check is not None or changes or disturbed is not None):
+    if not (spec.connected or check is not None or changes):
         return None
     valences = Valences.of(spec.atoms, instances, tables, _selectable(pack)) if molecules and spec.atoms else None
-    return SetConstraints(pack, instances, tables, spec.connected, check, neighbours=disturbed, valences=valences)
+    return SetConstraints(pack, instances, tables, spec.connected, check, valences)
 
 
 def _selectable(pack: Pack) -> Tensor:

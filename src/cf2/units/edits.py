@@ -5,7 +5,7 @@ Removing needs no candidates: what can be removed is there. Added edges and chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -19,7 +19,7 @@ from cf2.errors import require
 from cf2.graphs.graph import Changes, Extras, Instance, Role, commonest, commonest_of, edge_positions
 from cf2.graphs.targets import SAMPLE, Targets
 from cf2.options import AUTO, Edit, Key, Spec
-from cf2.units.kinds import InstanceUnits, UnitKind, unit_kinds
+from cf2.units.kinds import InstanceUnits, UnitKind, unit_kinds, units_of
 
 MAX_BINARY_COLUMNS = 256  # of more columns of 0 and 1, only those that occur in the receptive field are candidates
 MAX_SAMPLED_ROWS = 50_000  # rows of features by which it is found out what values they take
@@ -259,6 +259,12 @@ class Editing:
             commonest_of(targets.graph) if targets.graph is not None else {},
         )
 
+    @staticmethod
+    def adding(spec: Spec, targets: Targets) -> Editing:
+        """Edges between nodes of the receptive field alone, whatever the request may edit."""
+        common = commonest_of(targets.graph) if targets.graph is not None else {}
+        return Editing(("add",), attributes=spec.added_attributes, groups=spec.groups, common=common)
+
     def wider(self, targets: Targets) -> Editing | None:
         """The same with nodes all over the graph to join the target to, None where candidates are given."""
         if "add" not in self.edits or self.candidates is not None or targets.graph is None:
@@ -480,6 +486,27 @@ def extended(
                 rows[of_type == number] = common[name][number] if name in common else commonest(there)
         found[name] = (kind, torch.cat([value, rows]))
     return found
+
+
+def with_noise(
+    instance: Instance, kinds: Sequence[UnitKind], count: int, most: int, draw: torch.Generator
+) -> tuple[Instance, Tensor]:
+    """The instance with those candidate edges that some of `count` contexts has, and which each has [count, units].
+
+    Each context has a random number of them, up to `most`, all numbers equally likely.
+    """
+    table = units_of(instance, kinds)
+    assert table.absent is not None
+    has, candidates = torch.zeros((count, table.count), dtype=torch.bool), table.absent.nonzero().flatten()
+    if len(candidates):
+        picked = candidates[torch.randint(len(candidates), (count, most), generator=draw)]
+        number = torch.randint(most + 1, (count, 1), generator=draw)
+        context, place = (torch.arange(most)[None] < number).nonzero(as_tuple=True)
+        has[context, picked[context, place]] = True
+    kept, columns = has.any(0), torch.ones(instance.edge_index.size(1), dtype=torch.bool)
+    if instance.role is not None:
+        columns = (instance.role != Role.CANDIDATE) | kept[table.edges[0].clamp(min=0)]
+    return with_some(instance, columns, None), has[:, kept | ~table.absent]
 
 
 def elements(instance: Instance, table: InstanceUnits, as_it_was: Tensor) -> tuple[Tensor, Tensor, Tensor]:

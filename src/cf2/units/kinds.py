@@ -9,7 +9,7 @@ unit, such as a self-loop, is left alone. A new kind of unit is one `UnitKind` i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -221,6 +221,17 @@ def units_of(instance: Instance, kinds: Sequence[UnitKind]) -> InstanceUnits:
         types=None if instance.types is None else torch.cat([_types(row) for row in rows]),
         nodes=None if all(row.nodes is None for row in rows) else _governed(_of_nodes(rows, shift), len(instance.x)),
     )
+
+
+def places_in(wide: InstanceUnits, own: InstanceUnits) -> Tensor:
+    """Where the units of one table are in another that holds them all [units]."""
+
+    def named(table: InstanceUnits) -> Iterator[tuple[Any, ...]]:
+        types = [0] * table.count if table.types is None else table.types.tolist()
+        return zip((table.names[kind] for kind in table.kind.tolist()), map(tuple, table.ids.tolist()), types)
+
+    position = {unit: place for place, unit in enumerate(named(wide))}
+    return torch.tensor([position[unit] for unit in named(own)], dtype=torch.long)
 
 
 def _of_nodes(rows: Sequence[Rows], shift: Sequence[Tensor]) -> Tensor:
