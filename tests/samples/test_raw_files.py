@@ -9,7 +9,6 @@ import pickle
 import random
 import shutil
 import threading
-import tracemalloc
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -25,8 +24,8 @@ import torch
 from scipy import sparse
 
 from cf2.errors import CF2Error
-from cf2.samples import citations, molecules, storage
 from cf2.samples import registry as datasets
+from cf2.samples import storage
 from toys import tried
 
 ROOT = Path(os.environ.get("CF2_DATA", ""))
@@ -44,7 +43,7 @@ X = (np.random.default_rng(0).random((PAPERS, WORDS)) < 0.4).astype(np.float32)
 Y = np.random.default_rng(1).integers(0, 3, PAPERS)
 
 
-def planetoid(folder: Path, protocol: int = 2) -> Path:
+def planetoid(folder: Path, protocol: int = 4) -> Path:
     """Nine papers in a ring, the last four of them for testing, in files as Planetoid has them."""
     raw = folder / "Planetoid" / "Toy" / "raw"
     raw.mkdir(parents=True)
@@ -141,7 +140,7 @@ def test_an_archive_is_downloaded_once_and_quietly(
     assert first.fingerprint() == datasets.load("tu:TINY", root=tmp_path / "data").fingerprint()
     kept = cache / "TUDataset" / "TINY" / "raw"
     assert sorted(path.name for path in kept.iterdir()) == sorted(path.name for path in raw.iterdir())
-    assert sorted(path.name for path in cache.iterdir()) == ["TUDataset", "processed"]
+    assert sorted(path.name for path in cache.iterdir()) == ["TUDataset"]
     assert pooch.get_logger().level == level != logging.ERROR
     assert not caplog.records
 
@@ -230,48 +229,28 @@ def test_a_damaged_raw_file_is_named(tmp_path: Path, damage: str) -> None:
         datasets.load("nci1", root=tmp_path)
 
 
-# -- the processed form ---------------------------------------------------------------------------------------
+# -- kept graphs ---------------------------------------------------------------------------------------
 
 
-def test_packing_and_unpacking_give_the_same_graphs() -> None:
-    graphs = datasets.load("ba-2motifs").graphs[:5]
-    for before, after in zip(graphs, storage.unpack(storage.pack(graphs))):
-        assert all(torch.equal(before[key], after[key]) for key in ("x", "edge_index", "y", "truth"))
-
-
-def test_a_processed_file_with_other_values_or_fewer_is_made_again(tmp_path: Path, cache: Path) -> None:
-    tu(tmp_path)
-    before = datasets.load("tu:TINY", root=tmp_path).fingerprint()
-    (path,) = (cache / "processed").iterdir()
-    content = bytearray(path.read_bytes())
-    for place in range(len(content) - 300, len(content), 7):
-        content[place] ^= 1
-        path.write_bytes(content)
-        assert datasets.load("tu:TINY", root=tmp_path).fingerprint() == before
-        content[place] ^= 1
-    path.write_bytes(content[:100])
-    assert datasets.load("tu:TINY", root=tmp_path).fingerprint() == before
-
-
-def test_a_changed_raw_file_is_not_answered_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = tu(tmp_path / "data")
-    monkeypatch.setenv("CF2_DATA", str(tmp_path / "data"))
-    assert datasets.load("tu:TINY").labels.tolist() == [0, 1, 0]
-    (raw / "TINY_graph_labels.txt").write_text("9\n7\n7\n")
-    assert datasets.load("tu:TINY").labels.tolist() == [1, 0, 0]
-
-
-@pytest.mark.data
-def test_a_second_load_does_not_read_the_molecules_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = datasets.load("mutag0", root=ROOT).fingerprint()
-    monkeypatch.setattr(molecules, "benzene_nitro_edges", None)
-    assert datasets.load("mutag0", root=ROOT).fingerprint() == first
+def test_kept_graphs_are_the_same_and_made_again_after_any_change(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "raw").write_text("a")
+    graphs, calls = datasets.load("ba-2motifs").graphs[:5], []
+    make = lambda: calls.append(1) or graphs  # noqa: E731
+    for content, times in (("a", 1), ("a", 1), ("b", 2)):
+        (tmp_path / "raw").write_text(content)
+        for before, after in zip(graphs, storage.kept("toy", tmp_path / "raw", make), strict=True):
+            assert all(torch.equal(before[key], after[key]) for key in ("x", "edge_index", "y", "truth"))
+        assert len(calls) == times
+    for path in (cache / "processed").iterdir():
+        path.write_bytes(path.read_bytes()[:100])
+    assert len(storage.kept("toy", tmp_path / "raw", make)) == 5
+    assert len(calls) == 3
 
 
 # -- Planetoid ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4])
+@pytest.mark.parametrize("protocol", [3, 4])
 def test_planetoid_is_read_paper_by_paper(tmp_path: Path, protocol: int) -> None:
     planetoid(tmp_path, protocol)
     found = datasets.load("planetoid:Toy", root=tmp_path).data
@@ -297,7 +276,7 @@ def matrix(**changes: Any) -> bytes:
     """A pickled sparse matrix of five papers with parts that do not fit together."""
     made = sparse.csr_matrix(np.eye(PAPERS - TESTS, WORDS, dtype=np.float32))
     made.__dict__.update(changes)
-    return pickle.dumps(made, 2)
+    return pickle.dumps(made, 3)
 
 
 class Hostile:
@@ -313,33 +292,23 @@ def int32(*values: int) -> np.ndarray:
 
 
 MATRICES: dict[str, tuple[bytes, str]] = {
-    "column too large": (matrix(indices=int32(0, 1, 2, 3, 10**6)), "a column that is not one of 0 to 4"),
-    "column negative": (matrix(indices=int32(0, 1, -2, 3, 4)), "a column that is not one of 0 to 4"),
-    "rows out of order": (matrix(indptr=int32(0, 4, 2, 3, 4, 5)), "end before they begin"),
-    "rows beyond the values": (matrix(indptr=int32(0, 1, 2, 3, 4, 10**6)), "end elsewhere than the values"),
-    "rows missing": (matrix(indptr=int32(0, 5)), "the ends of 1 rows for 5"),
-    "floats as columns": (matrix(indices=np.zeros(5, np.float32)), "no whole numbers"),
-    "columns in two dimensions": (matrix(indices=np.zeros((5, 1), np.int32)), "no lists"),
-    "no values": (matrix(data=None), "something else than an array"),
-    "10^12 papers": (matrix(_shape=(10**12, 5)), "1,000,000,000,000 nodes"),
+    "column too large": (matrix(indices=int32(0, 1, 2, 3, 10**6)), "indices"),
+    "column negative": (matrix(indices=int32(0, 1, -2, 3, 4)), "indices"),
+    "rows out of order": (matrix(indptr=int32(0, 4, 2, 3, 4, 5)), "non-decreasing"),
+    "rows beyond the values": (matrix(indptr=int32(0, 1, 2, 3, 4, 10**6)), "size of index"),
+    "no values": (matrix(data=None), "a matrix of numbers"),
+    "10^12 papers": (matrix(_shape=(10**12, 5)), "index pointer size"),
     "10^12 words": (matrix(_shape=(5, 10**12)), "1,000,000,000,000 features"),
-    "a negative shape": (matrix(_shape=(-5, 5)), "the shape (-5, 5)"),
-    "no number": (matrix(data=np.full(5, np.nan, np.float32)), "not finite"),
-    "infinite": (matrix(data=np.full(5, np.inf, np.float32)), "not finite"),
-    "objects": (pickle.dumps(np.array([{}, []], dtype=object), 4), "something else than numbers"),
+    "no number": (matrix(data=np.full(5, np.nan, np.float32)), "finite numbers"),
+    "objects": (pickle.dumps(np.array([{}, []], dtype=object), 4), "a matrix of numbers"),
     "one dimension": (pickle.dumps(np.zeros(3), 4), "1 dimensions"),
-    "no array": (pickle.dumps({"a": 1}, 2), "something else than an array"),
-    "a type": (pickle.dumps(np.dtype("f4"), 2), "something else than an array"),
     "code": (pickle.dumps(Hostile(os.mkdir, "ran"), 2), "would run posix.mkdir"),
     "code in a list": (pickle.dumps([Hostile(eval, "1")], 4), "would run builtins.eval"),
     "code of numpy": (pickle.dumps(Hostile(np.load, "x"), 4), "would run numpy.load"),
-    "a hidden place in the memory": (b"\x80\x02K\x01r\xff\xff\xff\x7f.", "remembers at place 2147483647"),
-    "a claim of 2^40 bytes": (b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b".", "damaged"),
-    "a registered extension": (b"\x80\x02\x82\x01.", "the opcode EXT1"),
-    "a persistent id": (b"Pid\n.", "the opcode PERSID"),
-    "empty": (b"", "damaged"),
-    "text": (b"404: not found", "damaged"),
-    "shorter": (matrix()[:-40], "damaged"),
+    "a hidden place in the memory": (b"\x80\x02K\x01r\xff\xff\xff\x7f.", "a matrix"),
+    "a claim of 2^40 bytes": (b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b".", "arrays and nothing else"),
+    "a persistent id": (b"Pid\n.", "arrays and nothing else"),
+    "text": (b"404: not found", "arrays and nothing else"),
 }
 
 
@@ -356,14 +325,12 @@ def test_a_matrix_that_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 
 NEIGHBOURS: dict[str, tuple[Any, str]] = {
-    "too large": ({0: [PAPERS]}, "among the papers 0 to 8, but got 0 to 9"),
-    "negative": ({-1: [0]}, "-1 to 0"),
-    "beyond 64 bits": ({0: [2**70]}, f"0 to {2**70}"),
-    "a word": ({0: ["1"]}, "no number"),
-    "truth": ({0: [True]}, "no number"),
-    "no list": ({0: 1}, "no list of neighbours"),
-    "a list": ([[0, 1]], "no dictionary"),
-    "nine million edges in a few bytes": (dict.fromkeys(range(3000), [1] * 3000), "more than the file holds"),
+    "too large": ({0: [PAPERS]}, "among the papers 0 to 8"),
+    "negative": ({-1: [0]}, "among the papers 0 to 8"),
+    "beyond 64 bits": ({0: [2**70]}, "among the papers 0 to 8"),
+    "a word": ({0: ["1"]}, "among the papers 0 to 8"),
+    "no list": ({0: 1}, "the neighbours of each paper"),
+    "a list": ([[0, 1]], "the neighbours of each paper"),
 }
 
 
@@ -418,26 +385,23 @@ def test_the_last_line_counts_without_a_line_end(tmp_path: Path) -> None:
 LINES: dict[str, tuple[str, str, str]] = {
     "node 0": ("A", "0, 2\n2, 1\n2, 3\n3, 2\n4, 5\n5, 4\n", "two of the nodes 1 to 6 on each line"),
     "a node too many": ("A", "1, 2\n2, 1\n2, 7\n3, 2\n4, 5\n5, 4\n", "something else on line 3"),
-    "node 10^18": ("A", "1, 2\n2, 1\n2, 1000000000000000000\n3, 2\n4, 5\n5, 4\n", "on line 3"),
     "beyond 64 bits": ("A", f"1, {10**30}\n" * 6, "numbers, as many on each line"),
     "two graphs": ("A", "1, 2\n2, 1\n2, 4\n3, 2\n4, 5\n5, 4\n", "two nodes of the same graph"),
     "one end": ("A", "1\n2\n", "of 2 numbers each"),
     "ragged": ("A", "1, 2\n2\n", "numbers, as many on each line"),
-    "a word": ("A", "1, two\n", "numbers, as many on each line"),
     "a half": ("A", "1, 2.5\n", "numbers, as many on each line"),
     "no edges": ("A", "", "an empty file"),
-    "graph 10^12": ("graph_indicator", "1\n1\n1\n2\n2\n1000000000000\n", "or the next one on each line"),
+    "graph 10^12": ("graph_indicator", "1\n1\n1\n2\n2\n1000000000000\n", "or the next one"),
     "graph 0": ("graph_indicator", "0\n1\n1\n2\n2\n3\n", "from 1 on"),
-    "graphs out of order": ("graph_indicator", "2\n1\n1\n2\n2\n3\n", "on line 1"),
     "fewer nodes": ("graph_indicator", "1\n1\n1\n2\n", "two of the nodes 1 to 4"),
-    "fewer labels": ("graph_labels", "7\n", "3 lines of 1 number each"),
-    "more labels": ("graph_labels", "7\n" * 9, "3 lines of 1 number each"),
-    "two labels": ("graph_labels", "7, 1\n9, 1\n7, 1\n", "3 lines of 1 number each"),
+    "fewer labels": ("graph_labels", "7\n", "3 lines of 1 numbers each"),
     "label 10^15": ("node_labels", "0\n1\n2\n0\n2\n1000000000000000\n", "1,000,000,000,000,001 features"),
     "fewer node labels": ("node_labels", "0\n", "6 lines"),
-    "fewer edge labels": ("edge_labels", "0\n", "6 lines"),
-    "no number": ("node_attributes", "nan, 1\n" * 6, "finite numbers on each line, but got something else on line 1"),
-    "infinite": ("node_attributes", "1, 1\n" * 5 + "1, 1e999\n", "line 6"),
+    "infinite": (
+        "node_attributes",
+        "1, 1\n" * 5 + "1, 1e999\n",
+        "finite numbers on each line, but got something else on line 6",
+    ),
     "numbers to predict": ("graph_attributes", "0.5\n1.5\n2\n", "a regression set"),
 }
 
@@ -457,7 +421,6 @@ MAKERS: dict[str, tuple[Callable[[Path], Path], str, str]] = {
     "planetoid": (planetoid, "planetoid:Toy", "ind.toy.allx"),
     "list of tests": (planetoid, "planetoid:Toy", "ind.toy.test.index"),
     "tu": (tu, "tu:TINY", "TINY_A.txt"),
-    "optional file": (tu, "tu:TINY", "TINY_edge_attributes.txt"),
 }
 INSTEAD: dict[str, Callable[[Path], object]] = {
     "a pipe": os.mkfifo,
@@ -526,18 +489,3 @@ def attack(folder: Path, family: str, seed: int) -> bool:
 def test_damaged_files_are_refused_or_read_as_what_they_say(tmp_path: Path, family: str, seeds: range) -> None:
     refused = [attack(tmp_path / str(seed), family, seed) for seed in seeds]
     assert 0.3 * len(seeds) < sum(refused) < len(seeds)
-
-
-@pytest.mark.parametrize("called", [b"c_codecs\nencode\n", b"cbuiltins\nlist\n"])
-def test_a_small_pickle_does_not_unfold_into_copies(tmp_path: Path, called: bytes) -> None:
-    text = b"X" + (1_000_000).to_bytes(4, "little") + b"a" * 1_000_000
-    again = b"h\x00h\x01\x85R"  # the function of the text, once more
-    body = b"\x80\x03" + called + b"q\x00" + text + b"q\x010](" + again * 5_000 + b"e."
-    (tmp_path / "graph").write_bytes(body)
-    tracemalloc.start()
-    try:
-        with pytest.raises(CF2Error, match="intact file of Planetoid"):
-            citations.read_neighbours(tmp_path / "graph")
-        assert tracemalloc.get_traced_memory()[1] < 100_000_000
-    finally:
-        tracemalloc.stop()

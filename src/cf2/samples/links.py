@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from cf2.errors import require
+from cf2.graphs.graph import Graph
 from cf2.options import Key
 from cf2.samples import citations, storage
 from cf2.samples.datasets import EXPLAINED, Dataset, Edges, EdgeType, shuffled
@@ -94,8 +97,7 @@ def page_link(root: str | Path | None = None, seed: int = 0) -> Dataset:
     without saying anything about them, and go with a node into every part of the graph.
     """
     path = storage.raw_file(root, "PaGELink", "synthetic.json", SOURCE)
-    content = _checked(path)
-    counts, edges = content["nodes"], content["edges"]
+    counts, edges, paths = _parts(path)
     graph, rng = HeteroData(), random.Random(seed)
     for kind in sorted(counts):
         signs = [[1.0 if rng.random() < 0.5 else -1.0 for _ in range(WIDTH)] for _ in range(counts[kind])]
@@ -111,75 +113,50 @@ def page_link(root: str | Path | None = None, seed: int = 0) -> Dataset:
         raise storage.damaged(path, "as many pairs without a link as with one", f"{len(free)} and {len(links)}")
     others = torch.tensor([free[i] for i in shuffled(range(len(free)), seed + 1)[: len(links)]])
     tests = int(TEST_PAIRS * len(links))
-    truth = {"edge_type": LIKES, "explanations": _Paths(graph, content["truth"])}
+    truth = {"edge_type": LIKES, "explanations": partial(_masks, Graph(graph), paths)}
     return _pair_dataset("page-link", graph, ("does not like", "likes"), links[order], others, tests, seed, **truth)
 
 
-class _Paths:
-    """The paths of each pair as masks; an edge and its mirror image in another type are one."""
-
-    def __init__(self, graph: HeteroData, paths: Mapping[Key, list[list[Step]]]) -> None:
-        self.paths = paths
-        self.columns = {
-            kind: {(a, b): column for column, (a, b) in enumerate(graph[kind].edge_index.t().tolist())}
-            for kind in graph.edge_types
-        }
-        back = {kind: {(b, a) for a, b in ends} for kind, ends in self.columns.items()}
-        self.mirrors = {
-            kind: [other for other in back if other[::2] == kind[::-2] and back[other] == ends.keys()]
-            for kind, ends in self.columns.items()
-        }
-
-    def __call__(self, key: Key) -> list[Edges]:
-        return [self._mask(path) for path in self.paths.get(key, [])]
-
-    def _mask(self, path: list[Step]) -> Edges:
-        mask = {kind: torch.zeros(len(ends), dtype=torch.bool) for kind, ends in self.columns.items()}
-        for kind, a, b in path:
-            mask[kind][self.columns[kind][a, b]] = True
-            for other in self.mirrors[kind]:
-                mask[other][self.columns[other][b, a]] = True
-        return mask
+def _masks(graph: Graph, paths: Mapping[Key, list[list[Step]]], key: Key) -> list[Edges]:
+    """The paths of a pair as masks of edges; an edge and its mirror image in another type are one."""
+    types, ties = graph.types, graph.ties
+    assert types is not None
+    assert ties is not None
+    counts = graph.extras["edge_type"][1].bincount(minlength=len(types.edges)).tolist()
+    masks: list[Edges] = []
+    for path in paths.get(key, []):
+        codes = np.concatenate([types.codes({kind: [(a, b)]}) for kind, a, b in path])
+        masks.append(dict(zip(types.edges, torch.split(torch.isin(ties, torch.from_numpy(codes)), counts))))
+    return masks
 
 
-def _checked(path: Path) -> dict[str, Any]:
-    """The counts, edges [2, n] by type, and paths by pair, of a file whose parts fit together."""
+def _parts(path: Path) -> tuple[dict[str, int], dict[EdgeType, Tensor], dict[Key, list[list[Step]]]]:
+    """The counts of nodes, edges [2, n] by type, and paths by pair, of a file whose parts fit together."""
     content = storage.read_json(path)
     try:
         counts = {str(kind): int(count) for kind, count in content["nodes"].items()}
-        edges = {_edge_type(name): _ends(ends) for name, ends in content["edges"].items()}
-        truth: dict[Key, list[list[Step]]] = {
-            (int(entry["pair"][0][1]), int(entry["pair"][1][1])): [
-                [(_edge_type("|".join(kind)), int(a), int(b)) for kind, a, b in steps] for steps in entry["paths"]
-            ]
-            for entry in content["truth"]
-        }
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
-        raise storage.damaged(path, "`nodes`, `edges` and `truth`", f"{type(error).__name__}: {error}") from error
-    storage.require_size(sum(counts.values()), WIDTH)
-    if LIKES not in edges or not edges[LIKES].numel():
-        raise storage.damaged(path, "edges of the type user|likes|item", f"the types {sorted(content['edges'])}")
-    steps_there = set()
-    for (first, relation, last), ends in edges.items():
-        counts_of_ends = torch.tensor([[counts.get(first, 0)], [counts.get(last, 0)]])
-        if bool((ends < 0).any()) or bool((ends >= counts_of_ends).any()):
-            raise storage.damaged(path, f"edges {first}|{relation}|{last} among its nodes", "others")
-        if len(set(map(tuple, ends.t().tolist()))) != ends.shape[1]:
-            raise storage.damaged(path, f"different edges {first}|{relation}|{last}", "one of them twice")
-        steps_there |= {((first, relation, last), a, b) for a, b in ends.t().tolist()}
-    for pair, paths in truth.items():
-        if any(step not in steps_there for steps in paths for step in steps):
-            raise storage.damaged(path, f"paths of edges for the pair {pair}", "one with a step that is no edge")
-    return {"nodes": counts, "edges": edges, "truth": truth}
+        storage.require_size(sum(counts.values()), WIDTH)
+        edges = {_edge_type(name): torch.tensor(ends, dtype=torch.long) for name, ends in content["edges"].items()}
+        there = {(kind, int(a), int(b)) for kind, ends in edges.items() for a, b in ends.t()}
+        for (first, relation, last), ends in edges.items():
+            high = torch.tensor([[counts[first]], [counts[last]]])
+            if not bool(((ends >= 0) & (ends < high)).all()):
+                raise ValueError(f"edges {first}|{relation}|{last} between nodes that are not there")
+        if len(there) != sum(ends.shape[1] for ends in edges.values()) or not edges[LIKES].numel():
+            raise ValueError("an edge that comes twice, or nothing that a user likes")
+        truth: dict[Key, list[list[Step]]] = {}
+        for entry in content["truth"]:
+            (_, user), (_, item) = entry["pair"]
+            paths = [[(_edge_type("|".join(kind)), int(a), int(b)) for kind, a, b in steps] for steps in entry["paths"]]
+            if not there.issuperset(step for steps in paths for step in steps):
+                raise ValueError(f"a path of the pair {user}, {item} with a step that is no edge")
+            truth[int(user), int(item)] = paths
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise storage.damaged(path, "`nodes`, `edges` and `truth` that fit together", said) from error
+    return counts, edges, truth
 
 
 def _edge_type(name: str) -> EdgeType:
     first, relation, last = name.split("|")
     return first, relation, last
-
-
-def _ends(columns: Any) -> Tensor:
-    ends = torch.tensor(columns, dtype=torch.long)
-    if ends.dim() != 2 or ends.shape[0] != 2:
-        raise ValueError(f"edges of shape {tuple(ends.shape)}")
-    return ends

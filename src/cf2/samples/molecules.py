@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,18 +34,11 @@ CARBON, OXYGEN, NITROGEN = 0, 1, 4
 
 def mutag0(root: Root = None) -> Dataset:
     """Mutag₀: the 448 mutagens with a benzene-NO₂, whose edges are the truth, and the 1,853 non-mutagens without."""
-    files = list(storage.known_digests("TUDataset", "Mutagenicity"))
-    graphs = storage.processed("mutag0", _raw("Mutagenicity", root), files, lambda: _kept(root))
-    return Dataset("mutag0", "graph", graphs, 2, len(MUTAG_ATOMS), MUTAG_CLASSES, (MUTAGEN,), atoms=MUTAG_ATOMS)
-
-
-def _kept(root: Root) -> dict[str, Tensor]:
-    kept = []
-    for graph in _read("Mutagenicity", root):
+    graphs = _read("Mutagenicity", root)
+    for graph in graphs:
         graph.truth = benzene_nitro_edges(graph)
-        if bool(graph.truth.any()) == (int(graph.y) == MUTAGEN):
-            kept.append(graph)
-    return storage.pack(kept)
+    graphs = [graph for graph in graphs if bool(graph.truth.any()) == (int(graph.y) == MUTAGEN)]
+    return Dataset("mutag0", "graph", graphs, 2, len(MUTAG_ATOMS), MUTAG_CLASSES, (MUTAGEN,), atoms=MUTAG_ATOMS)
 
 
 def tu(member: str, root: Root = None, name: str = "", classes: tuple[str, ...] = (), **more: Any) -> Dataset:
@@ -60,66 +53,61 @@ def tu(member: str, root: Root = None, name: str = "", classes: tuple[str, ...] 
     return Dataset(name or f"tu:{member}", "graph", graphs, len(numbers), width, classes, **more)
 
 
-def _raw(name: str, root: Root) -> Path:
+def _read(name: str, root: Root) -> list[Data]:
+    """The graphs of a set: `x` from labels and attributes of nodes, `y`, and the bonds of Mutagenicity."""
+
     def urls() -> list[str]:
         from torch_geometric.datasets import TUDataset  # slow to import, and only downloads need it
 
         return [f"{TUDataset.url}/{name}.zip"]
 
     needed = [f"{name}_{part}.txt" for part in ("A", "graph_indicator", "graph_labels")]
-    files = list(storage.known_digests("TUDataset", name)) or needed
-    return storage.raw_directory(root, "TUDataset", name, files, urls)
+    known = list(storage.known_digests("TUDataset", name))
+    files = _TUFiles(storage.raw_directory(root, "TUDataset", name, known or needed, urls), name)
+    owner = files.read("graph_indicator", columns=1)[:, 0]
+    follows = np.isin(np.diff(owner, prepend=0), (0, 1)) & (owner > 0)
+    files.check("graph_indicator", follows, "the number of the graph before, or the next one, from 1 on,")
+    graphs, nodes = int(owner[-1]), len(owner)
+    ends = files.read("A", columns=2)
+    files.check("A", ((ends >= 1) & (ends <= nodes)).all(1), f"two of the nodes 1 to {nodes}")
+    files.check("A", owner[ends[:, 0] - 1] == owner[ends[:, 1] - 1], "two nodes of the same graph")
+    require(not files.path("graph_attributes").exists(), f"Expected tu:{name} to have classes", got="a regression set")
+    labels = files.read("graph_labels", columns=1, rows=graphs)[:, 0]
+    y = torch.from_numpy(np.unique(labels, return_inverse=True)[1])  # numbered from 0 in their order
+    x, edge_attr = files.features("node", nodes), files.features("edge", len(ends))
+    edge_index, edge_attr = remove_self_loops(torch.from_numpy(ends.T.copy() - 1), edge_attr)
+    edge_index, edge_attr = coalesce(edge_index, edge_attr, nodes)
+    in_graph = torch.from_numpy(owner - 1)
+    sizes, of_edge = in_graph.bincount(), in_graph[edge_index[0]]
+    per_edge = {"edge_index": (edge_index - (sizes.cumsum(0) - sizes)[of_edge]).t()}
+    if name == "Mutagenicity" and edge_attr is not None:  # its edge labels 0, 1, 2 are valences 1, 2, 3
+        per_edge["bond"] = edge_attr.argmax(1) + 1
+    counts = of_edge.bincount(minlength=graphs).tolist()
+    parts = [torch.split(torch.ones(nodes, 1) if x is None else x, sizes.tolist())]
+    parts += [torch.split(values, counts) for values in per_edge.values()]
+    made = []
+    for label, features, edges, *bonds in zip(torch.split(y, 1), *parts):
+        made.append(Data(x=features, edge_index=edges.t().contiguous(), y=label, **dict(zip(["bond"], bonds))))
+    return made
 
 
-def _read(name: str, root: Root) -> list[Data]:
-    directory = _raw(name, root)
-    files = sorted(path.name for path in directory.glob(f"{name}_*.txt") if "readme" not in path.name.lower())
-    return storage.processed(f"tu-{name}", directory, files, _TUFiles(name, directory).packed)
-
-
-class _TUFiles:
+class _TUFiles(NamedTuple):
     """The files of one set, by the part that each holds."""
 
-    def __init__(self, name: str, directory: Path) -> None:
-        self.name, self.directory = name, directory
-
-    def packed(self) -> dict[str, Tensor]:
-        """The graphs end to end: `x` from labels and attributes of nodes, `y`, and the bonds of Mutagenicity."""
-        owner = self.read("graph_indicator", np.int64, columns=1)[:, 0]
-        step = np.diff(owner, prepend=0)
-        self.check("graph_indicator", np.isin(step, (0, 1)), "the number of the graph before, or the next one")
-        self.check("graph_indicator", owner[:1] == 1, "the number of a graph, from 1 on,")
-        graphs, nodes = int(owner[-1]), len(owner)
-        ends = self.read("A", np.int64, columns=2)
-        self.check("A", ((ends >= 1) & (ends <= nodes)).all(1), f"two of the nodes 1 to {nodes}")
-        self.check("A", owner[ends[:, 0] - 1] == owner[ends[:, 1] - 1], "two nodes of the same graph")
-        x, edge_attr = self.features("node", nodes), self.features("edge", len(ends))
-        edge_index, edge_attr = remove_self_loops(torch.from_numpy(ends.T.copy() - 1), edge_attr)
-        edge_index, edge_attr = coalesce(edge_index, edge_attr, nodes)
-        in_graph = torch.from_numpy(owner - 1)
-        sizes, of_edge = in_graph.bincount(), in_graph[edge_index[0]]
-        named = {}
-        if self.name == "Mutagenicity" and edge_attr is not None:  # its edge labels 0, 1, 2 are valences 1, 2, 3
-            named["bond"] = edge_attr.argmax(1) + 1
-        return storage.packed(
-            torch.ones(nodes, 1) if x is None else x,
-            edge_index - (sizes.cumsum(0) - sizes)[of_edge],
-            torch.from_numpy(self.labels(graphs)),
-            sizes,
-            of_edge.bincount(minlength=graphs),
-            named,
-        )
+    directory: Path
+    name: str
 
     def path(self, part: str) -> Path:
         return self.directory / f"{self.name}_{part}.txt"
 
-    def read(self, part: str, kind: type, *, columns: int | None = None, rows: int | None = None) -> np.ndarray:
+    def read(
+        self, part: str, kind: type = np.int64, *, columns: int | None = None, rows: int | None = None
+    ) -> np.ndarray:
         """The numbers of a file [rows, columns], finite and as many as there must be."""
         values = storage.read_numbers(self.path(part), kind, ",")
         if columns not in (None, values.shape[1]) or rows not in (None, len(values)):
-            lines = "lines" if rows is None else f"{rows} lines"
-            width = "" if columns is None else f" of {columns} number{'s' if columns > 1 else ''} each"
-            raise damaged(self.path(part), lines + width, f"{len(values)} lines of {values.shape[1]}")
+            expected = f"{rows or 'some'} lines of {columns or 'some'} numbers each"
+            raise damaged(self.path(part), expected, f"{len(values)} lines of {values.shape[1]}")
         self.check(part, np.isfinite(values).all(1), "finite numbers")
         return values
 
@@ -135,18 +123,10 @@ class _TUFiles:
         if self.path(f"{what}_attributes").exists():
             parts.append(torch.from_numpy(self.read(f"{what}_attributes", np.float32, rows=rows)))
         if self.path(f"{what}_labels").exists():
-            for column in self.read(f"{what}_labels", np.int64, rows=rows).T:
-                low, high = int(column.min()), int(column.max())
-                require_size(rows, high - low + 1)
-                parts.append(one_hot(torch.from_numpy(column - low)))
+            for column in self.read(f"{what}_labels", rows=rows).T:
+                require_size(rows, int(column.max()) - int(column.min()) + 1)
+                parts.append(one_hot(torch.from_numpy(column - column.min())))
         return torch.cat(parts, 1) if parts else None
-
-    def labels(self, graphs: int) -> np.ndarray:
-        """The class of each graph, numbered from 0 in the order of the labels."""
-        regression = self.path("graph_attributes").exists()
-        require(not regression, f"Expected tu:{self.name} to have classes, and it is a regression set")
-        values = self.read("graph_labels", np.int64, columns=1, rows=graphs)[:, 0]
-        return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
 
 
 def benzene_nitro_table(dataset: Dataset) -> dict[str, int]:
@@ -213,7 +193,7 @@ def with_truth(name: str, classes: tuple[str, str], root: Root = None) -> Datase
     """Molecules with the sets of atoms that explain each: every benzene ring, or every choice of both groups."""
     path = storage.raw_file(root, "GraphAttribution", f"{name}.jsonl", ATTRIBUTION_SOURCE)
     rows = _rows(path)
-    graphs = storage.processed(name, path.parent, [path.name], lambda: storage.pack(_classified(path, rows)))
+    graphs = storage.kept(name, path, lambda: _classified(path, rows))
 
     def explanations(key: Key) -> list[Edges]:
         assert isinstance(key, int)
@@ -231,7 +211,7 @@ def crippen(root: Root = None) -> Dataset:
     path = storage.raw_file(root, "GraphAttribution", "benzene.jsonl", ATTRIBUTION_SOURCE)
     rows = _rows(path)[::THIRD]
     name = f"crippen-{THIRD}"
-    graphs = storage.processed(name, path.parent, [path.name], lambda: storage.pack(_logp(path, rows)))
+    graphs = storage.kept(name, path, lambda: _logp(path, rows))
     common = _with_bonds(graphs, rows) | {"output": "regression", "first": EXPLAINED}
     atoms = ATOMS * len(CHARGES)
     return Dataset("crippen", "graph", graphs, 1, len(atoms), (), (), atoms=atoms, **common)

@@ -1,7 +1,7 @@
-"""Where raw files are found, whether they are intact, and the processed form that makes a second load fast.
+"""Where raw files are found, whether they are intact, and what is kept of those that take long to read.
 
-Raw files are only ever read from the data root, which may be read-only. Downloads and processed files go to
-the cache directory. A processed file is named after the contents of the raw files, so that it is never stale.
+Raw files are only ever read from the data root, which may be read-only. Downloads and kept graphs go to the cache
+directory.
 """
 
 from __future__ import annotations
@@ -16,27 +16,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import platformdirs
 import pooch
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.data.collate import collate
+from torch_geometric.data.separate import separate
 
 from cf2.errors import CF2Error, os_reason, require, require_file
-from cf2.methods.trained import digest
-from cf2.storage import fingerprint, write_bytes
+from cf2.storage import fingerprint, write_with
 
-FORMAT = 3  # part of the name of each processed file; raise it when their contents change meaning
+FORMAT = 4  # part of the name of each file of kept graphs; raise it when their contents change meaning
 MAX_FILE_BYTES = 2 << 30  # of a raw file, and of what an archive holds
 MAX_ENTRIES = 10**9  # of the dense features of a data set
-DIGEST = "sha256"  # its name in the header of a processed file
-PER_EDGE = ("truth", "bond")  # what a graph may hold for each of its edges
-PER_NODE = ("contribution",)  # and for each of its nodes
 
 
 def cache_directory() -> Path:
@@ -75,12 +70,12 @@ def raw_directory(
     folders = [data_root(root) / family / name / "raw", data_root(root) / name / "raw"]
     cached = cache_directory() / family / name / "raw"
     for folder in [*folders, cached]:
-        missing = [file for file in files if not _there(folder / file)]
+        missing = [file for file in files if not (folder / file).exists()]
         if not missing:
             for file in _damaged(folder, digests):
                 raise CF2Error(
                     f"Expected {folder / file} to have SHA-256 {digests[file][:16]}…",
-                    got=f"{_digest(folder / file)[:16]}… ({(folder / file).stat().st_size} bytes)",
+                    got=f"{fingerprint(folder / file, digits=16)}… ({(folder / file).stat().st_size} bytes)",
                     do="The file is corrupted or truncated: delete it and get it again.",
                 )
             return folder
@@ -105,7 +100,7 @@ def raw_file(root: str | Path | None, family: str, file: str, source: str) -> Pa
     """One raw file that cannot be downloaded in this form; `source` says in the error where the data comes from."""
     paths = [data_root(root) / family / file, cache_directory() / family / file]
     for path in paths:
-        if _there(path):
+        if path.exists():
             return path
     raise CF2Error(
         f"Expected the file {paths[0]}, and it is missing",
@@ -155,21 +150,19 @@ def _unzip(path: str, action: str, pool: object) -> None:
         archive.extractall(Path(path).parent)
 
 
-def _there(path: Path) -> bool:
-    """Whether anything has this name, be it a pipe: what it is, is checked when it is read."""
+def open_raw(path: Path) -> BinaryIO:
+    """A raw file to read, refused before it is opened if it is no regular file or beyond all sizes."""
+    require_file(path, f"{path} to be a raw file", most=MAX_FILE_BYTES, do="Delete it and get it again.")
     try:
-        return os.path.lexists(path)
-    except ValueError:  # a name that no file can have
-        return False
+        return path.open("rb")
+    except OSError as error:
+        raise CF2Error(f"Expected to read {path}", got=os_reason(error)) from error
 
 
 def read_raw(path: Path) -> bytes:
-    """The bytes of a raw file, refused before it is opened if it is no regular file or beyond all sizes."""
-    require_file(path, f"{path} to be a raw file", most=MAX_FILE_BYTES, do="Delete it and get it again.")
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CF2Error(f"Expected to read {path}", got=os_reason(error)) from error
+    """The bytes of a raw file."""
+    with open_raw(path) as stream:
+        return stream.read()
 
 
 def read_numbers(path: Path, kind: type, separator: str | None = None) -> np.ndarray:
@@ -199,68 +192,18 @@ def require_size(rows: int, columns: int) -> None:
 
 
 def _damaged(directory: Path, digests: Mapping[str, str]) -> list[str]:
-    return [file for file, expected in digests.items() if _digest(directory / file) != expected]
+    return [file for file, expected in digests.items() if fingerprint(directory / file) != expected]
 
 
-def processed(name: str, directory: Path, files: Sequence[str], make: Callable[[], dict[str, Tensor]]) -> list[Data]:
-    """The graphs whose packed tensors `make` gives, kept in the cache from the first time on."""
-    key = fingerprint(*(_digest(directory / file) for file in files), digits=16)
-    path = cache_directory() / "processed" / f"{name}-{FORMAT}-{key}.safetensors"
-    tensors = _stored(path)
-    if tensors is None:
-        tensors = make()
-        with suppress(CF2Error):  # no place to keep them: the next load is slow, but this one is right
-            write_bytes(path, save(tensors, {DIGEST: digest(tensors)}))
-    return unpack(tensors)
-
-
-def _stored(path: Path) -> dict[str, Tensor] | None:
-    """What is kept at a path; none if it is not there, or not what was written: then it is made again."""
-    if not path.is_file():
-        return None
+def kept(name: str, source: Path, make: Callable[[], list[Data]]) -> list[Data]:
+    """The graphs that `make` gives in some seconds, kept in the cache under the digest of the file they are made of."""
+    path = cache_directory() / "processed" / f"{name}-{FORMAT}-{fingerprint(source, digits=16)}.pt"
     try:
-        with safe_open(path, framework="pt") as file:
-            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return stored if (file.metadata() or {}).get(DIGEST) == digest(stored) else None
-    except (SafetensorError, OSError):
-        return None
-
-
-def pack(graphs: Sequence[Data]) -> dict[str, Tensor]:
-    """Graphs end to end, with the features of their edges and nodes that `PER_EDGE` and `PER_NODE` name."""
-    return packed(
-        torch.cat([graph.x for graph in graphs]),
-        torch.cat([graph.edge_index for graph in graphs], dim=1),
-        torch.cat([graph.y.view(-1) for graph in graphs]),
-        torch.tensor([graph.num_nodes for graph in graphs]),
-        torch.tensor([graph.edge_index.shape[1] for graph in graphs]),
-        {name: torch.cat([g[name] for g in graphs]) for name in PER_EDGE + PER_NODE if name in graphs[0]},
-    )
-
-
-def packed(
-    x: Tensor, edge_index: Tensor, y: Tensor, nodes: Tensor, edges: Tensor, named: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """Graphs of so many nodes and edges each; features are kept as coordinates because they are mostly zeros."""
-    filled = x.nonzero().t().contiguous()
-    sizes = {"shape": torch.tensor(x.shape), "nodes": nodes, "edges": edges}
-    return {**sizes, "filled": filled, "values": x[filled[0], filled[1]], "edge_index": edge_index, "y": y, **named}
-
-
-def unpack(tensors: Mapping[str, Tensor]) -> list[Data]:
-    """The graphs that `pack` laid end to end, each with tensors of its own."""
-    x = torch.zeros(tensors["shape"].tolist())
-    x[tensors["filled"][0], tensors["filled"][1]] = tensors["values"].to(x.dtype)
-    nodes, edges = tensors["nodes"].tolist(), tensors["edges"].tolist()
-    labels = torch.split(tensors["y"], nodes if len(nodes) == 1 else [1] * len(nodes))
-    parts = zip(torch.split(x, nodes), torch.split(tensors["edge_index"], edges, dim=1), labels)
-    graphs = [Data(x=a.clone(), edge_index=b.contiguous(), y=c.clone()) for a, b, c in parts]
-    for name, sizes in {**dict.fromkeys(PER_EDGE, edges), **dict.fromkeys(PER_NODE, nodes)}.items():
-        if name in tensors:
-            for graph, part in zip(graphs, torch.split(tensors[name], sizes)):
-                graph[name] = part.clone()
-    return graphs
-
-
-def _digest(path: Path) -> str:
-    return fingerprint(read_raw(path))
+        tensors, slices = torch.load(path, weights_only=True)
+    except Exception:  # it is not there, or not what was written: made again
+        whole, slices, _ = collate(Data, make(), increment=False, add_batch=False)
+        tensors = whole.to_dict()
+        with suppress(CF2Error):  # no place to keep them: the next load is slow, but this one is right
+            write_with(path, lambda partial: torch.save((tensors, slices), partial))
+    whole = Data.from_dict(tensors)
+    return [separate(Data, whole, number, slices, decrement=False) for number in range(len(slices["x"]) - 1)]
