@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data, HeteroData, TemporalData
+from torch_geometric.utils import to_edge_index
 
 from cf2.errors import CF2Error, reading, require
 
@@ -170,34 +171,16 @@ def edges_of(adjacency: Any, where: str) -> Tensor:
     expected = f"Expected `adj_t` of {where} to be a sparse torch matrix of ones"
     if not isinstance(adjacency, Tensor) or adjacency.layout not in _LAYOUTS or adjacency.dim() != 2:
         raise CF2Error(expected, got=_kind(adjacency), do=cure)
-    values, heads, tails = _LAYOUTS[adjacency.layout](adjacency.detach().cpu())
+    try:
+        edge_index, values = to_edge_index(adjacency.detach().cpu())
+    except RuntimeError as error:  # torch does not check the rows of a matrix that it is handed
+        raise CF2Error(expected, got="one whose rows are counted wrong", do=cure) from error
     require(values.dim() == 1 and bool((values == 1).all()), expected, got="other values", do=cure)
-    return torch.stack([tails, heads]).long()
-
-
-def _spread(pointer: Tensor, entries: int) -> Tensor:
-    """The row of every entry; torch itself would read what is not there if the pointer is wrong."""
-    steps = pointer.diff()
-    whole = bool((steps >= 0).all()) and int(pointer[0]) == 0 and int(pointer[-1]) == entries
-    require(whole, "Expected `adj_t` to be a matrix whose rows are counted right", got="another one")
-    return torch.repeat_interleave(steps)
+    return edge_index.flip(0)  # type: ignore[no-any-return]
 
 
 _FOREIGN = "to_torch_sparse_coo_tensor"  # how torch_sparse's SparseTensor becomes torch's own
-# Values, rows and columns of the entries. Ids that are out of range are found where `edge_index` is checked.
-_LAYOUTS: dict[torch.layout, Callable[[Any], tuple[Tensor, Tensor, Tensor]]] = {
-    torch.sparse_coo: lambda matrix: (matrix._values(), *matrix._indices()),
-    torch.sparse_csr: lambda matrix: (
-        matrix.values(),
-        _spread(matrix.crow_indices(), len(matrix.col_indices())),
-        matrix.col_indices(),
-    ),
-    torch.sparse_csc: lambda matrix: (
-        matrix.values(),
-        matrix.row_indices(),
-        _spread(matrix.ccol_indices(), len(matrix.row_indices())),
-    ),
-}
+_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
 def _same_edges(*lists: Tensor) -> bool:

@@ -237,14 +237,18 @@ def edge_positions(edge_index: Tensor, pairs: Tensor, num_nodes: int | None = No
     >>> edge_positions(torch.tensor([[0, 1, 1], [1, 2, 2]]), torch.tensor([[1, 2], [2, 1]]))
     tensor([ 1, -1])
     """
-    if not edge_index.numel() or not pairs.numel():
-        return torch.full_like(pairs[0], -1)
     if num_nodes is None:
-        num_nodes = int(max(edge_index.max(), pairs.max())) + 1
-    codes, order = (edge_index[0] * num_nodes + edge_index[1]).sort(stable=True)
-    wanted = pairs[0] * num_nodes + pairs[1]
-    position = torch.searchsorted(codes, wanted).clamp(max=len(codes) - 1)
-    return torch.where(codes[position] == wanted, order[position], -1)
+        num_nodes = max((int(ends.max()) for ends in (edge_index, pairs) if ends.numel()), default=0) + 1
+    return positions_of(edge_index[0] * num_nodes + edge_index[1], pairs[0] * num_nodes + pairs[1])
+
+
+def positions_of(codes: Tensor, wanted: Tensor) -> Tensor:
+    """For every wanted number, its first position among others; -1 where it is none of them."""
+    if not len(codes):
+        return torch.full_like(wanted, -1)
+    known, order = codes.sort(stable=True)
+    position = torch.searchsorted(known, wanted).clamp(max=len(known) - 1)
+    return torch.where(known[position] == wanted, order[position], -1)
 
 
 _NOT_EXTRAS = {"x", "edge_index", "adj_t", "y", "batch", "ptr", "num_nodes", "truth", "motif"}

@@ -72,27 +72,15 @@ def _listed(ids: Any, count: int) -> Iterable[Any]:
         return range(count)[ids]
     ids = _array(ids)
     if isinstance(ids, np.ndarray):
-        return _of_array(ids, count)
+        require(
+            ids.dtype != np.uint8 or ids.shape != (count,) or bool((ids > 1).any()),
+            "Expected to know whether `nodes` are ids or a mask",
+            got=f"{count} zeros and ones of dtype uint8",
+            do="Pass a mask as bool, ids as int64.",
+        )
+        return np.atleast_1d(ids).tolist()  # type: ignore[no-any-return]
     alone = isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable)
     return [ids] if alone else ids
-
-
-def _of_array(ids: np.ndarray, count: int) -> list[Any]:
-    require(
-        ids.ndim <= 1 and ids.dtype.kind in "iubO",
-        "Expected `nodes` to be whole numbers in one dimension, or a mask",
-        got=f"shape {ids.shape} and dtype {ids.dtype}",
-        do={"b": "Pass one column of the mask.", "i": "Flatten it.", "u": "Flatten it."}.get(
-            ids.dtype.kind, "Turn it into whole numbers with .long() or .astype(int)."
-        ),
-    )
-    require(
-        ids.dtype != np.uint8 or ids.shape != (count,) or bool((ids > 1).any()),
-        "Expected to know whether `nodes` are ids or a mask",
-        got=f"{count} zeros and ones of dtype uint8",
-        do="Pass a mask as bool, ids as int64.",
-    )
-    return list(ids.reshape(-1).tolist())
 
 
 def _of_mask(mask: list[Any], count: int) -> list[Any]:

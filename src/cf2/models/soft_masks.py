@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch_geometric.nn import MessagePassing
 
 from cf2.errors import CF2Error, require
+from cf2.graphs.graph import edge_positions
 
 
 def message_layers(model: torch.nn.Module) -> list[MessagePassing]:
@@ -204,27 +205,15 @@ class _Lookup:
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
         self.edge_index, self.num_nodes = edge_index, num_nodes
         self.known: list[tuple[Tensor, Tensor]] = []
-        self.sorted: tuple[Tensor, Tensor] | None = None
 
     def __call__(self, edge_index: Tensor, weight: Tensor) -> Tensor:
         if _same(edge_index, self.edge_index):
             return weight
         place = next((place for known, place in self.known if _same(edge_index, known)), None)
         if place is None:
-            place = self._place(edge_index)
+            place = edge_positions(self.edge_index, edge_index, self.num_nodes)  # -1, of added loops, is the 1 below
             self.known.append((edge_index.clone(), place))
         return torch.cat([weight, weight.new_ones(1)])[place]
-
-    def _place(self, edge_index: Tensor) -> Tensor:
-        """The column of each edge; edges that are not ours (added loops) point one past the last column."""
-        if self.sorted is None:
-            self.sorted = (self.edge_index[0] * self.num_nodes + self.edge_index[1]).sort()
-        keys, order = self.sorted
-        wanted = edge_index[0] * self.num_nodes + edge_index[1]
-        if not keys.numel():
-            return torch.zeros_like(wanted)
-        near = torch.searchsorted(keys, wanted).clamp(max=keys.numel() - 1)
-        return torch.where(keys[near] == wanted, order[near], order.new_tensor(order.numel()))
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

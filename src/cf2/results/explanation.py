@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from cf2.errors import CF2Error, require, unknown_name
-from cf2.graphs.graph import commonest, kinds_that_fit
+from cf2.graphs.graph import commonest, kinds_that_fit, positions_of
 from cf2.graphs.typed import Types
 from cf2.options import Key
 from cf2.results.names import entry, node_name, typed_id
@@ -499,16 +499,15 @@ class Explanation:
             0 for edges outside of the receptive field. Of a typed graph a dictionary of these.
         """
         types, codes = self._coded_edges()
-        order = np.argsort(codes)
         values = (self.scores if soft else self.selected)[self.units.where("edges")].astype(np.float32)
+        values = np.append(values, np.float32(0))  # at -1, of edges that are no units
         masks = {}
         for kind, columns in ({UNTYPED: edge_index} if self.types is None else edge_index).items():
             ends = _ends(columns)
             masks[kind] = np.zeros(ends.shape[1], np.float32)
-            if kind in types.edges and len(codes):
+            if kind in types.edges:
                 wanted = types.codes({kind: ends.T})
-                nearest = order[np.minimum(np.searchsorted(codes, wanted, sorter=order), len(codes) - 1)]
-                masks[kind] = np.where(codes[nearest] == wanted, values[nearest], np.float32(0))
+                masks[kind] = values[positions_of(torch.from_numpy(codes), torch.from_numpy(wanted)).numpy()]
         return masks[UNTYPED] if self.types is None else masks
 
     def true_edges(self, known: Any) -> np.ndarray:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from cf2.errors import CF2Error, require
-from cf2.graphs.graph import Instance
+from cf2.graphs.graph import Instance, edge_positions
 from cf2.options import Spec
 from cf2.sets.trials import Constraints
 from cf2.units.edits import EDGE_KINDS, edit_of, edited, pairs_by_key
@@ -52,8 +52,7 @@ def _governing(instance: Instance, table: InstanceUnits, given: Any) -> Tensor:
     ends = instance.node_ids[instance.edge_index].t()
     if not instance.directed:
         ends, pairs = ends.sort(1).values, pairs.sort(1).values
-    high = int(max(ends.max() if ends.numel() else 0, pairs.max())) + 1
-    columns = torch.isin(ends[:, 0] * high + ends[:, 1], pairs[:, 0] * high + pairs[:, 1])
+    columns = edge_positions(pairs.t(), ends.t()) >= 0
     first, (element, unit) = table.edges
     governors = torch.cat([first[columns & (first >= 0)], unit[columns[element]]])
     hit[governors] = True
