@@ -13,7 +13,7 @@ from torch import Tensor
 import cf2
 from cf2.methods.contract import Problem
 from cf2.models import oracle as oracle_module
-from cf2.models.oracle import Fields, GraphOracle
+from cf2.models.oracle import Fields, GraphOracle, Removals
 from cf2.models.predictor import Predictor
 from cf2.sets import trials as trials_module
 from cf2.sets.oracle import SHORT_CUTS
@@ -96,7 +96,7 @@ def test_a_field_ends_where_the_model_does_not_look(problem_of: Callable[..., Pr
     rows = torch.zeros(1, dtype=torch.long)
     everything = torch.ones(1, problem.pack.units.count, dtype=torch.bool)
     for hops in (1, 2):
-        field = Fields(problem.pack, hops, "in").find(rows, everything)
+        field = Fields(Removals(problem.pack, None), hops, "in").find(rows, everything)
         target = int(problem.pack.targets[0, 0])
         tail, head = problem.pack.edge_index.tolist()
         near, columns = {target}, set[int]()

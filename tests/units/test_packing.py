@@ -15,7 +15,7 @@ from cf2.errors import CF2Error
 from cf2.graphs.graph import Graph, Instance
 from cf2.graphs.targets import GraphTargets, stream
 from cf2.units.kinds import Governors, UnitKind, unit_kinds
-from cf2.units.packs import Pack, chunks, pack
+from cf2.units.packs import Pack, chunks, pack, sparse_features
 from toys import WHOLE_NODES, random_graph
 
 EDGES, FEATURES, COLUMNS = unit_kinds(["edges", "features", "columns"])
@@ -146,3 +146,27 @@ def test_chunks_cover_everything_once_within_the_budget(costs: list[int], budget
     found = list(chunks(costs, budget))
     assert [i for part in found for i in range(len(costs))[part]] == list(range(len(costs)))
     assert all(sum(costs[part]) <= budget or part.stop - part.start == 1 for part in found)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
+def test_wide_features_are_scaled_and_multiplied_as_dense_ones(share: float) -> None:
+    """With entries gone, or half there: of nodes that are taken more than once, and that keep all, some or none."""
+    draw = torch.Generator().manual_seed(7)
+    x = torch.randn(9, 600, generator=draw) * (torch.rand(9, 600, generator=draw) < 0.05)
+    x[4] = 0
+    taken = sparse_features([x], [x.nonzero()]).take(torch.tensor([3, 0, 4, 3, 8]))
+    dense = x[[3, 0, 4, 3, 8]]
+    assert torch.equal(taken.dense(600), dense)
+    scale = torch.rand(int((dense != 0).sum()), generator=draw)
+    weight = torch.nn.Parameter(torch.randn(600, 7, generator=draw))
+    for of_entry in (scale < share, scale):
+        expected = dense.clone()
+        expected[dense != 0] *= of_entry
+        scaled = taken.scaled(of_entry)
+        assert torch.equal(scaled.dense(600), expected)
+        for factor, transposed in ((weight, False), (weight.t(), True), (weight.detach(), False)):
+            product = scaled.times(factor.contiguous() if transposed else factor, transposed)
+            assert torch.allclose(product, expected @ weight, atol=1e-5)
+    with torch.no_grad():
+        weight *= 2
+    assert torch.allclose(taken.times(weight), dense @ weight, atol=1e-5)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,20 +50,21 @@ class GraphOracle(Oracle):
             lacking = lacking | self.dense(units.left_out, False).any(1)
         self.narrowed = lacking.tolist()
         self._footprint = predictor.cost(pack.node_ptr.diff(), pack.edge_ptr.diff()).cpu()
-        # Only edges come and go, each with one unit, and none of them is added.
-        plain = not units.edges.further.numel() and not len(pack.entry_row) and units.edges.some and units.nodes is None
-        removals = plain and units.absent is None and units.changes is None
+        # Only edges and entries come and go, each with one unit, and none of them is added.
+        single = not units.edges.further.numel() and not units.entries.further.numel()
+        removals = single and units.nodes is None and units.absent is None and units.changes is None
         self.removals = Removals(pack, self.fixed) if removals else None
         # A model that mixes all nodes sees also what is not joined to a target.
         self.local = bool(
             own_fields
             and "fields" in SHORT_CUTS
-            and plain
-            and units.absent is None
+            and self.removals is not None
+            and units.edges.some
+            and not units.entries.some
             and pack.targets.size(1)
             and not predictor.alone
         )
-        self.fields = Fields(pack, *predictor.sight, self.fixed) if self.local else None
+        self.fields = Fields(self.removals, *predictor.sight) if self.local and self.removals is not None else None
         self._extent = (pack.edge_ptr.diff() + (0 if self.fields is None else self.fields.width)).cpu()
         few = together and "together" in SHORT_CUTS and len(self.counts) <= MAX_INSTANCES_TOGETHER
         self.few = few and not self.local and units.absent is None
@@ -180,7 +182,8 @@ class GraphOracle(Oracle):
     def _shaped(self) -> bool:
         """Whether sets of one shape are the same to the model: plain graphs, and it is handed nothing else."""
         pack = self.pack
-        plain = self.removals is not None and self.fixed is None and pack.units.edges.every and pack.sparse is None
+        edges = pack.units.edges.every and not pack.units.entries.some
+        plain = self.removals is not None and self.fixed is None and edges and pack.sparse is None
         whole = not pack.targets.size(1) and all(kind == "graph" for kind, _ in pack.extras.values())
         return plain and whole and not self.predictor.ordered
 
@@ -193,45 +196,100 @@ def outputs_after(intervention: Intervention, predictor: Predictor, pack: Pack, 
 # -- removed edges, and the receptive fields that are left --------------------------------------------------------
 
 
+Array = np.ndarray[Any, Any]
+
+
 class Removals:
-    """Packs of trials in which removed edges are not there, for packs of which only edges come and go."""
+    """Packs of trials in which removed edges and feature entries are not there; of packs where only these can go.
+
+    In NumPy, because there are a dozen small steps per call, and each of them takes it a fifth of torch's time.
+    """
 
     def __init__(self, pack: Pack, fixed: Tensor | None) -> None:
-        self.pack, self.fixed, self.unit = pack, fixed, _own_units(pack)
+        self.pack, self.fixed = pack, fixed
+        units, entries = pack.units, owners(pack.entry_ptr)
+        self.unit = _own_units(units.edges, units.ptr, owners(pack.edge_ptr))
+        arrays = (pack.edge_index, pack.node_ptr, pack.edge_ptr, pack.entry_ptr, pack.targets, self.unit)
+        self.ends, self.node_ptr, self.edge_ptr, self.entry_ptr, self.targets, self._unit = (
+            array.cpu().numpy() for array in arrays
+        )
+        self._entry_unit = _own_units(units.entries, units.ptr, entries).cpu().numpy()
+        self._entry_row = (pack.entry_row - pack.node_ptr[entries]).cpu().numpy()
+
+    def trials(self, rows: Tensor, states: Tensor) -> tuple[Array, Array]:
+        """Instances `rows` [R] and their states [R, U], in which what is fixed is there."""
+        states = states if self.fixed is None else states | self.fixed[rows]
+        return rows.cpu().numpy(), np.ascontiguousarray(states.cpu().numpy())
+
+    def columns(self, instance: Array, there: Array) -> tuple[Array, Array]:
+        """The edge columns that are there in states [R, U] of instances [R], and the trial of each."""
+        columns, trial = _spans(self.edge_ptr, instance)
+        edges = self.pack.units.edges
+        if not edges.some:
+            return columns, trial
+        kept = _present(self._unit[columns], edges.every, there, trial).nonzero()[0]
+        return columns[kept], trial[kept]
 
     def packed(self, rows: Tensor, states: Tensor) -> Pack:
         """Instances `rows` [R] in which the units with a state [R, U, bool] are there, without units of their own."""
-        pack = self.pack
-        states = states if self.fixed is None else states | self.fixed[rows]
-        nodes, node_ptr, shift = spans(pack.node_ptr, rows)
-        columns, ptr, _ = spans(pack.edge_ptr, rows)
-        owner, unit = owners(ptr), self.unit[columns]
-        there = states[owner, unit] if states.size(1) else torch.zeros_like(unit, dtype=torch.bool)
-        stay = (there if pack.units.edges.every else there | (unit < 0)).nonzero().flatten()
-        columns, owner = columns[stay], owner[stay]
-        edge_index, targets = pack.edge_index[:, columns] + shift[owner], pack.targets[rows] + shift[:, None]
-        return _without_units(pack, rows, nodes, columns, owner, edge_index, targets, node_ptr)
+        instance, there = self.trials(rows, states)
+        nodes, _ = _spans(self.node_ptr, instance)
+        columns, trial = self.columns(instance, there)
+        ends = np.diff(self.node_ptr)[instance].cumsum()
+        shift = np.concatenate([[0], ends[:-1]]) - self.node_ptr[instance]
+        edge_index = self.ends.take(columns, 1) + shift[trial]
+        targets = self.targets[instance] + shift[:, None]
+        arrays = (nodes, columns, edge_index, targets, np.concatenate([[0], ends]))
+        packed = _without_units(self.pack, rows, trial, *(torch.from_numpy(a).to(rows.device) for a in arrays))
+        return self._with_entries(packed, instance, there) if self.pack.units.entries.some else packed
+
+    def _with_entries(self, packed: Pack, instance: Array, there: Array) -> Pack:
+        """A pack of trials without the feature entries that are gone."""
+        entries, trial = _spans(self.entry_ptr, instance)
+        stay = _present(self._entry_unit[entries], self.pack.units.entries.every, there, trial)
+        if packed.sparse is not None:
+            return replace(packed, sparse=packed.sparse.scaled(torch.from_numpy(stay).to(packed.x.device)))
+        gone = (~stay).nonzero()[0]
+        row = torch.from_numpy(self._entry_row[entries[gone]] + packed.node_ptr.cpu().numpy()[trial[gone]])
+        place = row.to(packed.x.device), self.pack.entry_column[torch.from_numpy(entries[gone])]
+        return replace(packed, x=packed.x.index_put(place, packed.x.new_tensor(0)))
 
 
-def _own_units(pack: Pack) -> Tensor:
-    """The unit of every edge column, counted within its instance; -1 where it has none."""
-    first = pack.units.edges.first
-    return torch.where(first < 0, first, first - pack.units.ptr[:-1][owners(pack.edge_ptr)])
+def _own_units(governors: Governors, ptr: Tensor, owner: Tensor) -> Tensor:
+    """The unit of every element, counted within its instance; -1 where it has none."""
+    return torch.where(governors.first < 0, governors.first, governors.first - ptr[owner])
+
+
+def _spans(ptr: Array, index: Array) -> tuple[Array, Array]:
+    """Positions of the spans `index`, end to end, and the place of each one in `index`."""
+    counts = ptr[index + 1] - ptr[index]
+    shift = ptr[index] - counts.cumsum() + counts
+    trial = np.arange(len(index)).repeat(counts)
+    return np.arange(len(trial)) + shift[trial], trial
+
+
+def _present(unit: Array, every: bool, there: Array, trial: Array) -> Array:
+    """Which elements with these units (-1: none) are there in the states [R, U] of their trials."""
+    if not there.size:
+        return unit < 0
+    present: Array = there.ravel().take(unit + trial * there.shape[1], mode="clip")
+    return present if every else present | (unit < 0)
 
 
 def _without_units(
     pack: Pack,
     rows: Tensor,
+    trial: Array,
     nodes: Tensor,
     columns: Tensor,
-    owner: Tensor,
     edge_index: Tensor,
     targets: Tensor,
     node_ptr: Tensor,
 ) -> Pack:
-    """Some nodes and edge columns of instances `rows` as a pack in which nothing can come or go any more."""
+    """Some nodes and edge columns of trials of instances `rows` as a pack in which nothing can come or go any more."""
     none, zero = rows.new_zeros((2, 0)), rows.new_zeros(len(rows) + 1)
     of = {"node": nodes, "edge": columns, "graph": rows}
+    counts = torch.from_numpy(np.bincount(trial, minlength=len(rows))).to(rows.device)
     return replace(
         pack,
         x=pack.x[nodes] if pack.sparse is None else pack.x[:1].expand(len(nodes), -1),
@@ -244,7 +302,9 @@ def _without_units(
         ),
         targets=targets,
         node_ptr=node_ptr,
-        edge_ptr=pointer(torch.bincount(owner, minlength=len(rows))),
+        edge_ptr=pointer(counts),
+        entry_row=none[0],
+        entry_column=none[0],
         entry_ptr=zero,
         keys=pack.keys[rows],
         extras={name: (kind, value[of[kind]]) for name, (kind, value) in pack.extras.items()},
@@ -256,30 +316,26 @@ class Field:
     """What R trials can see: nodes and edge columns of the pack, each with the trial that sees it."""
 
     rows: Tensor  # [R], the instance of each trial
-    nodes: Tensor  # [n], in the order of trials and then of nodes
-    of_node: Tensor  # [n]
-    columns: Tensor  # [e], in the order of trials and then of columns
-    of_column: Tensor  # [e]
+    nodes: Array  # [n], in the order of trials and then of nodes
+    of_node: Array  # [n]
+    columns: Array  # [e], in the order of trials and then of columns
+    of_column: Array  # [e]
 
     def take(self, trials: Tensor) -> Field:
         """Some of the trials, in ascending order."""
         if len(trials) == len(self.rows):
             return self
-        place = torch.full_like(self.rows, -1)
-        place[trials] = torch.arange(len(trials), device=trials.device)
-        nodes, columns = place[self.of_node] >= 0, place[self.of_column] >= 0
-        return Field(
-            self.rows[trials],
-            self.nodes[nodes],
-            place[self.of_node[nodes]],
-            self.columns[columns],
-            place[self.of_column[columns]],
-        )
+        place = np.full(len(self.rows), -1)
+        place[trials.cpu().numpy()] = np.arange(len(trials))
+        of_node, of_column = place[self.of_node], place[self.of_column]
+        nodes, columns = (of.nonzero()[0] for of in (of_node >= 0, of_column >= 0))
+        return Field(self.rows[trials], self.nodes[nodes], of_node[nodes], self.columns[columns], of_column[columns])
 
-    def parts(self, nodes: Tensor, columns: Tensor, slices: Iterable[slice]) -> Iterator[Field]:
-        """Runs of the trials, which have so many nodes and columns [R] each."""
-        node_ptr, column_ptr = pointer(nodes).tolist(), pointer(columns).tolist()
-        for some in slices:
+    def parts(self, cost: Callable[[Array, Array], Array]) -> Iterator[Field]:
+        """Runs of the trials that fit into one call each, by what a trial of so many nodes and columns costs."""
+        counts = [np.bincount(of, minlength=len(self.rows)) for of in (self.of_node, self.of_column)]
+        node_ptr, column_ptr = (np.concatenate([[0], count.cumsum()]) for count in counts)
+        for some in chunks(cost(*counts).tolist(), MAX_FLOATS_PER_CALL):
             seen, met = (slice(ptr[some.start], ptr[some.stop]) for ptr in (node_ptr, column_ptr))
             of_node, of_column = self.of_node[seen] - some.start, self.of_column[met] - some.start
             yield Field(self.rows[some], self.nodes[seen], of_node, self.columns[met], of_column)
@@ -288,43 +344,29 @@ class Field:
 class Fields:
     """Finds the fields of trials of one pack, by a search in breadth over all of their edges at once."""
 
-    def __init__(
-        self, pack: Pack, hops: int | None = None, direction: str = "both", fixed: Tensor | None = None
-    ) -> None:
-        self.pack, self.hops, self.fixed = pack, hops, fixed
+    def __init__(self, removals: Removals, hops: int | None = None, direction: str = "both") -> None:
+        self.removals, self.pack, self.hops = removals, removals.pack, hops
         self.direction = "both" if hops is None else direction
-        self.unit = _own_units(pack)
-        self.width = int(pack.node_ptr.diff().max())
-        # NumPy, because there are a dozen small steps per call, and each of them takes it a fifth of torch's time.
-        arrays = (pack.edge_index, self.unit, pack.node_ptr, pack.edge_ptr, pack.targets)
-        self._ends, self._unit, self._node_ptr, self._edge_ptr, self._targets = (a.cpu().numpy() for a in arrays)
+        self.width = int(np.diff(removals.node_ptr).max())
 
     @cached_property
     def around(self) -> tuple[Tensor, Tensor]:
         """The units of the edges at which each node looks further, end to end, and their pointer by node."""
         tail, head = self.pack.edge_index
         anchor = {"in": head, "out": tail}.get(self.direction, torch.cat([head, tail]))
-        unit = self.unit.repeat(len(anchor) // max(len(tail), 1))
+        unit = self.removals.unit.repeat(len(anchor) // max(len(tail), 1))
         return pointer(torch.bincount(anchor, minlength=self.pack.x.size(0))), unit[anchor.argsort(stable=True)]
 
     def find(self, rows: Tensor, states: Tensor) -> Field:
         """The fields of trials [R] of instances `rows`, in which the units with a state [R, U, bool] are there."""
-        states = states if self.fixed is None else states | self.fixed[rows]
-        instance, there = rows.cpu().numpy(), np.ascontiguousarray(states.cpu().numpy())
-        counts = self._edge_ptr[instance + 1] - self._edge_ptr[instance]
-        shift = self._edge_ptr[instance] - counts.cumsum() + counts
-        column = np.arange(counts.sum(), dtype=shift.dtype) + (shift if len(rows) == 1 else shift.repeat(counts))
-        unit = self._unit[column]
-        start = np.arange(len(instance)) * there.shape[1]
-        place = unit + (start if len(rows) == 1 else start.repeat(counts))
-        stay = there.ravel().take(place, mode="clip") if there.size else np.zeros(len(unit), dtype=bool)
-        kept = (stay if self.pack.units.edges.every else stay | (unit < 0)).nonzero()[0]
-        column, trial = column[kept], np.arange(len(instance)).repeat(counts)[kept]
-        start = np.arange(len(instance)) * self.width - self._node_ptr[instance]
-        shift = start if len(rows) == 1 else start[trial]
-        tail, head = self._ends[0][column] + shift, self._ends[1][column] + shift
+        removals = self.removals
+        instance, there = removals.trials(rows, states)
+        column, trial = removals.columns(instance, there)
+        start = np.arange(len(instance)) * self.width - removals.node_ptr[instance]
+        shift = start if len(instance) == 1 else start[trial]
+        tail, head = removals.ends[0][column] + shift, removals.ends[1][column] + shift
         inside = np.zeros(len(instance) * self.width, dtype=bool)
-        inside[(self._targets[instance] + start[:, None]).ravel()] = True
+        inside[(removals.targets[instance] + start[:, None]).ravel()] = True
         met, size, hop = np.zeros(len(column), dtype=bool), -1, 0
         ways = {"in": [(head, tail)], "out": [(tail, head)]}.get(self.direction, [(head, tail), (tail, head)])
         while (self.hops is None or hop < self.hops) and (count := int(np.count_nonzero(inside))) > size:
@@ -334,28 +376,27 @@ class Fields:
             met, size, hop = np.logical_or.reduce(seen), count, hop + 1
         places = inside.nonzero()[0]
         of_node = places // self.width
-        found = (places - start[of_node], of_node, column[met], trial[met])
-        return Field(rows, *(torch.from_numpy(part).to(rows.device) for part in found))
+        return Field(rows, places - start[of_node], of_node, column[met], trial[met])
 
     def names(self, field: Field) -> list[bytes]:
         """What each trial sees, as a name: its instance and its edges."""
-        text = field.columns.cpu().numpy().astype(np.int32).tobytes()
-        ends = (4 * torch.bincount(field.of_column, minlength=len(field.rows)).cumsum(0)).tolist()
+        text = field.columns.astype(np.int32).tobytes()
+        ends = (4 * np.bincount(field.of_column, minlength=len(field.rows)).cumsum()).tolist()
         owner = [row.to_bytes(4, "little") for row in field.rows.tolist()]
         return [short(name + text[start:end]) for name, start, end in zip(owner, [0, *ends], ends)]
 
     def packed(self, field: Field) -> Pack:
         """The fields as a pack without units, in which what is gone is not there."""
-        pack, count = self.pack, len(field.rows)
-        start = torch.arange(count, device=field.rows.device) * self.width - pack.node_ptr[field.rows]
-        local = field.rows.new_zeros(count * self.width)
-        local[field.nodes + start[field.of_node]] = torch.arange(len(field.nodes), device=local.device)
-        edge_index = local[pack.edge_index[:, field.columns] + start[field.of_column]]
-        targets = local[pack.targets[field.rows] + start[:, None]]
-        node_ptr = pointer(torch.bincount(field.of_node, minlength=count))
-        return _without_units(
-            pack, field.rows, field.nodes, field.columns, field.of_column, edge_index, targets, node_ptr
-        )
+        removals, instance = self.removals, field.rows.cpu().numpy()
+        start = np.arange(len(instance)) * self.width - removals.node_ptr[instance]
+        local = np.zeros(len(instance) * self.width, dtype=np.int64)
+        local[field.nodes + start[field.of_node]] = np.arange(len(field.nodes))
+        edge_index = local[removals.ends.take(field.columns, 1) + start[field.of_column]]
+        targets = local[removals.targets[instance] + start[:, None]]
+        node_ptr = np.concatenate([[0], np.bincount(field.of_node, minlength=len(instance)).cumsum()])
+        arrays = (field.nodes, field.columns, edge_index, targets, node_ptr)
+        tensors = (torch.from_numpy(array).to(field.rows.device) for array in arrays)
+        return _without_units(self.pack, field.rows, field.of_column, *tensors)
 
 
 class FieldLooks:
@@ -370,10 +411,9 @@ class FieldLooks:
 
     def outputs(self, index: Tensor) -> Tensor:
         """What the model says of some of the fields [r, C]."""
-        predictor, field = self.oracle.predictor, self.field.take(index)
-        nodes, columns = (torch.bincount(of, minlength=len(field.rows)) for of in (field.of_node, field.of_column))
-        parts = field.parts(nodes, columns, chunks(predictor.cost(nodes, columns).tolist(), MAX_FLOATS_PER_CALL))
-        return torch.cat([predictor.hard(self.fields.packed(part), self.oracle.valid.new_zeros(0)) for part in parts])
+        predictor, none = self.oracle.predictor, self.oracle.valid.new_zeros(0)
+        parts = self.field.take(index).parts(predictor.cost)
+        return torch.cat([predictor.hard(self.fields.packed(part), none) for part in parts])
 
 
 # -- connected sets ---------------------------------------------------------------------------------------------
@@ -440,8 +480,9 @@ def _grown(search: Exhaustion, fields: Fields, level: Tensor) -> Tensor:
     for some in torch.split(level, 1024):
         rows = torch.full((len(some),), search.row, device=some.device)
         field = fields.find(rows, some)
-        at, ptr, _ = spans(fields.around[0], field.nodes)
-        trial, unit = field.of_node[owners(ptr)], fields.around[1][at]
+        nodes, of_node = (torch.from_numpy(part).to(some.device) for part in (field.nodes, field.of_node))
+        at, ptr, _ = spans(fields.around[0], nodes)
+        trial, unit = of_node[owners(ptr)], fields.around[1][at]
         new = (unit >= 0).nonzero().flatten()
         trial, unit = trial[new], unit[new]
         keep = search.trials.selectable[search.row, unit] & ~some[trial, unit]

@@ -14,20 +14,13 @@ from torch import Tensor
 from cf2.errors import CF2Error, require
 from cf2.models import outputs
 from cf2.models.adapters import Adapter, Inputs, adapter_for, module_of, run, target_arguments
-from cf2.models.soft_masks import (
-    LazyFeatures,
-    Loan,
-    default_dtype,
-    find_device,
-    masked_messages,
-    message_layers,
-    restored_buffers,
-)
+from cf2.models.lazy_features import LazyFeatures
+from cf2.models.soft_masks import Loan, default_dtype, find_device, masked_messages, message_layers, restored_buffers
 from cf2.models.soundness import Unchanged, check_repeats, depends_on_order, depends_on_others
 from cf2.options import Masking, Output
 from cf2.sets.oracle import SHORT_CUTS
 from cf2.sets.tests import Criterion
-from cf2.units.packs import WIDE, Pack, spans, sparse_features
+from cf2.units.packs import WIDE, Pack, sparse_features
 
 PLAIN_FLOATS_PER_NODE = 4096  # so that a dense adjacency matrix of one call has some 10⁷ entries
 
@@ -217,7 +210,7 @@ class Predictor:
         sparse = pack.sparse or sparse_features([pack.x], [pack.x.nonzero()])
         with torch.no_grad():
             rows = self._call(pack, pack.dense(), pack.edge_index, None, None)
-            quick = self._call(replace(pack, sparse=sparse), sparse.value, pack.edge_index, None, None)
+            quick = self._call(pack, LazyFeatures.of(pack.x, sparse), pack.edge_index, None, None)
         return not self._unfolded and not bool(differ(quick, rows).any())
 
     def rows_of_many(self, whole: Pack, targets: Tensor) -> Tensor:
@@ -298,12 +291,10 @@ class Predictor:
         smaller, kept, left = pack.without_nodes(nodes)
         if not len(left):
             return torch.full((pack.num_instances, self._width_of_rows), torch.nan, device=x.device)
-        if x.dim() == 1:
-            assert pack.sparse is not None
-            kept = spans(pack.sparse.ptr, kept)[0]
         whole = (smaller.edge_index >= 0).all(0)  # an edge that was added may lead to a node that is gone
         stay = whole.nonzero().flatten() if stay is None else stay[whole[stay]]
-        rows = self._call(smaller, x[kept], smaller.edge_index[:, stay], None, stay)
+        x = LazyFeatures.of(smaller.x, x.sparse.take(kept)) if isinstance(x, LazyFeatures) else x[kept]
+        rows = self._call(smaller, x, smaller.edge_index[:, stay], None, stay)
         if len(left) == pack.num_instances:
             return rows
         return rows.new_full((pack.num_instances, rows.size(1)), torch.nan).index_copy(0, left, rows)
@@ -372,14 +363,15 @@ class Predictor:
         return self.findings
 
     def _features(self, pack: Pack, there: Tensor | None, units: Tensor) -> Tensor:
-        """The features with entries scaled and changed [N, d], or only the values of their non-zero entries [F]."""
+        """The features with entries scaled and changed [N, d]."""
         x = self._scaled(pack, there)
         return x if pack.units.changes is None else pack.units.changes.apply(x, units)
 
     def _scaled(self, pack: Pack, there: Tensor | None) -> Tensor:
         if pack.sparse is not None:
-            value = pack.sparse.value if there is None else pack.sparse.value * there
-            return value if self.findings is not None and self.findings.reads_sparse else pack.dense(value)
+            sparse = pack.sparse if there is None else pack.sparse.scaled(there)
+            lazy = self.findings is not None and self.findings.reads_sparse
+            return LazyFeatures.of(pack.x, sparse) if lazy else sparse.dense(pack.x.size(1))
         if there is None or (there.dtype != torch.bool and not pack.x.is_floating_point()):
             return pack.x  # a part of a category is none, and an embedding takes no float
         scale = torch.ones_like(pack.x).index_put((pack.entry_row, pack.entry_column), there.to(pack.x.dtype))
@@ -399,9 +391,7 @@ class Predictor:
             if self._loans and self._loans[0].dtype != torch.get_default_dtype():
                 stack.enter_context(default_dtype(self._loans[0].dtype))
             given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
-            if x.dim() == 1:
-                x = _lazy(pack, x)
-            else:
+            if not isinstance(x, LazyFeatures):
                 given["x"] = x
             watched = Unchanged({"edge_index": edge_index} | given, compare=self.findings is None)
             rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level)
@@ -433,17 +423,6 @@ class Predictor:
         narrow = self.findings is not None and self.findings.reads_sparse
         width = self._hidden if narrow else self._width
         return nodes * (width + self._depth * self._hidden) + edges * self._depth * self._hidden
-
-
-def _lazy(pack: Pack, values: Tensor) -> LazyFeatures:
-    """The features of a pack, with these values of their non-zero entries [F]."""
-    sparse = pack.sparse
-    assert sparse is not None
-
-    def product(weight: Tensor, factor: float) -> Tensor:
-        return sparse.times(values if factor == 1.0 else factor * values, weight)
-
-    return LazyFeatures.of(pack.x, product, lambda factor: factor * pack.dense(values))
 
 
 def _deepest(count: Counter[Any]) -> int:

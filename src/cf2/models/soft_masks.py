@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from torch_geometric.nn import MessagePassing
 
 from cf2.errors import CF2Error, require
@@ -218,70 +217,6 @@ class _Lookup:
 
 def _same(one: Tensor, other: Tensor) -> bool:
     return one is other or (one.shape == other.shape and torch.equal(one, other))
-
-
-class LazyFeatures(Tensor):
-    """Wide features of which only the non-zero entries are held, handed to a model as `x`.
-
-    A number times them, dropout that is off and matrix products are computed from the entries; whatever else the model
-    does gets the dense matrix, and `unfolded` counts how often. Nothing is written into it.
-    """
-
-    product: Callable[[Tensor, float], Tensor]  # features @ W, times a number
-    dense: Callable[[float], Tensor]
-    factor: float
-    unfolded: list[None]
-
-    @staticmethod
-    def of(shape: Tensor, product: Callable[[Tensor, float], Tensor], dense: Callable[[float], Tensor]) -> LazyFeatures:
-        """Features of that shape, dtype and device, given by their product with a matrix and by the dense ones."""
-        return LazyFeatures._times(shape, product, dense, 1.0, [])
-
-    @staticmethod
-    def _times(shape: Tensor, product: Any, dense: Any, factor: float, unfolded: list[None]) -> LazyFeatures:
-        made: LazyFeatures = torch.Tensor._make_subclass(LazyFeatures, shape)
-        made.product, made.dense, made.factor, made.unfolded = product, dense, factor, unfolded
-        return made
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Answer what can be answered from the entries, and unfold for everything else."""
-        kwargs = kwargs or {}
-        x = args[0] if args else None
-        with torch._C.DisableTorchFunctionSubclass():
-            if func in _ABOUT_SHAPE:
-                return func(*args, **kwargs)
-            if isinstance(x, LazyFeatures):
-                if func in _SCALINGS and not kwargs and isinstance(args[1], float | int):
-                    factor = x.factor / args[1] if func in _DIVISIONS else x.factor * args[1]
-                    return LazyFeatures._times(x.as_subclass(Tensor), x.product, x.dense, factor, x.unfolded)
-                if func is functional.dropout and not (args[2] if len(args) > 2 else kwargs.get("training", True)):
-                    return x
-                plain = len(args) > 1 and type(args[1]) in (Tensor, torch.nn.Parameter) and args[1].dim() == 2
-                if func is functional.linear and plain and kwargs.keys() <= {"bias"}:
-                    bias = args[2] if len(args) > 2 else kwargs.get("bias")
-                    wide = x.product(args[1].t(), x.factor)
-                    return wide if bias is None else wide + bias
-                if func in _PRODUCTS and plain and not kwargs:
-                    return x.product(args[1], x.factor)
-            return func(*(_unfold(value) for value in args), **{name: _unfold(v) for name, v in kwargs.items()})
-
-
-def _unfold(value: Any) -> Any:
-    if isinstance(value, LazyFeatures):
-        value.unfolded.append(None)
-        return value.dense(value.factor)
-    return type(value)(map(_unfold, value)) if type(value) in (list, tuple) else value
-
-
-_SCALINGS = {torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, torch.div, Tensor.div, Tensor.__truediv__}
-_DIVISIONS = {torch.div, Tensor.div, Tensor.__truediv__}
-_PRODUCTS = {torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__}
-_ATTRIBUTES = ("shape", "dtype", "device", "ndim", "layout", "is_sparse", "is_cuda")
-_ABOUT_SHAPE = {
-    *(getattr(Tensor, name).__get__ for name in _ATTRIBUTES),
-    *(Tensor.size, Tensor.dim, Tensor.numel, Tensor.__len__, Tensor.is_floating_point, torch.is_floating_point),
-}
 
 
 _THREADS: dict[Any, int] = {}  # who asked for one thread, with torch's number of threads before

@@ -7,7 +7,7 @@ loop: dropping is how a converged instance leaves an optimisation, repeating is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -22,28 +22,102 @@ WIDE, SPARSE = 512, 0.1  # features at least this wide and at most this full are
 
 
 @dataclass(frozen=True, eq=False)
-class SparseFeatures:
-    """The non-zero entries of wide features, row by row; `ptr` is their pointer by node."""
+class FeatureTable:
+    """Rows of wide features by their non-zero entries; `before` are rows of another table that come first."""
 
-    ptr: Tensor  # [N + 1]
+    ptr: Tensor  # [rows + 1]
     column: Tensor  # [F]
     value: Tensor  # [F]
+    before: FeatureTable | None = None
+    known: dict[int, tuple[Tensor, int, Tensor]] = field(default_factory=dict)  # products with parameters
+
+    @property
+    def total(self) -> int:
+        """How many rows there are, those of `before` included."""
+        return len(self.ptr) - 1 + (0 if self.before is None else self.before.total)
+
+    def times(self, weight: Tensor, transposed: bool) -> Tensor:
+        """All rows @ weight, or @ weight.t()."""
+        wide = (weight.t() if transposed else weight).contiguous()
+        own = embedding_bag(
+            self.column, wide, self.ptr, mode="sum", per_sample_weights=self.value, include_last_offset=True
+        )
+        return own if self.before is None else torch.cat([self.before.product(weight, transposed), own])
+
+    def product(self, weight: Tensor, transposed: bool) -> Tensor:
+        """The same for a parameter of a frozen model, computed once."""
+        held, version, product = self.known.get(id(weight), (None, 0, weight))
+        if held is not weight or version != weight._version:
+            with torch.no_grad():
+                product = self.times(weight, transposed)
+            self.known[id(weight)] = weight, weight._version, product
+        return product
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFeatures:
+    """Wide features as rows of a table, which all trials of a pack share."""
+
+    table: FeatureTable
+    row: Tensor  # [N], the row of each node
 
     def take(self, nodes: Tensor) -> SparseFeatures:
-        """The entries of some nodes."""
-        place, ptr, _ = spans(self.ptr, nodes)
-        return SparseFeatures(ptr, self.column[place], self.value[place])
+        """The features of some nodes."""
+        return replace(self, row=self.row[nodes])
 
-    def times(self, values: Tensor, weight: Tensor) -> Tensor:
-        """features @ weight, with these values of the entries."""
-        weight = weight.contiguous()
-        return embedding_bag(
-            self.column, weight, self.ptr, mode="sum", per_sample_weights=values, include_last_offset=True
-        )
+    def entries(self) -> FeatureTable:
+        """A table of the nodes themselves, one after the other."""
+        table = self.table
+        if table.before is not None:
+            shared = table.before
+            ptr = torch.cat([shared.ptr, shared.ptr[-1] + table.ptr[1:]])
+            columns, values = torch.cat([shared.column, table.column]), torch.cat([shared.value, table.value])
+            table = FeatureTable(ptr, columns, values)
+        place, ptr, _ = spans(table.ptr, self.row)
+        return FeatureTable(ptr, table.column[place], table.value[place])
+
+    def scaled(self, scale: Tensor) -> SparseFeatures:
+        """The features with every entry [F] scaled; those whose scale is False are not there."""
+        if scale.dtype == torch.bool:
+            return self._without(~scale)
+        own = self.entries()
+        nodes = torch.arange(len(self.row), device=self.row.device)
+        return SparseFeatures(replace(own, value=own.value * scale), nodes)
+
+    def _without(self, gone: Tensor) -> SparseFeatures:
+        """The features without some entries [F, bool]: only nodes that keep a part of theirs get a row of their own."""
+        ptr = pointer(self.table.ptr.diff()[self.row])
+        lost, count = pointer(gone)[ptr].diff(), ptr.diff()
+        part = ((lost > 0) & (lost < count)).nonzero().flatten()
+        place, own, _ = spans(ptr, part)
+        kept = (~gone[place]).nonzero().flatten()
+        entry = place[kept] + (self.table.ptr[self.row] - ptr[:-1])[part][owners(own)[kept]]
+        # The first row of the new table has no entries, for nodes that keep none.
+        left = torch.cat([count.new_zeros(1), (count - lost)[part]])
+        table = FeatureTable(pointer(left), self.table.column[entry], self.table.value[entry], self.table)
+        row = torch.where(lost > 0, self.table.total, self.row)
+        row[part] = torch.arange(1, len(left), device=row.device) + self.table.total
+        return SparseFeatures(table, row)
+
+    def times(self, weight: Tensor, transposed: bool = False) -> Tensor:
+        """features @ weight, or @ weight.t()."""
+        if self.table.value.requires_grad or not isinstance(weight, torch.nn.Parameter):
+            return self.entries().times(weight, transposed)
+        shared = self.table.before is None
+        return (self.table.product if shared else self.table.times)(weight, transposed)[self.row]
+
+    def dense(self, width: int) -> Tensor:
+        """The features [N, width]."""
+        own = self.entries()
+        x = torch.zeros(len(self.row), width, dtype=own.value.dtype, device=own.value.device)
+        return x.index_put((owners(own.ptr), own.column), own.value)
 
     def to(self, device: torch.device | str) -> SparseFeatures:
         """The same on a device."""
-        return SparseFeatures(self.ptr.to(device), self.column.to(device), self.value.to(device))
+        table = self.table
+        return SparseFeatures(
+            FeatureTable(table.ptr.to(device), table.column.to(device), table.value.to(device)), self.row.to(device)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +163,9 @@ class Pack:
         sparse = None if self.sparse is None else self.sparse.to(device)
         return replace(self, **moved, units=self.units.to(device), extras=extras, sparse=sparse)
 
-    def dense(self, values: Tensor | None = None) -> Tensor:
-        """The features [N, d], with other values of the non-zero entries if given."""
-        if self.sparse is None:
-            return self.x
-        x = torch.zeros(self.x.shape, dtype=self.sparse.value.dtype, device=self.x.device)
-        index = (owners(self.sparse.ptr), self.sparse.column)
-        return x.index_put(index, self.sparse.value if values is None else values)
+    def dense(self) -> Tensor:
+        """The features [N, d]."""
+        return self.x if self.sparse is None else self.sparse.dense(self.x.size(1))
 
     def take(self, index: Tensor) -> Pack:
         """The pack of instances `index`, which may repeat and reorder."""
@@ -322,7 +392,9 @@ def sparse_features(parts: Sequence[Tensor], places: Sequence[Tensor]) -> Sparse
     """Features, given as parts one below the other, by the places [·, 2] of their entries that are not 0."""
     counts = torch.cat([torch.bincount(p[:, 0], minlength=x.size(0)) for x, p in zip(parts, places)])
     values = torch.cat([x[p[:, 0], p[:, 1]] for x, p in zip(parts, places)])
-    return SparseFeatures(pointer(counts), torch.cat(list(places))[:, 1], values)
+    return SparseFeatures(
+        FeatureTable(pointer(counts), torch.cat(list(places))[:, 1], values), torch.arange(len(counts))
+    )
 
 
 def _pack_extras(instances: Sequence[Instance], takes: Callable[[str], bool]) -> Extras:
