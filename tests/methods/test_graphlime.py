@@ -85,10 +85,10 @@ def test_no_weight_of_the_lasso_can_be_changed_for_the_better(rho: float) -> Non
 
 
 def test_gram_matrices_are_centred_and_of_norm_one() -> None:
-    made = gram(np.random.default_rng(0).normal(size=(3, 7, 2)))
+    made = gram(np.random.default_rng(0).normal(size=(3, 7, 2)), 2)
     assert np.allclose(made.sum(1), 0, atol=1e-9)
     assert np.allclose((made**2).sum((1, 2)), 1)
-    assert not gram(np.ones((1, 5, 1))).any()  # a constant says nothing
+    assert not gram(np.ones((1, 5, 1)), 1).any()  # a constant says nothing
 
 
 def test_a_constant_prediction_depends_on_nothing(problem_of: Callable[..., Problem]) -> None:

@@ -287,7 +287,7 @@ def test_a_flip_among_the_units_that_matter_most_is_a_flip(limit: int) -> None:
     """Twelve lights of which eight must stay: five have to go, so that fewer to choose from are not enough."""
     data = star(*[1.0] * 12)
     (one,) = cf2.explain(
-        Lights(7.5), data, [0], method="cf-gnnexplainer", max_units=limit, reduce="gradient", epochs=100
+        Lights(7.5), data, [0], method="cf-gnnexplainer", max_units=limit, reduce="gradient", epochs=100, odds=True
     )
     assert one.size <= limit
     assert one.necessary == (one.size >= 5) == (limit >= 5)

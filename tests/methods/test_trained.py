@@ -14,6 +14,7 @@ from torch_geometric.nn import SimpleConv
 
 import cf2
 from cf2.methods.contract import Problem
+from cf2.methods.gem import distilled, pruned, squares
 from cf2.methods.rcexplainer import boundaries, local_boundaries, regions
 from cf2.methods.tage import conditions, scaled
 from cf2.methods.trained import Trained, batches
@@ -350,3 +351,34 @@ def test_integer_features_are_left_alone() -> None:
 def test_other_data_are_refused(gisst: Trained) -> None:
     with pytest.raises(cf2.CF2Error, match="with node states of width 3"):
         cf2.explain(Bright(), random_graph(8, 12, features=5), [0], method="gisst", trained=gisst)
+
+
+# -- Gem ---------------------------------------------------------------------------------------------------
+
+
+def test_pruning_keeps_the_edges_that_the_rest_needs(problem_of: Callable[..., Problem]) -> None:
+    """Two lights of 1.5 are needed of 2.6: a dim edge goes without loss, a bright one comes back with its growth."""
+    problem = problem_of(Lights(), star(1.5, 1.5, 0.1, 0.1, -0.1), [0])
+    weight = pruned(problem)[0]
+    by_edge = {tuple(ids): value for ids, value in zip(problem.tables[0].ids.tolist(), weight.tolist())}
+    assert by_edge[0, 5] == 0.0  # without this light it is brighter
+    assert min(by_edge[0, 1], by_edge[0, 2]) > 5 * max(by_edge[0, 3], by_edge[0, 4]) > 0
+    target = distilled(problem, 2)
+    assert set(target.nonzero().flatten().tolist()) == {
+        place for place, ids in enumerate(problem.tables[0].ids.tolist()) if ids in ([0, 1], [0, 2])
+    }
+    assert float(target.max()) == 1.0
+
+
+def test_squares_are_those_of_all_pairs_of_nodes(problem_of: Callable[..., Problem]) -> None:
+    graphs = [random_graph(6, 7, seed=1), random_graph(9, 12, seed=2)]
+    pack = problem_of(GraphNet("gin"), graphs).pack
+    draw = torch.Generator().manual_seed(0)
+    z, target = torch.randn(15, 3, generator=draw), torch.rand(pack.units.count, generator=draw)
+    units = pack.units.edges.first
+    for row, (low, high) in enumerate(((0, 6), (6, 15))):
+        wanted = torch.eye(high - low)
+        inside = (pack.batch[pack.edge_index[0]] == row) & (units >= 0)
+        wanted[tuple(pack.edge_index[:, inside] - low)] = target[units[inside]]
+        plain = (z[low:high] @ z[low:high].t() - wanted).square().mean()
+        assert float(squares(z, pack, target)[row]) == pytest.approx(float(plain), abs=1e-4)

@@ -7,13 +7,14 @@ Lasso looks for the few features that the predictions depend on, also not linear
     min over β ≥ 0 of  ½ ‖L̄ - Σ_k β_k K̄_k‖² + ρ ‖β‖₁,
 
 with K̄_k and L̄ the centred Gram matrices of feature k and of the predictions, scaled to norm 1, of Gaussian kernels.
-A lasso without negative weights is a non-negative least-squares problem, and scipy solves it.
+A lasso without negative weights is a non-negative least-squares problem, and scipy solves it. The kernels and ρ are
+those of the published code: exp(-distance² / 0.2 d), with d the number of features, or of classes.
 
 It is defined for nodes, and scores `columns`. Asked for `features`, single entries, we give each the weight of its
 column divided by 1 + the distance of its node from the explained one; the paper has nothing for entries. What we
 changed: the predictions on all neighbourhoods of a pack come from one pass over the receptive fields, so those of
-nodes near the border of one lack what lies outside; kernels are as wide as the values spread; of a large
-neighbourhood the nearest `nodes` count. Any output will do, since predictions are only compared with each other.
+nodes near the border of one lack what lies outside; of a large neighbourhood the nearest `nodes` count. Any output
+will do, since predictions are only compared with each other.
 """
 
 from __future__ import annotations
@@ -40,22 +41,21 @@ class Settings(RankSettings):
 
     hops: int = integer(2, 1, 6)
     nodes: int = integer(100, 2)
-    rho: float = number(0.001, 0, 1)
+    rho: float = number(0.1, 0, 1)
 
 
-def gram(values: np.ndarray) -> np.ndarray:
+def gram(values: np.ndarray, dimensions: int) -> np.ndarray:
     """Centred Gram matrices [c, n, n], of norm 1 or 0, of the samples values [c, n, width].
 
-    >>> round(float((gram(np.array([[[0.0], [0.0], [1.0]]])) ** 2).sum()), 6)
+    >>> round(float((gram(np.array([[[0.0], [0.0], [1.0]]]), 1) ** 2).sum()), 6)
     1.0
     """
     gaps = ((values[:, :, None] - values[:, None]) ** 2).sum(-1)
-    wide = gaps.mean((1, 2), keepdims=True)  # twice the variance
-    kernel = np.exp(-gaps / np.where(wide > 0, wide, 1.0))
+    kernel = np.exp(-gaps / (0.2 * dimensions))
     kernel = kernel - kernel.mean(1, keepdims=True)
     kernel = kernel - kernel.mean(2, keepdims=True)
     norm = np.sqrt((kernel**2).sum((1, 2), keepdims=True))
-    return np.asarray(np.where(norm > 1e-9, kernel / np.where(norm > 1e-9, norm, 1.0), 0.0))
+    return np.asarray(np.where(norm > 1e-12, kernel / np.where(norm > 1e-12, norm, 1.0), 0.0))
 
 
 def lasso(features: np.ndarray, wanted: np.ndarray, rho: float) -> np.ndarray:
@@ -84,8 +84,9 @@ def weights(problem: Problem, row: int, outputs: np.ndarray, far: np.ndarray, se
     sample = x[torch.from_numpy(near)].double().numpy()
     varies = np.flatnonzero(np.ptp(sample, axis=0) > 0)
     if len(varies) and len(near) > 1:
-        features = gram(sample.T[varies][:, :, None]).reshape(len(varies), -1)
-        found[varies] = lasso(features, gram(outputs[None, near]).reshape(-1), settings.rho)
+        features = gram(sample.T[varies][:, :, None], x.size(1)).reshape(len(varies), -1)
+        wanted = gram(outputs[None, near], outputs.shape[1]).reshape(-1)
+        found[varies] = lasso(features, wanted, settings.rho)
     return found
 
 

@@ -106,14 +106,16 @@ def descend(
     patience: int | None = None,
     threshold: float = 0.5,
     messages: bool = False,
+    momentum: float | None = None,
 ) -> Descent:
-    """Adam on the logits of all units.
+    """Adam on the logits of all units; with a `momentum`, gradient descent with Nesterov's.
 
     The objective gives a loss per instance from what the model says under each of the `interventions`, which run as
     one graph of several times the size. With `patience`, an instance leaves the pack when neither its thresholded set
     nor its masks change over that many epochs.
     """
-    pack, adam = problem.pack, _Adam(logits, lr)
+    pack = problem.pack
+    optimiser = _Adam(logits, lr) if momentum is None else _Nesterov(logits, lr, momentum)
     result = pack.units.admissible_mask(logits.sigmoid())
     took = torch.zeros(problem.num_instances, dtype=torch.long, device=logits.device)
     active = torch.arange(problem.num_instances, device=logits.device)
@@ -126,19 +128,20 @@ def descend(
         rows = torch.arange(pack.num_instances, device=active.device).repeat(len(interventions))
         with problem.predictor.soft(pack.take(rows), messages=messages) as run:
             for epoch in range(first, last):
-                mask = pack.units.admissible_mask(adam.logits.requires_grad_().sigmoid())
+                mask = pack.units.admissible_mask(optimiser.logits.requires_grad_().sigmoid())
                 outputs = soft_outputs(run, interventions, [mask] * len(interventions))
                 losses = objective(Step(mask, pack.units.owner, outputs, criterion, active))
                 _check_finite(losses, pack, epoch)
-                adam.step(*torch.autograd.grad(losses.sum(), adam.logits))
-        mask = pack.units.admissible_mask(adam.logits.sigmoid())
+                (gradient,) = torch.autograd.grad(losses.sum(), optimiser.logits)
+                optimiser.step(gradient, pack.units.owner)
+        mask = pack.units.admissible_mask(optimiser.logits.sigmoid())
         result[unit_ids], took[active] = mask, last
         if last == epochs:
             break
         moving = _moving(mask, before, pack, threshold)
         units = moving[pack.units.owner]
         pack = pack.take(moving.nonzero().flatten())
-        adam.keep(units)
+        optimiser.keep(units)
         active, unit_ids, before = active[moving], unit_ids[units], mask[units].clone()
         if not len(active):
             break
@@ -170,7 +173,7 @@ class _Adam:
         self.lr, self.time = lr, 0
         self.first, self.second = torch.zeros_like(self.logits), torch.zeros_like(self.logits)
 
-    def step(self, gradient: Tensor) -> None:
+    def step(self, gradient: Tensor, owner: Tensor) -> None:
         self.time += 1
         with torch.no_grad():
             self.first.mul_(0.9).add_(gradient, alpha=0.1)
@@ -183,3 +186,19 @@ class _Adam:
         """Forget every element outside `which`."""
         self.logits = self.logits.detach()[which]
         self.first, self.second = self.first[which], self.second[which]
+
+
+class _Nesterov(_Adam):
+    """Gradient descent with Nesterov's momentum; the gradient of an instance has at most the norm 2."""
+
+    def __init__(self, logits: Tensor, lr: float, momentum: float) -> None:
+        super().__init__(logits, lr)
+        self.momentum = momentum
+
+    def step(self, gradient: Tensor, owner: Tensor) -> None:
+        if not len(gradient):
+            return
+        norm = size(gradient.square(), owner, int(owner.max()) + 1).sqrt()
+        gradient = gradient * (2.0 / norm.clamp(min=2.0))[owner]
+        self.first = self.momentum * self.first + gradient
+        self.logits = self.logits.detach() - self.lr * (gradient + self.momentum * self.first)

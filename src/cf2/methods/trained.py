@@ -196,15 +196,13 @@ def train(
     loss: Callable[[NetworkT, int, int], Tensor],
     *,
     passes: int,
-    clip: float | None = 1.0,
     **facts: int,
 ) -> Trained:
     """The training loop of every method: Adam on the parameters of the network, over batches in random order.
 
     `network` makes the network from the width of the node states; `loss` says what a batch costs, from the network,
-    the position of the batch and the epoch. Each instance takes so many `passes` of the model in all. `clip` is the
-    largest norm of a gradient: a degree near 0 makes gradients explode. `removals` count as evaluations too; other
-    `facts` are only kept.
+    the position of the batch and the epoch. Each instance takes so many `passes` of the model in all. `removals` count
+    as evaluations too; other `facts` are only kept.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -217,8 +215,7 @@ def train(
             for position in torch.randperm(len(made)).tolist():
                 adam.zero_grad()
                 torch.autograd.backward(loss(net, position, epoch), inputs=parameters)  # and not those of the model
-                if clip is not None:
-                    nn.utils.clip_grad_norm_(parameters, clip)
+                nn.utils.clip_grad_norm_(parameters, 1.0)  # a degree near 0 makes gradients explode
                 adam.step()
     instances = sum(batch.pack.num_instances for batch in made)
     evaluations = instances * passes + facts.pop("removals", 0)
