@@ -35,14 +35,14 @@ from cf2.web.server import served
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 NODES, EDGES = 300, 500
 CLICK = """unit => new Promise(done => {
-    const cy = document.querySelector('#cytoscape')._cyreg.cy, answer = document.querySelector('#answer');
+    const answer = document.querySelector('#answer'), edge = document.querySelector(`#picture g[data-unit="${unit}"]`);
     const started = performance.now();
     const watch = new MutationObserver(() => {
         watch.disconnect();
         requestAnimationFrame(() => done(performance.now() - started));
     });
     watch.observe(answer, { childList: true, subtree: true, characterData: true, attributes: true });
-    cy.edges(`[unit = ${unit}]`).emit('tap');
+    edge.dispatchEvent(new MouseEvent('click', { bubbles: true }));
 })"""
 
 
@@ -84,11 +84,12 @@ def measure_page(clicks: int) -> dict[str, float]:
         page = browser.new_page(viewport={"width": 1366, "height": 768})
         started = time.monotonic()
         page.goto(address)
-        page.wait_for_selector("#now", timeout=120_000)
+        page.wait_for_selector(".cf2-now", timeout=120_000)
         answered = time.monotonic() - started
         paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
         page.wait_for_timeout(2000)
-        units = page.evaluate("document.querySelector('#cytoscape')._cyreg.cy.edges().map(e => e.data('unit'))")
+        drawn = "[...document.querySelectorAll('#picture g[data-unit]')].map(edge => Number(edge.dataset.unit))"
+        units = page.evaluate(drawn)
         times = []
         for number in range(clicks):
             times.append(page.evaluate(CLICK, units[number % len(units)]))

@@ -88,7 +88,7 @@ def look(browser: Any, address: str, key: str, name: str, out: Path) -> None:
     _, screen, scheme, method, press = PAGES[name]
     page = browser.new_page(viewport=screen, color_scheme=scheme)
     page.goto(f"{address}/?{urlencode({'key': key, 'method': method})}")
-    page.wait_for_selector("#now", timeout=120_000)
+    page.wait_for_selector(".cf2-now", timeout=120_000)
     page.wait_for_timeout(1500)
     if press:
         page.click(press)

@@ -86,7 +86,7 @@ def test_what_is_declared_is_what_is_imported() -> None:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 used.add(node.module.split(".")[0])
     foreign = {name for name in used if name not in sys.stdlib_module_names} - {"cf2"}
-    comes_along = {"werkzeug": "dash", "flask": "dash", "markupsafe": "jinja2", "traitlets": "anywidget"}
+    comes_along = {"markupsafe": "jinja2", "traitlets": "anywidget"}
     assert {comes_along.get(name, name).lower() for name in foreign} <= known
     assert declared <= foreign
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +14,9 @@ from torch_geometric.nn import GCN
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.report.widget import SCRIPT, answer, shown
-
-CHROMIUM = Path("/usr/bin/chromium")
+from cf2.report import environment
+from cf2.report.widget import answer, html
+from web.browser import launched, new_page
 
 
 def explained() -> tuple[GCN, Data, cf2.Explanations]:
@@ -32,32 +34,29 @@ def test_what_is_taken_away_is_gone_for_the_model() -> None:
     left = data.edge_index[:, [{u, v} != {a, b} for u, v in data.edge_index.t().tolist()]]
     expected = model(data.x, left)[1].softmax(0).tolist()
     said = answer(e, model, data, [row])
-    assert said["values"] == pytest.approx(expected, abs=1e-5)
-    assert said["kept"] == (max(range(2), key=expected.__getitem__) == e.prediction)
-    assert answer(e, model, data, [])["kept"]
+    assert said.rows["what is left"].tolist() == pytest.approx(expected, abs=1e-5)
+    assert said.changed == (max(range(2), key=expected.__getitem__) != e.prediction)
+    assert not answer(e, model, data, []).changed
     with pytest.raises(CF2Error, match="units below"):
         answer(e, model, data, [10**6])
 
 
-def test_every_unit_is_an_edge_or_a_button() -> None:
-    _, _, found = explained()
+def test_every_unit_can_be_pressed() -> None:
+    model, data, found = explained()
     e = found[1]
-    drawn = shown(e)
-    edges = {unit for _, _, unit in drawn["edges"] if unit >= 0}
-    assert edges | {unit for unit, _ in drawn["others"]} == set(range(e.num_units))
-    assert drawn["chosen"] == e.selected.nonzero()[0].tolist()
-    json.dumps(drawn)
+    drawn = html(e, answer(e, model, data, []), [], (1, 5))
+    assert {int(unit) for unit in re.findall(r'data-unit="(\d+)"', drawn)} == set(range(e.num_units))
 
 
 def test_turning_and_removing_go_through_the_kernel() -> None:
     pytest.importorskip("anywidget")
     model, data, found = explained()
     made = found.widget(model, data)
-    assert made.picture == shown(found[0])
-    made.removed = shown(found[0])["chosen"]
-    assert made.said["kept"] != found[0].necessary
+    assert "node 0" in made.html
+    made.removed = found[0].selected.nonzero()[0].tolist()
+    assert ("cf2-changed" in made.html.partition("</style>")[2]) is found[0].necessary
     made.index = 1
-    assert (made.removed, made.picture["title"]) == ([], shown(found[1])["title"])
+    assert (made.removed, "node 1" in made.html) == ([], True)
 
 
 def test_without_anywidget_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,40 +66,24 @@ def test_without_anywidget_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
         found.widget(model, data)
 
 
+@pytest.mark.browser
 def test_clicks_in_a_browser(tmp_path: Path) -> None:
-    playwright = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM.exists():
-        pytest.skip("no browser")
     model, data, found = explained()
-    state = {
-        "picture": shown(found[1]),
-        "said": answer(found[1], model, data, []),
-        "removed": [],
-        "index": 1,
-        "count": 5,
-    }
-    script = SCRIPT.read_text().replace("export default { render };", "")
+    e = found[1]
+    state: dict[str, Any] = {"html": html(e, answer(e, model, data, []), [], (2, 5)), "removed": [], "index": 1}
+    script = environment().get_template("widget.js").render().replace("export default { render };", "")
     page_text = f"""<!doctype html><meta charset="utf-8"><div id="here"></div><script>{script}
-    const state = {json.dumps(state)}, heard = {{}};
-    const change = (n, v) => {{ state[n] = v; (heard["change:" + n] || []).forEach((f) => f()); }};
-    const model = {{get: (n) => state[n], set: change,
-      save_changes: () => {{}}, on: (n, f) => {{ (heard[n] = heard[n] || []).push(f); }}}};
+    const state = {json.dumps(state | {"count": 5})};
+    const nothing = () => {{}}, set = (name, value) => {{ state[name] = value; }};
+    const model = {{get: (name) => state[name], set, save_changes: nothing, on: nothing}};
     render({{model, el: document.getElementById("here")}});</script>"""
     (tmp_path / "page.html").write_text(page_text, encoding="utf-8")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        page = browser.new_page()
-        wrong: list[str] = []
-        page.on("pageerror", lambda error: wrong.append(str(error)))
+    feature, edge = (int(e.units.where(name)[0]) for name in ("features", "edges"))
+    with launched() as browser, new_page(browser) as page:
         page.goto(f"file://{tmp_path}/page.html")
-        unit = shown(found[1])["others"][0][0]
-        page.locator(f"button[data-unit='{unit}']").click()
-        assert page.evaluate("state.removed") == [unit]
-        edge = next(unit for _, _, unit in shown(found[1])["edges"] if unit >= 0)
-        page.locator(f"line[data-unit='{edge}']").first.click(force=True)
-        assert page.evaluate("state.removed") == sorted([unit, edge])
+        page.locator(f"input[data-unit='{feature}']").click()
+        assert page.evaluate("state.removed") == [feature]
+        page.locator(f"g[data-unit='{edge}'] .cf2-hit").click()
+        assert page.evaluate("state.removed") == sorted([feature, edge])
         page.get_by_text("Next").click()
         assert page.evaluate("state.index") == 2
-        page.screenshot(path=str(tmp_path / "widget.png"))
-        browser.close()
-    assert not wrong

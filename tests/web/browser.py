@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-GRAPH = "document.querySelector('#cytoscape')._cyreg?.cy"
 REMOVED = "document.querySelector('[data-part=removed]')?.dataset.count"  # how many units are gone
-PATIENCE = 600.0  # seconds; a machine may be busy with other work, and whoever waits looks again and again
+PATIENCE = 120.0  # seconds; a machine may be busy with other work, and whoever waits looks again and again
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -58,7 +57,8 @@ def new_page(browser: Any, **options: Any) -> Iterator[Any]:
     context.set_default_timeout(PATIENCE * 1000)
     page = context.new_page()
     problems: list[str] = []
-    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+    refused = "responded with a status of 400"  # which the page says in words
+    page.on("console", lambda m: problems.append(m.text) if m.type == "error" and refused not in m.text else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("dialog", lambda dialog: (problems.append("dialog"), dialog.dismiss()))
     page.on("request", lambda r: None if _local(r.url) else problems.append(f"asked {r.url}"))
@@ -101,32 +101,31 @@ def opened(browser: Any, app: Any, **options: Any) -> Iterator[Any]:
 
 def drawn(page: Any) -> None:
     """Wait until the page is there."""
-    page.wait_for_selector("#now")
-    until(page, f"{GRAPH}?.edges().length > 0 && document.querySelectorAll('#units input').length > 0")
+    page.wait_for_selector(".cf2-now")
+    page.wait_for_selector("#list button")
 
 
 def says(page: Any, expected: np.ndarray) -> None:
     """Wait until the page shows these probabilities."""
     text = ",".join(f"{p:.3f}" for p in expected.tolist())
-    shown = "document.querySelector('#now').dataset.probabilities.split(',').map(p => Number(p).toFixed(3)).join()"
+    shown = "document.querySelector('.cf2-now').dataset.probabilities.split(',').map(p => Number(p).toFixed(3)).join()"
     until(page, f"text => {shown} === text", text)
 
 
-def click(page: Any, part: str) -> None:
-    """Click an edge or a node of the graph, 'edges("[unit = 3]")', once it has come to rest."""
-    place = f"""async () => {{
-        const place = () => {{
-            const part = {GRAPH}.{part}, box = document.querySelector('#cytoscape').getBoundingClientRect();
-            const ends = part.isNode() ? [part, part] : [part.source(), part.target()];
-            const [a, b] = ends.map(node => node.renderedPosition());
-            return [box.x + (a.x + b.x) / 2, box.y + (a.y + b.y) / 2];
-        }};
-        for (let before = [], still = 0; ;) {{
-            await new Promise(requestAnimationFrame);
-            const now = place();
-            still = now.join() === before.join() ? still + 1 : 0;
-            if (still === 10) return now;
-            before = now;
-        }}
-    }}"""
-    page.mouse.click(*page.evaluate(place))
+def shows(page: Any, key: int, removed: int = 0, method: str = "cf2") -> None:
+    """Wait until the page shows an instance with so many units removed."""
+    said = f"document.querySelector('.cf2-now')?.dataset.instance === '{key} {method}'"
+    until(page, f"{said} && {REMOVED} === '{removed}'")
+
+
+def pick(page: Any, key: int, method: str = "cf2") -> None:
+    """Open an instance by the list."""
+    page.fill("#search", str(key))
+    page.locator(f"#list button[aria-label^='node {key}:']").click()
+    shows(page, key, method=method)
+
+
+def press(page: Any, unit: int) -> None:
+    """Click an edge of the picture, by the row of its unit; to playwright a line straight down has no extent."""
+    box = "e => { const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; }"
+    page.mouse.click(*page.locator(f"#picture g[data-unit='{unit}'] .cf2-hit").evaluate(box))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,7 +15,7 @@ from web.browser import launched
 from web.holding import Holding
 
 KEYS = list(range(30))
-if any(find_spec(name) is None for name in ("dash", "dash_cytoscape", "waitress")):
+if any(find_spec(name) is None for name in ("flask", "waitress")):
     collect_ignore_glob = ["test_*.py"]  # the extra `web` is not installed
 
 
@@ -62,29 +62,7 @@ app_of_its_own = pytest.fixture(_app, name="app_of_its_own")  # for one test, wh
 @pytest.fixture
 def client(app: Any) -> Any:
     """What sends requests to the page's server."""
-    return app.server.test_client()
-
-
-@pytest.fixture(scope="session")
-def ask() -> Callable[..., Any]:
-    """`ask(app, output, cause, values)` asks the callback that fills `output`, as a browser would."""
-
-    def send(app: Any, output: str, cause: str, values: dict[str, Any]) -> Any:
-        name = next(key for key in app.callback_map if output in key)
-        known = app.callback_map[name]
-        outputs = [dict(zip(("id", "property"), part.rsplit(".", 1))) for part in name.strip(".").split("...")]
-        filled = {
-            part: [{**value, "value": values.get(f"{value['id']}.{value['property']}")} for value in known[part]]
-            for part in ("inputs", "state")
-        }
-        body = {"output": name, "outputs": outputs if len(outputs) > 1 else outputs[0], **filled}
-        body["changedPropIds"] = [cause] if cause else []
-        if "client" not in app.server.extensions:
-            app.server.extensions["client"] = app.server.test_client()
-            app.server.extensions["client"].get("/")  # the visitor gets a name
-        return app.server.extensions["client"].post("/_dash-update-component", json=body)
-
-    return send
+    return app.test_client()
 
 
 @pytest.fixture(scope="module")

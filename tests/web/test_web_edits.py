@@ -22,8 +22,6 @@ from report.edited_toys import CLASSES, METHYL, harmless, molecule_context
 from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, explained, red_edges, red_graph
 from toys import NodeNet, random_graph
 
-OUTPUT = "removed.data"
-
 
 def by_hand(
     model: nn.Module,
@@ -148,143 +146,115 @@ def test_the_smallest_edit_is_found_kept_and_can_be_tried(quiet: tuple[WhatIf, E
     assert asked.explanation(4, again).status == "impossible"
 
 
-# -- the callbacks --------------------------------------------------------------------------------------------
+# -- the page -------------------------------------------------------------------------------------------------
 
 
-def now(response: Any) -> str:
-    assert response.status_code == 200, response.data
-    return str(response.get_json()["response"]["answer"]["children"][0]["props"]["children"])
+def shown(client: Any, method: str = "cf2", **given: Any) -> Any:
+    response = client.post("/state", json={"key": "4", "method": method, **given})
+    assert response.status_code == 200, response.text
+    return response.get_json()
 
 
-def values(method: str = "cf2", key: str = "4", **more: Any) -> dict[str, Any]:
-    base = {"shown.data": {"key": key, "method": method}, "removed.data": [], "edits.data": [], "units.value": []}
-    return base | {name.replace("__", "."): value for name, value in more.items()}
+def test_an_edge_is_added_and_taken_back(client: Any) -> None:
+    edge = ["add", 4, 9]
+    first = shown(client, edits=[["add", 9, 4]])
+    assert "The model now says busy (0.88): changed." in first["answer"]
+    assert first["edits"] == [edge]
+    assert "add 4–9" in first["edited"]
+    assert 'class="cf2-added"' in first["picture"]
+    assert 'data-unit="4"' in first["picture"]  # a press on it takes it back
+    back = shown(client, edits=[edge], removed=[4])
+    assert "The model now says quiet (0.88): unchanged." in back["answer"]
+    assert back["edits"] == []
+    for done in ("restore", "without", "only"):
+        assert shown(client, edits=[edge], do=done)["edits"] == []
 
 
-def test_an_edge_is_added_and_taken_back(app: Any, ask: Any) -> None:
-    typed = values(tail__value=9, head__value=4)
-    response = ask(app, OUTPUT, "add-edge.n_clicks", typed)
-    assert now(response) == "The model now says busy (0.88): changed."
-    found = response.get_json()
-    assert found["response"]["edits"]["data"] == [["add", 4, 9]]
-    assert found["response"]["edited"] == {"options": [{"label": "add 4–9", "value": 0}], "value": [0]}
-    drawn = found["sideUpdate"]["cytoscape"]["elements"]
-    assert [part["classes"] for part in drawn if part["data"].get("id") == "k4a4-9"] == ["added"]
-    back = ask(app, OUTPUT, "edited.value", values(edits__data=[["add", 4, 9]], edited__value=[]))
-    assert now(back) == "The model now says quiet (0.88): unchanged."
-    assert back.get_json()["response"]["edits"]["data"] == []
-    kept = ask(app, OUTPUT, "units.value", values(edits__data=[["add", 4, 9]], units__value=[0, 1, 2, 3]))
-    assert now(kept) == "The model now says busy (0.88): changed."
-    for cause in ("restore.n_clicks", "shown.data"):
-        gone = ask(app, OUTPUT, cause, values(edits__data=[["add", 4, 9]]))
-        assert gone.get_json()["response"]["edits"]["data"] == []
-
-
-def test_a_feature_is_changed(app: Any, ask: Any) -> None:
-    response = ask(app, OUTPUT, "change-feature.n_clicks", values(node__value=5, column__value=0, value__value=1))
-    assert now(response) == "The model now says busy (0.88): changed."
-    assert response.get_json()["response"]["edited"]["options"][0]["label"] == "node 5, feature 0: 0 → 1"
-    labels = [part["data"].get("label") for part in response.get_json()["sideUpdate"]["cytoscape"]["elements"]]
-    assert "5: feature 0 = 1" in labels
+def test_a_feature_is_changed(client: Any) -> None:
+    made = shown(client, edits=[["change", 5, 0, 1]])
+    assert "The model now says busy (0.88): changed." in made["answer"]
+    assert "node 5, feature 0: 0 → 1" in made["edited"]
+    assert "feature 0: 0 → 1" in made["picture"]
 
 
 @pytest.mark.parametrize(
-    ("cause", "typed", "said"),
+    ("edit", "said"),
     [
-        ("add-edge", {"tail": 4, "head": None}, "Expected `node` to be a whole number from 0 to 35, but got None"),
-        ("add-edge", {"tail": 4, "head": 36}, "Expected `node` to be a whole number from 0 to 35, but got 36"),
-        ("add-edge", {"tail": 4, "head": 4}, "Expected two different nodes, but got 4 twice"),
-        ("add-edge", {"tail": 4, "head": 3}, "Expected two nodes without an edge, but got 4 and 3, which have one"),
-        ("change-feature", {"node": 4, "column": 2, "value": 1}, "Expected `feature` to be a whole number"),
-        ("change-feature", {"node": 4, "column": 1.5, "value": 1}, "Expected `feature` to be a whole number"),
-        ("change-feature", {"node": 4, "column": 1, "value": None}, "Expected `value` to be a number"),
+        (["add", 4, None], "Expected `node` to be a whole number from 0 to 35, but got None"),
+        (["add", 4, 36], "Expected `node` to be a whole number from 0 to 35, but got 36"),
+        (["add", 4, 4], "Expected two different nodes, but got 4 twice"),
+        (["add", 4, 3], "Expected two nodes without an edge, but got 3 and 4, which have one"),
+        (["change", 4, 2, 1], "Expected `feature` to be a whole number"),
+        (["change", 4, 1.5, 1], "Expected `feature` to be a whole number"),
+        (["change", 4, 1, None], "Expected `value` to be a number"),
+        (["fly"], "Expected an edit that adds or changes"),
     ],
 )
-def test_what_is_typed_wrong_is_said_and_changes_nothing(
-    app: Any, ask: Any, cause: str, typed: dict[str, Any], said: str
-) -> None:
-    sent = values() | {f"{name}.value": value for name, value in typed.items()}
-    response = ask(app, OUTPUT, f"{cause}.n_clicks", sent)
-    assert response.get_json()["response"]["edit-note"]["children"].startswith(said)
-    assert response.get_json()["response"]["edits"]["data"] == []
+def test_what_is_typed_wrong_is_said(client: Any, edit: list[Any], said: str) -> None:
+    response = client.post("/state", json={"key": "4", "method": "cf2", "edits": [edit]})
+    assert response.status_code == 400
+    assert response.text.startswith(said.replace("3 and 4", "4 and 3"))
 
 
-def test_too_many_edits_are_refused(app: Any, ask: Any) -> None:
-    for output, cause in ((OUTPUT, "units.value"), ("download.data", "json.n_clicks")):
-        response = ask(app, output, cause, values(edits__data=[["add", 4, 9]] * (MAX_EDITS + 1), json__n_clicks=1))
-        assert (response.status_code, response.data) == (400, b"Expected at most 50 edits, but got 51.")
+def test_too_many_edits_are_refused(client: Any) -> None:
+    edits = [["add", 4, 9]] * (MAX_EDITS + 1)
+    response = client.post("/state", json={"key": "4", "method": "cf2", "edits": edits})
+    assert (response.status_code, response.text) == (400, "Expected at most 50 edits, but got 51.")
 
 
 def test_of_two_changes_of_one_entry_the_later_one_counts() -> None:
     edits = [["change", 1, 0, 1.0], ["change", 1, 0, 2.0], ["add", 9, 4], ["add", 4, 9]]
     assert checked_edits(edits, red_graph(), False) == [("change", 1, 0, 2.0), ("add", 4, 9)]
+    elements = [["change", 1, 0, 1.0], ["change", 1, 1, 1.0]]
+    assert checked_edits(elements, red_graph(), False, elements=2) == [("change", 1, 1, 1.0)]
     whole = red_graph()
     whole.x = whole.x.long()
     with pytest.raises(CF2Error, match="Expected features that are numbers"):
         checked_edits([["change", 1, 0, 1]], whole, False)
 
 
-def test_two_clicks_on_nodes_are_the_ends_of_an_edge(app: Any, ask: Any) -> None:
-    shown = values(cytoscape__tapNode={"data": {"node": 7}})
-    first = ask(app, "tail.value", "cytoscape.tapNode", shown).get_json()["response"]
-    assert (first["tail"], first["head"], first["node"]) == ({"value": 7}, {"value": None}, {"value": 7})
-    second = ask(app, "tail.value", "cytoscape.tapNode", shown | {"tail.value": 3}).get_json()["response"]
-    assert (second["head"], second["node"]) == ({"value": 7}, {"value": 7})
-    assert "tail" not in second
-
-
-def test_the_saved_state_holds_the_edits_and_the_answer(app: Any, ask: Any) -> None:
-    response = ask(app, "download.data", "json.n_clicks", values(edits__data=[["add", 4, 9]], json__n_clicks=1))
-    state = json.loads(response.get_json()["response"]["download"]["data"]["content"])
+def test_the_saved_state_holds_the_edits_and_the_answer(client: Any) -> None:
+    state = json.loads(client.get("/save?key=4&method=cf2&edits=add~4~9&kind=json").text)
     assert state["edits"] == [["add", 4, 9]]
     assert np.allclose(state["after_edits"], by_hand(RedNeighbours(), red_graph(), 4, added=[(4, 9)]), atol=1e-5)
+    assert 'class="cf2-added"' in client.get("/save?key=4&method=cf2&edits=add~4~9&kind=svg").text
 
 
-def test_the_smallest_edit_is_asked_for_on_the_page(app_of_its_own: Any, ask: Any) -> None:
-    app = app_of_its_own
-    asked = values(aim__value=1, sorts__value=["change"], valid__value=[])
-    response = ask(app, "search-note.children", "find.n_clicks", asked)
-    found = response.get_json()
-    note = found["response"]["search-note"]["children"]
-    assert note.startswith("node 4: Reached: after changing node ")
-    assert note.endswith("the model says busy (0.88) instead of quiet.")
-    name = "smallest edit to busy (change)"
-    assert found["sideUpdate"]["made"]["data"] == {"key": "4", "method": name}
-    made = ask(app, OUTPUT, "without.n_clicks", values(name))
-    assert now(made) == "The model now says busy (0.88): changed."
-    shown = ask(app, "cytoscape.elements", "method.value", {"key.data": "4", "method.value": name})
-    assert shown.get_json()["response"]["without"]["children"] == "Make the edits"
-    assert "changed" in " ".join(part["classes"] for part in shown.get_json()["response"]["cytoscape"]["elements"])
+FIND = {"what": "find", "key": "4", "method": "cf2", "aim": 1, "sorts": ["change"], "valid": False}
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"aim.value": 2}, {"sorts.value": []}, {"sorts.value": ["fly"]}, {"valid.value": [1]}]
-)
-def test_a_search_for_nonsense_is_refused(app: Any, ask: Any, wrong: dict[str, Any]) -> None:
-    asked = values(aim__value=1, sorts__value=["change"], valid__value=[]) | wrong
-    response = ask(app, "search-note.children", "find.n_clicks", asked)
-    assert response.get_json()["response"]["search-note"]["children"].startswith("Expected")
+def test_the_smallest_edit_is_asked_for_on_the_page(app_of_its_own: Any) -> None:
+    client = app_of_its_own.test_client()
+    found = client.post("/search", json=FIND).get_json()
+    assert found["note"].startswith("node 4: Reached: after changing node ")
+    assert found["note"].endswith("the model says busy (0.88) instead of quiet.")
+    assert found["method"] == "smallest edit to busy (change)"
+    made = shown(client, found["method"], do="without")
+    assert "The model now says busy (0.88): changed." in made["answer"]
+    assert made["without"] == "Make the edits"
+    assert "cf2-changed" in made["picture"]
 
 
-def test_a_counterfactual_of_a_run_is_shown_with_and_without_its_model(red_source: ModelAndData, ask: Any) -> None:
+@pytest.mark.parametrize("wrong", [{"aim": 2}, {"sorts": []}, {"sorts": ["fly"]}])
+def test_a_search_for_nonsense_is_refused(client: Any, wrong: dict[str, Any]) -> None:
+    response = client.post("/search", json=FIND | wrong)
+    assert (response.status_code, response.text.startswith("Expected")) == (400, True)
+
+
+def test_a_counterfactual_of_a_run_is_shown_with_and_without_its_model(red_source: ModelAndData) -> None:
     options: dict[str, Any] = {"question": "counterfactual", "edits": ("add",), "candidates": [(4, 9), (4, 10)]}
     found = cf2.explain(RedNeighbours(), red_graph(), nodes=[4], **options)
     assert found[0].edits == [("add", (4, 9))]
-    live = build_app(red_source, {"cf2": found})
-    first = ask(live, OUTPUT, "shown.data", values()).get_json()["response"]
-    labels = {box["label"]: box["value"] for box in first["units"]["options"]}
-    assert labels == {"add 4–9 ●": 0, "add 4–10": 1}
-    assert first["units"]["value"] == []  # neither is in the graph
-    made = ask(live, OUTPUT, "units.value", values(units__value=[0]))
-    assert now(made) == "The model now says busy (0.88): changed."
-    assert made.get_json()["response"]["removed"]["data"] == [0]
-    tapped = ask(live, OUTPUT, "cytoscape.tapEdge", values(cytoscape__tapEdge={"data": {"unit": 0}}))
-    assert now(tapped) == "The model now says busy (0.88): changed."
     assert Spec.from_json(found.context["spec"]).edits == ("add",)
-    stored = build_app(None, {"cf2": found})
-    response = ask(stored, OUTPUT, "shown.data", values())
-    assert now(response) == "The model said quiet (0.88)." or "class 0" in now(response)
-    assert ask(stored, OUTPUT, "add-edge.n_clicks", values(tail__value=4, head__value=9)).status_code == 200
+    live = build_app(red_source, {"cf2": found}).test_client()
+    first = shown(live)["units"]
+    assert "add 4–9 ●" in first
+    assert "checked" not in first.replace("checkbox", "")  # neither is in the graph
+    made = shown(live, removed=[0])
+    assert "The model now says busy (0.88): changed." in made["answer"]
+    stored = shown(build_app(None, {"cf2": found}).test_client(), edits=[["add", 4, 9]])
+    assert "The model said class 0 (0.88)." in stored["answer"]
+    assert stored["edits"] == []
 
 
 def test_an_edge_of_a_directed_graph_is_added_one_way() -> None:

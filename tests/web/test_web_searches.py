@@ -17,7 +17,7 @@ from report.explained_toys import RedNeighbours, explained, first_edge, red_grap
 from web.browser import PATIENCE
 from web.holding import Holding
 
-VALUES = {"shown.data": {"key": "3", "method": "guess"}, "again.n_clicks": 1, "alpha.value": 0.5}
+ASKED = {"what": "again", "key": "3", "method": "guess", "alpha": 0.5, "lambda": None}
 
 
 @contextmanager
@@ -123,52 +123,45 @@ def test_a_model_that_cannot_be_copied_is_refused_in_words() -> None:
 # -- the page -------------------------------------------------------------------------------------------------
 
 
-def note_of(response: Any) -> str:
-    assert "sideUpdate" not in response.get_json()
-    return str(response.get_json()["response"]["search-note"]["children"])
+@pytest.fixture
+def client(red_source: ModelAndData) -> Any:
+    return build_app(red_source, {"guess": explained(first_edge, "guess", [3, 6])}).test_client()
 
 
-def test_the_page_says_what_was_made_and_shows_it(red_source: ModelAndData, ask: Any) -> None:
-    app = build_app(red_source, {"guess": explained(first_edge, "guess", [3, 6])})
-    body = ask(app, "search-note.children", "again.n_clicks", VALUES).get_json()
-    assert body["response"]["search-note"]["children"].startswith("node 3: 2 units in ")
-    made = body["sideUpdate"]["made"]["data"]
-    shown = {"key.data": "3", "made.data": made, "method.value": "guess"}
-    chosen = ask(app, "method.options", "made.data", shown).get_json()["response"]
-    assert chosen["method"]["value"] == made["method"] == "cf2 (α = 0.5, λ = auto)"
-    elsewhere = ask(app, "method.options", "made.data", shown | {"key.data": "6"}).get_json()["response"]
-    assert elsewhere["method"] == {"options": ["guess"], "value": "guess"}
-    back = ask(app, "method.options", "key.data", shown).get_json()["response"]
-    assert back["method"]["value"] == "guess"
+def test_the_page_says_what_was_made_and_shows_it(client: Any) -> None:
+    made = client.post("/search", json=ASKED).get_json()
+    assert made["note"].startswith("node 3: 2 edges in ")
+    assert made["method"] == "cf2 (α = 0.5, λ = auto)"
+    for key, methods in (("3", ["guess", made["method"]]), ("6", ["guess"])):
+        shown = client.post("/state", json={"key": key, "method": made["method"]}).get_json()
+        assert (shown["methods"], shown["method"]) == (methods, methods[-1])
 
 
 @pytest.mark.parametrize("alpha", [None, "x", 7, -1, 1e300, True])
-def test_the_page_says_which_numbers_it_takes(red_source: ModelAndData, ask: Any, alpha: Any) -> None:
-    app = build_app(red_source, {"guess": explained(first_edge, "guess", [3])})
-    values = VALUES | {"alpha.value": alpha}
-    assert note_of(ask(app, "search-note.children", "again.n_clicks", values)).startswith("Expected ")
+def test_the_page_says_which_numbers_it_takes(client: Any, alpha: Any) -> None:
+    response = client.post("/search", json=ASKED | {"alpha": alpha})
+    assert (response.status_code, response.text.startswith("Expected ")) == (400, True)
 
 
-def test_the_page_cancels_and_is_busy(holding: ModelAndData, ask: Any) -> None:
-    app = build_app(holding, {"guess": explained(first_edge, "guess", [3])})
-    with running(lambda: ask(app, "search-note.children", "again.n_clicks", VALUES)) as made:
+def test_the_page_cancels_and_is_busy(holding: ModelAndData) -> None:
+    client = build_app(holding, {"guess": explained(first_edge, "guess", [3])}).test_client()
+    client.get("/")  # the visitor gets a name
+    with running(lambda: client.post("/search", json=ASKED)) as made:
         assert Holding.held.wait(PATIENCE)
-        assert note_of(ask(app, "search-note.children", "again.n_clicks", VALUES)).startswith("Busy: ")
-        said = ask(app, "ticked.data", "ticking.n_intervals", {}).get_json()
-        assert said["sideUpdate"]["search-progress"]["children"].startswith("Explaining: 1 runs of the model")
-        assert ask(app, "cancelled.data", "cancel.n_clicks", {}).status_code == 200
+        assert client.post("/search", json=ASKED).text.startswith("Busy: ")
+        assert client.get("/progress").text.startswith("Explaining: 1 runs of the model")
+        assert client.post("/cancel").status_code == 200
         Holding.let_go.set()
-    assert [note_of(response) for response in made] == ["Cancelled."]
+    assert [response.text for response in made] == ["Cancelled."]
 
 
-def test_a_failure_of_the_model_is_logged_and_said(
-    red_source: ModelAndData, ask: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_failure_is_logged_and_not_shown(
+    client: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*given: Any) -> Any:
         raise ZeroDivisionError("inside")
 
-    app = build_app(red_source, {"guess": explained(first_edge, "guess", [3])})
     monkeypatch.setattr(WhatIf, "again", fails)
-    said = note_of(ask(app, "search-note.children", "again.n_clicks", VALUES))
-    assert said == "It failed, and the log says why: inside"
+    response = client.post("/search", json=ASKED)
+    assert (response.status_code, response.text) == (500, "The page failed to answer; its log says why.")
     assert "ZeroDivisionError" in caplog.text

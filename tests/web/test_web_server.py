@@ -44,8 +44,8 @@ def test_a_run_outside_of_the_given_directory_cannot_be_reached(tmp_path: Path) 
 
 
 def test_a_package_of_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "dash_cytoscape", None)
-    with pytest.raises(CF2Error, match=r"dash-cytoscape .* to be installed.*pip install"):
+    monkeypatch.setitem(sys.modules, "waitress", None)
+    with pytest.raises(CF2Error, match=r"waitress to be installed.*pip install"):
         importlib.reload(web)
 
 
@@ -104,19 +104,17 @@ def test_a_run_is_served_from_its_directory(tmp_path: Path) -> None:
 
 def test_only_a_browser_with_the_token_is_answered(tmp_path: Path, pages: list[Any]) -> None:
     token = opened(small_run(tmp_path), trust=True).partition("token=")[2]
-    server = pages[0].server
-    stranger = server.test_client()
-    for path in ("/", "/_dash-layout", "/assets/page.js", f"/?token={token[:-1]}", "/?token=", "/?token=%ff"):
+    stranger, visitor = pages[0].test_client(), pages[0].test_client()
+    for path in ("/", "/listing", f"/?token={token[:-1]}", "/?token=", "/?token=%ff"):
         assert stranger.get(path).status_code == 403, path
-    stranger.set_cookie("cf2", token)  # the token is no name of a visitor
-    assert stranger.post("/_dash-update-component", json={}).status_code == 403
-    visitor = server.test_client()
+    stranger.set_cookie(pages[0].config["SESSION_COOKIE_NAME"], token)  # the token is no name of a visitor
+    assert stranger.post("/state", json={"address": ""}).status_code == 403
     welcome = visitor.get(f"/?token={token}&key=3")
     assert (welcome.status_code, welcome.headers["Location"]) == (302, "/?key=3")
     assert "HttpOnly" in welcome.headers["Set-Cookie"]
     assert token not in welcome.headers["Set-Cookie"]
-    assert visitor.get("/_dash-layout").status_code == 200
-    assert stranger.get("/_dash-layout").status_code == 403
+    assert visitor.get("/listing").status_code == 200
+    assert stranger.get("/listing").status_code == 403
 
 
 def test_a_visitor_keeps_what_they_made_whatever_others_do(tmp_path: Path, red_source: Any, found: Any) -> None:
@@ -140,24 +138,23 @@ def test_a_visitor_keeps_what_they_made_whatever_others_do(tmp_path: Path, red_s
 
 @pytest.mark.parametrize("trust", [False, True])
 def test_the_function_that_a_run_names_is_run_only_where_it_is_trusted(
-    tmp_path: Path, calls: list[str], pages: list[Any], ask: Any, trust: bool
+    tmp_path: Path, calls: list[str], pages: list[Any], trust: bool
 ) -> None:
     path = small_run(tmp_path)
     calls.clear()
     address = opened(path, trust=trust)
-    client = pages[0].server.extensions["client"] = pages[0].server.test_client()
+    client = pages[0].test_client()
     client.get("/" + address.rpartition("/")[2])
-    values = {"shown.data": {"key": "3", "method": "random"}, "removed.data": []}
-    shown = ask(pages[0], "removed.data", "without.n_clicks", values).get_json()["response"]
+    shown = client.post("/state", json={"key": "3", "method": "random", "do": "without"}).get_json()
     assert calls == ["red_function"] * trust
-    assert len(shown["removed"]["data"]) == trust
-    if trust:
-        assert told(pages[0]) == ""
-        return
-    assert "report.explained_toys:red_function" in told(pages[0])
-    assert "what-if needs --trust" in told(pages[0])
-    assert shown["answer"]["children"][0]["props"]["children"] == "The model said busy (0.88)."
-    assert all(box["disabled"] for box in shown["units"]["options"])
+    assert len(shown["removed"]) == trust
+    page = client.get("/").text
+    assert ("comes from your function report.explained_toys:red_function" in page) is not trust
+    assert (f"<code>cf2 serve {path} --trust</code>" in page) is not trust
+    assert ('<button id="without" aria-disabled' in page) is not trust
+    if not trust:
+        assert "The model said busy (0.88)." in shown["answer"]
+        assert "checked aria-disabled" in shown["units"]
 
 
 def test_a_run_of_a_data_set_needs_no_trust(tmp_path: Path, pages: list[Any]) -> None:
@@ -169,16 +166,13 @@ def test_a_run_of_a_data_set_needs_no_trust(tmp_path: Path, pages: list[Any]) ->
     assert told(pages[0]) == ""
 
 
-def test_a_page_without_a_model_refuses_what_needs_one(found: dict[str, Explanations], ask: Any) -> None:
-    app = build_app(None, found)
-    shown = {"shown.data": {"key": "3", "method": "cf2"}, "removed.data": [], "json.n_clicks": 1, "alpha.value": 0.5}
-    response = ask(app, "download.data", "json.n_clicks", shown)
-    assert (response.status_code, b"only shows what was stored" in response.data) == (400, True)
-    response = ask(app, "search-note.children", "again.n_clicks", shown)
-    assert "only shows what was stored" in response.get_json()["response"]["search-note"]["children"]
-    for output in ("cytoscape.elements", "comparison.children", "list.children"):
-        values = {"key.data": "3", "method.value": "cf2", "show.value": "all", "sort.value": "run", "page.data": 0}
-        assert ask(app, output, "key.data", values).status_code == 200
+def test_a_page_without_a_model_refuses_what_needs_one(found: dict[str, Explanations]) -> None:
+    client = build_app(None, found).test_client()
+    asked = {"what": "again", "key": "3", "method": "cf2", "alpha": 0.5, "lambda": None}
+    for response in (client.get("/save?key=3&kind=json"), client.post("/search", json=asked)):
+        assert (response.status_code, "only shows what was stored" in response.text) == (400, True)
+    for path in ("/listing", "/comparison?key=3", "/save?key=3&kind=svg"):
+        assert client.get(path).status_code == 200
 
 
 # -- how much is there ----------------------------------------------------------------------------------------
@@ -186,10 +180,12 @@ def test_a_page_without_a_model_refuses_what_needs_one(found: dict[str, Explanat
 
 def told(app: Any) -> str:
     """The note at the top of a page."""
-    header = app.layout().children[1]
-    (note,) = (part for part in header.children if getattr(part, "className", "") == "notice")
-    assert note.hidden is (note.children == "")
-    return str(note.children)
+    with app.test_request_context():
+        client = app.test_client()
+        with client.session_transaction() as session:
+            session["visitor"] = "somebody"
+        found = re.search(r'class="notice"[^>]*>([^<]*)<', client.get("/").text)
+    return found[1] if found else ""
 
 
 def test_a_run_that_is_not_finished_says_how_much_is_there(tmp_path: Path, pages: list[Any]) -> None:
@@ -231,7 +227,7 @@ def test_a_port_in_use_is_said_before_the_model_is_loaded(tmp_path: Path, calls:
 
 def test_the_page_answers_to_the_name_that_it_was_given(tmp_path: Path, pages: list[Any]) -> None:
     opened(small_run(tmp_path), host="127.0.0.2", trust=True)
-    client = pages[0].server.test_client()
+    client = pages[0].test_client()
     assert client.get("/", headers={"Host": "127.0.0.2:8050"}).status_code == 403  # with the words of the token
     assert b"token" in client.get("/", headers={"Host": "127.0.0.2:8050"}).data
     assert b"own address only" in client.get("/", headers={"Host": "evil.example"}).data

@@ -1,7 +1,6 @@
 """What the model says after a removal: the verdicts of the run, from the model, whatever the units are."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from cf2.options import Spec
 from cf2.results.explanation import UnitTable
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
-from cf2.web.whatif import WhatIf, visible, visible_context
+from cf2.web.whatif import WhatIf
 from report.explained_toys import RedNeighbours, explained, first_edge, nitro_bonds, outputs, red_edges, red_graph
 
 
@@ -138,28 +137,3 @@ def test_the_list_of_methods_can_be_read_while_another_thread_adds_one(red_sourc
 def test_an_empty_run_is_refused(red_source: ModelAndData) -> None:
     with pytest.raises(CF2Error, match="at least one explanation"):
         WhatIf(red_source, {"cf2": Explanations(())})
-
-
-# -- labels from files ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", ["", "busy", "Größe → 3 µm", "标签", "נייטרלי", "👩‍🔬", "<b>&amp;</b>", "a\u00a0b"])
-def test_what_can_be_seen_stays_as_it_is(text: str) -> None:
-    assert visible(text) == text
-
-
-@pytest.mark.parametrize("code", [0x00, 0x1B, 0x7F, 0x85, 0x200F, 0x2028, 0x202E, 0x2066, 0xD800, 0xDFFF, 0xFFFF])
-def test_what_cannot_be_seen_is_written_as_its_number(code: int) -> None:
-    assert visible(f"a{chr(code)}b") == f"a\\u{code:04x}b"
-
-
-def test_every_label_of_a_context_is_made_visible_and_nothing_else_is_touched() -> None:
-    def context(label: str) -> dict[str, Any]:
-        graphs = {"0": {"labels": [label, "C"], "bonds": [[0, 1, 2]]}, "1": None}
-        names = {"dataset": label, "model": label, "class_names": [label, "3"], "atoms": [label]}
-        return names | {"graphs": graphs, "truth": {"0": []}}
-
-    odd = context("\x00")
-    assert visible_context(odd) == context("\\u0000")
-    assert odd == context("\x00")
-    assert visible_context({}) == {}

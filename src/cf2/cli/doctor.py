@@ -26,7 +26,7 @@ class Part:
 PARTS = (
     Part("molecules", ("rdkit",), "molecules drawn as such, SMILES, valid edits", 31),
     Part("chemprop", ("chemprop",), "Chemprop models and SMILES", 79),
-    Part("web", ("dash", "dash-cytoscape", "flask", "waitress", "werkzeug"), "the page of `cf2 serve`", 28),
+    Part("web", ("flask", "waitress", "werkzeug"), "the page of `cf2 serve`", 1),
     Part("notebook", ("anywidget",), "`found.widget()`, in Jupyter, VS Code and Colab", 12),
     Part("ray", ("ray",), "`--engine ray`, for several machines", 79),
 )

@@ -84,18 +84,18 @@ def write_report(
 
 def explanation_html(e: Explanation, context: Mapping[str, Any] | None = None) -> str:
     """One explanation as an HTML fragment for a notebook."""
-    card = _card([(e.method or "explanation", e)], context or {})
-    return str(environment().get_template("explanation.html").render(card=card, style=STYLE))
+    made = card([(e.method or "explanation", e)], context or {})
+    return str(environment().get_template("explanation.html").render(card=made, style=STYLE))
 
 
 def explanations_html(found: Explanations) -> str:
     """A summary and the first few explanations as an HTML fragment for a notebook."""
     if not found:
         return "<p>No explanations.</p>"
-    rows = [_row(e, e.method, found.context) for e in found.items[:MAX_NOTEBOOK_ROWS]]
+    rows = [row(e, e.method, found.context) for e in found.items[:MAX_NOTEBOOK_ROWS]]
     parts = {
         "rows": rows,
-        "edits": any(row["edits"] for row in rows),
+        "edits": any(line["edits"] for line in rows),
         "numbers": _gives_numbers(found),
         "methods": [_summary(*group) for group in _groups([found])],
         "more": len(found) - len(rows),
@@ -124,10 +124,10 @@ def _page(
     by_key: dict[Key, list[tuple[str, Explanation]]] = {key: [] for key in keys if key in drawn}
     for name, e in ((name, e) for name, found in groups for e in found if e.key in drawn):
         by_key[e.key].append((name, e))
-    cards = [_card(shown, context) for shown in by_key.values()]
+    cards = [card(shown, context) for shown in by_key.values()]
     panels = [panel for card in cards for panel in card["panels"]]
-    listed = [_row(e, name, context) for name, found in groups for e in found.items[: max(1, rows // len(groups))]]
-    counts = Counter(row["status"] for row in listed)
+    listed = [row(e, name, context) for name, found in groups for e in found.items[: max(1, rows // len(groups))]]
+    counts = Counter(line["status"] for line in listed)
     data = context.get("dataset")
     return {
         "title": title or (f"Explanations of {data}" if data else "Explanations"),
@@ -143,7 +143,7 @@ def _page(
         "truth": bool(context.get("truth")),
         "contexts": any("pns" in m for m in methods),
         "targets": next((e.task for _, found in groups for e in found if e.task != "graph"), ""),
-        "edits": any(row["edits"] for row in listed),
+        "edits": any(line["edits"] for line in listed),
         "numbers": all(_gives_numbers(found) for _, found in groups),
         "drawn_as": {name for panel in panels for name in panel["drawn_as"]},
         "edit_kinds": EDITS.values(),
@@ -180,7 +180,7 @@ def _summary(name: str, found: Explanations) -> dict[str, Any]:
     }
 
 
-def _row(e: Explanation, method: str, context: Mapping[str, Any]) -> dict[str, Any]:
+def row(e: Explanation, method: str, context: Mapping[str, Any]) -> dict[str, Any]:
     """One line of the table, as plain values; a key is a list of ids, so that it sorts by number.
 
     Edits that add or change are no part of the graph, which could be sufficient alone: None.
@@ -201,7 +201,7 @@ def _row(e: Explanation, method: str, context: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def _card(shown: Sequence[tuple[str, Explanation]], context: Mapping[str, Any]) -> dict[str, Any]:
+def card(shown: Sequence[tuple[str, Explanation]], context: Mapping[str, Any]) -> dict[str, Any]:
     """One instance with a picture per method."""
     first, others = shown[0][1], [e for _, e in shown]
     return {

@@ -32,21 +32,26 @@ from cf2.units.edits import ADD
 WIDTH, HEIGHT, MARGIN = 420, 320, 22  # of an SVG, in pixels
 WORD_HEIGHT = 34  # room for a word below a picture
 MAX_EDGE = 56.0  # pixels of an edge of a small graph
+MAX_ALL_NAMED = 40  # of a picture that can be clicked: nodes that all have their ids
 MAX_BARS = 24  # units of a function that are drawn
 MAX_INCHES = 200  # a picture of more than 2¹⁶ points is not drawn
 STYLE = environment().get_template("picture.css").render(looks=LOOKS, width=WIDTH)
 
 
-def picture(scene: Scene, title: str, *, molecule: bool = False) -> Markup:
+def picture(scene: Scene, title: str, *, molecule: bool = False, gone: np.ndarray | None = None) -> Markup:
     """The scene as one SVG element that says to a screen reader what it shows.
 
-    An edited molecule is drawn before and after, side by side.
+    An edited molecule is drawn before and after, side by side. With `gone` [units, bool], which says what is taken
+    away (or, of what would be added, made), edges and nodes can be clicked: they carry their unit in `data-unit`.
     """
     height = _height(scene)
     shown = before_and_after(scene) if molecule else ()
-    parts = [part for before_or_after in shown if (part := _molecule_part(before_or_after, height)) is not None]
-    if not parts or len(parts) < len(shown):
-        parts = [_graph_part(scene, height)]
+    made = [drawn for part in shown if (drawn := _molecule_part(part, height)) is not None]
+    if not made or len(made) < len(shown):
+        made = [_graph_part(scene, height, gone is not None)]
+    parts = [part for part, _ in made]
+    if gone is not None:
+        parts[0] |= _clickable(scene, made[0][1], gone)
     height += WORD_HEIGHT if len(parts) > 1 else 0
     values = {"parts": parts, "width": WIDTH, "height": height, "title": title, "explanation": EXPLANATION}
     return Markup(environment().get_template("picture.svg").render(**values))
@@ -71,8 +76,28 @@ def fit(points: np.ndarray, width: float, height: float, margin: float) -> np.nd
     return np.asarray((points - (low + high) / 2) * scale + np.array([width, height]) / 2)
 
 
-def _graph_part(scene: Scene, height: int) -> dict[str, Any]:
-    """What the template draws of a graph."""
+def _clickable(scene: Scene, at: np.ndarray, gone: np.ndarray) -> dict[str, Any]:
+    """The edges and nodes that can be clicked; in a molecule an edge ends where the letters of its atoms begin."""
+    margin = 9.0 if scene.labels else 0.0
+    units = np.concatenate([scene.units, scene.added_units])
+    lines = []
+    for (a, b), unit in zip(np.concatenate([scene.edges, scene.added]).tolist(), units.tolist()):
+        ends, way = at[[a, b]], at[b] - at[a]
+        if unit >= 0 and np.isfinite(ends).all():
+            short = way * min(margin / max(float(np.hypot(*way)), 1e-9), 0.3)
+            path = _path(np.stack([ends[0] + short, ends[1] - short]))
+            kind = "cf2-new" if unit in scene.added_units else ""
+            lines.append((unit, path, f"{kind}{' cf2-gone' if gone[unit] else ''}", scene.pair_text(a, b)))
+    nodes = [
+        (int(scene.nodes[n]), *_rounded(at[n]), scene.text(n)) for n in np.flatnonzero(np.isfinite(at).all(1)).tolist()
+    ]
+    own = {int(scene.nodes[n]): int(unit) for n, unit in enumerate(scene.node_units) if unit >= 0}
+    dots = [(*node, own.get(node[0], -1), node[0] in own and bool(gone[own[node[0]]])) for node in nodes]
+    return {"lines": lines, "dots": dots}
+
+
+def _graph_part(scene: Scene, height: int, all_names: bool) -> tuple[dict[str, Any], np.ndarray]:
+    """What the template draws of a graph, and where each node is [n, 2]."""
     at = fit(scene.points * [1, -1], WIDTH, height, MARGIN)
     count = len(scene.nodes)
     radius = 7.0 if count <= 25 else 5.0 if count <= 60 else 3.6
@@ -88,11 +113,12 @@ def _graph_part(scene: Scene, height: int) -> dict[str, Any]:
     reach = np.full((count, 1), radius + 8)
     reach[[*scene.targets, *scene.changed]] += 5  # outside of the ring
     beside = at + scene.outward * [1, -1] * reach
-    texts += [("cf2-small", *_rounded(beside[n]), scene.text(n)) for n in scene.named]
+    named = range(count) if all_names and count <= MAX_ALL_NAMED and not scene.labelled else scene.named
+    texts += [("cf2-small", *_rounded(beside[n]), scene.text(n)) for n in named]
     texts += [("cf2-small", *_rounded(at[n] + [0, radius + 15]), text[:40]) for n, text in scene.changed.items()]
     legend = [(colour, 10 + 13 * line, name) for line, (colour, name) in enumerate(scene.legend)]
     texts += [("cf2-small cf2-legend", 16, y, name) for _, y, name in legend]
-    return {
+    part = {
         "paths": [(name, path) for name, path in paths if path],
         "drawing": "",
         "nodes": [(*_rounded(at[n]), radius, scene.fill(n), scene.border(n)) for n in dots]
@@ -101,10 +127,11 @@ def _graph_part(scene: Scene, height: int) -> dict[str, Any]:
         "crosses": _cross_path(scene.crosses(at), 4.5),
         "texts": texts,
     }
+    return part, at
 
 
-def _molecule_part(scene: Scene, height: int) -> dict[str, Any] | None:
-    """What the template draws of a molecule, None where it is none."""
+def _molecule_part(scene: Scene, height: int) -> tuple[dict[str, Any], np.ndarray] | None:
+    """The same of a molecule, None where it is none."""
     from cf2.report.molecules import drawing
 
     made = drawing(scene, WIDTH, height)
@@ -114,7 +141,7 @@ def _molecule_part(scene: Scene, height: int) -> dict[str, Any] | None:
     behind = {"true": "true", "chosen": "bond", ADD.past: ADD.past}
     lines = [(behind[name], _path(at[edges])) for name, edges in scene.lines if name in behind]
     words = scene.changed.items()
-    return {
+    part = {
         "paths": [(f"cf2-molecule cf2-{name}", path) for name, path in lines if path],
         "drawing": Markup(text),
         "nodes": [],
@@ -122,6 +149,7 @@ def _molecule_part(scene: Scene, height: int) -> dict[str, Any] | None:
         "crosses": _cross_path(scene.crosses(at), 6.0),
         "texts": [("cf2-small cf2-larger", *_rounded(at[atom] + [0, 20]), change[:40]) for atom, change in words],
     }
+    return part, at
 
 
 def _path(ends: np.ndarray) -> str:

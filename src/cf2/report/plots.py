@@ -27,18 +27,19 @@ MAX_SHARED = 14  # things of a cohort that have bars
 KEPT, LOST, GREY = "#0072B2", "#E69F00", "#8a8f98"
 
 
-def margin(e: Explanation, values: np.ndarray) -> float:
+def margin(e: Explanation, values: np.ndarray, column: int | None = None) -> float:
     """How clearly these outputs [columns] are the same answer: above 0 they are, NaN where no node is left.
 
     Classes: the probability of the explained class minus the largest other one. Labels: twice the distance from 0.5.
-    Regressions: the share of the tolerance that is left.
+    Regressions: the share of the tolerance that is left. Another class than the explained one is given by its `column`.
     """
     value = float(values[e.prediction])
     if e.tolerance is not None:
         return 1 - abs(value - e.value) / max(e.tolerance, 1e-12)
     if not output_kind(e.output).exclusive:
         return (2 * value - 1) * (1 if e.value > 0.5 else -1)
-    column = e.prediction if e.question == "counterfactual" else e.explained
+    if column is None:
+        column = e.prediction if e.question == "counterfactual" else e.explained
     return float(values[column] - np.delete(values, column).max(initial=0.0))
 
 

@@ -76,12 +76,18 @@ class Scene:
     added: np.ndarray = field(default_factory=lambda: NO_EDGES)  # [a, 2] local, edges that are put in
     lost: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))  # [n] taken away; empty: none
     changed: Mapping[int, str] = field(default_factory=dict)  # by local id, what becomes of a node: 'C → N'
+    node_units: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [n] rows; empty: none
+    added_units: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [a] rows, -1 for none
 
     def text(self, node: int) -> str:
         """The name of a node, or its id, as its user knows it."""
         if self.names and self.names[node]:
             return self.names[node]
         return str(self.ids[node] if self.ids else int(self.nodes[node]))
+
+    def pair_text(self, tail: int, head: int) -> str:
+        """An edge as its user knows it."""
+        return f"{self.text(tail)}{'→' if self.directed else '–'}{self.text(head)}"
 
     def colour(self, node: int) -> str:
         """The colour of a node's type, empty where there are none."""
@@ -173,18 +179,22 @@ class Scene:
 
     def part(self, keep: np.ndarray) -> Scene:
         """The scene with some of its nodes [n, bool] and the edges between them."""
-        new, stays = np.cumsum(keep) - 1, keep[self.edges].all(1)
-        of_nodes = ("nodes", "points", "inside", "marked", "labels", "formal", "names", "kinds", "ids", "lost")
-        parts = {name: _some(getattr(self, name), keep) for name in of_nodes}
+        new, stays, added = np.cumsum(keep) - 1, keep[self.edges].all(1), keep[self.added].all(1)
+        parts = {name: _some(getattr(self, name), keep) for name in OF_NODES}
         parts |= {name: _some(getattr(self, name), stays) for name in ("chosen", "true", "units", "bonds")}
         return replace(
             self,
             **parts,
             edges=new[self.edges[stays]],
-            added=new[self.added[keep[self.added].all(1)]],
+            added=new[self.added[added]],
+            added_units=_some(self.added_units, added),
             targets=tuple(new[list(self.targets)].tolist()),
             changed={int(new[node]): text for node, text in self.changed.items() if keep[node]},
         )
+
+
+# The fields of a scene that have a value for every node, or none at all.
+OF_NODES = ("nodes", "points", "inside", "marked", "labels", "formal", "names", "kinds", "ids", "lost", "node_units")
 
 
 def _some(values: Any, keep: np.ndarray) -> Any:
@@ -222,7 +232,7 @@ def scene(e: Explanation, context: Mapping[str, Any] | None = None, others: Sequ
         points = coordinates(labels, edges, bonds)
     whole = Scene(
         nodes=nodes,
-        points=_points(edges.astype(np.int64).tobytes(), len(nodes), centre) if points is None else points,
+        points=_placed(edges, added, len(nodes), centre) if points is None else points,
         edges=edges,
         chosen=chosen,
         true=true,
@@ -241,6 +251,8 @@ def scene(e: Explanation, context: Mapping[str, Any] | None = None, others: Sequ
         ids=() if e.types is None else tuple(e.types.local(nodes).tolist()),
         edited=e.question == "counterfactual",
         added=added,
+        added_units=_chosen_rows(e, ADD.unit_kind),
+        node_units=_node_units(e, nodes),
         lost=np.isin(nodes, e.chosen("nodes")[:, 0]) & (e.question == "counterfactual"),
         changed=_changed(e, nodes, context),
     )
@@ -314,6 +326,21 @@ def _graph(e: Explanation, known: Mapping[str, Any]) -> tuple[np.ndarray, np.nda
     return nodes[nodes >= 0], pairs, units  # a column of features belongs to no node
 
 
+def _chosen_rows(e: Explanation, name: str) -> np.ndarray:
+    rows: np.ndarray = e.units.where(name)
+    return np.asarray(rows[e.selected[rows]])
+
+
+def _node_units(e: Explanation, nodes: np.ndarray) -> np.ndarray:
+    """The row of each node's unit, -1 for one that has none; empty where nodes are no units."""
+    rows = e.units.where("nodes")
+    if not len(rows):
+        return rows
+    units = np.full(len(nodes), -1)
+    units[np.searchsorted(nodes, e.units.ids[rows, 0])] = rows
+    return units
+
+
 def _target_ids(e: Explanation) -> np.ndarray:
     """The user's ids of the nodes that are explained; none where it is a whole graph."""
     ids = () if e.task in WHOLE else e.key if isinstance(e.key, tuple) else (e.key,)
@@ -353,8 +380,7 @@ def _marks(e: Explanation, nodes: np.ndarray, chosen: np.ndarray) -> tuple[np.nd
 def _changed(e: Explanation, nodes: np.ndarray, context: Mapping[str, Any]) -> dict[int, str]:
     """What becomes of nodes whose features a counterfactual changes, by their place among the nodes."""
     found: dict[int, list[str]] = {}
-    rows = e.units.where(CHANGE.unit_kind)
-    for row in rows[e.selected[rows]].tolist():
+    for row in _chosen_rows(e, CHANGE.unit_kind).tolist():
         node = int(e.units.ids[row, 0])
         text = describe_unit(e, row, atom_names(context)).removeprefix("node ").removeprefix("atom ")
         text = text.removeprefix(describe_node(e, node))[2:]  # without 'node 3, ' or 'atom 3: '
@@ -372,6 +398,25 @@ def _chemistry(
     orders = {frozenset((int(u), int(v))): float(order) for u, v, order in known.get("bonds") or ()}
     bonds = [orders.get(frozenset((int(u), int(v))), 1.0) for u, v in pairs] if orders else []
     return labels, np.array(bonds, dtype=float), charged
+
+
+def _placed(edges: np.ndarray, added: np.ndarray, count: int, centre: int) -> np.ndarray:
+    """Points [count, 2]; a node that only added edges reach stands beside the other end and moves nothing else."""
+    if not count:
+        return np.zeros((0, 2))
+    new = np.zeros(count, dtype=bool)
+    new[added] = True
+    new[edges], new[centre] = False, False
+    local = np.cumsum(~new) - 1
+    points = np.full((count, 2), np.nan)
+    points[~new] = _points(local[edges].astype(np.int64).tobytes(), int((~new).sum()), int(local[centre]))
+    angles = np.linspace(0, 2 * np.pi, 16, endpoint=False)
+    for tail, head in [*added.tolist(), *added[:, ::-1].tolist()]:
+        if np.isnan(points[head, 0]) and not np.isnan(points[tail, 0]):
+            around = points[tail] + 0.8 * np.stack([np.cos(angles), np.sin(angles)], 1)
+            gaps = np.linalg.norm(around[:, None] - points[~np.isnan(points[:, 0])], axis=2)
+            points[head] = around[gaps.min(1).argmax()]
+    return np.asarray(np.nan_to_num(points))  # two new ends of one edge lie at the origin
 
 
 @lru_cache(maxsize=512)

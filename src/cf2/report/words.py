@@ -40,24 +40,6 @@ UNIT_WORDS = {
 
 TESTS = {"why": "both tests", "factual": "the test of sufficiency", "counterfactual": "the test of necessity"}
 
-_ALL_EDITS = 'ask for edits that add and change: question="counterfactual", edits=("remove", "add", "change").'
-NEXT_STEPS = {
-    "found": "Take it away, or keep nothing else, and see the model change its answer; or ask for another explanation.",
-    "impossible": f"Nothing that is removed does it. Other units may, or {_ALL_EDITS}",
-    "not found": f'Search longer with effort="thorough", allow units of more kinds, or {_ALL_EDITS}',
-    "unverified": "This method only scores. Explain again by cf2, or pass search=True to look for a set that passes.",
-    "not predicted": 'Ask what would have to change: question="counterfactual" with this class as its target.',
-    "tie": "Two answers are equally likely to this model. With confidence=0.1 a set is sought that is clear of "
-    "the tie.",
-    "empty": 'There is nothing of this kind to remove. Choose other units, such as units=("edges", "features").',
-    "refused": "Let only the units that matter be searched, with reduce=, or raise max_units=.",
-    "edits found": "Make the edits one by one, and see which of them turns the answer; or allow fewer kinds of edit.",
-    "edits not found": 'Allow more: other kinds of edit, candidates="far", or effort="thorough".',
-    "only sufficient": "The answer has a second reason beside this one. Ask for both tests at once: explain again by "
-    "cf2.",
-    "only necessary": "It is needed, and needs company. A larger k, or cf2, finds what else it takes.",
-}
-
 
 class Sentence(NamedTuple):
     """One statement: its first words stand out, and its tone says whether it is good or bad."""
@@ -452,13 +434,38 @@ def _status(e: Explanation) -> list[Sentence]:
     return [Sentence("plain", "Note", e.note)] if e.note else []
 
 
-def next_step(e: Explanation) -> str:
-    """One sentence or two about what to try next."""
+def next_step(e: Explanation, *, read_only: bool = False) -> str:
+    """What to try next on the page, a sentence or two that only names what can work; '' for nothing."""
+    spec = e.context.get("spec")
+    spec = spec if isinstance(spec, Mapping) else {}
+    thorough = e.settings.get("effort") == "thorough"
+    longer = "" if thorough else 'Search longer: effort="thorough".'
+    removable = [name for name in e.units.names if not is_candidate(name)]
+    other_units = "" if len(removable) > 1 else 'Allow units of more kinds: units=("edges", "features").'
+    every_edit = {"remove", "add", "change"} <= set(spec.get("edits") or ())
+    more_edits = "" if every_edit else 'Allow more edits: edits=("remove", "add", "change").'
+    find = 'Press "Find" to look for the smallest edit, which may also add and change.'
+    if read_only or e.task == "input":
+        find = 'Ask what would have to change: question="counterfactual", edits=("remove", "add", "change").'
+    again = "Explain the same with method cf2, which searches for a set that passes."
+    if not read_only:
+        again = 'Press "Explain" to have cf2 search for a set that passes.'
+    pressed = 'Press "Remove the explanation" or "Show only the explanation" and see what the model says then.'
     case = e.status
-    if adds_or_changes(e) and case in ("found", "impossible", "not found", "unverified"):
-        case = "edits found" if e.necessary else "edits not found"
-    elif case == "unverified" and e.sufficient and e.necessary:
+    if case == "unverified" and e.sufficient and e.necessary:
         case = "found"
-    elif case == "unverified" and e.question == "why" and e.sufficient != e.necessary:
-        case = "only sufficient" if e.sufficient else "only necessary"
-    return NEXT_STEPS.get(case, "")
+    if adds_or_changes(e) and case in ("found", "impossible", "not found", "unverified"):
+        one_by_one = "" if read_only else "Make the edits one by one and see which of them turns the answer."
+        steps = [one_by_one] if e.necessary else [more_edits, longer]
+    else:
+        steps = {
+            "found": ["" if read_only else pressed],
+            "impossible": [other_units, find],
+            "not found": [longer, other_units, find],
+            "unverified": [again],
+            "empty": [other_units],
+            "refused": ['Search only the units that matter: reduce="gradient". Or raise max_units=.'],
+            "not predicted": ['Ask what would have to change: question="counterfactual" with this class as target.'],
+            "tie": ["Two answers are equally likely. confidence=0.1 looks for a set that is clear of the tie."],
+        }.get(case, [])
+    return " ".join(filter(None, steps))

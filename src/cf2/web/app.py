@@ -1,4 +1,4 @@
-"""`build_app`, the what-if page as a Dash app; and `serve`, which opens a run and answers a browser on this machine."""
+"""`build_app`, the what-if page as a WSGI application; and `serve`, which opens a run and answers a browser."""
 
 from __future__ import annotations
 
@@ -10,26 +10,22 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from dash import Dash
+from flask import Flask, Response, g, request
 
 from cf2.errors import CF2Error, require
 from cf2.models.soft_masks import single_thread
 from cf2.patterns.edit_rules import EditRules
 from cf2.patterns.summary import Patterns
+from cf2.report.words import describe_target, key_id
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
 from cf2.runs.store import Store
 from cf2.samples.sources import restore
-from cf2.web import navigation, panel, searches
-from cf2.web.layout import NOTHING, Shared, layout
-from cf2.web.searches import MAX_SECONDS, Searches
+from cf2.web import page
+from cf2.web.page import NOTHING, Shared
+from cf2.web.searches import MAX_SECONDS, Searches, find
 from cf2.web.server import LOOPBACK, is_loopback, listening_socket, protect, started
-from cf2.web.whatif import WhatIf, visible_context
-
-UNTRUSTED = (
-    "Read-only: the model of this run comes from the function {function}, which is not run unless you trust it; "
-    "what-if needs --trust (trust=True)."
-)
+from cf2.web.whatif import WhatIf
 
 log = logging.getLogger("cf2.web")
 
@@ -44,7 +40,8 @@ def build_app(
     run: str = "",
     shared: Shared = NOTHING,
     token: str | None = None,
-) -> Any:
+    command: str = "",
+) -> Flask:
     """The page about one model and its data.
 
     Parameters
@@ -65,28 +62,64 @@ def build_app(
         The patterns and edit rules of the run, if there are any.
     token : str, optional
         What a browser must send once, as `?token=…`, to be answered; None: nothing.
+    command : str
+        Of a page without a model: the command that serves it with one.
 
     Returns
     -------
-    dash.Dash
-        Its `server` is a WSGI application, and `server.extensions["cf2"]` the `Searches` of the page.
+    flask.Flask
+        A WSGI application; its `extensions["cf2"]` is the `Searches` of the page.
     """
-    whatif = WhatIf(source, found, run)
-    app = Dash(
-        "cf2",
-        assets_folder=str(Path(__file__).parent / "assets"),
-        serve_locally=True,
-        title="cf2: what if",
-        update_title="",
-        add_log_handler=False,
-        meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
-    )
-    app.index_string = app.index_string.replace("<html>", '<html lang="en">')
-    app.layout = lambda: layout(whatif, notes, shared)
-    navigation.connect(app, whatif, navigation, panel, searches)
-    app.enable_dev_tools(debug=False)
-    app.server.extensions["cf2"] = Searches(seconds)
+    whatif, searches = WhatIf(source, found, run), Searches(seconds)
+    app = Flask("cf2.web", static_folder=None)
+    app.extensions["cf2"] = searches
     protect(app, hosts, token)
+
+    @app.get("/")
+    def start() -> str:
+        return page.page_html(whatif, notes, shared, command, g.nonce)
+
+    @app.get("/listing")
+    def listing() -> Any:
+        return page.listing(whatif, request.args.get("method"))
+
+    @app.post("/state")
+    def state() -> Any:
+        given = request.get_json()
+        return page.show(whatif, page.state_of(whatif, given), given.get("near", ()))
+
+    @app.get("/comparison")
+    def comparison() -> str:
+        return page.comparison(whatif, request.args.get("key"))
+
+    @app.get("/save")
+    def save() -> Response:
+        """The state of the address, as a file."""
+        kind, shown = request.args["kind"], whatif.state_at("?" + request.query_string.decode())
+        if shown is None or kind not in ("svg", "json"):
+            raise CF2Error("Expected the address of a state, and kind=svg or json", got=request.url[-80:])
+        text = page.svg_file(whatif, shown) if kind == "svg" else page.json_file(whatif, shown)
+        e = whatif.explanation(shown.key, shown.method)
+        name = f'attachment; filename="{e.task}-{key_id(e.key)}.{kind}"'
+        mime = "image/svg+xml" if kind == "svg" else "application/json"
+        return Response(text, mimetype=mime, headers={"Content-Disposition": name})
+
+    @app.post("/search")
+    def search() -> Any:
+        given = request.get_json()
+        e = whatif.explanation(whatif.key(given["key"]), given["method"])
+        name, said = find(whatif, searches, e, given)
+        return {"note": f"{describe_target(e)}: {said}", "method": name}
+
+    @app.get("/progress")
+    def progress() -> str:
+        return searches.progress()
+
+    @app.post("/cancel")
+    def cancel() -> str:
+        searches.cancel()
+        return ""
+
     return app
 
 
@@ -134,6 +167,7 @@ def serve(
             run=opened.path.resolve().name,
             shared=_shared_by(opened),
             token=token,
+            command=f"cf2 serve {opened.path} --trust",
         )
         with single_thread(), started(app, listening) as server:
             if ready is not None:
@@ -173,8 +207,11 @@ def _notes(run: Store, found: Mapping[str, Explanations], source: ModelAndData |
     total = len(run.keys)
     partial = {name: f"{len(given):,} of {total:,} explained" for name, given in found.items() if len(given) < total}
     said = [f"{name}: {text}" if len(found) > 1 else text for name, text in partial.items()]
-    untrusted = [] if source is not None else [UNTRUSTED.format(function=run.manifest["source"].get("function"))]
-    return [*([f"{'; '.join(said)}."] if said else []), *untrusted]
+    notes = [f"{'; '.join(said)}."] if said else []
+    if source is None:
+        function = run.manifest["source"].get("function")
+        notes.append(f"The model of this run comes from your function {function}, which is not run without --trust.")
+    return notes
 
 
 def _shared_by(run: Store) -> Shared:
@@ -182,7 +219,7 @@ def _shared_by(run: Store) -> Shared:
     found: dict[str, Any] = {}
     for name, kind in (("patterns", Patterns), ("rules", EditRules)):
         try:
-            found[name] = kind.of_run(run.path, visible_context(run.context()))
+            found[name] = kind.of_run(run.path, run.context())
         except CF2Error as error:
             log.warning("%s", error)
     return Shared(**found)

@@ -5,25 +5,18 @@ Python cannot end a thread from outside. So a search asks before every run of th
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
-
-from dash import Output, ctx, set_props
-from flask import current_app
 
 from cf2.errors import CF2Error, require
 from cf2.options import Edit as EditSort
 from cf2.report import words
 from cf2.results.explanation import Explanation
-from cf2.web.navigation import Given, callback
 from cf2.web.whatif import VISITOR, GoOn, WhatIf, first_answer
 
 MAX_SECONDS = 300.0  # of one search
-
-log = logging.getLogger("cf2.web")
 
 
 class Stopped(CF2Error):
@@ -75,69 +68,23 @@ class Searches:
             raise Stopped(f"Stopped after {self.seconds:g} seconds, the limit for one explanation")
 
 
-def _again(whatif: WhatIf, e: Explanation, given: Given, go_on: GoOn) -> str:
-    lam = given["lambda.value"]
-    return whatif.again(e, given["alpha.value"], None if lam == "" else lam, go_on)
+def find(whatif: WhatIf, searches: Searches, e: Explanation, given: Mapping[str, Any]) -> tuple[str, str]:
+    """Do one of the three searches: the name of what was found, '' for nothing, and what to say of it."""
 
+    def search(go_on: GoOn) -> str:
+        if given["what"] == "again":
+            return whatif.again(e, given["alpha"], given["lambda"], go_on)
+        if given["what"] == "another":
+            return whatif.another(e, first_answer(given["method"]), go_on)
+        edits = tuple(sort for sort in get_args(EditSort) if sort in given["sorts"])
+        require(bool(edits), f"Expected some of {', '.join(get_args(EditSort))}", got="none")
+        return whatif.smallest_edit(e, given["aim"], edits, bool(given["valid"]), go_on)
 
-def _another(whatif: WhatIf, e: Explanation, given: Given, go_on: GoOn) -> str:
-    return whatif.another(e, first_answer(given["shown.data"]["method"]), go_on)
-
-
-def _smallest_edit(whatif: WhatIf, e: Explanation, given: Given, go_on: GoOn) -> str:
-    sorts = get_args(EditSort)
-    edits = tuple(sort for sort in sorts if sort in (given["sorts.value"] or ()))
-    require(bool(edits), f"Expected some of {', '.join(sorts)}", got="none")
-    return whatif.smallest_edit(e, given["aim.value"], edits, bool(given["valid.value"]), go_on)
-
-
-def _first_verdict(whatif: WhatIf, made: Explanation) -> str:
-    first = words.verdict_sentences(made, whatif.class_names, whatif.atoms)[0]
-    return f"{first.head}: {first.text}"
-
-
-# What each button searches for, which gives the name of what was found; and how that is described.
-BUTTONS: dict[str, tuple[Callable[[WhatIf, Explanation, Given, GoOn], str], Callable[[WhatIf, Explanation], str]]] = {
-    "again": (_again, lambda _, made: f"{words.count_nouns(made.size, 'unit')} in {made.seconds:.1f} s"),
-    "another": (_another, lambda _, made: f"another one, {words.count_units(made)}"),
-    "find": (_smallest_edit, _first_verdict),
-}
-
-
-@callback(
-    "search-note.children",
-    "again.n_clicks another.n_clicks find.n_clicks",
-    "shown.data alpha.value lambda.value aim.value sorts.value valid.value",
-    at_start=False,
-    running=[
-        *((Output(button, "disabled"), True, False) for button in BUTTONS),
-        *((Output(name, "disabled"), False, True) for name in ("cancel", "ticking")),
-        (Output("search-progress", "children"), "Explaining …", ""),
-    ],
-)
-def search(whatif: WhatIf, given: Given) -> str:
-    e, (find, describe) = whatif.shown(given["shown.data"]), BUTTONS[str(ctx.triggered_id)]
-    try:
-        name = current_app.extensions["cf2"].run(lambda go_on: find(whatif, e, given, go_on))
-    except CF2Error as error:
-        return str(error)
-    except Exception as error:
-        log.error("Failed to explain again", exc_info=error)
-        return f"It failed, and the log says why: {error}"
-    target = words.describe_target(e)
+    name = searches.run(search)
     if not name:
-        return f"{target}: no other explanation was found."
-    # Were this an output, Dash would hold back all that depends on it, and so every what-if, until then.
-    set_props("made", {"data": {"key": words.key_id(e.key), "method": name}})
-    return f"{target}: {describe(whatif, whatif.explanation(e.key, name))}"
-
-
-@callback("ticked.data", "ticking.n_intervals", at_start=False)
-def tick(whatif: WhatIf, given: Given) -> None:
-    if said := current_app.extensions["cf2"].progress():
-        set_props("search-progress", {"children": said})
-
-
-@callback("cancelled.data", "cancel.n_clicks", at_start=False)
-def cancel(whatif: WhatIf, given: Given) -> None:
-    current_app.extensions["cf2"].cancel()
+        return "", "no other explanation was found."
+    made = whatif.explanation(e.key, name)
+    if given["what"] == "find":
+        first = words.verdict_sentences(made, whatif.class_names, whatif.atoms)[0]
+        return name, f"{first.head}: {first.text}"
+    return name, f"{words.count_units(made)} in {made.seconds:.1f} s"

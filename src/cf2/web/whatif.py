@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
@@ -19,61 +19,32 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from cf2.errors import CF2Error, require, require_number
-from cf2.graphs.graph import Changes, Instance
 from cf2.methods.contract import Problem
-from cf2.models.oracle import outputs_after
-from cf2.models.outputs import criterion_for
-from cf2.models.receptive_field import ReceptiveField
 from cf2.options import AUTO, Key, Spec
-from cf2.report.scene import is_molecule
-from cf2.report.words import atom_names, class_name, class_names, describe_change, describe_target, key_id
-from cf2.results.explanation import VERDICTS, Explanation
+from cf2.report.plots import margin
+from cf2.report.scene import Scene, scene
+from cf2.report.words import atom_names, class_name, class_names, describe_target, key_id
+from cf2.results.explanation import VERDICTS, Explanation, UnitTable
 from cf2.results.explanations import Explanations
+from cf2.runs.check import outputs_at
 from cf2.runs.session import ModelCache, Session
 from cf2.runs.source import ModelAndData
-from cf2.sets.tests import EDITED, passes
-from cf2.units.edits import ADD, CHANGE, EDITS, Editing, is_candidate
-from cf2.units.kinds import InstanceUnits, unit_kinds, units_of
-from cf2.units.packs import pack
+from cf2.units.edits import ADD, CHANGE, is_candidate
+from cf2.units.kinds import unit_kinds, units_of
 
 MAX_KEPT_EXPLANATIONS = 64  # made on the page by one visitor
 MAX_VISITORS = 64  # whose explanations are kept
-VISITOR: ContextVar[str] = ContextVar("visitor", default="")  # who asks, as the server names them
 MAX_KEPT_PROBLEMS = 64  # packed instances
 MAX_EDITS = 50  # of one what-if
 MAX_NUMBER = 10**9  # that is typed into the page
 SAME_PROBABILITY = 1e-3  # probabilities closer than this are those of the run
-EDIT_LENGTHS: dict[str, int] = {edit.name: edit.by_hand for edit in EDITS.values() if edit.by_hand}
+VISITOR: ContextVar[str] = ContextVar("visitor", default="")  # who asks, as the server names them
 # The options that an answer depends on.
 ANSWER_OPTIONS = {"units", "question", "target", "output", "level", "directed", "leave_out_pair", "node_type"}
 ANSWER_OPTIONS |= {"edge_type", "reverse", "edits", "candidates", "groups", "one_hot", "added_attributes"}
-# Control characters, which XML forbids and browsers drop; halves of surrogate pairs, which cannot be sent; and marks
-# that change the direction of all that follows.
-HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 Edit = tuple[Any, ...]  # ("add", u, v) or ("change", node, column, value)
-Entry = tuple[int, int, float]  # a node, a column of its features, and the value that stands there
 GoOn = Callable[[], None]  # called before every run of the model; what it raises ends the search
-
-
-def visible(text: object) -> str:
-    r"""A label from a file, with every character that cannot be seen or that turns text around written as its number.
-
-    >>> visible("caf\u00e9 \u202e1\x00")
-    'café \\u202e1\\u0000'
-    """
-    return HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
-
-
-def visible_context(context: Mapping[str, Any]) -> dict[str, Any]:
-    """The context of explanations, or of one graph, with labels that can be displayed."""
-    shown = {**context, **{name: visible(context[name]) for name in ("dataset", "model") if context.get(name)}}
-    for name in ("class_names", "atoms", "labels"):
-        if isinstance(context.get(name), list | tuple):
-            shown[name] = [visible(label) for label in context[name]]
-    if context.get("graphs"):
-        shown["graphs"] = {key: graph and visible_context(graph) for key, graph in context["graphs"].items()}
-    return shown
 
 
 class Answer(NamedTuple):
@@ -87,11 +58,11 @@ class Answer(NamedTuple):
 
 
 class State(NamedTuple):
-    """What an address says: an explanation by its key and name, the units that are removed, and the edits."""
+    """What is shown: an explanation by its key and name, the units that are removed, and the edits."""
 
-    key: str
+    key: Key
     method: str
-    removed: np.ndarray
+    removed: np.ndarray  # [units, bool]
     edits: list[Edit]
 
 
@@ -102,24 +73,23 @@ class WhatIf:
     """
 
     def __init__(self, source: ModelAndData | None, found: Mapping[str, Explanations], run: str = "") -> None:
-        found = {visible(name): given for name, given in found.items() if len(given)}
+        found = {name: given for name, given in found.items() if len(given)}
         require(bool(found), "Expected at least one explanation to show", got="none")
-        self.run = visible(run)
+        self.run = run
         self.methods: dict[str, dict[Key, Explanation]] = {}  # further answers of a method follow it
-        self._options: dict[Any, Any] = {}  # of each method
+        self._options: dict[str, Any] = {}  # of each method
         for name, given in found.items():
             for e in sorted(given, key=lambda e: e.rank):
-                self.methods.setdefault(answer_name(name, e.rank), {})[e.key] = _visible_explanation(e)
+                self.methods.setdefault(answer_name(name, e.rank), {})[e.key] = e
                 self._options[answer_name(name, e.rank)] = given.context.get("spec")
-        self.context = visible_context(next((f.context for f in found.values() if f.context), {}))
+        self.context = dict(next((f.context for f in found.values() if f.context), {}))
         self.keys = {key_id(e.key): e.key for given in found.values() for e in given}  # by their texts in the browser
         # Never changed, but replaced by a longer one: other threads may be reading it.
         self._made: dict[str, dict[tuple[Key, str], tuple[Explanation, Any]]] = {}  # by visitor, with its options
         self._source, self.read_only = source, source is None
-        if source is not None and source.class_names and not self.context.get("class_names"):
-            self.context |= visible_context({"class_names": list(source.class_names)})
+        if source is not None and source.class_names:
+            self.context.setdefault("class_names", list(source.class_names))
         self.class_names, self.atoms = class_names(self.context), atom_names(self.context)
-        self.is_molecule = is_molecule(self.context)
         self._sessions: dict[str, Session] = {}
         self._problems: dict[tuple[str, Key], Problem] = {}
         self._copy: ModelCache | None = None
@@ -134,10 +104,10 @@ class WhatIf:
 
     # -- explanations, of the run and made on the page
 
-    def key(self, text: str) -> Key:
+    def key(self, text: Any) -> Key:
         """The key that the browser means, or an error for one that is not there."""
-        require(text in self.keys, "Expected an instance of this run", got=repr(text))
-        return self.keys[text]
+        require(str(text) in self.keys, "Expected an instance of this run", got=repr(text)[:80])
+        return self.keys[str(text)]
 
     def explanations(self, key: Key) -> dict[str, Explanation]:
         """All explanations of a key, by method; those made on the page last."""
@@ -151,14 +121,8 @@ class WhatIf:
     def explanation(self, key: Key, method: str) -> Explanation:
         """The explanation of a key by a method, or an error for one that is not there."""
         found = self.explanations(key)
-        require(method in found, "Expected the method of an explanation of this run", got=repr(method))
+        require(method in found, "Expected the method of an explanation of this run", got=repr(method)[:80])
         return found[method]
-
-    def shown(self, shown: Mapping[str, Any] | None) -> Explanation:
-        """The explanation that the page shows, from its key and method."""
-        if shown is None:
-            raise CF2Error("Expected an explanation that is shown", got="none")
-        return self.explanation(self.key(shown["key"]), shown["method"])
 
     def answers(self, key: Key, method: str) -> list[str]:
         """The names of all answers that a method gave for a key, the best first."""
@@ -166,8 +130,8 @@ class WhatIf:
 
     def spec(self, e: Explanation) -> Spec:
         """What was asked when the explanation was made, as far as an answer depends on it."""
-        name = next((name for name, known in self.explanations(e.key).items() if known is e), None)
-        made = self._own().get((e.key, name or ""))
+        name = next((name for name, known in self.explanations(e.key).items() if known is e), "")
+        made = self._own().get((e.key, name))
         options = self._options.get(name) if made is None else made[1]
         if options is None:
             return Spec(units=e.units.names or ("edges",), directed=e.directed)
@@ -179,6 +143,10 @@ class WhatIf:
         """The graph of a key, a Data object: the one that there is, or one of many."""
         graphs = self.source.graphs
         return graphs[key] if self.source.level == "graph" else graphs[0]  # type: ignore[index]
+
+    def scene(self, e: Explanation) -> Scene:
+        """What is drawn of an explanation; those of other methods have the same places."""
+        return scene(e, self.context_of(e), list(self.explanations(e.key).values()))
 
     def context_of(self, e: Explanation) -> dict[str, Any]:
         """What the pictures need to know; where edges are no units, also the edges."""
@@ -203,52 +171,60 @@ class WhatIf:
         sufficient, necessary = bool(found.sufficient[0]), bool(found.necessary[0])
         # Where the whole graph does not get the answer in question, nothing is the reason for it.
         given = bool(problem.criterion.holds(problem.outputs)[0])
+        left = found.without[0].cpu().numpy()
         return Answer(
-            left=found.without[0].cpu().numpy(),
+            left=left,
             removed=found.only[0].cpu().numpy(),
             left_verdict=(given and not necessary, given and not sufficient),
             removed_verdict=(sufficient, necessary),
-            changed=self._changed(e, problem, found.without),
+            changed=is_changed(e, left),
         )
 
     def ask_edited(self, e: Explanation, removed: np.ndarray, edits: Sequence[Edit]) -> tuple[np.ndarray, bool]:
-        """Probabilities [classes] after changes, and whether that is another answer.
+        """Probabilities [classes] after changes, by plain code on the whole graph; and whether that is another answer.
 
         The units in `removed` [units, bool] are removed, or, where they are edits themselves, made; and so are `edits`.
         """
-        gone = replace(e, selected=removed)
-        added = {*map(tuple, gone.chosen(ADD.unit_kind).tolist()), *(edit[1:] for edit in edits if edit[0] == "add")}
-        written = (*_chosen_entries(gone), *_entries(edits, self.atoms))
+        edited = self.with_edits(e, edits)
+        edited = replace(edited, context={**edited.context, "spec": self.spec(e).to_json()})
+        made = np.concatenate([removed, np.ones(len(edits), dtype=bool)])
+        source = self.source
+        data = source.graphs if source.level == "graph" else source.graphs[0]
         with self._lock:
-            problem, spec = self._problem(e), self.spec(e)
-            trial = Trial(
-                edits=("add",) if added else (),
-                candidates=((None, tuple(sorted(added))),),
-                attributes=spec.added_attributes,
-                groups=spec.groups,
-                written=written,
-            )
-            with self._session(e) as session:
-                kinds = [kind for kind in session.kinds if not kind.absent] or [*unit_kinds(["edges"])]
-                kinds += unit_kinds([edit.unit_kind for edit, some in ((ADD, added), (CHANGE, written)) if some])
-                field = ReceptiveField(session.predictor, session.request.targets, session.field.reach, trial)
-                takes = session.predictor.adapter.takes
+            states = np.stack([np.ones_like(made), ~made])
+            before, said = outputs_at(edited, source.model, data, states, source.call)
+        _check(e, before, same_units=True)
+        return said, is_changed(e, said)
 
-                def make(part: Sequence[Instance]) -> Any:
-                    return pack(part, tables=[units_of(instance, kinds) for instance in part], takes=takes)
+    def with_edits(self, e: Explanation, edits: Sequence[Edit]) -> Explanation:
+        """The explanation with edits by hand as further units, all of them chosen."""
+        if not edits:
+            return e
+        rows = [self._unit(e, edit) for edit in edits]
+        names = tuple(dict.fromkeys([*e.units.names, *(name for name, _, _ in rows)]))
+        kinds = np.array([names.index(name) for name, _, _ in rows], dtype=e.units.kind.dtype)
+        values = e.units.values if len(e.units.values) else np.zeros((e.num_units, 3))
+        types = e.units.types
+        units = UnitTable(
+            names,
+            np.concatenate([e.units.kind, kinds]),
+            np.concatenate([e.units.ids, [ids for _, ids, _ in rows]]),
+            np.concatenate([values, [value for _, _, value in rows]]),
+            e.units.members,
+            np.concatenate([types, np.full(len(rows), -1, types.dtype)]) if len(types) else types,
+        )
+        added = np.ones(len(rows))
+        selected = np.concatenate([e.selected, added.astype(bool)])
+        return replace(e, units=units, scores=np.concatenate([e.scores, added]), selected=selected)
 
-                ((instances, packed, _),) = field.packed(field.instances([e.key]), make)
-                chosen = _chosen_or_edit(gone, units_of(instances[0], kinds))
-                packed = packed.to(session.predictor.device)
-                said = outputs_after(EDITED, session.predictor, packed, chosen.to(session.predictor.device))
-        return said[0].cpu().numpy(), self._changed(e, problem, said)
-
-    def _changed(self, e: Explanation, problem: Any, said: Tensor) -> bool:
-        """Whether that is another answer than that of the whole graph: a class, a side of a label, a number."""
-        kind = self._session(e).kind
-        column = None if kind.exclusive else e.prediction
-        criterion = criterion_for(problem.outputs, [e.key], column, kind, tolerance=e.tolerance)
-        return bool(passes(criterion, said, same=False)[0])
+    def _unit(self, e: Explanation, edit: Edit) -> tuple[str, tuple[int, int], tuple[float, float, float]]:
+        """An edit as a unit: its kind, its ids and its values. An atom that becomes another is not the old one."""
+        if edit[0] == "add":
+            return ADD.unit_kind, edit[1:], (-1.0, 0.0, 0.0)
+        _, node, column, new = edit
+        row, elements = self.graph(e.key).x[node], len(self.atoms or ())
+        old = row[:elements].nonzero().flatten().tolist() if column < elements else []
+        return CHANGE.unit_kind, (node, column), (float(old[0] if old else -1), float(row[column]), new)
 
     def _session(self, e: Explanation) -> Session:
         spec = self.spec(e)
@@ -267,7 +243,9 @@ class WhatIf:
         self._problems[name] = problem
         if len(self._problems) > MAX_KEPT_PROBLEMS:
             del self._problems[next(iter(self._problems))]
-        _check(e, problem)
+        (table,) = problem.tables
+        same = np.array_equal(table.ids, e.units.ids) and np.array_equal(table.kind, e.units.kind)
+        _check(e, problem.outputs[0].cpu().numpy(), same or e.status == "refused")  # which keeps no units
         return problem
 
     # -- searches: each works on a copy of the model, so that others can ask the model meanwhile
@@ -307,8 +285,7 @@ class WhatIf:
         )
         aim = "another class" if target is None else class_name(target, self.class_names)
         (made,) = self._explained(e, spec, go_on)
-        how = ", ".join(edits) + (", valid" if valid else "")
-        return self._keep(e, made, spec, visible(f"smallest edit to {aim} ({how})"))
+        return self._keep(e, made, spec, f"smallest edit to {aim} ({', '.join(edits)}{', valid' if valid else ''})")
 
     def _explained(self, e: Explanation, spec: Spec, go_on: GoOn) -> list[Explanation]:
         """All answers for one key, by a copy of the model; `go_on` is called before every run of it."""
@@ -336,8 +313,8 @@ class WhatIf:
 
     def _keep(self, e: Explanation, made: Explanation, spec: Spec, name: str) -> str:
         """Keep an answer beside an explanation under a name, which is returned; the oldest ones make room."""
-        made = _visible_explanation(replace(made, label=e.label))
         with self._lock:
+            made = replace(made, label=e.label)
             own = [*self._own().items(), ((e.key, name), (made, spec.to_json()))][-MAX_KEPT_EXPLANATIONS:]
             others = [(visitor, kept) for visitor, kept in self._made.items() if visitor != VISITOR.get()]
             self._made = dict([*others, (VISITOR.get(), dict(own))][-MAX_VISITORS:])
@@ -345,11 +322,11 @@ class WhatIf:
 
     # -- the state of the page, as an address and as JSON
 
-    def address_of(self, e: Explanation, method: str, removed: np.ndarray, edits: Sequence[Edit]) -> str:
+    def address_of(self, state: State) -> str:
         """The query of the address of a state; what is not removed or edited is not in it."""
-        parts = {"run": self.run, "method": method, "key": key_id(e.key)}
-        parts["removed"] = _ranges(np.flatnonzero(removed).tolist())
-        parts["edits"] = "_".join("~".join(map(str, edit)) for edit in edits)
+        parts = {"run": self.run, "method": state.method, "key": key_id(state.key)}
+        parts["removed"] = _ranges(np.flatnonzero(state.removed).tolist())
+        parts["edits"] = "_".join("~".join(map(str, edit)) for edit in state.edits)
         return "?" + urlencode({name: text for name, text in parts.items() if text})
 
     def state_at(self, query: str) -> State | None:
@@ -362,20 +339,27 @@ class WhatIf:
         require(run == self.run, expected, got=repr(run)[:80], do="Serve that run.")
         key = self.key(given["key"])
         method = given.get("method") or next(iter(self.explanations(key)))
+        count = self.explanation(key, method).num_units
+        edits = [[_value(part) for part in edit.split("~")] for edit in given.get("edits", "").split("_") if edit]
+        return self.state(key, method, _numbers(given.get("removed", ""), count), edits)
+
+    def state(self, key: Key, method: str, removed: Sequence[int] = (), edits: Sequence[Any] = ()) -> State:
+        """A state, checked; nothing can be removed or edited where there is no model to ask."""
         e = self.explanation(key, method)
         if self.read_only:
-            return State(given["key"], method, e.selected & False, [])
-        removed = unit_mask(_numbers(given.get("removed", ""), e.num_units), e.num_units)
-        edits = [[_value(part) for part in edit.split("~")] for edit in given.get("edits", "").split("_") if edit]
-        return State(given["key"], method, removed, checked_edits(edits, self.graph(key), e.directed))
+            return State(key, method, e.selected & False, [])
+        gone = np.isin(np.arange(e.num_units), np.asarray(removed, dtype=np.int64))
+        return State(key, method, gone, checked_edits(edits, self.graph(key), e.directed, len(self.atoms or ())))
 
-    def to_dict(self, e: Explanation, removed: np.ndarray, edits: Sequence[Edit] = ()) -> dict[str, Any]:
+    def to_dict(self, state: State) -> dict[str, Any]:
         """The current what-if with everything needed to repeat it."""
-        answer, gone = self.ask(e, removed), replace(e, selected=removed)
+        e = self.explanation(state.key, state.method)
+        answer, gone = self.ask(e, state.removed), replace(e, selected=state.removed)
         probabilities = {"all": e.probabilities, "left": answer.left, "removed": answer.removed}
+        edits = state.edits
         return {
             "edits": [list(edit) for edit in edits],
-            "after_edits": self.ask_edited(e, removed, edits)[0].tolist() if edits else None,
+            "after_edits": self.ask_edited(e, state.removed, edits)[0].tolist() if edits else None,
             "key": e.key,
             "task": e.task,
             "prediction": e.prediction,
@@ -398,42 +382,28 @@ def first_answer(name: str) -> str:
     return re.sub(r", answer [0-9]+$", "", name)
 
 
-def absent(e: Explanation) -> np.ndarray:
-    """Which units [units, bool] are edits that add or change: not in the graph before they are made."""
-    return np.isin(e.units.kind, [kind for kind, name in enumerate(e.units.names) if is_candidate(name)])
+def is_changed(e: Explanation, values: np.ndarray) -> bool:
+    """Whether these outputs are another answer than that of the whole graph: a class, a side of a label, a number."""
+    return not margin(e, values, e.prediction) > 0
 
 
-def unit_mask(units: Sequence[int], count: int) -> np.ndarray:
-    """The numbers of units as a mask [count, bool]."""
-    return np.isin(np.arange(count), np.asarray(units, dtype=np.int64))
-
-
-def _visible_explanation(e: Explanation) -> Explanation:
-    """The explanation with texts that can be displayed; the same object where they are."""
-    texts = {name: getattr(e, name) for name in ("task", "method", "note")}
-    shown: dict[str, Any] = {name: visible(text) for name, text in texts.items()}
-    return e if shown == texts else replace(e, **shown)
-
-
-def _check(e: Explanation, problem: Problem) -> None:
+def _check(e: Explanation, probabilities: np.ndarray, same_units: bool) -> None:
     """Refuse a model or data other than those with which a prediction was explained."""
-    (table,) = problem.tables
-    same = np.array_equal(table.ids, e.units.ids) and np.array_equal(table.kind, e.units.kind)
-    same = same or e.status == "refused"  # such an explanation keeps no units
-    close = np.allclose(problem.outputs[0].cpu(), e.probabilities, atol=SAME_PROBABILITY)
     require(
-        same and close,
+        same_units and np.allclose(probabilities, e.probabilities, atol=SAME_PROBABILITY),
         f"Expected the model and data with which {describe_target(e)} was explained",
-        got="other probabilities" if same else "other units",
+        got="other probabilities" if same_units else "other units",
     )
 
 
 # -- edits by hand
 
 
-def checked_edits(values: Sequence[Any] | None, graph: Any, directed: bool) -> list[Edit]:
-    """Edits from the browser (None: none yet), each checked against the graph (a Data object), the same one once."""
-    values = values or []
+def checked_edits(values: Sequence[Any], graph: Any, directed: bool, elements: int = 0) -> list[Edit]:
+    """Edits from the browser, each checked against the graph (a Data object), the same one once.
+
+    The first columns may be `elements`, of which an atom has one.
+    """
     require(len(values) <= MAX_EDITS, f"Expected at most {MAX_EDITS} edits", got=len(values))
     require(
         not values or not isinstance(graph, HeteroData),
@@ -443,10 +413,12 @@ def checked_edits(values: Sequence[Any] | None, graph: Any, directed: bool) -> l
     )
     edits: dict[tuple[Any, ...], Edit] = {}
     for value in values:
-        good = EDIT_LENGTHS.get(str(value[0])) == len(value)
-        require(good, "Expected an edit that adds or changes", got=repr(value)[:40])
-        edit = _checked_edge(value, graph, directed) if value[0] == "add" else _checked_change(value, graph)
-        edits[edit[:3]] = edit  # of two changes of one entry, the later one counts
+        check = {("add", 3): _checked_edge, ("change", 4): _checked_change}.get((str(value[0]), len(value)))
+        if check is None:
+            raise CF2Error("Expected an edit that adds or changes", got=repr(value)[:40])
+        edit = check(value, graph, directed)
+        what = (*edit[:2], "element") if edit[0] == "change" and edit[2] < elements else edit[:3]
+        edits[what] = edit  # of two changes of one entry, the later one counts
     return list(edits.values())
 
 
@@ -462,7 +434,7 @@ def _checked_edge(value: Sequence[Any], graph: Any, directed: bool) -> Edit:
     return "add", tail, head
 
 
-def _checked_change(value: Sequence[Any], graph: Any) -> Edit:
+def _checked_change(value: Sequence[Any], graph: Any, directed: bool) -> Edit:
     require(
         isinstance(graph.x, Tensor) and graph.x.dim() == 2 and graph.x.is_floating_point(),
         "Expected features that are numbers, to change one",
@@ -473,69 +445,6 @@ def _checked_change(value: Sequence[Any], graph: Any) -> Edit:
     require_number("feature", column, 0, graph.x.size(1) - 1, integer=True)
     require_number("value", new, -MAX_NUMBER, MAX_NUMBER)
     return "change", node, column, float(new)
-
-
-def describe_edit(edit: Edit, graph: Any, atoms: Sequence[str] | None, directed: bool) -> str:
-    """An edit in words: 'add 1–5', 'atom 3: C → N'."""
-    if edit[0] == "add":
-        return f"add {edit[1]}{'→' if directed else '–'}{edit[2]}"
-    _, node, column, value = edit
-    row = graph.x[node]
-    elements = row[: len(atoms)].nonzero().flatten().tolist() if atoms and column < len(atoms) else []
-    return describe_change(node, column, elements[0] if elements else -1, float(row[column]), value, atoms)
-
-
-def _entries(edits: Sequence[Edit], atoms: Sequence[str] | None) -> list[Entry]:
-    """The feature entries that edits write; an atom that becomes another element is not the old one any more."""
-    values: dict[tuple[int, int], float] = {}
-    for _, node, column, value in (edit for edit in edits if edit[0] == "change"):
-        for element in range(len(atoms)) if atoms and column < len(atoms) else ():
-            values[node, element] = 0.0
-        values[node, column] = value
-    return [(node, column, value) for (node, column), value in values.items()]
-
-
-def _chosen_entries(e: Explanation) -> list[Entry]:
-    """The feature entries that the chosen changes of an explanation write."""
-    entries: list[Entry] = []
-    rows = e.units.where(CHANGE.unit_kind)
-    for row in rows[e.selected[rows]]:
-        (node, column), (source, _, new) = e.units.ids[row].tolist(), e.units.values[row].tolist()
-        entries += [(node, int(source), 0.0)] if source >= 0 else []
-        entries.append((node, column, new))
-    return entries
-
-
-def _chosen_or_edit(e: Explanation, table: InstanceUnits) -> Tensor:
-    """The units of a table that are chosen [u, bool]: all edits, and what the explanation chooses by kind and ids."""
-    taken = {(name, *ids) for name in e.units.names for ids in e.chosen(name).tolist()}
-    names = [table.names[kind] for kind in table.kind.tolist()]
-    chosen = [is_candidate(name) or (name, *ids) in taken for name, ids in zip(names, table.ids.tolist())]
-    return torch.tensor(chosen, dtype=torch.bool)
-
-
-@dataclass(frozen=True, eq=False)
-class Trial(Editing):
-    """Edits that are all made: pairs of nodes in `candidates`, and feature entries in `written`, one unit for all."""
-
-    written: tuple[Entry, ...] = ()
-
-    def prepared(self, near: Instance, around: Callable[[Tensor], Instance]) -> Instance:
-        """The instance with the edits as candidates; a node that the model does not see has nothing to change."""
-        prepared = super().prepared(near, around)
-        local = {int(node): position for position, node in enumerate(prepared.node_ids.tolist())}
-        seen = [(local[node], column, value) for node, column, value in self.written if node in local]
-        if not seen:
-            return prepared
-        changes = Changes(
-            place=torch.tensor([[node, column] for node, column, _ in seen]),
-            value=torch.tensor([value for *_, value in seen]),
-            unit=torch.zeros(len(seen), dtype=torch.long),
-            ids=torch.tensor([[int(prepared.node_ids[seen[0][0]]), seen[0][1]]]),
-            source=torch.tensor([-1]),
-            choice=torch.tensor([0]),
-        )
-        return replace(prepared, changes=changes)
 
 
 # -- the text of an address

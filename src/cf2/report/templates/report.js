@@ -1,36 +1,17 @@
 "use strict";
 (() => {
+{% include "listing.js" %}
   const { rows, statuses, edits, numbers } = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
   const cards = new Map([...document.querySelectorAll("#cards > article")].map((card) => [card.dataset.key, card]));
-  const tests = {
-    all: () => true,
-    both: (r) => r.sufficient && r.necessary,
-    unnecessary: (r) => !r.necessary,
-    insufficient: (r) => r.sufficient === false,
-    wrong: (r) => r.wrong,
-    open: (r) => ["impossible", "not found", "refused"].includes(r.status),
-  };
   const PAGE = 12;
   const idOf = (row) => row.key.join("-");
   let page = 0, order = "", shown = rows;
 
-  const compare = (a, b) => {
-    if (a === b) return 0;
-    if (a === null) return 1;
-    if (b === null) return -1;
-    if (Array.isArray(a)) return a.reduce((found, part, i) => found || part - b[i], 0);
-    return a < b ? -1 : 1;
-  };
   const select = () => {
-    const choice = byId("show").value, verdict = choice.replace(/^status:/, "");
-    const test = tests[choice] || ((r) => r.status === verdict), method = byId("method") ? byId("method").value : "";
-    const wanted = byId("search").value.replace(/[()\s]/g, "");
-    shown = rows.filter((r) => test(r) && (!method || r.method === method) && (!wanted || String(r.key) === wanted));
-    if (order) {
-      const column = order.slice(0, -1), sign = order.endsWith("-") ? -1 : 1;
-      shown = shown.map((r, i) => [r, i]).sort((a, b) => sign * compare(a[0][column], b[0][column]) || a[1] - b[1]).map((p) => p[0]);
-    }
+    const method = byId("method") ? byId("method").value : "";
+    const own = rows.filter((r) => !method || r.method === method);
+    shown = listed(own, byId("show").value, order, byId("search").value);
     page = 0;
     draw();
   };
