@@ -43,6 +43,7 @@ MODEL, DATA = Counts(), Data(x=X, edge_index=torch.cat([AHEAD, AHEAD.flip(0)], 1
 CALLS: dict[str, dict[str, Any]] = {
     "why": {"nodes": [0]},
     "all": {"nodes": [5], "alternatives": 5},
+    "contexts": {"nodes": [0, 5], "contexts": 64},
     "impossible": {"nodes": [3]},
     "changes": {"nodes": [0], "question": "counterfactual", "edits": ("change",)},
     "adds": {"nodes": [0], "question": "counterfactual", "edits": ("add",), "target": 0},
@@ -127,6 +128,10 @@ ONE: dict[str, tuple[str, str, Callable[[Explanation], Explanation]]] = {  # whe
     "bound": ("why", "lower_bound", lambda e: replace(larger(e), lower_bound=3)),
     "default": ("impossible", "default", lambda e: replace(e, default=not e.default)),
     "confidence": ("why", "found", lambda e: replace(e, settings={**e.settings, "confidence": 0.99})),
+    "share": ("contexts", "all_contexts", lambda e: replace(e, pns=(0.9, 0.9, 0.9))),
+    "a context": ("contexts", "counterexample", lambda e: replace(e, counterexample=(2, 3))),
+    "the set itself": ("contexts", "counterexample", lambda e: replace(e, counterexample=(0, 1))),
+    "bound of always": ("contexts", "always_bound", lambda e: replace(e, always_bound=3)),
     "complete": ("why", "complete", lambda e: replace(larger(e), complete=True)),
 }
 

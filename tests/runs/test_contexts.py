@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from math import factorial
 from pathlib import Path
 from typing import Any
@@ -41,20 +41,25 @@ def says(model: Any, data: Data, gone: set[tuple[int, int]]) -> int:
     return int(outputs.argmax(1)[0])
 
 
-def by_hand(model: Any, data: Data, e: Explanation) -> tuple[float, float]:
-    """PS and PNS by running the model on every context, each built by hand."""
+def by_hand(model: Any, data: Data, e: Explanation) -> tuple[float, float, list[set[tuple[int, int]]]]:
+    """PS and PNS by running the model on every context, each built by hand; and what is gone where the answer is lost.
+
+    The latter first of contexts with the whole set.
+    """
     model.eval()
     chosen = {pair for pair, own in zip(pairs_of(e), e.selected) if own}
     outside = [pair for pair in pairs_of(e) if pair not in chosen]
-    ps = pns = 0.0
+    ps, pns, lost = 0.0, 0.0, (list[set[tuple[int, int]]](), list[set[tuple[int, int]]]())
     for bits in product([False, True], repeat=len(outside)):
         a, b = sum(bits), len(bits) - sum(bits)
         weight = factorial(a) * factorial(b) / factorial(a + b + 1)
         gone = {pair for pair, there in zip(outside, bits) if not there}
-        kept = says(model, data, gone) == e.prediction
+        kept, still = (says(model, data, part) == e.prediction for part in (gone, gone | chosen))
         ps += weight * kept
-        pns += weight * (kept and says(model, data, gone | chosen) != e.prediction)
-    return ps, pns
+        pns += weight * (kept and not still)
+        lost[0].extend([] if kept else [gone])
+        lost[1].extend([] if still else [gone | chosen])
+    return ps, pns, [*lost[0], *lost[1]]
 
 
 @pytest.mark.parametrize("method", ["cf2", "random"])
@@ -63,7 +68,7 @@ def test_exact_values_are_those_of_graphs_edited_by_hand(method: str) -> None:
     found = cf2.explain(model, GRAPHS, method=method, contexts=64)
     assert any(e.pns is not None and 0 < e.pns[0] < 1 for e in found)
     for e in found:
-        ps, pns = by_hand(model, GRAPHS[int(e.key)], e)
+        ps, pns, _ = by_hand(model, GRAPHS[int(e.key)], e)
         assert e.all_contexts
         assert e.contexts == 2 ** (e.num_units - e.size)
         assert e.ps == pytest.approx((ps,) * 3)
@@ -184,7 +189,7 @@ def test_a_sure_set_is_verified_by_hand_and_says_what_was_reached(tmp_path: Path
         if first.status != "found":
             assert (e.status, e.curve) == (first.status, ())
             continue
-        ps, pns = by_hand(model, graphs[int(e.key)], e)
+        ps, pns, _ = by_hand(model, graphs[int(e.key)], e)
         assert e.pns == pytest.approx((pns,) * 3)
         assert e.always == (ps > 1 - 1e-9)
         assert e.size >= first.size
@@ -207,6 +212,42 @@ def test_always_is_unknown_until_all_contexts_or_one_counterexample() -> None:
     assert e.always is None
     assert replace(e, all_contexts=True).always is True
     assert replace(e, ps=(0.99, 0.9, 1.0)).always is False
+
+
+def test_a_context_in_which_a_set_fails_is_shown_and_bounds_what_never_does() -> None:
+    model, graphs = NodeNet("gcn", seed=1), [random_graph(6, 7, seed=seed) for seed in range(8)]
+    bounds, shown = set(), 0
+    for graph in graphs:
+        for e in cf2.explain(model, graph, range(6), units="edges", method="random", k=2, contexts=64):
+            if e.pns is None:
+                continue
+            lost = by_hand(NodeOf(model, e.key), graph, e)[2]
+            pairs = pairs_of(e)
+            chosen = {pair for pair, own in zip(pairs, e.selected) if own}
+            with_set = [gone for gone in lost if not gone & chosen]
+            assert (e.counterexample is None) == (not with_set) == bool(e.always)
+            if e.counterexample is not None:
+                assert {pairs[row] for row in e.counterexample} in with_set
+                assert len(e.counterexample) == min(map(len, with_set))
+                assert "Not always: without" in e.summary()
+                shown += 1
+            meets = [set(own) for n in range(len(pairs) + 1) for own in combinations(pairs, n)]
+            least = next(len(own) for own in meets if all(own & gone for gone in lost))
+            assert e.always_bound == least
+            bounds.add(least)
+    assert shown > 5
+    assert max(bounds) > 1
+
+
+class NodeOf(torch.nn.Module):
+    """What a model says of one node alone."""
+
+    def __init__(self, model: torch.nn.Module, node: Any) -> None:
+        super().__init__()
+        self.model, self.node = model, node
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.model(x, edge_index)[self.node : self.node + 1]  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("wrong", [{"question": "factual"}, {"alternatives": 2}, {"method": "random"}])

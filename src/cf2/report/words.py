@@ -389,12 +389,27 @@ def _surely(e: Explanation) -> list[Sentence]:
         many = f"all {count_nouns(e.contexts, 'context')}" if e.contexts > 1 else "the only context"
         text = f"over {many} the answer holds with probability {round_probability(e.ps[0])}"
         text += f", and depends on the set with {round_probability(e.pns[0])} (PNS)."
-        return [Sentence("plain", "How surely", text)]
+        return [Sentence("plain", "How surely", text), *_always(e)]
     kept, decided = (round(part[0] * e.contexts) for part in (e.ps, e.pns))
     text = f"the answer holds in {kept:,} of {e.contexts:,} contexts, and in {decided:,} of these depends on the set"
     low, high = (round_probability(end) for end in e.pns[1:])
     text += f" (PNS {round_probability(e.pns[0])}, 95 % interval {low} to {high})."
-    return [Sentence("plain", "How surely", text)]
+    return [Sentence("plain", "How surely", text), *_always(e)]
+
+
+def _always(e: Explanation) -> list[Sentence]:
+    """A context in which the set does not keep the answer, or that there is none."""
+    if e.always:
+        return [Sentence("good", "Always", "the set keeps the answer whatever else is there.")]
+    if e.counterexample is None:
+        return []
+    names = [describe_unit(e, unit) for unit in e.counterexample[:MAX_SPELT_OUT]]
+    more = len(e.counterexample) - len(names)
+    names += [count_nouns(more, "other unit")] if more else []
+    text = f"without {join_words(names)} the answer is lost, although the set is there."
+    if (e.always_bound or 0) > e.size:
+        text += f" No set of fewer than {e.always_bound} units keeps it whatever else is there."
+    return [Sentence("plain", "Not always", text)]
 
 
 def _types(e: Explanation) -> list[Sentence]:

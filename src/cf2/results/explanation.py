@@ -137,6 +137,9 @@ class Explanation:
         How surely it decides, over contexts (random parts of what is outside of the set), as (value, low, high) with
         the 95 % interval: with the set the answer is kept (`ps`); where it is, it is lost without the set (`pn`);
         both at once (`pns`). None: not asked for with `contexts=`, or, of `pn`, kept in no context.
+    counterexample, always_bound : tuple of int or None
+        The rows of `units` that are gone in a context in which the answer is lost although the whole set is there, the
+        fewest of those that were met; and how many units a set has at least that keeps the answer in every context.
     contexts, all_contexts : int, bool
         How many contexts that rests on, and whether these are all there are, so that the values are exact.
     surely, curve : float or None, tuple of pairs
@@ -208,6 +211,8 @@ class Explanation:
     pns: tuple[float, float, float] | None = None
     contexts: int = 0
     all_contexts: bool = False
+    counterexample: tuple[int, ...] | None = None
+    always_bound: int | None = None
     surely: float | None = None
     curve: tuple[tuple[int, float], ...] = ()
     default: bool | None = None

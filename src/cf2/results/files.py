@@ -35,7 +35,7 @@ ROWS_PER_BATCH = 4096  # read between two looks at the memory that they take
 
 STRENGTH = ("ps", "pn", "pns")
 # Fields that files of 0.2 do not have, and those that only they have.
-ADDED = (*STRENGTH, "contexts", "all_contexts", "surely", "curve", "ranking", "plain")
+ADDED = (*STRENGTH, "contexts", "all_contexts", "counterexample", "always_bound", "surely", "curve", "ranking", "plain")
 GONE = ("robust", "robust_removals")
 
 # The type of a field's column, and what a value may be.
@@ -45,8 +45,9 @@ FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
     **dict.fromkeys(("sufficient", "necessary", "directed", "complete", "all_contexts"), ("bool", (bool,))),
     **dict.fromkeys(("minimal", "optimal", "default", "plain"), ("bool", (bool, _MISSING))),
     **dict.fromkeys(("prediction", "evaluations", "rank", "contexts"), ("int64", (int,))),
-    **dict.fromkeys(("label", "target", "seed", "lower_bound"), ("int64", (int, _MISSING))),
+    **dict.fromkeys(("label", "target", "seed", "lower_bound", "always_bound"), ("int64", (int, _MISSING))),
     **dict.fromkeys(STRENGTH, ("doubles", (tuple, _MISSING))),
+    "counterexample": ("list", (tuple, _MISSING)),
     "seconds": ("double", (int, float)),
     **dict.fromkeys(("tolerance", "surely"), ("double", (int, float, _MISSING))),
     "curve": ("curve", (tuple,)),  # pairs of a size and a PNS
@@ -155,6 +156,8 @@ def _explanation(row: dict[str, Any]) -> Explanation:
     for name in STRENGTH:
         value = row[name] = None if row.get(name) is None else tuple(float(part) for part in row[name])
         require(value is None or len(value) == 3, f"Expected a value and an interval as `{name}`", got=value)
+    gone = row.get("counterexample")
+    row["counterexample"] = None if gone is None else tuple(int(unit) for unit in gone)
     row["curve"] = tuple((int(size), float(share)) for size, share in row.get("curve") or ())
     e = Explanation(units=UnitTable(tuple(names), *columns), **row)
     for name, (_, kinds) in FIELDS.items():
@@ -171,6 +174,7 @@ def _explanation(row: dict[str, Any]) -> Explanation:
     require(same and 0 <= e.prediction < classes, "Expected a class among the probabilities", got=e.prediction)
     known = all(isinstance(name, str) for name in names)
     known = known and _below(e.units.kind, len(names)) and _below(e.units.members[:, 0], len(e.units))
+    known = known and _below(np.array(e.counterexample or (), dtype=np.int64), len(e.units))
     require(known, "Expected units of the kinds that are named", got="others")
     if e.types is not None:
         most = max(len(e.types.edges), len(e.types.nodes))

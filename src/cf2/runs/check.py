@@ -315,7 +315,10 @@ class _EditedGraph:
         """Which units govern one of the edges that `keep` or `forbid` names."""
         pairs = {pair for key, pairs in given or () if key in (None, self.e.key) for pair in pairs}
         pairs |= set() if self.e.directed else {(b, a) for a, b in pairs}
-        return np.array([any(self.ends[c] in pairs for c in columns) for columns in self.governed], dtype=bool)
+        ends = {node for pair in pairs for node in pair}
+        named = [any(self.ends[c] in pairs for c in columns) for columns in self.governed]
+        nodes = [kind == "nodes" and int(ids[0]) in ends for kind, ids in zip(self.kinds, self.e.units.ids)]
+        return np.array([a or b for a, b in zip(named, nodes)], dtype=bool)
 
     # -- what a set does ----------------------------------------------------------------------------------------
 
@@ -399,6 +402,7 @@ class _Claimant:
         own_valid = e.context.get("own_valid") or spec.valid is not None
         self.ruled_out_elsewhere = bool(own_valid)  # by what is not tried here
         self.whole = edited.row(np.ones(len(e.units), dtype=bool))
+        self.kept: dict[bytes, bool | None] = {}  # what `keeps` has found out
         self.form = {"multilabel": "multilabel_logits"}.get(spec.output, spec.output)
         if self.form == "auto":  # what gives the stored outputs
             forms = ("logits", "log_probabilities", "probabilities")
@@ -527,6 +531,23 @@ class _Claimant:
             unsure |= passed is None
         return (None if unsure else True), ""
 
+    def keeps(self, as_it_was: Mask) -> bool | None:
+        """Whether the model gives the answer where exactly these units are as they were; None: rounding decides."""
+        known = as_it_was.tobytes()
+        if known not in self.kept:
+            row = self.edited.row(as_it_was)
+            self.kept[known] = False if bool(row.isnan().any()) else self.says(row)
+        return self.kept[known]
+
+    def contexts(self, units: Mask, most: int) -> np.ndarray | None:
+        """States [2^n, units] with every part of some units gone; None where these are more than `most`."""
+        rows = np.flatnonzero(units & ~self.edited.absent & ~self.edited.fixed)
+        if len(rows) > 63 or 2 ** len(rows) > most:
+            return None
+        states: np.ndarray = np.ones((2 ** len(rows), len(units)), dtype=bool)
+        states[:, rows] = (np.arange(len(states))[:, None] >> np.arange(len(rows))) & 1
+        return states
+
     def named(self, chosen: Mask) -> str:
         """A set in words."""
         units = self.e.units
@@ -544,6 +565,7 @@ def _check_key(result: Check, answers: list[_Claimant], most: int) -> None:
         if one.e.status != "refused":
             _check_status(result, one, most)
             _check_proofs(result, one, most)
+            _check_contexts(result, one, most)
     first, listed = answers[0], [one.e.selected for one in answers]
     whole = [one.e.rank for one in answers] == list(range(len(answers)))  # not some of them alone
     for number, one in enumerate(answers[1:], 1):
@@ -624,3 +646,45 @@ def _check_proofs(result: Check, one: _Claimant, most: int) -> None:
         if e.status == "found" and e.lower_bound > e.size:
             holds, sentence = False, f"{e.lower_bound} is above the size of the answer, {e.size}."
         result._note(e, "lower_bound", holds, sentence)
+
+
+def _check_contexts(result: Check, one: _Claimant, most: int) -> None:
+    """What is claimed of all contexts, and the one that is shown. Shares of drawn contexts are not tried again."""
+    e, chosen = one.e, one.e.selected
+    if e.ps is None or e.pns is None:
+        return
+    if e.counterexample is not None:
+        there = ~one._mask(e.counterexample)
+        kept = one.keeps(there)
+        holds = None if kept is None else not kept and bool((there | ~chosen).all())
+        result._note(e, "counterexample", holds, f"without {one.named(~there)} the set keeps the answer.")
+    if e.all_contexts:
+        values = _exact(one, one.contexts(~chosen, most))
+        holds = None if values is None else bool(np.allclose(values, (e.ps[0], e.pns[0]), atol=1e-6))
+        result._note(e, "all_contexts", holds, f"PS and PNS are {values}, and {e.ps[0]} and {e.pns[0]} are stored.")
+    if e.always_bound is not None:
+        states = one.contexts(np.ones_like(chosen), most)
+        kept_in = [None] if states is None else [one.keeps(state) for state in states]
+        holds, sentence = None, ""
+        if states is not None and None not in kept_in:
+            lost = states[~np.array(kept_in, dtype=bool)]
+            governed = ~one.edited.absent & ~one.edited.fixed
+            small = [own & governed for own in states if (own & governed).sum() < e.always_bound]
+            other = next((own for own in small if (own & ~lost).any(1).all()), None)
+            holds = other is None
+            sentence = "" if other is None else f"{one.named(other)} keeps the answer in every context."
+        result._note(e, "always_bound", holds, sentence)
+
+
+def _exact(one: _Claimant, states: np.ndarray | None) -> tuple[float, float] | None:
+    """PS and PNS over all contexts, given as states in which the set is there."""
+    ps = pns = 0.0
+    count = 0 if states is None else int(math.log2(len(states)))
+    for state in () if states is None else states:
+        there = int(state.sum()) - (len(state) - count)
+        kept, still = one.keeps(state), one.keeps(state & ~one.e.selected)
+        if kept is None or still is None:
+            return None
+        weight = 1 / ((count + 1) * math.comb(count, there))
+        ps, pns = ps + weight * kept, pns + weight * (kept and not still)
+    return None if states is None else (ps, pns)

@@ -747,6 +747,9 @@ class Answers:
         said, asked = criterion.said(problem.outputs).tolist(), criterion.answers.tolist()
         tied, plain = verdict.tied.tolist(), verdict.plain.tolist()
         evaluations, default = choice.evaluations.tolist(), None if empty is None else empty.tolist()
+        if default is not None:
+            for row, own in sure.items():
+                default[row] = own.default  # its tests pass, so that this was not asked once more
         measured, runs = self._strengths(problem, choice.selected, sure)
         seconds = 0.0 if started is None else (time.perf_counter() - started) / max(problem.num_instances, 1)
         made = []
@@ -797,6 +800,8 @@ class Answers:
                     pns=None if strength is None else _plain(strength.pns),
                     contexts=strength.contexts if strength else 0,
                     all_contexts=strength is not None and strength.every,
+                    counterexample=strength.lost if strength else None,
+                    always_bound=strength.bound if strength else None,
                     surely=spec.surely,
                     curve=sure[row].curve if row in sure else (),
                     default=default[row] if default is not None and tried else None,
@@ -847,6 +852,7 @@ class Answers:
         self, problem: SetProblem, noisy: Noisy, sets: Tensor, draw: Draw
     ) -> tuple[list[Strength], Tensor]:
         """How surely sets [B, U] decide in contexts that have edges of noise as well, and what that cost."""
+        count = self._contexts
         own = torch.zeros((len(noisy.rows), noisy.oracle.width), dtype=torch.bool, device=sets.device)
         for position, (row, place) in enumerate(zip(noisy.rows.tolist(), noisy.places)):
             own[position, place[sets[row, : len(place)]]] = True
@@ -856,7 +862,12 @@ class Answers:
         def noisy_draw(position: int, free: Tensor) -> Tensor:
             return draw(int(noisy.rows[position]), free) & ~noisy.added[position]
 
-        return strengths(held, instances, own, self._contexts, noisy_draw, exact=False), held.evaluations
+        measured = []
+        for strength, place in zip(strengths(held, instances, own, count, noisy_draw, exact=False), noisy.places):
+            unit_at = {wide: unit for unit, wide in enumerate(place.tolist())}
+            lost = None if strength.lost is None else tuple(unit_at[wide] for wide in strength.lost)
+            measured.append(replace(strength, lost=lost))
+        return measured, held.evaluations
 
     def _surely(self, problem: SetProblem, ranking: Ranking, passed: Tensor) -> tuple[Ranking, dict[int, Sure]]:
         """Sets that decide as surely as was asked, from the smallest ones that pass; by row, what was found."""

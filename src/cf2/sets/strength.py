@@ -15,10 +15,11 @@ edits carried out. What is `fixed` is always there, and what is `absent` is in n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import comb
+from dataclasses import dataclass, replace
+from math import ceil, comb
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,6 +29,7 @@ from cf2.sets.trials import Trials, best_of, top
 
 MAX_STATES_PER_CALL = 1 << 26  # states of units that are written down at once
 CONFIDENCE = 0.95  # of an interval
+MAX_NODES = 100  # of a branch and bound for the least hitting set
 HOLDS = Test("holds", WITHOUT, same=True)  # asked of what is gone in a state
 
 # Contexts of an instance by its row and the units [U] that may be gone: states [count, U], the same in every call.
@@ -51,6 +53,8 @@ class Strength:
     pns: Probability
     contexts: int
     every: bool  # whether these are all contexts there are
+    lost: tuple[int, ...] | None = None  # units without which the answer is lost though the set is there, the fewest
+    bound: int = 0  # no set of fewer units keeps the answer in every context
 
 
 def draw_contexts(count: int, free: Tensor, generator: torch.Generator) -> Tensor:
@@ -134,10 +138,36 @@ def _strengths(held: Trials, rows: Tensor, sets: Tensor, free: Tensor, most: int
         weights.append(weight)
     lengths = torch.tensor([len(part) for part in contexts], device=rows.device)
     owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)
-    states, chosen = torch.cat(contexts), sets[owner]
-    kept, still = (_holds(held, rows[owner], part) for part in (states | chosen, states & ~chosen))
-    parts = [torch.split(half.cpu(), lengths.tolist()) for half in (kept, still)]
-    return [_strength(*row) for row in zip(*parts, weights)]
+    states, own = torch.cat(contexts), sets[owner]
+    kept, still = (_holds(held, rows[owner], part) for part in (states | own, states & ~own))
+    absent, measured = held.oracle.absent, []
+    for place, (k, s) in enumerate(zip(*(torch.split(half, lengths.tolist()) for half in (kept, still)))):
+        row, chosen = rows[place], sets[place]
+        with_set = contexts[place] | chosen
+        quiet = (with_set | free[row]).all(1)  # noise loses the answer by what is there, not by what is gone
+        lost = ~with_set[~k & quiet]
+        removes = absent is None or not bool((chosen & absent[row]).any())
+        without = ~contexts[place][~s & quiet & removes] | chosen
+        bound = _least_hitting(torch.cat([lost, without])[:, free[row]].cpu())
+        fewest = tuple(lost[lost.sum(1).argmin()].nonzero().flatten().tolist()) if len(lost) else None
+        measured.append(replace(_strength(k.cpu(), s.cpu(), weights[place]), lost=fewest, bound=bound))
+    return measured
+
+
+def _least_hitting(gone: Tensor) -> int:
+    """How many units a set has at least that meets each of these sets [n, units].
+
+    A set that keeps the answer in every context meets each set of units whose removal loses it.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    gone = gone[gone.any(1)]
+    if not len(gone):
+        return 0
+    met = LinearConstraint(torch.unique(gone, dim=0).double().numpy(), 1)
+    taken = np.ones(gone.size(1))
+    solved = milp(taken, integrality=taken, bounds=Bounds(0, 1), constraints=met, options={"node_limit": MAX_NODES})
+    return 1 if solved.mip_dual_bound is None else max(ceil(solved.mip_dual_bound - 1e-6), 1)
 
 
 def _holds(held: Trials, rows: Tensor, states: Tensor) -> Tensor:

@@ -56,6 +56,9 @@ def _governing(instance: Instance, table: InstanceUnits, given: Any) -> Tensor:
     first, (element, unit) = table.edges
     governors = torch.cat([first[columns & (first >= 0)], unit[columns[element]]])
     hit[governors] = True
+    if "nodes" in table.names:  # a node goes with its edges, also with those out of sight
+        nodes = table.kind == table.names.index("nodes")
+        hit |= nodes & torch.isin(table.ids[:, 0], pairs)
     return hit
 
 
