@@ -191,7 +191,7 @@ ROWS: dict[type[nn.Module], Callable[[Any, Data], Tensor]] = {
     GPS: lambda model, data: model(data.x, data.edge_index, one(data)),
     Box: lambda model, data: model(data.x, data.edge_index, one(data)),
 }
-RANKED_BY_TRIALS = {SparseGCN, SchNet, Box, States}  # the others have a place for soft masks
+RANKED_BY_TRIALS = {SparseGCN, SchNet, Box, States, nn.Identity}  # the others have a place for soft masks
 
 
 def left(data: Data, pairs: np.ndarray, *, keep: bool) -> Data:
@@ -243,6 +243,38 @@ def test_a_forest_on_the_states_of_a_model() -> None:
         return call(model, Data(x=data.x, edge_index=data.edge_index, batch=one(data)))
 
     check(model, GRAPHS, says, cf2.explain(model, GRAPHS, call=call, output="probabilities"))
+
+
+NETWORK = """
+<ir_version: 9, opset_import: ["" : 18]>
+graph (float[N,4] x, int64[E] source, int64[E,1] target, int64[N,1] owner, float[G,8] zero, float[4,8] a, float[8,2] b)
+    => (float[G,2] y)
+{
+    h = MatMul(x, a)
+    sent = Gather(h, source)
+    summed = ScatterND <reduction = "add"> (h, target, sent)
+    states = Tanh(summed)
+    pooled = ScatterND <reduction = "add"> (zero, owner, states)
+    y = MatMul(pooled, b)
+}
+"""
+
+
+def test_a_session_of_onnxruntime() -> None:
+    onnx, runtime = pytest.importorskip("onnx.parser"), pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(onnx.parse_model(NETWORK).SerializeToString())
+    draw = np.random.default_rng(3)
+    given = {name: draw.normal(size=size).astype(np.float32) for name, size in (("a", (4, 8)), ("b", (8, 2)))}
+
+    def says(model: Any, data: Any) -> Tensor:
+        batch = one(data) if data.batch is None else data.batch
+        source, target = data.edge_index.numpy()
+        given.update(x=data.x.numpy(), source=source, target=target[:, None], owner=batch.numpy()[:, None])
+        given["zero"] = np.zeros((int(batch[-1]) + 1, 8), np.float32)
+        return torch.from_numpy(session.run(None, given)[0])
+
+    found = cf2.explain(nn.Identity(), GRAPHS, call=says, output="logits")
+    check(nn.Identity(), GRAPHS, says, found)
 
 
 def test_a_function_of_random_features() -> None:
