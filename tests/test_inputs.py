@@ -445,10 +445,6 @@ def test_what_is_no_key_is_refused_with_those_there_are(found: cf2.Explanations,
         found.at(key)
 
 
-def test_keys_of_numpy_and_torch_are_keys(found: cf2.Explanations) -> None:
-    assert found.at(np.int64(3)) is found.at(torch.tensor(3)) is found[1]  # type: ignore[arg-type]
-
-
 def test_methods_of_results_check_what_they_are_given(found: cf2.Explanations, tmp_path: Path) -> None:
     calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: found + found.items, "Explanations to add"),  # type: ignore[operator]
@@ -478,8 +474,3 @@ def test_methods_of_results_check_what_they_are_given(found: cf2.Explanations, t
     for call, said in calls:
         with pytest.raises(CF2Error, match=said):
             call()
-
-
-def test_an_edge_mask_of_no_edges_is_empty(found: cf2.Explanations) -> None:
-    assert found[0].edge_mask(np.zeros((2, 0))).shape == (0,)
-    assert len(found[0].chosen("features")) == 0

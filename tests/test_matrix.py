@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -15,10 +14,8 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GINEConv, SAGEConv, global_add_pool
 
 import cf2
-from cf2.api import plan
 from cf2.errors import CF2Error
 from cf2.methods import registry
-from cf2.runs.session import ModelCache, Session
 
 # -- dtype × task × output ---------------------------------------------------------------------------------
 
@@ -229,26 +226,6 @@ def test_methods_under_every_rule(method: str, rule: str, trained: dict[str, Any
             smallest(model, e)
         if e.status == "impossible":
             assert not any(passing(model, e.key, e.prediction, pairs) for pairs in subsets(e, len(e.units)))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_methods_choose_nothing_that_is_forbidden(method: str, trained: dict[str, Any]) -> None:
-    model = Net("logits", False).eval()
-    given = {"method": method, **options(method, trained)}
-    request, keys = plan(ModelCache(model, DATA), NODES, None, given)
-    with Session(request) as session:
-        for problem in session.problems(keys):
-            units = problem.pack.units
-            forbidden = (torch.arange(units.count) - units.ptr[:-1][units.owner]) % 3 == 0
-            pack = replace(problem.pack, units=replace(units, selectable=~forbidden))
-            ranking = session.method.rank(problem.repacked(pack), session.settings)
-            assert not bool((ranking.choice.selected & forbidden).any())
-            for row, selected in enumerate(problem.pack.split(ranking.choice.selected)):
-                status = "unverified" if ranking.choice.status is None else ranking.choice.status[row]
-                pairs = tuple(map(tuple, problem.tables[row].ids[selected].tolist()))
-                if status == "found":
-                    answer = said(model, DATA, keys[row], DATA.edge_index)[0]  # type: ignore[arg-type]
-                    assert passing(model, keys[row], answer, pairs)  # type: ignore[arg-type]
 
 
 def subsets(e: cf2.Explanation, most: int) -> list[tuple[tuple[int, int], ...]]:

@@ -131,25 +131,16 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(wrong: str, right: s
     ("option", "value"),
     [
         ("method", 3),
-        ("units", 3),
         ("units", []),
         ("units", ["edges", "edges"]),
         ("units", [1]),
         ("question", "who"),
-        ("question", None),
         ("target", "one"),
-        ("target", 1.5),
         ("target", True),
-        ("target", {"a": 1}),
         ("target", [1, 2]),
-        ("target", -1),
         ("target", [(0, 1), (0, 2)]),
-        ("target", {0: True}),
         ("search", "yes"),
-        ("search", None),
-        ("search", 1),
         ("seed", -1),
-        ("seed", 1.0),
         ("seed", True),
         ("seed", 2**63),
         ("output", "logit"),
@@ -157,14 +148,10 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(wrong: str, right: s
         ("directed", "no"),
         ("masking", "massages"),
         ("max_units", 0),
-        ("max_units", 2.5),
-        ("max_units", "many"),
         ("device", 0),
         ("question", np.array(["why", "factual"])),
         ("reduce", "random"),
-        ("target", {0: 1.9}),
         ("settings", 3),
-        ("settings", ["k"]),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_refused(option: str, value: object) -> None:
@@ -250,12 +237,6 @@ def test_algorithms_of_torch_geometric_show_their_options(algorithm: type) -> No
     for name, (default, meaning) in cf2_spec.rows_of(cf2_spec.AlgorithmOptions).items():
         assert shown[name].default == default
         assert described(algorithm)[name] == meaning
-
-
-def test_every_meaning_is_a_sentence() -> None:
-    for meaning in meanings().values():
-        assert meaning[0].isupper()
-        assert meaning.endswith(".")
 
 
 # -- requests -----------------------------------------------------------------------------------------------

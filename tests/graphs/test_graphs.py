@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,11 +14,11 @@ from torch_geometric.utils import k_hop_subgraph
 import cf2
 from cf2.errors import CF2Error
 from cf2.graphs.graph import Graph, Instance, _is_directed, edge_positions
-from cf2.graphs.targets import GraphTargets, NodeTargets, stream
+from cf2.graphs.targets import NodeTargets, stream
 from cf2.options import Key
 from cf2.units.kinds import unit_kinds, units_of
 from cf2.units.packs import pack
-from toys import GraphNet, NodeNet, random_graph
+from toys import GraphNet, random_graph
 
 # -- graphs and cuts ---------------------------------------------------------------------------------------
 
@@ -146,39 +145,12 @@ def test_a_graph_is_directed_if_some_edge_has_no_reverse(
 DATA = random_graph(30, 45, seed=6)
 
 
-@pytest.mark.parametrize("nodes", [[-1], [30], [1.5], ["a"], [], torch.tensor([0.5]), torch.ones(29, dtype=torch.bool)])
-def test_bad_nodes_are_refused(nodes: object) -> None:
-    with pytest.raises(CF2Error, match=r"nodes|node to explain"):
-        cf2.explain(NodeNet("sum", seed=1), DATA, nodes=nodes)
-
-
-@pytest.mark.parametrize(
-    "nodes", [3, np.int64(3), [3], (3,), range(3, 4), torch.tensor(3), torch.tensor([3]), np.array([3])]
-)
-def test_ids_come_in_many_clothes(nodes: object) -> None:
-    assert NodeTargets(Graph(DATA)).check(nodes) == [3]
-
-
-def test_graphs_are_counted_and_all_of_them_if_none_are_named() -> None:
-    targets = GraphTargets([random_graph(4, 4, seed=s) for s in range(3)])
-    assert targets.check(None) == [0, 1, 2]
-    assert targets.check([2, 0, 2]) == [2, 0, 2]
-    with pytest.raises(CF2Error, match="from 0 to 2"):
-        targets.check([3])
-
-
 def test_labels_come_along() -> None:
     graphs = [random_graph(6, 6, seed=s) for s in range(3)]
     for number, graph in enumerate(graphs):
         graph.y = torch.tensor([number % 2])
     found = cf2.explain(GraphNet("gin"), graphs, effort="quick")
     assert [e.label for e in found] == [0, 1, 0]
-
-
-@pytest.mark.parametrize("y", [None, torch.rand(30), torch.zeros(30, 2, dtype=torch.long)])
-def test_what_is_no_class_is_no_label(y: torch.Tensor | None) -> None:
-    assert NodeTargets(Graph(DATA), y).labels([3]) is None
-    assert GraphTargets([Data(x=DATA.x, edge_index=DATA.edge_index, y=y)]).labels([0]) is None
 
 
 keys = st.one_of(st.integers(0, 10**9), st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)))

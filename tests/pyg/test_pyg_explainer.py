@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch
 from torch_geometric.explain import Explanation
 from torch_geometric.explain.metric import fidelity
 from torch_geometric.nn import GIN, GCNConv, global_add_pool
@@ -213,27 +213,3 @@ def test_heterogeneous_graphs_are_refused() -> None:
     data = make_graph()
     with pytest.raises(CF2Error, match="homogeneous"):
         algorithm(make_model("gcn", "node"), {"a": data.x}, {("a", "to", "a"): data.edge_index}, target=torch.zeros(12))
-
-
-def test_an_isolated_node_gets_an_empty_explanation() -> None:
-    data = Data(x=torch.ones(3, 4), edge_index=torch.tensor([[0, 1], [1, 0]]))
-    found = make_explainer(make_model("gin", "node"), "node")(data.x, data.edge_index, index=torch.tensor([0, 2]))
-    assert found.cf2[1].status == "empty"
-    assert not found.edge_masks[:, 1].any()
-
-
-def test_self_loops_are_never_chosen() -> None:
-    data = make_graph()
-    loops = torch.arange(12).repeat(2, 1)
-    edge_index = torch.cat([loops, data.edge_index], 1)
-    found = make_explainer(make_model("sage", "graph"), "graph", algorithm=CF2Explainer(soft=True))(data.x, edge_index)
-    assert not found.edge_mask[:12].any()
-    assert found.edge_mask[12:].any()
-
-
-def test_directed_edges_can_be_told_apart() -> None:
-    model, data = make_model("gin", "node", seed=4), make_graph(4)
-    found = make_explainer(model, "node", algorithm=CF2Explainer(directed=True))(data.x, data.edge_index, index=3)
-    assert found.cf2[0].directed
-    column = {tuple(pair): value for pair, value in zip(data.edge_index.t().tolist(), found.edge_mask.tolist())}
-    assert any(value != column[head, tail] for (tail, head), value in column.items())

@@ -85,31 +85,6 @@ def test_equals_cf2_explain(level: str, returns: str, algorithm: type) -> None:
     assert np.array_equal(found.edge_mask.numpy(), union)
 
 
-def test_an_object_mask_is_smallest_in_whole_nodes() -> None:
-    """Exhaustive search over sets of nodes, whose features go or stay together, finds none smaller."""
-    model, data = make_model("gin", "graph", seed=4), make_graph(2, nodes=8)
-    algorithm = CF2Explainer(effort="thorough")
-    found = make_explainer(model, "graph", algorithm=algorithm, node_mask_type="object", edge_mask_type=None)(
-        data.x, data.edge_index
-    )
-    assert "edge_mask" not in found
-    prediction = int(model(data.x, data.edge_index).argmax())
-
-    def passes(bits: int) -> bool:
-        mask = torch.tensor([[float(bits >> n & 1)] for n in range(8)])
-        only = int(model(data.x * mask, data.edge_index).argmax())
-        without = int(model(data.x * (1 - mask), data.edge_index).argmax())
-        return only == prediction and without != prediction
-
-    smallest = min(bits.bit_count() for bits in range(256) if passes(bits))
-    chosen = int(sum(2**n for n, value in enumerate(found.node_mask.flatten().tolist()) if value))
-    assert found.sufficient
-    assert found.necessary
-    assert passes(chosen)
-    assert found.optimal is True
-    assert found.cf2[0].size == chosen.bit_count() == smallest
-
-
 def test_units_outside_the_receptive_field_are_zero() -> None:
     line = torch.tensor([list(range(9)), list(range(1, 10))])
     data = Data(x=torch.ones(10, 4), edge_index=torch.cat([line, line.flip(0)], 1))
@@ -167,18 +142,6 @@ def test_each_of_several_nodes_has_its_own_explanation(kind: str) -> None:
         assert fidelity(explain, part) == fidelity(explain, one)
     assert together.sufficient == all(one.sufficient for one in alone)
     assert together.necessary == all(one.necessary for one in alone)
-
-
-def test_several_nodes_are_one_packed_run() -> None:
-    model, data = make_model("gcn", "node"), make_graph()
-    calls = []
-    model.convs[0].register_forward_hook(lambda *_: calls.append(1))
-    explain = make_explainer(model, "node", algorithm=CFGNNExplainer(epochs=20))
-    explain(data.x, data.edge_index, index=0)
-    one = len(calls)
-    calls.clear()
-    explain(data.x, data.edge_index, index=torch.arange(12))
-    assert len(calls) < 3 * one
 
 
 @pytest.mark.parametrize("node_mask", ["attributes", "object"])

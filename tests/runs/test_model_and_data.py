@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from cf2.errors import CF2Error
 from cf2.options import Spec
 from cf2.runs.session import Session
-from cf2.runs.source import FITTED_ON, ModelAndData
+from cf2.runs.source import ModelAndData
 from cf2.samples.models import build
 
 GEM = Spec("gem", seed=0, settings={"k": 2, "epochs": 1})
@@ -74,10 +74,6 @@ def test_a_request_has_the_labels_of_its_keys() -> None:
 # -- what a method needs --------------------------------------------------------------------------------------
 
 
-def test_a_method_that_needs_nothing_gets_nothing() -> None:
-    assert ring_source().needed(Spec("cf2"), KEYS) is None
-
-
 def test_a_trained_method_is_trained_on_what_is_not_explained() -> None:
     source = ring_source()
     assert source.needed(GEM, KEYS).facts["instances"] == 20
@@ -89,24 +85,11 @@ def test_a_trained_method_is_trained_on_what_is_not_explained() -> None:
     assert graphs_source().needed(GEM, [0, 1]).facts["instances"] == 4
 
 
-def test_a_training_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert FITTED_ON == 200
-    monkeypatch.setattr("cf2.runs.source.FITTED_ON", 7)
-    assert ring_source().needed(GEM, KEYS).facts["instances"] == 7
-
-
 def test_where_nothing_is_left_to_train_on_that_is_said() -> None:
     with pytest.raises(CF2Error, match=r"train the method on beside those that are explained, but got none\. Explain"):
         ring_source().needed(GEM, list(range(40)))
     with pytest.raises(CF2Error, match="beside those that are explained"):
         with_mask("train_mask", torch.arange(40) < 2).needed(GEM, [0, 1])
-
-
-def test_one_graph_as_a_whole_leaves_nothing_to_train_on() -> None:
-    many = graphs_source()
-    source = ModelAndData(many.model, "node", many.graphs[:1], keys_to_train_on=lambda: [0, 1])
-    with pytest.raises(CF2Error, match="beside those that are explained"):
-        source.needed(replace(GEM, level="graph"), [0])
 
 
 def test_a_training_has_the_options_of_its_request() -> None:

@@ -83,12 +83,6 @@ def test_a_disk_that_is_full_at_the_start_leaves_the_place_as_it_was(
     start(tmp_path / "a" / "b")
 
 
-def test_a_method_that_explains_nothing_leaves_nothing(tmp_path: Path, failing: Spec) -> None:
-    with pytest.raises(CF2Error, match="as it always does"):
-        start(tmp_path / "run", spec=failing)
-    assert contents(tmp_path) == {}
-
-
 def test_a_second_method_that_fails_leaves_the_run_with_the_first(
     tmp_path: Path, undisturbed: Store, failing: Spec
 ) -> None:
@@ -132,17 +126,6 @@ def test_something_finished_is_kept_whatever_fails_later(tmp_path: Path, monkeyp
     with pytest.raises(CF2Error, match="luck"):
         engines.explain_run(run, progress=fail)
     assert len(Store.open(tmp_path / "run").explanations()) == 6
-
-
-def test_a_stop_by_hand_is_not_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
-    run = make(tmp_path / "run")
-    monkeypatch.setattr(engines, "explain_chunks", stop)
-    with pytest.raises(KeyboardInterrupt):
-        engines.explain_run(run)
-    assert Store.open(tmp_path / "run").finished()[0].finished == 0
 
 
 @pytest.mark.parametrize("place", ["file", "below a file"])

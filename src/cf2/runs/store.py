@@ -59,18 +59,6 @@ SETS_PER_CLAIM = 256  # that are tried where a claim speaks of all: each is a ru
 JOB_OPTIONS = ("method", "settings", "seed", "search", "sizes")  # what jobs of one run may differ in
 EDIT_OPTIONS = ("edits", "candidates", "costs", "valid", "one_hot", "added_attributes")  # of a counterfactual alone
 
-MANIFEST_FIELDS: dict[str, type] = {
-    "id": str,  # drawn anew for every run
-    "created": str,
-    "versions": dict,
-    "source": dict,  # the description of model and data, by which they are found again
-    "fingerprints": dict,  # of the data and the model that were explained
-    "context": str,  # the digest of context.json
-    "chunk_size": int,
-    "keys": list,
-    "jobs": list,  # a Spec each, in the order in which they were added
-    "trained": dict,  # by job: the digest of what was trained for it
-}
 PLAIN = (str, int, float, type(None))  # what the manifest says about models, data and versions by name
 REFUSALS = {  # by the part of a shard's identity that differs
     "run": "is of another run",
@@ -725,8 +713,7 @@ def _read_manifest(file: Path) -> dict[str, Any]:
         got="one that was changed or damaged since",
         do=f"Put the old one back. If there is none: {EXPLAIN_AGAIN.lower()}",
     )
-    wrong = _wrong_field(manifest)
-    require(not wrong, f"Expected {file} to describe a run", got=f"another `{wrong}`", do=EXPLAIN_AGAIN)
+    require(_is_whole(manifest), f"Expected {file} to describe a run", got="another manifest", do=EXPLAIN_AGAIN)
     return dict(manifest)
 
 
@@ -741,25 +728,21 @@ def _refuse_links(path: Path) -> None:
     )
 
 
-def _wrong_field(manifest: Mapping[str, Any]) -> str:
-    """The name of a field that is not what it should be, if there is one."""
-    for name, kind in MANIFEST_FIELDS.items():
-        if not isinstance(manifest.get(name), kind):
-            return name
-    for name in ("versions", "source", "fingerprints", "trained"):
-        if not all(isinstance(value, PLAIN) for value in manifest[name].values()):
-            return name
-    keys, jobs = manifest["keys"], manifest["jobs"]
-    numbers = [key if isinstance(key, list) else [key] for key in keys]
-    if not keys or not all(row and all(type(number) is int for number in row) for row in numbers):
-        return "keys"
-    if len({files.as_key(key) for key in keys}) != len(keys):
-        return "keys"
-    if isinstance(manifest["chunk_size"], bool) or manifest["chunk_size"] < 1:
-        return "chunk_size"
-    if not jobs or not all(isinstance(job, dict) for job in jobs):
-        return "jobs"
-    return "" if len({Spec.from_json(job).name for job in jobs}) == len(jobs) else "jobs"
+def _is_whole(manifest: Mapping[str, Any]) -> bool:
+    """Whether a manifest has everything that one of ours has: its digest only says that nobody changed it since."""
+    try:
+        keys = [key if isinstance(key, list) else [key] for key in manifest["keys"]]
+        jobs = [Spec.from_json(job).name for job in manifest["jobs"]]
+        named = [
+            value for part in ("versions", "source", "fingerprints", "trained") for value in manifest[part].values()
+        ]
+        good = all(row and all(type(number) is int for number in row) for row in keys)
+        good = good and 0 < len(keys) == len({tuple(key) for key in keys}) and 0 < len(jobs) == len(set(jobs))
+        good = good and type(manifest["chunk_size"]) is int and manifest["chunk_size"] > 0
+        good = good and all(isinstance(manifest[name], str) for name in ("id", "created", "context"))
+        return good and all(isinstance(value, PLAIN) for value in named)
+    except (KeyError, TypeError, AttributeError):
+        return False
 
 
 def _shard_keys(

@@ -299,22 +299,16 @@ def _call(spec: str) -> dict[str, Any]:
 def _parts(spec: str) -> tuple[str, str]:
     """The names of a module and of a function in it."""
     module, _, function = spec.partition(":")
-    named = all(part.isidentifier() for part in (*module.split("."), function))
-    a_file = module.endswith(".py") or "/" in module or os.sep in module
+    named = all(part.isidentifier() for part in (*module.split("."), function)) and not module.endswith(".py")
+    folder, name = os.path.split(module.removesuffix(".py"))
     require(
-        named and not module.endswith(".py"),
+        named,
         "Expected a function as MODULE:FUNCTION, for example mymodel:load",
         got=repr(spec),
-        do=_meant(module, function) if a_file or not function else "",
+        do=f"Name the module, not its file, and a function in it: {name or 'mymodel'}:{function or 'load'}"
+        + (f", in the directory {folder}." if folder else "."),
     )
     return module, function
-
-
-def _meant(module: str, function: str) -> str:
-    """What somebody who names a file, or no function, may have meant."""
-    folder, name = os.path.split(module.removesuffix(".py"))
-    where = f", in the directory {folder}" if folder else ""
-    return f"Name the module, not its file, and a function in it{where}: {name or 'mymodel'}:{function or 'load'}."
 
 
 def _said(error: BaseException) -> str:
