@@ -17,7 +17,7 @@ from cf2.errors import CF2Error, require, require_number, unknown_name
 from cf2.methods import registry
 from cf2.options import as_json
 from cf2.runs import engines
-from cf2.runs.engines.processes import worker_context
+from cf2.runs.engines.machine import worker_context
 from cf2.runs.store import versions
 from cf2.storage import PARTIAL, write_json, writing
 from reproduction import pictures

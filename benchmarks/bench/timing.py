@@ -10,7 +10,7 @@ from cf2.errors import CF2Error
 from cf2.models.soft_masks import single_thread
 from cf2.options import Key
 from cf2.results.explanation import Explanation
-from cf2.runs.engines.processes import worker_context
+from cf2.runs.engines.machine import worker_context
 from cf2.runs.session import Request, Session
 
 

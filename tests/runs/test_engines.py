@@ -26,8 +26,8 @@ from cf2.options import Spec
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import same_results
 from cf2.runs import engines
-from cf2.runs.engines import cluster, processes
-from cf2.runs.engines.engine import Outcome
+from cf2.runs.engines import cluster, machine
+from cf2.runs.engines.machine import Outcome
 from cf2.runs.session import Chunk, Measured, Request, Session
 from cf2.runs.store import Store
 from cf2.samples.models import build
@@ -272,8 +272,8 @@ class Handle(int):
         return os.dup(self)
 
 
-def attached_to(shared: processes.SharedBuffers) -> list[memoryview]:
-    return processes._attach(Handle(shared.file.fileno()), shared.places)
+def attached_to(shared: machine.SharedBuffers) -> list[memoryview]:
+    return machine._attach(Handle(shared.file.fileno()), shared.places)
 
 
 def test_a_big_graph_is_sent_as_shared_arrays() -> None:
@@ -285,12 +285,12 @@ def test_a_big_graph_is_sent_as_shared_arrays() -> None:
     request = Request(model, NodeTargets(graph), SPEC)
     with Session(request) as session:
         request = session.measure([0, 1])
-    message, buffers = processes.serialise(request)
+    message, buffers = machine.serialise(request)
     assert len(message) < 0.02 * sum(buffer.nbytes for buffer in buffers)
-    shared = processes.SharedBuffers(buffers)
+    shared = machine.SharedBuffers(buffers)
     with shared.file:
         attached = attached_to(shared)
-        again = processes.deserialise(message, attached)
+        again = machine.deserialise(message, attached)
         sent = again.targets.graph
         assert sent is not None
         assert torch.equal(sent.edge_index, graph.edge_index)
@@ -310,7 +310,7 @@ def test_buffers_are_shared_by_memory_or_where_there_is_none_by_a_file(
     if not named:
         monkeypatch.delattr(os, "memfd_create", raising=False)
     contents = [bytes(range(200)), b"five", b"", b"end"]
-    shared = processes.SharedBuffers([memoryview(content) for content in contents])
+    shared = machine.SharedBuffers([memoryview(content) for content in contents])
     with shared.file:
         assert [bytes(buffer) for buffer in attached_to(shared)] == contents
         assert all(place.start % 64 == 0 for place in shared.places)
@@ -477,7 +477,7 @@ def test_workers_rely_on_what_was_measured_in_the_parent(directory: Path) -> Non
     other = Measured(replace(measured.findings, output="log_probabilities", reads_weights=False), measured.reach)
     unheard = Findings("log_probabilities", 3, reads_weights=False, reads_sparse=True)
     told = replace(plain, measured=replace(other, reach=replace(measured.reach, full=None)))
-    sent = processes.deserialise(*processes.serialise(replace(told, measured=replace(other, findings=unheard))))
+    sent = machine.deserialise(*machine.serialise(replace(told, measured=replace(other, findings=unheard))))
     assert Session(sent).predictor.findings == unheard
     found = run(told, "processes")
     assert same_results(found, run(told))

@@ -341,7 +341,7 @@ def do_run(path: str, engine: str) -> None:
 def kill_and_resume(path: Path, kills: int, engine: str, rng: random.Random) -> int:
     """Start the run again and again, killing it at a random moment after it came a random way further."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["cf2.runs.engines.processes"])
+    context.set_forkserver_preload(["cf2.runs.engines.machine"])
     killed = 0
     for _ in range(kills):
         child = context.Process(target=do_run, args=(str(path), engine))

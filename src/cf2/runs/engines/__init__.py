@@ -17,8 +17,7 @@ from cf2.errors import require_number, unknown_name
 from cf2.options import Key, Spec
 from cf2.results.explanation import Explanation
 from cf2.runs.engines.cluster import RAY
-from cf2.runs.engines.engine import LOCAL, ChunksFailed, Engine, Outcome, Resources, cores
-from cf2.runs.engines.processes import PROCESSES
+from cf2.runs.engines.machine import LOCAL, PROCESSES, ChunksFailed, Engine, Outcome, Resources, cores
 from cf2.runs.session import FIRST, Chunk, Progress, Request, Session
 from cf2.runs.store import CHUNK_SIZE, Store
 

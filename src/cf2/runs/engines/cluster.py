@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from cf2.errors import CF2Error, extra, os_reason
-from cf2.runs.engines.engine import Engine, Outcome, Resources, attempt, cores, reason_of
-from cf2.runs.engines.processes import deserialise, serialise
+from cf2.runs.engines.machine import Engine, Outcome, Resources, attempt, cores, deserialise, reason_of, serialise
 from cf2.runs.session import Chunk, Request, Session
 
 CHUNKS_PER_CPU = 2  # that are with Ray at any time
