@@ -14,14 +14,16 @@ from torch import Tensor
 from cf2.errors import CF2Error, require
 from cf2.models import outputs
 from cf2.models.adapters import Adapter, Inputs, adapter_for, module_of, run, target_arguments
+from cf2.models.equal_rows import Colouring, EqualRows, quotients
 from cf2.models.lazy_features import LazyFeatures
 from cf2.models.soft_masks import Loan, default_dtype, find_device, masked_messages, message_layers, restored_buffers
-from cf2.models.soundness import Unchanged, check_repeats, depends_on_order, depends_on_others
+from cf2.models.soundness import Unchanged, check_repeats, depends_on_order, depends_on_others, some_edges
 from cf2.options import Masking, Output
 from cf2.sets.oracle import SHORT_CUTS
 from cf2.sets.tests import Criterion
 from cf2.units.packs import WIDE, Pack, sparse_features
 
+MIN_WORK = 3 * 10**7  # nodes of a call times hidden², from which on it pays to compute equal rows once
 PLAIN_FLOATS_PER_NODE = 4096  # so that a dense adjacency matrix of one call has some 10⁷ entries
 
 
@@ -33,6 +35,7 @@ class Findings:
     columns: int  # how many numbers it returns per target
     reads_weights: bool  # soft masks can be edge weights
     reads_sparse: bool  # wide features can be read by their non-zero entries
+    equal_rows: bool = False  # it gives the same where equal rows are computed once
     alone: bool = False  # the output depends on what else is in the batch, so that each graph is run by itself
     ordered: bool = False  # and on the order of nodes or edges, so that two that look alike are not the same to it
     edge_slopes: bool = True  # the output has a gradient by soft masks of edges
@@ -149,7 +152,9 @@ class Predictor:
             ordered = alone or depends_on_order(pack, self._call, differ)
         sparse, weights = self._reads_sparse(pack, differ), self._reads_weights(pack)
         size = outputs.size_of(rows, output)
-        return Findings(output, rows.size(1), weights, sparse, alone, ordered, *self._slopes(pack, weights), size)
+        equal = not ordered and self._shares_rows(pack, differ)
+        slopes = self._slopes(pack, weights)
+        return Findings(output, rows.size(1), weights, sparse, equal, alone, ordered, *slopes, size)
 
     def differ(self, one: Tensor, other: Tensor) -> Tensor:
         """Which of the model's rows [B, width] are not the same numbers summed in another order, bool [B]."""
@@ -394,7 +399,9 @@ class Predictor:
             if not isinstance(x, LazyFeatures):
                 given["x"] = x
             watched = Unchanged({"edge_index": edge_index} | given, compare=self.findings is None)
-            rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level)
+            rows = self._equal_rows(Inputs(x, edge_index, arguments, pack.targets))
+            if rows is None:
+                rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level)
         watched.check()
         self._unfolded = isinstance(x, LazyFeatures) and bool(x.unfolded)
         if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":
@@ -402,6 +409,32 @@ class Predictor:
             raise CF2Error("Expected finite model outputs", got=f"NaN or infinity for {self.level} {pack.key(bad)}")
         self._width_of_rows = rows.size(1)
         return rows
+
+    def _equal_rows(self, inputs: Inputs, always: bool = False) -> Tensor | None:
+        """What the model returns where equal rows are computed once; None where that does not pay or is not known."""
+        pays = len(inputs.x) * self._hidden**2 >= MIN_WORK and self.findings is not None and self.findings.equal_rows
+        if not (pays or always) or torch.is_grad_enabled() or type(inputs.x) is not Tensor:
+            return None
+        colouring = Colouring(inputs.x)
+        x = EqualRows.of(inputs.x[colouring.first[0]], colouring, 0)
+        try:
+            with quotients(self.layers):
+                rows = run(self.adapter, replace(inputs, x=x), self.level)
+        except CF2Error:  # it went another way than at first
+            return None
+        return rows if len(colouring.index) > 1 else None
+
+    def _shares_rows(self, pack: Pack, differ: Callable[[Tensor, Tensor], Tensor]) -> bool:
+        """Whether the output is the same when equal rows are computed once."""
+        if "quotient" not in SHORT_CUTS or not self.layers or self.adapter.dense or pack.sparse is not None:
+            return False
+        some, stay = some_edges(pack)
+        with torch.no_grad():
+            rows = self._call(some, some.dense(), some.edge_index[:, stay], None, stay)
+            known = {name: v[stay] if kind == "edge" else v for name, (kind, v) in some.extras.items()}
+            known |= target_arguments(self.level, some.targets, some.batch)
+            quick = self._equal_rows(Inputs(some.x, some.edge_index[:, stay], known, some.targets), always=True)
+        return quick is not None and not bool(differ(quick, rows).any())
 
     def plain(self, x: Tensor, edge_index: Tensor, arguments: dict[str, Tensor], targets: Tensor) -> Tensor:
         """What the model returns for one graph by itself, [1, width]: a call as the user would make it."""

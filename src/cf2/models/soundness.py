@@ -174,8 +174,7 @@ def depends_on_order(pack: Pack, call: Call, differ: Differ) -> bool:
     Some instances are run without some of their edges, four times others. What looks alike is then not the same to
     the model, so that a proof has to tell it apart.
     """
-    some = pack.take(_different(pack).repeat(4))
-    stay = _edges_of_halves(some)
+    some, stay = some_edges(pack)
     turned, edge_index = _in_opposite_order(some, stay)
     rows = call(some, some.dense(), some.edge_index[:, stay], None, stay)
     try:
@@ -185,12 +184,13 @@ def depends_on_order(pack: Pack, call: Call, differ: Differ) -> bool:
     return bool(differ(rows, other).any())
 
 
-def _edges_of_halves(pack: Pack) -> Tensor:
-    """The columns of the edges that are there when each instance has another half of its units."""
-    units = pack.units
+def some_edges(pack: Pack) -> tuple[Pack, Tensor]:
+    """Some instances of a pack four times, and the columns of the edges of another half of the units of each."""
+    some = pack.take(_different(pack).repeat(4))
+    units = some.units
     there = units.edges.present(units.there(golden_sequence(units, units.owner + 1) < 0.5))
-    every = torch.arange(pack.edge_index.size(1), device=pack.edge_index.device)
-    return every if there is None else every[there]
+    every = torch.arange(some.edge_index.size(1), device=some.edge_index.device)
+    return some, every if there is None else every[there]
 
 
 def _in_opposite_order(pack: Pack, columns: Tensor) -> tuple[Pack, Tensor]:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from cf2.sets.trials import Trials
 
 # What makes searches faster and changes no answer, so that `cf2 bench` can switch each off: what was tried is kept,
-# trials are run on their own receptive fields, few instances are put to both tests at once, wide features stay sparse.
-SHORT_CUTS = {"kept", "fields", "together", "sparse"}
+# trials are run on their own receptive fields, few instances are put to both tests at once, wide features stay sparse,
+# layers compute equal rows once.
+SHORT_CUTS = {"kept", "fields", "together", "sparse", "quotient"}
 MAX_MOVES = 4  # of units of a set, after which its slopes by trials are measured anew
 MAX_FLIPS = 256  # of units of one set, in slopes by trials
 MAX_FLIP_ENTRIES = 1 << 22  # of the table of sets that are tried at once for slopes
