@@ -43,6 +43,16 @@ class Both(Path):
         return torch.stack([torch.zeros(len(there)), 4.0 * there.sum(1) - 6.0], 1)
 
 
+class Either(Path):
+    """Class 1 for a graph in which some node of kind a has a neighbour of kind b or of kind c."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        a, b, c = self.kinds
+        near = self.conv(x, edge_index)
+        there = global_add_pool((near[:, b] + near[:, c]) * x[:, a], batch).clamp(max=1)
+        return torch.stack([torch.zeros_like(there), 4.0 * there - 2.0], 1)
+
+
 def data_of(nodes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Data:
     """A graph of nodes of some kinds, joined both ways."""
     edges = torch.tensor(pairs).t()

@@ -17,8 +17,9 @@ import cf2
 import typed_toys
 from cf2.report.scene import is_molecule, scene
 from cf2.report.words import describe_unit, in_short
-from cf2.results.names import entry, read_smiles
+from cf2.results.names import entry
 from cf2.runs import progress
+from cf2.units.molecules import read_smiles
 from toys import NodeNet, random_graph
 
 SMILES = ["O=[N+]([O-])c1ccccc1", "CCO", "c1ccccc1"]

@@ -60,6 +60,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "forbid": st.one_of(st.none(), pairs),
     "groups": st.one_of(st.none(), st.just("ring"), st.dictionaries(st.text(max_size=3), ends, max_size=2)),
     "connected": st.booleans(),
+    "charges": st.booleans(),
     "valid": st.sampled_from([None, "molecule"]),
     "alternatives": st.integers(1, 9),
     "contexts": st.integers(0, 99),

@@ -383,7 +383,11 @@ class Spec:
     valid: Valid | None = _option(
         None,
         _choice(Valid, none=True),
-        "Accept only edits with a valid result. molecule: RDKit must be able to sanitise it; needs `atoms`.",
+        "Accept only edits with a valid result. molecule: RDKit must be able to sanitise it; needs `atoms`, and `bond` "
+        "or `smiles` of the graphs.",
+    )
+    charges: bool = _option(
+        False, _flag(True, False), "For valid=molecule: allow edits that give an atom a formal charge."
     )
     alternatives: int = _option(
         1, _number(1, MAX_COUNT), "Number of different answers to search for per key; no answer contains another."
@@ -676,6 +680,7 @@ class CounterfactualOptions(FitOptions, total=False):
     groups: str | Sequence[int] | Mapping[str, Any] | Tensor | None
     connected: bool
     valid: Valid | Callable[[Data], bool] | None
+    charges: bool
     alternatives: int
     robust: int
     contexts: int

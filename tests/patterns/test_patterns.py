@@ -16,7 +16,19 @@ from torch_geometric.data import Data
 import cf2
 from cf2.patterns.pattern import Pattern
 from cf2.patterns.summary import Patterns, SummaryOptions
-from pattern_toys import COLUMNS, KINDS, Both, made_of_two, network, networkx_occurrences, planted, says
+from pattern_toys import (
+    COLUMNS,
+    KINDS,
+    Both,
+    Either,
+    Path,
+    data_of,
+    made_of_two,
+    network,
+    networkx_occurrences,
+    planted,
+    says,
+)
 from toys import model_state, same_state
 
 Planted = tuple[nn.Module, list[Data], Any]
@@ -90,6 +102,34 @@ def test_the_tests_of_a_given_pattern_by_brute_force(toy: Planted, kinds: tuple[
     assert one.necessity.value == 1 - np.mean([stays(model, graph, pattern, keep=False) for graph in tested])
     assert one.sufficiency.value == np.mean([stays(model, graph, pattern, keep=True) for graph in tested])
     assert one.precision.value == pytest.approx(len(tested) / one.contained)
+
+
+def test_what_the_model_needs_is_not_left_out_though_less_is_as_precise() -> None:
+    """Either of two neighbours is enough, so both are necessary, though none ever comes without the other."""
+    pairs = [(0, 1), (1, 2), (2, 3), (2, 4)]
+    graphs = [data_of([4, 4, *kinds], pairs) for kinds in ([0, 1, 2], [0, 3, 3]) * 20]
+    model = Either(*KINDS)
+    found = cf2.explain(model, graphs, range(0, 40, 2))
+    (one,) = found.patterns(model, graphs).of(1)
+    assert one.pattern == Pattern.make(["x0", "x1", "x2"], [(0, 1), (0, 2)])
+    assert (one.precision.value, one.necessity.value) == (1.0, 1.0)
+
+
+def test_an_imprecise_pattern_is_not_offered_and_it_is_said(toy: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, graphs, found = toy
+    monkeypatch.setattr("cf2.patterns.summary.MIN_PRECISION", 1.01)
+    patterns = found.patterns(model, graphs)
+    assert not patterns.of(1)
+    assert "class 1: `x1(–x0)–x2` is in" in repr(patterns)
+    assert "so it is not offered" in patterns.about["notes"][-1]
+
+
+def test_features_that_give_no_labels_are_noted() -> None:
+    stream = torch.Generator().manual_seed(0)
+    ends = data_of([0] * 6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]).edge_index
+    graphs = [Data(x=torch.rand(6, COLUMNS, generator=stream) + 0.5, edge_index=ends) for _ in range(12)]
+    found = cf2.explain(Path(*KINDS), graphs)
+    assert "not one-hot" in repr(found.patterns(Path(*KINDS), graphs))
 
 
 def test_without_a_model_patterns_are_counted_and_it_says_so(toy: Planted) -> None:

@@ -30,9 +30,6 @@ def data_of(text: str) -> Data:
     return Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], 1), bond=torch.cat([order, order]), smiles=text)
 
 
-CHARGED = {("N", 4): 1, ("O", 3): 1, ("S", 3): 1}  # as data sets write ions: without a charge
-
-
 def rebuilt(data: Data) -> Any:
     """The molecule of a graph, from nothing but its tensors."""
     made = Chem.RWMol()
@@ -42,9 +39,8 @@ def rebuilt(data: Data) -> Any:
     for (a, b), order in zip(data.edge_index.t().tolist(), data.bond.tolist()):
         if a < b:
             made.AddBond(a, b, getattr(Chem.BondType, names[order]))
-    for atom in made.GetAtoms():
-        total = int(sum(bond.GetBondTypeAsDouble() for bond in atom.GetBonds()))
-        atom.SetFormalCharge(CHARGED.get((atom.GetSymbol(), total), 0))
+    for atom, charge in zip(made.GetAtoms(), data.formal_charge.tolist()):
+        atom.SetFormalCharge(charge)
     return made
 
 
@@ -57,21 +53,52 @@ ASKED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("more", [{}, {"max_units": 30, "reduce": "gradient"}], ids=["all units", "some units"])
+@pytest.mark.parametrize("more", [{}, {"max_units": 30, "reduce": "gradient"}, {"charges": True}], ids=str)
 def test_every_counterfactual_molecule_is_one_and_has_its_smiles(more: dict[str, Any]) -> None:
     graphs = [data_of(text) for text in SMILES]
-    tried = 0
+    tried, charged = 0, 0
     for seed in range(6):
         found = cf2.explain(GraphNet("gin", len(ATOMS), classes=2, seed=seed).eval(), graphs, **ASKED, **more)
         for e in found.where(status="found"):
             after = e.apply(graphs[e.key])
             made = rebuilt(after)
             Chem.SanitizeMol(made)  # raises if it is no molecule
-            charged = any(atom.GetFormalCharge() for atom in made.GetAtoms())
-            assert charged or after.smiles == Chem.MolToSmiles(made)
+            assert after.smiles == e.edited_smiles == Chem.MolToSmiles(made)
+            assert bool(after.formal_charge.any()) == bool(e.charges)
+            assert more.get("charges") or not e.charges
+            charged += bool(e.charges)
             assert graphs[e.key].smiles == SMILES[e.key]
             tried += 1
     assert tried >= 15
+    assert (charged > 0) == ("charges" in more)
+
+
+def test_bonds_and_charges_are_read_from_smiles() -> None:
+    graphs = [data_of(text) for text in SMILES]
+    plain = [Data(x=graph.x, edge_index=graph.edge_index, smiles=graph.smiles) for graph in graphs]
+    model = GraphNet("gin", len(ATOMS), classes=2, seed=0).eval()
+    found, read = (cf2.explain(model, data, **ASKED) for data in (graphs, plain))
+    assert [e.edits for e in read] == [e.edits for e in found]
+    assert any(e.edits for e in found)
+    assert "bond" not in plain[0]
+    with pytest.raises(CF2Error, match="`smiles`, or `bond`"):
+        cf2.explain(model, [Data(x=graphs[0].x, edge_index=graphs[0].edge_index)], **ASKED)
+
+
+@pytest.mark.parametrize(
+    ("text", "edits", "charges", "after"),
+    [
+        ("CN(C)C.C", [("add", (1, 4))], False, None),  # a fourth bond makes N⁺
+        ("CN(C)C.C", [("add", (1, 4))], True, "C[N+](C)(C)C"),
+        ("C[N+](=O)[O-]", [], False, "C[N+](=O)[O-]"),
+        ("C[N+](=O)[O-]", [("remove", (1, 3))], False, "CN=O.O"),  # what is touched is neutral where it can be
+        ("CC[N+](=O)[O-]", [("remove", (0, 1))], False, "C.C[N+](=O)[O-]"),
+    ],
+)
+def test_charges_that_edits_imply(text: str, edits: Any, charges: bool, after: str | None) -> None:
+    from cf2.units.molecules import edited_molecule, smiles_of
+
+    assert smiles_of(edited_molecule(text, edits, charges=charges)) == after
 
 
 def test_another_encoding_of_bonds_is_refused() -> None:
@@ -84,9 +111,9 @@ def test_another_encoding_of_bonds_is_refused() -> None:
 def test_a_molecule_that_rdkit_does_not_take_has_no_smiles() -> None:
     graph = data_of("CC")
     (e,) = cf2.explain(GraphNet("gin", len(ATOMS), classes=2).eval(), [graph], **(ASKED | {"valid": None}))
-    from cf2.units.molecules import edited_smiles
+    from cf2.units.molecules import edited_molecule, smiles_of
 
     crowded = [("change", (0, 3), 0.0, 1.0), ("change", (1, 3), 0.0, 1.0)]
-    assert edited_smiles("CC", 2, crowded, {"atoms": ATOMS}) == "FF"
-    assert edited_smiles("C=C", 2, crowded, {"atoms": ATOMS}) is None
+    assert smiles_of(edited_molecule("CC", crowded, atoms=ATOMS)) == "FF"
+    assert edited_molecule("C=C", crowded, atoms=ATOMS) is None
     assert e.apply(graph).num_nodes == 2

@@ -206,7 +206,7 @@ PANELS = {  # of the help of `cf2 explain`, beside the options of the command it
         "search",
         "seed",
     ),
-    "Counterfactuals": ("edits", "candidates", "costs", "one_hot", "added_attributes", "valid", "atoms"),
+    "Counterfactuals": ("edits", "candidates", "costs", "one_hot", "added_attributes", "valid", "charges", "atoms"),
     "Constraints": ("keep", "forbid", "groups", "connected", "sizes", "max_units", "reduce", "robust"),
     "The model": ("output", "tolerance", "masking", "device", "level", "leave_out_pair", "directed"),
     "Typed graphs": ("node_type", "edge_type", "reverse"),

@@ -87,7 +87,7 @@ def find_in_run(
     root: Path | None = None,
     trust: bool = False,
     data: str | None = None,
-) -> ClassSummary[Any]:
+) -> ClassSummary:
     """The patterns, or the edit rules, of a run by one method, the first if none is named.
 
     Patterns are only counted where the model may not be run; a model and data other than those of the run are refused.

@@ -25,7 +25,7 @@ from torch_geometric.data import Data
 from cf2.errors import CF2Error, extra, require, require_file
 from cf2.models.adapters import Adapter, Answer, Inputs, OneTask, is_mpnn
 from cf2.options import Output
-from cf2.units.molecules import smiles_without
+from cf2.units.molecules import edited_molecule, smiles_of
 
 MAX_BYTES = 2**33  # of a checkpoint
 ROW = "graph_row"  # the place of a molecule among those that were passed [1, 1]
@@ -245,8 +245,8 @@ class Molecules:
             ids = graph.node_ids.tolist()
             left = {(ids[u], ids[v]) for u, v in graph.edge_index.t().tolist()}
             bonds = [pair for pair in map(tuple, before.edge_index.t().tolist()) if pair not in left]
-            gone = set(range(before.num_nodes)).difference(ids)
-            text = smiles_without(before.smiles, gone, bonds)
+            ends = [*bonds, *((atom,) for atom in set(range(before.num_nodes)).difference(ids))]
+            text = smiles_of(edited_molecule(before.smiles, [("remove", place) for place in ends]))
             return text is not None and answer(text) != answer(before.smiles)
 
         return real

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cf2.errors import require
 from cf2.graphs.graph import Instance, edge_positions
-from cf2.options import Key, as_json
+from cf2.options import Key
 from cf2.patterns.labelled import Collected, LabelledGraphs, instance_outputs
 from cf2.patterns.matching import occurrences
 from cf2.patterns.pattern import Pattern, connected_parts, connected_patterns
@@ -22,14 +22,14 @@ from cf2.patterns.summary import (
     ClassSummary,
     SummaryOptions,
     estimate,
+    facts_of,
     looked_at,
-    read_estimate,
+    read_facts,
     share_cells,
     share_text,
 )
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
-from cf2.results.files import as_key
 from cf2.results.metrics import Estimate
 
 REMOVE, ADD, ARROW = "−", "+", "→"  # before the label of an edge, and between two labels of a node
@@ -99,17 +99,13 @@ class TriedRule:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, ready for JSON."""
-        facts = {n: as_json(getattr(self, n)) for n in ("prediction", "support", "answers", "turned", "keys")}
         pieces = [piece.to_dict() for piece in self.rule.pieces]
-        return {"rule": self.rule.text, "size": self.rule.size, **facts, "pieces": pieces}
+        return facts_of(self) | {"rule": self.rule.text, "size": self.rule.size, "pieces": pieces}
 
     @staticmethod
     def from_dict(row: Mapping[str, Any]) -> TriedRule:
         """The rule that `to_dict` gave."""
-        rule = EditRule(tuple(map(Pattern.from_dict, row["pieces"])))
-        prediction, support, answers = (int(row[name]) for name in ("prediction", "support", "answers"))
-        keys = tuple(map(as_key, row["keys"]))
-        return TriedRule(rule, prediction, support, answers, read_estimate(row["turned"]), keys)
+        return TriedRule(EditRule(tuple(map(Pattern.from_dict, row["pieces"]))), **read_facts(TriedRule, row))
 
     def cells(self) -> dict[str, Any]:
         """The row of a table."""
@@ -118,7 +114,7 @@ class TriedRule:
 
 
 @dataclass(frozen=True, eq=False)
-class EditRules(ClassSummary[TriedRule]):
+class EditRules(ClassSummary):
     """The few edit rules that turn most of a class.
 
     Attributes
@@ -149,7 +145,7 @@ def find_edit_rules(found: Explanations, model: Any, data: Any, options: Summary
     usable = [e for e in found if e.status == "found" and {len(ids) for _, ids, *_ in e.edits} == {2}]  # not nodes
     cure = 'Explain with question="counterfactual".'
     require(bool(usable), "Expected answers that change a prediction", got=f"none among {len(found)}", do=cure)
-    with looked_at(found, model, data, options) as here:
+    with looked_at(found, model, data, options, detailed=False) as here:
         return _Tried(here, usable, options).edit_rules(dict(found.context))
 
 
@@ -170,8 +166,8 @@ class _Tried:
         rows: dict[str, Tensor] = {}
         shared: set[str] = set()
         for row, instance in zip(self.here.graphs.rows, self.instances):
-            for node, label in enumerate(row.labels):
-                if label not in shared and not torch.equal(rows.setdefault(label, instance.x[node]), instance.x[node]):
+            for label, x in zip(row.labels, instance.x):
+                if not torch.equal(rows.setdefault(label, x), x):
                     shared.add(label)
         return {label: x for label, x in rows.items() if label not in shared}
 

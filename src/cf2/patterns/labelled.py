@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,12 +21,13 @@ from cf2.methods.contract import Problem
 from cf2.models.predictor import Predictor
 from cf2.models.receptive_field import instance_chunks
 from cf2.options import Key
-from cf2.patterns.pattern import Pattern, connected_patterns
+from cf2.patterns.pattern import AND, BOND_ORDERS, IN_CHAIN, IN_RING, Label, Pattern, connected_patterns, covers
 from cf2.results.explanation import Explanation
-from cf2.results.names import entry, read_smiles
+from cf2.results.names import entry
 from cf2.runs.session import GROUP, Session
 from cf2.sets.tests import Criterion
 from cf2.units.kinds import InstanceUnits
+from cf2.units.molecules import read_smiles
 from cf2.units.packs import pack
 
 MAX_DISTINCT_ROWS = 16  # distinct rows of features that are labels of their own
@@ -34,7 +36,11 @@ MAX_SORTED_COLUMNS = 64  # columns, of which more than `MAX_DISTINCT_ROWS` may v
 MAX_LABEL_COLUMNS = 256  # wider features of nodes give no labels
 MAX_EDGE_COLUMNS = 2_000_000  # edge columns of all graphs that are looked at
 MANY_NEIGHBOURS = 5  # a node with at least so many is labelled "d5+"
-BOND_ORDERS = {1.0: "single", 1.5: "aromatic", 2.0: "double", 3.0: "triple"}
+NO_LABELS = (
+    "The features of nodes are not one-hot and have many values, so nodes are labelled by how many neighbours they "
+    "have: pass `labels`, or graphs with `smiles`."
+)
+BOND_NAMES = {order: name for name, order in BOND_ORDERS.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +75,7 @@ class LabelledGraphs:
         self.mark = np.concatenate([np.zeros(0, np.int64), *(row.marks for row in rows)])  # [N]
         edges = [row.edges.reshape(-1, 2) + start for row, start in zip(rows, self.ptr)]
         self.edges = np.concatenate([np.zeros((0, 2), np.int64), *edges])  # [E, 2]
+        self._codes_of: dict[Label, np.ndarray] = {}
 
     @staticmethod
     def of_patterns(patterns: Sequence[Pattern], directed: bool) -> LabelledGraphs:
@@ -129,15 +136,11 @@ class LabelledGraphs:
         np.add.at(counts, (self.graph_of, self.label), 1)
         return counts
 
-    @cached_property
-    def pair_counts(self) -> np.ndarray:
-        """How many edges between each two labels every graph has [G, labels, labels], in both orders."""
-        counts = np.zeros((len(self), len(self.names), len(self.names)), np.int64)
-        owner = np.repeat(np.arange(len(self)), np.diff(self.edge_ptr))
-        a, b = self.label[self.edges].T
-        np.add.at(counts, (owner, a, b), 1)
-        np.add.at(counts, (owner[a != b], b[a != b], a[a != b]), 1)
-        return counts
+    def codes_of(self, label: Label) -> np.ndarray:
+        """Which of the labels of nodes a label of a pattern covers [labels, bool]."""
+        if label not in self._codes_of:
+            self._codes_of[label] = np.array([covers(label, name) for name in self.names], dtype=bool)
+        return self._codes_of[label]
 
     def edge_sets(self, rows: np.ndarray, chosen: np.ndarray) -> list[np.ndarray]:
         """A set of edges [bool] per row, from one flag per edge of all graphs."""
@@ -172,7 +175,7 @@ def node_labels(x: np.ndarray, names: Sequence[str] = (), prefix: str = "x") -> 
     x = np.asarray(x, dtype=float).reshape(len(x), -1)
     none = [""] * len(x)
     varying = np.flatnonzero(np.ptp(x, axis=0) > 0)
-    if x.shape[1] > 1 and bool(np.isin(x, (0.0, 1.0)).all()) and bool((x.sum(1) == 1).all()):
+    if x.shape[1] > 1 and _is_one_hot(x):
         columns = [str(names[column]) if column < len(names) else f"{prefix}{column}" for column in range(x.shape[1])]
         return [columns[column] for column in x.nonzero()[1].tolist()]
     if not len(varying) or (x.shape[1] > MAX_SORTED_COLUMNS and len(varying) > MAX_DISTINCT_ROWS):
@@ -188,6 +191,10 @@ def node_labels(x: np.ndarray, names: Sequence[str] = (), prefix: str = "x") -> 
         edges = np.quantile(x[:, column], [1 / 3, 2 / 3])
         parts.append([f"{prefix}{column} {third}" for third in thirds[np.searchsorted(edges, x[:, column])]])
     return [", ".join(part) for part in zip(*parts)]
+
+
+def _is_one_hot(x: np.ndarray) -> bool:
+    return bool(np.isin(x, (0.0, 1.0)).all() and (x.sum(1) == 1).all())
 
 
 def _values(row: np.ndarray, columns: np.ndarray, prefix: str) -> str:
@@ -222,13 +229,16 @@ class Collected:
     classes: np.ndarray  # [G], what the model says of each
     problems: Sequence[Problem] = ()  # the same packed for the model; none, if it is not run
     instances: Sequence[tuple[Instance, InstanceUnits]] = ()  # [G], the same as the model gets them, with their units
-    asked: int = 0  # how many there would be, if large graphs were not left out
+    notes: tuple[str, ...] = ()  # what to say of them
 
 
 def collected(
-    session: Session, keys: Sequence[Key], context: Mapping[str, Any], labels: str | Sequence[str]
+    session: Session, keys: Sequence[Key], context: Mapping[str, Any], labels: str | Sequence[str], detailed: bool
 ) -> Collected:
-    """The keys as packed problems, and as labelled graphs, whose edges are their units; not all, if they are large."""
+    """The keys as packed problems, and as labelled graphs, whose edges are their units; not all, if they are large.
+
+    Where labels are `detailed`, those of atoms say more than the element.
+    """
     problems, columns = [], 0
     for start in range(0, len(keys), GROUP):
         for problem in session.problems(keys[start : start + GROUP]):
@@ -237,12 +247,17 @@ def collected(
         if columns > MAX_EDGE_COLUMNS:
             break
     pairs = [pair for problem in problems for pair in zip(problem.instances, problem.tables)]
-    atoms: Sequence[str] = context.get("atoms") or ()
-    takes = session.predictor.adapter.takes
-    molecules = _molecules(session.request.targets, pairs, context) if labels == "auto" else None
-    names = molecules[0] if molecules else _names(session, problems, atoms, labels)
-    bonds = molecules[1] if molecules and takes("edge_attr") else None
-    edge_names = bonds or _edge_names(pairs, takes, labels, bool(atoms))
+    notes = []
+    if len(pairs) < len(keys):
+        notes.append(f"The graphs are large: {len(pairs):,} of {len(keys):,} were looked at.")
+    molecules = _molecules(session.request.targets, pairs, context, detailed) if labels == "auto" else None
+    if molecules is None:
+        atoms: Sequence[str] = context.get("atoms") or ()
+        names, note = _names(session, problems, atoms, labels)
+        edge_names = _edge_names(pairs, session.predictor.adapter.takes, labels, bool(atoms))
+        notes += filter(None, [note])
+    else:
+        names, edge_names = molecules
     rows = []
     for (instance, table), of_nodes, of_edges in zip(pairs, names, edge_names):
         ids = instance.node_ids.numpy()
@@ -252,17 +267,17 @@ def collected(
         local = order[np.searchsorted(ids, table.ids.numpy(), sorter=order)]
         rows.append(GraphRow(instance.key, of_nodes, marks, local, of_edges))
     said = torch.cat([problem.criterion.said(problem.outputs).cpu() for problem in problems])
-    return Collected(LabelledGraphs(rows, pairs[0][0].directed), said.numpy(), problems, pairs, len(keys))
+    return Collected(LabelledGraphs(rows, pairs[0][0].directed), said.numpy(), problems, pairs, tuple(notes))
 
 
 def _molecules(
-    targets: Targets, pairs: Sequence[tuple[Instance, InstanceUnits]], context: Mapping[str, Any]
+    targets: Targets, pairs: Sequence[tuple[Instance, InstanceUnits]], context: Mapping[str, Any], detailed: bool
 ) -> tuple[list[list[str]], list[list[str]]] | None:
-    """The elements of the nodes and the orders of the edges of every instance, where all have a SMILES."""
+    """The labels of the atoms and the orders of the bonds of every instance, where all have a SMILES."""
     written = context.get("smiles")
     if not written or not isinstance(targets, GraphTargets):
         return None
-    elements, orders = [], []
+    labels, orders = [], []
     for instance, table in pairs:
         assert isinstance(instance.key, int)
         text = entry(written, instance.key) or getattr(targets.graphs[instance.key], "smiles", None)
@@ -271,44 +286,56 @@ def _molecules(
         except CF2Error:
             return None
         bonds = {frozenset((u, v)): order for u, v, order in molecule["bonds"]}
-        elements.append([molecule["labels"][node] for node in instance.node_ids.tolist()])
+        atoms = _atom_labels(molecule) if detailed else molecule["labels"]
+        labels.append([atoms[node] for node in instance.node_ids.tolist()])
         orders.append([_bond_name(bonds.get(frozenset(pair), 1.0)) for pair in table.ids.tolist()])
-    return elements, orders
+    return labels, orders
+
+
+def _atom_labels(molecule: Mapping[str, Any]) -> list[str]:
+    """Of every atom the element, how many hydrogens it has, and whether it lies on a ring."""
+    elements, graph = molecule["labels"], nx.Graph((u, v) for u, v, _ in molecule["bonds"])
+    graph.add_nodes_from(range(len(elements)))
+    bridges = {frozenset(pair) for pair in nx.bridges(graph)}
+    on_ring = {atom for pair in graph.edges if frozenset(pair) not in bridges for atom in pair}
+    labels = []
+    for atom, symbol in enumerate(elements):
+        hydrogens = molecule["formal"][atom][1] + sum(elements[other] == "H" for other in graph[atom])
+        labels.append(AND.join((symbol, f"H{hydrogens}", IN_RING if atom in on_ring else IN_CHAIN)))
+    return labels
 
 
 def _bond_name(order: float) -> str:
-    return BOND_ORDERS.get(order, f"order {order:g}")
+    return BOND_NAMES.get(order, f"order {order:g}")
 
 
 def _names(
     session: Session, problems: Sequence[Problem], atoms: Sequence[str], labels: str | Sequence[str]
-) -> list[list[str]]:
-    """The labels of the nodes of every instance."""
+) -> tuple[list[list[str]], str]:
+    """The labels of the nodes of every instance, and what to say of them."""
     instances = [instance for problem in problems for instance in problem.instances]
-    flat = [""] * sum(len(instance.node_ids) for instance in instances)
+    flat, note = [""] * sum(len(instance.node_ids) for instance in instances), ""
     if labels == "class":
         flat = _classes(session.field.reach.full, problems[0].criterion, instances)
     elif labels not in ("none", "degree") and instances[0].x.size(1) <= MAX_LABEL_COLUMNS:
-        given = atoms if isinstance(labels, str) else labels
-        x = torch.cat([instance.x for instance in instances]).float()
+        x = torch.cat([instance.x for instance in instances]).float().numpy()
         if not isinstance(labels, str):
-            columns = x[:, : len(labels)]
-            fits = columns.size(1) == len(labels) and bool(((columns == 0) | (columns == 1)).all())
-            fits = fits and bool((columns.sum(1) == 1).all())
             require(
-                fits,
+                len(labels) <= x.shape[1] and _is_one_hot(x[:, : len(labels)]),
                 "Expected as many names in `labels` as there are one-hot columns of features",
-                got=f"{len(labels)} names for {x.size(1)} columns",
+                got=f"{len(labels)} names for {x.shape[1]} columns",
                 do='Pass labels="auto", "degree" or "none" for other features.',
             )
-        flat = node_labels(x.numpy(), given)
+        flat = node_labels(x, atoms if isinstance(labels, str) else labels)
     if labels == "degree" or (labels == "auto" and not any(flat)):
         flat = _degrees(session.request.targets.graph, instances)
+        if labels == "auto" and any(bool((i.x != instances[0].x[0]).any()) for i in instances):
+            note = NO_LABELS
     types = [instance.extras.get("node_type", ("", torch.zeros(0))) for instance in instances]
     if labels != "none" and all(kind == "node" for kind, _ in types):
         numbers = torch.cat([values.reshape(-1) for _, values in types]).tolist()
         flat = [f"type {number}" + (f" {label}" if label else "") for number, label in zip(numbers, flat)]
-    return _split(flat, [len(instance.node_ids) for instance in instances])
+    return _split(flat, [len(instance.node_ids) for instance in instances]), note
 
 
 def _classes(full: Tensor | None, criterion: Criterion, instances: Sequence[Instance]) -> list[str]:

@@ -18,10 +18,9 @@ import numpy as np
 from cf2.patterns.labelled import GraphRow, LabelledGraphs
 from cf2.patterns.pattern import Label, Pattern, neighbours_by_kind
 
-MAX_TABLE_ROWS = 1_000_000  # rows of a table that are worked on at once
-MAX_ROWS_PER_GRAPH = 100_000  # rows that one graph may take, before it is left undecided
-MAX_ROWS_TRIED = 256  # rows per graph that a search for a single occurrence goes on with
-MAX_PAIR_COUNTS = 20_000_000  # cells of the table of edges by labels and graph
+MAX_TABLE_ROWS = 1_000_000  # rows of a table of several graphs
+MAX_ROWS_PER_GRAPH = 100_000  # rows that one graph may take in a step, before it is left undecided
+MAX_ROWS_TRIED = 1_000  # the same for a search for a single occurrence, which goes on with the first ones
 COLOUR_ROUNDS = 3
 
 
@@ -57,13 +56,6 @@ class Occurrences:
         return inside
 
 
-class Containing(NamedTuple):
-    """Which graphs contain a pattern, and of which that is not known."""
-
-    contained: np.ndarray  # [G] bool
-    undecided: np.ndarray  # [G] bool
-
-
 class Step(NamedTuple):
     """One join: an edge of the pattern from a node that has a column to one that gets it, or has one as well."""
 
@@ -76,55 +68,43 @@ class Step(NamedTuple):
 
 def occurrences(pattern: Pattern, graphs: LabelledGraphs, rows: np.ndarray | None = None) -> Occurrences:
     """Every occurrence of a pattern in the graphs, or in those whose `rows` [G, bool] are given."""
-    undecided = np.zeros(len(graphs), bool)
-    possible = _possible(pattern, graphs, rows)
-    parts = [np.zeros((0, len(pattern.labels)), np.int64)]
-    if possible.any():
-        first, steps = _plan(pattern, graphs)
-        table = _first_table(pattern, graphs, first, possible)
-        parts += _joined(pattern, graphs, first, steps, table, np.zeros(len(graphs), np.int64), undecided)
-    nodes = np.concatenate(parts)
+    nodes, undecided = _tables(pattern, graphs, rows, MAX_ROWS_PER_GRAPH)
     graph = graphs.graph_of[nodes[:, 0]]
-    decided = np.flatnonzero(~undecided[graph])
-    order = decided[np.argsort(graph[decided], kind="stable")]
-    return Occurrences(graph[order], nodes[order], undecided, graphs, pattern)
+    decided = ~undecided[graph]
+    return Occurrences(graph[decided], nodes[decided], undecided, graphs, pattern)
 
 
-def containing(pattern: Pattern, graphs: LabelledGraphs, rows: np.ndarray | None = None) -> Containing:
-    """Which graphs contain a pattern at all, or which of those whose `rows` [G, bool] are given.
+def containing(
+    pattern: Pattern, graphs: LabelledGraphs, rows: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which graphs contain a pattern at all [G, bool], or which of `rows` do; and of which that is not known [G, bool].
 
-    Of every graph the first few partial occurrences are followed. If none of them becomes a whole one and there were
-    more, the graph is undecided; so each graph is decided by itself, whatever stands beside it.
+    Of every graph the first partial occurrences are followed. If none of them becomes a whole one and there were more,
+    the graph is undecided; so each graph is decided by itself, whatever stands beside it.
     """
-    found, undecided = np.zeros(len(graphs), bool), np.zeros(len(graphs), bool)
-    candidates = np.flatnonzero(_possible(pattern, graphs, rows))
-    if not len(candidates):
-        return Containing(found, undecided)
+    nodes, cut_short = _tables(pattern, graphs, rows, MAX_ROWS_TRIED)
+    found = np.zeros(len(graphs), bool)
+    found[graphs.graph_of[nodes[:, 0]]] = True
+    return found, cut_short & ~found
+
+
+def _tables(
+    pattern: Pattern, graphs: LabelledGraphs, rows: np.ndarray | None, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The occurrences [M, nodes of the pattern] in the order of the graphs, and in which graphs some may lack [G]."""
+    cut_short = np.zeros(len(graphs), bool)
+    nothing = np.zeros((0, len(pattern.labels)), np.int64)
+    possible = np.ones(len(graphs), bool) if rows is None else rows.copy()
+    for label, count in Counter(pattern.labels).items():
+        possible &= graphs.label_counts[:, graphs.codes_of(label)].sum(1) >= count
+    if pattern.directed != graphs.directed or not possible.any():
+        return nothing, cut_short
     first, steps = _plan(pattern, graphs)
-    for part in np.array_split(candidates, -(-len(candidates) * MAX_ROWS_TRIED // MAX_TABLE_ROWS) * 4):
-        table = _first_table(pattern, graphs, first, np.isin(np.arange(len(graphs)), part))
-        for step in steps:
-            table, more = _first_rows(table, graphs.graph_of[table[:, first]])
-            undecided[more] = True
-            table = _stepped(pattern, graphs, step, table)
-        found[graphs.graph_of[table[:, first]]] = True
-    return Containing(found, undecided & ~found)
-
-
-def _first_table(pattern: Pattern, graphs: LabelledGraphs, first: int, rows: np.ndarray) -> np.ndarray:
-    """The table with its first column: one row per node of the graphs that the first node may stand for."""
-    start = np.flatnonzero(rows[graphs.graph_of])
+    start = np.flatnonzero(possible[graphs.graph_of])
     start = start[_fits(pattern, graphs, first, start)]
     table = np.full((len(start), len(pattern.labels)), -1, np.int64)
     table[:, first] = start
-    return table
-
-
-def _first_rows(table: np.ndarray, graph: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first rows of every graph, whose rows are next to each other; and the graphs that have more."""
-    begins = np.concatenate([[True], graph[1:] != graph[:-1]]) if len(graph) else np.zeros(0, bool)
-    number = np.arange(len(graph)) - np.maximum.accumulate(np.where(begins, np.arange(len(graph)), 0))
-    return table[number < MAX_ROWS_TRIED], np.unique(graph[number >= MAX_ROWS_TRIED])
+    return np.concatenate([nothing, *_joined(pattern, graphs, first, steps, table, most, cut_short)]), cut_short
 
 
 def _joined(
@@ -133,22 +113,25 @@ def _joined(
     first: int,
     steps: list[Step],
     table: np.ndarray,
-    spent: np.ndarray,
-    undecided: np.ndarray,
+    most: int,
+    cut_short: np.ndarray,
 ) -> Iterator[np.ndarray]:
-    """The table after all steps, in parts; a table that would grow too large is worked on in two halves."""
+    """The table after all steps, in parts; of a graph that would take more than `most` rows, its first ones."""
     pointer = graphs.adjacency[0]
     for number, step in enumerate(steps):
-        table = table[~undecided[graphs.graph_of[table[:, first]]]]
-        old = table[:, step.old]
-        if not step.closes and len(table) > 1 and (pointer[old + 1] - pointer[old]).sum() > MAX_TABLE_ROWS:
-            for half in np.array_split(table, 2):
-                yield from _joined(pattern, graphs, first, steps[number:], half, spent, undecided)
-            return
+        if not step.closes and len(table):
+            graph, old = graphs.graph_of[table[:, first]], table[:, step.old]
+            ways = pointer[old + 1] - pointer[old]
+            before = np.cumsum(ways) - ways
+            before -= before[np.searchsorted(graph, graph)]  # rows that come before, of the same graph
+            cut_short[graph[before >= most]] = True
+            table, ways, graph = (values[before < most] for values in (table, ways, graph))
+            if ways.sum() > MAX_TABLE_ROWS and graph[0] < graph[-1]:
+                middle = max(graph[len(graph) // 2], graph[0] + 1)
+                for part in np.split(table, [np.searchsorted(graph, middle)]):
+                    yield from _joined(pattern, graphs, first, steps[number:], part, most, cut_short)
+                return
         table = _stepped(pattern, graphs, step, table)
-        if not step.closes:
-            spent += np.bincount(graphs.graph_of[table[:, first]], minlength=len(spent))
-            undecided |= spent > MAX_ROWS_PER_GRAPH
     yield table
 
 
@@ -166,7 +149,8 @@ def _stepped(pattern: Pattern, graphs: LabelledGraphs, step: Step, table: np.nda
     label = pattern.edge_labels[step.edge]
     good = kinds[position] % 3 == direction
     if label is not None:
-        good &= kinds[position] // 3 == _code(graphs.edge_names, label)
+        code = graphs.edge_names.index(label) if label in graphs.edge_names else -1
+        good &= kinds[position] // 3 == code
     good[good] = _fits(pattern, graphs, step.new, other[position[good]])
     row, node = row[good], other[position[good]]
     fresh = (table[row] != node[:, None]).all(1)
@@ -181,15 +165,9 @@ def _stepped(pattern: Pattern, graphs: LabelledGraphs, step: Step, table: np.nda
 
 def _fits(pattern: Pattern, graphs: LabelledGraphs, node: int, candidates: np.ndarray) -> np.ndarray:
     """Which nodes of the graphs a node of the pattern may stand for."""
-    label, mark = pattern.labels[node], pattern.marks[node]
-    good = np.ones(len(candidates), bool)
-    if label is not None:
-        good &= graphs.label[candidates] == _code(graphs.names, label)
+    good: np.ndarray = graphs.codes_of(pattern.labels[node])[graphs.label[candidates]]
+    mark = pattern.marks[node]
     return good & (graphs.mark[candidates] == mark) if mark else good
-
-
-def _code(names: tuple[str, ...], label: str) -> int:
-    return names.index(label) if label in names else -1
 
 
 def _edge_positions(pattern: Pattern, graphs: LabelledGraphs, edge: int, table: np.ndarray) -> np.ndarray:
@@ -205,37 +183,20 @@ def _edge_positions(pattern: Pattern, graphs: LabelledGraphs, edge: int, table: 
     return found
 
 
-def _possible(pattern: Pattern, graphs: LabelledGraphs, rows: np.ndarray | None) -> np.ndarray:
-    """Which of the rows have enough nodes of every label and edges between every two."""
-    if pattern.directed != graphs.directed or not {*pattern.labels} <= {None, *graphs.names}:
-        return np.zeros(len(graphs), bool)
-    good = np.ones(len(graphs), bool) if rows is None else rows.copy()
-    codes = [-1 if label is None else graphs.names.index(label) for label in pattern.labels]
-    for code, count in Counter(codes).items():
-        good &= (code < 0) | (graphs.label_counts[:, code] >= count)
-    if len(graphs.names) ** 2 * len(graphs) < MAX_PAIR_COUNTS:
-        pairs = Counter((min(codes[a], codes[b]), max(codes[a], codes[b])) for a, b in pattern.edges)
-        for (one, other), count in pairs.items():
-            good &= (one < 0) | (graphs.pair_counts[:, one, other] >= count)
-    return good
-
-
 def _plan(pattern: Pattern, graphs: LabelledGraphs) -> tuple[int, list[Step]]:
     """Where to begin, and in which order to join: rare nodes first, edges that close a ring as soon as they can."""
     totals = graphs.label_counts.sum(0)
     marked = {role: int((graphs.mark == role).sum()) for role in set(pattern.marks) if role}
-
-    def frequency(node: int) -> int:
-        label = pattern.labels[node]
-        count = len(graphs.label) if label is None else int(totals[graphs.names.index(label)])
-        return min(count, marked.get(pattern.marks[node], count))
-
-    first = min(range(len(pattern.labels)), key=lambda node: (frequency(node), -len(pattern.neighbours[node]), node))
+    frequency = [
+        min(int(totals[graphs.codes_of(label)].sum()), marked.get(mark, len(graphs.label)))
+        for label, mark in zip(pattern.labels, pattern.marks)
+    ]
+    first = min(range(len(frequency)), key=lambda node: (frequency[node], -len(pattern.neighbours[node]), node))
     placed, steps = [first], list[Step]()
     used: set[int] = set()
     while len(used) < len(pattern.edges):
         options = [
-            (other not in placed, frequency(other), number, node, other)
+            (other not in placed, frequency[other], number, node, other)
             for node in placed
             for number, other in pattern.neighbours[node]
             if number not in used

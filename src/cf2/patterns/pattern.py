@@ -9,14 +9,11 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
+import networkx as nx
 
 Label = str | None  # None: any label will do; "": there are no labels
 Edge = tuple[int, int, Any]
 LabelledEdge = tuple[tuple[int, int], Label]
-LabelledEdges = list[LabelledEdge]
 Neighbours = list[list[tuple[Any, int]]]  # per node: (label and direction of the edge, neighbour)
 
 MAX_NUMBERINGS = 3_000  # numberings that are compared; only a large and very regular graph has more
@@ -27,17 +24,25 @@ SYMBOLS = (
 )
 ELEMENTS = {symbol: number for number, symbol in enumerate(SYMBOLS.split(), start=1)}
 BONDS = {"single": ("–", "-"), "double": ("=", "="), "triple": ("≡", "#"), "aromatic": (":", ":")}  # text, SMARTS
+BOND_ORDERS = {"single": 1.0, "aromatic": 1.5, "double": 2.0, "triple": 3.0}
+AND = ";"  # between the words of a label, as in SMARTS
+IN_RING, IN_CHAIN = "R", "R0"
+PROPERTIES = {IN_RING, IN_CHAIN, *(f"H{count}" for count in range(5))}  # words that an atom has beside its element
 
 
-def components(count: int, edges: Sequence[tuple[int, int]]) -> np.ndarray:
-    """The number of the connected component of each of `count` nodes [n], whatever the direction of the edges.
+def covers(general: Label, special: str) -> bool:
+    """Whether a node of the one label may stand for a node of the other: it has all of its words.
 
-    >>> components(4, [(2, 0)]).tolist()
-    [0, 1, 0, 2]
+    >>> covers("C;H2", "C;H2;R"), covers("C;H2", "C"), covers(None, "")
+    (True, False, True)
     """
-    tail, head = np.array(edges, np.int64).reshape(-1, 2).T
-    joined = coo_matrix((np.ones(len(tail)), (tail, head)), shape=(count, count))
-    return np.asarray(connected_components(joined, directed=False)[1])
+    return general is None or set(general.split(AND)) <= set(special.split(AND))
+
+
+def element(label: Label) -> str:
+    """The element of an atom's label, "" of any other label."""
+    first = (label or "").split(AND)[0]
+    return first if first in ELEMENTS else ""
 
 
 def canonical_order(labels: Sequence[Any], edges: Sequence[Edge], directed: bool = False) -> list[int]:
@@ -85,19 +90,14 @@ def _numberings(colours: list[int], near: Neighbours) -> Iterator[list[int]]:
     first = min(colours[node] for node in shared)
     cell = [node for node in shared if colours[node] == first]
     # In a forest, nodes of one colour can be exchanged; elsewhere twins can, which have the same neighbours.
-    forest = _is_forest(shared, near)
+    whole = nx.Graph((node, other) for node, around in enumerate(near) for _, other in around)
+    whole.add_nodes_from(shared)
+    forest = nx.is_forest(whole.subgraph(shared))
     different = {0 if forest else frozenset(near[node]): node for node in reversed(cell)}
     for node in sorted(different.values()):
         # The chosen node goes before those that it was like.
         alone = [2 * colour + (colour == first and other != node) for other, colour in enumerate(colours)]
         yield from _numberings(_refined(_ranks(alone), near), near)
-
-
-def _is_forest(nodes: Sequence[int], near: Neighbours) -> bool:
-    """Whether the graph among some nodes has no cycle."""
-    place = {node: at for at, node in enumerate(nodes)}
-    edges = [(place[a], place[b]) for a in nodes for _, b in near[a] if a < b and b in place]
-    return len(edges) == len(nodes) - 1 - int(components(len(nodes), edges).max())
 
 
 def _refined(colours: list[int], near: Neighbours) -> list[int]:
@@ -145,21 +145,7 @@ class Pattern:
         *,
         directed: bool = False,
     ) -> Pattern:
-        """The pattern of a labelled graph, whatever the order of its nodes.
-
-        Parameters
-        ----------
-        labels : sequence of str or None
-            One per node.
-        edges : sequence of (int, int)
-            Each edge once.
-        edge_labels : sequence of str or None, optional
-            One per edge; none are labelled if not given.
-        marks : sequence of int, optional
-            One per node; none is marked if not given.
-        directed : bool
-            Whether an edge has a direction.
-        """
+        """The pattern of a labelled graph, whatever the order of its nodes; the attributes are those of the class."""
         names = [""] * len(edges) if edge_labels is None else list(edge_labels)
         roles = [0] * len(labels) if marks is None else list(marks)
         order = canonical_order(
@@ -194,30 +180,37 @@ class Pattern:
             found[b].append((number, a))
         return tuple(map(tuple, found))
 
-    def generalisations(self) -> Iterator[tuple[str, int, Pattern]]:
-        """Every pattern that is one step more general: what is done, to which edge or node, and the pattern.
+    def generalisations(self) -> Iterator[Pattern]:
+        """Every pattern that is one step more general.
 
-        ``drop`` leaves out an edge, with the node that it alone held; ``any`` lets a node or ``any edge`` an edge have
-        any label. What is explained stays, and so does the pattern's being one piece.
+        A step leaves out an edge, with the node that it alone held, or a word of the label of a node or an edge; a
+        label without words is any. What is explained stays, and so does the pattern's being one piece.
         """
-        for number in range(len(self.edges)):
-            smaller = self._without(number)
-            if smaller is not None:
-                yield "drop", number, smaller
-        for kind, labels in (("any", self.labels), ("any edge", self.edge_labels)):
-            for place in (place for place, label in enumerate(labels) if label):
-                general = (*labels[:place], None, *labels[place + 1 :])
-                both = (general, self.edge_labels) if kind == "any" else (self.labels, general)
-                yield kind, place, Pattern.make(both[0], self.edges, both[1], self.marks, directed=self.directed)
+        for gone in range(self.size):
+            edges = [edge for n, edge in enumerate(zip(self.edges, self.edge_labels)) if n != gone]
+            nodes, marks = dict(enumerate(self.labels)), dict(enumerate(self.marks))
+            pieces = connected_patterns(nodes, edges, marks, directed=self.directed)
+            kept = [piece for piece in pieces if piece.edges]
+            if len(kept) == 1 and sum(kept[0].marks) == sum(self.marks):
+                yield kept[0]
+        for labels in _one_word_less(self.labels):
+            yield self.relabelled(labels, self.edge_labels)
+        for labels in _one_word_less(self.edge_labels):
+            yield self.relabelled(self.labels, labels)
 
-    def _without(self, gone: int) -> Pattern | None:
-        """The pattern without an edge, if one piece with an edge is left and nothing marked is lost."""
-        edges = [edge for number, edge in enumerate(zip(self.edges, self.edge_labels)) if number != gone]
-        nodes, marks = dict(enumerate(self.labels)), dict(enumerate(self.marks))
-        pieces = connected_patterns(nodes, edges, marks, directed=self.directed)
-        kept = [piece for piece in pieces if piece.edges]
-        lost = [piece for piece in pieces if not piece.edges]
-        return kept[0] if len(kept) == 1 and not any(any(piece.marks) for piece in lost) else None
+    def relabelled(self, labels: Sequence[Label], edge_labels: Sequence[Label]) -> Pattern:
+        """The pattern with other labels."""
+        return Pattern.make(labels, self.edges, edge_labels, self.marks, directed=self.directed)
+
+    @property
+    def properties(self) -> int:
+        """How much is said of atoms beside their elements."""
+        return sum(len(_words(label or "") & PROPERTIES) for label in self.labels)
+
+    @property
+    def elements_only(self) -> Pattern:
+        """The pattern without what labels say of atoms beside their elements."""
+        return self.relabelled([element(label) or label for label in self.labels], self.edge_labels)
 
     @property
     def text(self) -> str:
@@ -227,17 +220,19 @@ class Pattern:
     @property
     def smarts(self) -> str | None:
         """A SMARTS query that finds the pattern in molecules; None where a label is no element."""
-        labels = {*self.labels} - {None}
-        if self.directed or any(self.marks) or not labels or not labels <= ELEMENTS.keys():
+        known = all(label is None or _words(label) <= PROPERTIES or element(label) for label in self.labels)
+        if self.directed or any(self.marks) or not any(map(element, self.labels)) or not known:
             return None
         return self._written(
-            lambda node: "*" if (label := self.labels[node]) is None else f"[#{ELEMENTS[label]}]",
+            lambda node: _atom_smarts(self.labels[node]),
             lambda edge, way: BONDS.get(self.edge_labels[edge] or "", ("", "~"))[1],
         )
 
     def _name(self, node: int) -> str:
         label = self.labels[node]
         name = "*" if label is None else label or "•"
+        if _words(name) & PROPERTIES:
+            name = f"[{name.replace(AND + 'H', 'H')}]"  # as chemists write it: [CH2;R]
         return f"⟨{name}⟩" if self.marks[node] == 1 else f"⟨{name}⟩{self.marks[node]}" if self.marks[node] else name
 
     def _bond(self, edge: int, way: bool) -> str:
@@ -245,8 +240,9 @@ class Pattern:
         inner = f"[{name}]" if name else "[*]" if name is None else ""
         if self.directed:
             return f"→{inner}" if way else f"←{inner}"
-        plain = f"–{inner}–" if inner else "–"
-        return BONDS[name][0] if name in BONDS else plain
+        if name is None or name in BONDS:
+            return "~" if name is None else BONDS[name][0]
+        return f"–{inner}–" if inner else "–"
 
     def _written(self, atom: Callable[[int], str], bond: Callable[[int, bool], str]) -> str:
         """Depth first, the smallest branch first, rings closed by numbers."""
@@ -314,14 +310,32 @@ class Pattern:
         return Pattern(labels, tuple(marks), edges, names, bool(given["directed"]))
 
 
-def connected_parts(nodes: Sequence[int], edges: Collection[LabelledEdge]) -> Iterator[tuple[list[int], LabelledEdges]]:
+def _words(label: str) -> set[str]:
+    return set(label.split(AND))
+
+
+def _one_word_less(labels: Sequence[Label]) -> Iterator[tuple[Label, ...]]:
+    for place, label in enumerate(labels):
+        for word in label.split(AND) if label else ():
+            rest = AND.join(other for other in str(label).split(AND) if other != word)
+            yield (*labels[:place], rest or None, *labels[place + 1 :])
+
+
+def _atom_smarts(label: Label) -> str:
+    if label is None:
+        return "*"
+    return f"[{AND.join(f'#{ELEMENTS[word]}' if word in ELEMENTS else word for word in label.split(AND))}]"
+
+
+def connected_parts(
+    nodes: Sequence[int], edges: Collection[LabelledEdge]
+) -> Iterator[tuple[list[int], list[LabelledEdge]]]:
     """The nodes of every connected part of a graph, and its edges, whose ends are positions among these."""
-    place = {node: at for at, node in enumerate(nodes)}
-    part_of = components(len(nodes), [(place[a], place[b]) for (a, b), _ in edges])
-    for number in range(part_of.max(initial=-1) + 1):
-        own = [node for node, part in zip(nodes, part_of) if part == number]
-        inside = {node: at for at, node in enumerate(own)}
-        yield own, [((inside[a], inside[b]), label) for (a, b), label in edges if a in inside]
+    graph = nx.Graph(pair for pair, _ in edges)
+    graph.add_nodes_from(nodes)
+    for part in sorted(nx.connected_components(graph), key=min):
+        place = {node: at for at, node in enumerate(node for node in nodes if node in part)}
+        yield list(place), [((place[a], place[b]), label) for (a, b), label in edges if a in part]
 
 
 def connected_patterns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from cf2.patterns.edit_rules import ADD, ARROW, EditRules, TriedRule
-from cf2.patterns.pattern import ELEMENTS, Pattern
+from cf2.patterns.edit_rules import ADD, ARROW, REMOVE, EditRules, TriedRule
+from cf2.patterns.pattern import AND, BOND_ORDERS, Pattern, element
 from cf2.patterns.summary import FoundPattern, Patterns
 from cf2.report import charts
 from cf2.report import pictures as svg
@@ -36,13 +37,12 @@ def pattern_sections(patterns: Patterns, drawn: frozenset[Any] = frozenset()) ->
     for prediction in patterns.classes():
         rows = []
         for row in patterns.of(prediction):
-            molecule = is_molecule(patterns.context) and all(label in ELEMENTS for label in row.pattern.labels)
-            scene = pattern_scene(row.pattern, molecule)
-            picture = svg.picture(scene, f"pattern {row.pattern.text}", molecule=molecule)
+            scene, molecule = pattern_scene(row.pattern, patterns.context), _is_molecule(row.pattern, patterns.context)
             own = {"text": row.pattern.text, "smarts": row.pattern.smarts, "undecided": row.undecided}
-            own |= {"support": f"in {row.support} of {count_nouns(row.answers, 'answer')}"}
-            rows.append({"picture": picture, **own, "contained": count_nouns(row.contained, "tested graph")})
-            rows[-1] |= _numbers(row, drawn)
+            own["picture"] = svg.picture(scene, f"pattern {row.pattern.text}", molecule=molecule)
+            own["support"] = f"in {row.support} of {count_nouns(row.answers, 'answer')}"
+            own["contained"] = count_nouns(row.contained, "tested graph")
+            rows.append({**own, **_numbers(row, drawn)})
         section = _section(patterns.name(prediction), patterns.about, prediction, rows)
         jointly = patterns.about.get("jointly", {}).get(prediction) or {}
         section["empty"] = patterns.about.get("empty", {}).get(prediction)
@@ -76,16 +76,20 @@ def _numbers(row: FoundPattern | TriedRule, drawn: frozenset[Any]) -> dict[str, 
     return {"bars": bars, "keys": links, "more": len(row.keys) - len(links)}
 
 
-def pattern_scene(pattern: Pattern, molecule: bool) -> Scene:
-    """The pattern as a picture's content; placed as chemists do if it is a `molecule`."""
+def pattern_scene(pattern: Pattern, context: Mapping[str, Any]) -> Scene:
+    """The pattern as a picture's content; of atoms, placed and joined as chemists draw them."""
     edges = np.array(pattern.edges, dtype=np.int64).reshape(-1, 2)
     count = len(pattern.labels)
     labels = tuple("*" if label is None else label for label in pattern.labels)
-    points = None
-    if molecule:
+    points, orders, formal = None, np.zeros(0), list[tuple[int, int]]()
+    if _is_molecule(pattern, context):
         from cf2.report.molecules import coordinates
 
-        points = coordinates(labels, edges, np.zeros(0))
+        orders = np.array([BOND_ORDERS.get(name or "", 1.0) for name in pattern.edge_labels])
+        hydrogens = [[int(word[1:]) for word in label.split(AND) if re.fullmatch(r"H\d", word)] for label in labels]
+        formal = [(0, sum(of_atom)) for of_atom in hydrogens]
+        labels = tuple(map(element, labels))
+        points = coordinates(labels, edges, orders)
     if points is None:
         centre = pattern.marks.index(1) if 1 in pattern.marks else layout.busiest(edges, count)
         points = layout.positions(edges, count, centre)
@@ -100,16 +104,21 @@ def pattern_scene(pattern: Pattern, molecule: bool) -> Scene:
         inside=np.ones(count, bool),
         marked=np.zeros(count, np.int64),
         labels=labels if any(labels) else (),
+        bonds=orders,
+        formal=tuple(formal),
         directed=pattern.directed,
     )
+
+
+def _is_molecule(pattern: Pattern, context: Mapping[str, Any]) -> bool:
+    return is_molecule(context) and all(map(element, pattern.labels))
 
 
 def _piece_scene(piece: Pattern, context: Mapping[str, Any]) -> Scene:
     """One piece of an edit rule as a picture's content: what is removed is struck, what is added dashed."""
     before = tuple((label or "*").split(ARROW)[0] for label in piece.labels)
-    plain = pattern_scene(
-        replace(piece, labels=before), is_molecule(context) and all(label in ELEMENTS for label in before)
-    )
+    bonds = tuple((name or "").lstrip(REMOVE + ADD) for name in piece.edge_labels)
+    plain = pattern_scene(replace(piece, labels=before, edge_labels=bonds), context)
     added = np.array([(name or "").startswith(ADD) for name in piece.edge_labels], dtype=bool)
     return replace(
         plain,
@@ -117,6 +126,7 @@ def _piece_scene(piece: Pattern, context: Mapping[str, Any]) -> Scene:
         chosen=plain.chosen[~added],
         true=plain.true[~added],
         units=plain.units[~added],
+        bonds=plain.bonds[~added] if len(plain.bonds) else plain.bonds,
         added=plain.edges[added],
         lost=np.zeros(len(plain.nodes), dtype=bool),
         changed={n: label.replace(ARROW, " → ") for n, label in enumerate(piece.labels) if label and ARROW in label},

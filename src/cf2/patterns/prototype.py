@@ -147,7 +147,7 @@ def _rings(real: LabelledGraphs) -> frozenset[int]:
     plain = LabelledGraphs([replace(r, edges=p, edge_labels=[""] * len(p)) for r, p in zip(real.rows, pairs)])
     sizes = range(3, MAX_RING_SIZE + 1)
     rings = (Pattern.make([None] * size, [(n, (n + 1) % size) for n in range(size)]) for size in sizes)
-    return frozenset(ring.size for ring in rings if containing(ring, plain).contained.any())
+    return frozenset(ring.size for ring in rings if containing(ring, plain)[0].any())
 
 
 def _hops(draft: Draft) -> np.ndarray:
@@ -324,7 +324,7 @@ def _grown(
         evaluations=evaluations,
         nearest=real.keys[nearest],
         distance=float(far[nearest]),
-        contained=int(containing(pattern, real).contained.sum()),
+        contained=int(containing(pattern, real)[0].sum()),
         compared=len(real),
     )
 

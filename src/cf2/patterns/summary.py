@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -39,10 +38,11 @@ if TYPE_CHECKING:
     import pandas
 
 MEASURES = ("coverage", "precision", "necessity", "sufficiency", "sufficiency_one", "chance")
-COUNTS = ("prediction", "support", "answers", "contained", "undecided")
 BY_CLASS = ("tested", "together", "empty", "jointly")  # what `about` knows of each class
 LABELS = ("auto", "degree", "class", "none")
 MAX_SINGLE_OCCURRENCES = 8  # occurrences of a graph that are kept one at a time
+MAX_ASKED = 60  # graphs in which the necessity of a pattern is compared with that of a more general one
+MIN_PRECISION = 0.5  # of patterns of a class, each or all together, that are offered as what the model looks for
 
 Answer = tuple[int, Explanation, np.ndarray]  # the row of its graph, and which edges [bool] of that it chose
 
@@ -81,22 +81,8 @@ class SummaryOptions:
         return int.from_bytes(digest, "big") / 2**64
 
 
-class ClassRow(Protocol):
-    """Something found for a class: a pattern or an edit rule with its tests."""
-
-    @property
-    def prediction(self) -> int: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-    def cells(self) -> dict[str, Any]: ...
-
-
-Found = TypeVar("Found", bound=ClassRow, covariant=True)
-
-
 @dataclass(frozen=True, eq=False)
-class ClassSummary(Results[Found]):
+class ClassSummary(Results[Any]):
     """What was found for each class, with how it was found and tested."""
 
     about: dict[str, Any] = field(default_factory=dict)
@@ -110,7 +96,7 @@ class ClassSummary(Results[Found]):
         """The classes for which something was found, ascending."""
         return sorted({row.prediction for row in self.items})
 
-    def of(self, prediction: int) -> tuple[Found, ...]:
+    def of(self, prediction: int) -> tuple[Any, ...]:
         """What was found for a class, in order."""
         return tuple(row for row in self.items if row.prediction == prediction)
 
@@ -161,12 +147,18 @@ class ClassSummary(Results[Found]):
 def _with_estimates(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _with_estimates(part) for name, part in value.items()}
-    return read_estimate(value) if isinstance(value, list) and len(value) == 3 else value
+    return Estimate(*map(float, value)) if isinstance(value, list) and len(value) == 3 else value
 
 
-def read_estimate(value: Any) -> Estimate | None:
-    """A share with its interval, as `as_json` wrote it."""
-    return None if value is None else Estimate(*map(float, value))
+def facts_of(row: Any) -> dict[str, Any]:
+    """The fields of a row of a summary as plain values, without the first one, which is what was found."""
+    return {fact.name: as_json(getattr(row, fact.name)) for fact in fields(row)[1:]}
+
+
+def read_facts(row_type: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that `facts_of` gave."""
+    facts = {fact.name: _with_estimates(given[fact.name]) for fact in fields(row_type)[1:]}
+    return facts | {"keys": tuple(map(as_key, given["keys"]))}
 
 
 def share_cells(name: str, value: Estimate | None) -> dict[str, float]:
@@ -226,15 +218,12 @@ class FoundPattern:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, ready for JSON."""
-        facts = {name: as_json(getattr(self, name)) for name in (*COUNTS, *MEASURES)}
-        return {**facts, "pattern": self.pattern.to_dict(), "keys": as_json(self.keys)}
+        return {**facts_of(self), "pattern": self.pattern.to_dict()}
 
     @staticmethod
     def from_dict(row: Mapping[str, Any]) -> FoundPattern:
         """The pattern that `to_dict` gave."""
-        facts: dict[str, Any] = {name: int(row[name]) for name in COUNTS}
-        facts |= {name: read_estimate(row[name]) for name in MEASURES}
-        return FoundPattern(Pattern.from_dict(row["pattern"]), **facts, keys=tuple(map(as_key, row["keys"])))
+        return FoundPattern(Pattern.from_dict(row["pattern"]), **read_facts(FoundPattern, row))
 
     def cells(self) -> dict[str, Any]:
         """The row of a table."""
@@ -247,8 +236,8 @@ class FoundPattern:
 
 
 @dataclass(frozen=True, eq=False)
-class Patterns(ClassSummary[FoundPattern]):
-    """The patterns of every class, the one that covers most first, and how they were found and tested.
+class Patterns(ClassSummary):
+    """The patterns of every class, the one in most answers first, and how they were found and tested.
 
     Attributes
     ----------
@@ -290,17 +279,12 @@ def _share_list(shares: Mapping[str, Estimate | None]) -> str:
 
 
 def find_patterns(found: Explanations, model: Any, data: Any, options: SummaryOptions) -> Patterns:
-    """The patterns of explanations, found on a part of them and tested on all else that the data holds.
-
-    `data` is what was explained, or its `Targets`. Without a model, patterns are counted in the explained graphs.
-    The other parameters are those of `Explanations.patterns`.
-    """
+    """See `Explanations.patterns`; `data` is what was explained, or its `Targets`."""
     usable, notes = _usable(found.items)
     if model is None:
         return _counted(found, usable, notes, options)
-    with looked_at(found, model, data, options) as here:
-        if len(here.graphs) < here.asked:
-            notes.append(f"The graphs are large: {len(here.graphs):,} of {here.asked:,} were looked at.")
+    with looked_at(found, model, data, options, detailed=True) as here:
+        notes += here.notes
         row_of = {key: row for row, key in enumerate(here.graphs.keys)}
         usable = [e for e in usable if e.key in row_of]
         answers = [(row_of[e.key], e, _chosen(e, here.instances[row_of[e.key]][1])) for e in usable]
@@ -320,7 +304,9 @@ def _usable(explanations: Sequence[Explanation]) -> tuple[list[Explanation], lis
 
 
 @contextmanager
-def looked_at(found: Explanations, model: Any, data: Any, options: SummaryOptions) -> Iterator[Collected]:
+def looked_at(
+    found: Explanations, model: Any, data: Any, options: SummaryOptions, *, detailed: bool
+) -> Iterator[Collected]:
     """All that is explained, then other instances in an order that the seed decides, with the model ready to be run."""
     stored = found.context.get("spec") or {}
     kept = ("output", "level", "directed", "masking", "device")
@@ -333,7 +319,7 @@ def looked_at(found: Explanations, model: Any, data: Any, options: SummaryOption
     others = sorted(set(numbers).difference(explained), key=lambda key: options.draw(key, "order"))
     keys: list[Key] = [*explained, *others[: options.most]]
     with Session(Request(module_of(model), targets, spec), fitting=True) as session:
-        yield collected(session, keys, found.context, options.labels)
+        yield collected(session, keys, found.context, options.labels, detailed)
 
 
 def _chosen(e: Explanation, table: InstanceUnits) -> np.ndarray:
@@ -364,61 +350,102 @@ def _tested(
     found_on = sum(not test[row] for row, _, _ in answers)
     got, cure = f"{len(answers)}, all of them held out", "Explain more predictions, or pass a smaller held_out."
     require(found_on > 0, "Expected answers to find patterns in", got=f"{got} for the test", do=cure)
-    held = HeldOut(here, np.flatnonzero(test), options)
-    items: list[FoundPattern] = []
-    inside: dict[int, list[np.ndarray]] = defaultdict(list)  # by class, which graphs contain each of its patterns
-    edges: dict[int, list[np.ndarray]] = defaultdict(list)  # by class, which edges are in occurrences of each
-    for mined in _mined(answers, here, test, options):
-        item, own_inside, own_edges = held.tested(mined)
-        items.append(item)
-        inside[item.prediction].append(own_inside)
-        edges[item.prediction].append(own_edges)
-    about = {
+    held = PatternTests(here, np.flatnonzero(test), options)
+    seen = PatternTests(here, np.flatnonzero(~test), options)
+    about: dict[str, Any] = {
         "seed": options.seed,
         "held_out": options.held_out,
         "found_on": found_on,
-        "looked_at": int((~test).sum()),
+        "looked_at": len(seen.rows),
         "tested": {c: int((held.classes == c).sum()) for c in sorted(set(held.classes.tolist()))},
-        "together": {c: estimate(np.any(inside[c], axis=0)[held.classes == c]) for c in inside},
+        "together": {},
         "notes": list(notes),
     }
     if here.problems:
-        about["empty"] = {c: held.stays_empty(c) for c in inside}
-        about["jointly"] = {c: held.jointly(c, inside[c], edges[c]) for c in inside if len(inside[c]) > 1}
-        union = {c: np.any(own, axis=0) for c, own in edges.items()}
-        about["truth"] = held.against_truth(found.context.get("truth") or {}, union)
-    return Patterns(tuple(items), about, dict(found.context))
+        about |= {"empty": {}, "jointly": {}}
+    found_patterns = Patterns((), about, dict(found.context))
+    items: list[FoundPattern] = []
+    edges: dict[int, np.ndarray] = {}  # by class, which edges are in occurrences of its patterns
+    for prediction in sorted({int(here.classes[row]) for row, _, _ in answers if not test[row]}):
+        of_class = [answer for answer in answers if here.classes[answer[0]] == prediction]
+        rows = [held.tested(mined) for mined in _mined(of_class, seen, prediction, options)]
+        rows, reason = _precise_enough(rows, held, prediction, options)
+        if reason:
+            about["notes"].append(f"{found_patterns.name(prediction)}: {reason}")
+        if not rows:
+            continue
+        items += [row.item for row in rows]
+        edges[prediction] = np.any([row.edges for row in rows], axis=0)
+        about["together"][prediction] = estimate(
+            np.any([row.inside for row in rows], axis=0)[held.classes == prediction]
+        )
+        if here.problems:
+            about["empty"][prediction] = held.stays_empty(prediction)
+            if len(rows) > 1:
+                about["jointly"][prediction] = held.jointly(prediction, rows)
+    if here.problems:
+        about["truth"] = held.against_truth(found.context.get("truth") or {}, edges)
+    return replace(found_patterns, items=tuple(items))
 
 
 def _mined(
-    answers: Sequence[Answer], here: Collected, test: np.ndarray, options: SummaryOptions
+    of_class: Sequence[Answer], seen: PatternTests, prediction: int, options: SummaryOptions
 ) -> Iterator[FoundPattern]:
-    """The patterns of each class before they are tested; of graphs for the test, only the keys are named."""
-    graphs, classes = here.graphs, here.classes
-    seen = np.flatnonzero(~test)
-    row_in_seen = np.cumsum(~test) - 1
-    seen_graphs = graphs.take(seen)
-    for prediction in sorted({int(classes[row]) for row, _, _ in answers if not test[row]}):
-        of_class = [answer for answer in answers if classes[answer[0]] == prediction]
-        pieces = [graphs.rows[row].pieces(chosen, graphs.directed) for row, _, chosen in of_class]
-        own = [(int(row_in_seen[row]), part) for (row, _, _), part in zip(of_class, pieces) if not test[row]]
-        miner = Miner(seen_graphs, classes[seen] == prediction, own)
-        all_pieces = Pieces(pieces, graphs.directed)
-        for pattern in dict.fromkeys((*miner.mine(options.count, options.least), *options.given)):
-            keys = dict.fromkeys(e.key for (_, e, _), yes in zip(of_class, all_pieces.answers(pattern)) if yes)
-            support = int(miner.pieces.answers(pattern).sum())
-            yield FoundPattern(pattern, prediction, support, len(own), keys=tuple(keys))
+    """The patterns of a class before they are tested; of graphs for the test, only the keys are named."""
+    graphs = seen.here.graphs
+    pieces = [graphs.rows[row].pieces(chosen, graphs.directed) for row, _, chosen in of_class]
+    place = {int(row): position for position, row in enumerate(seen.rows)}
+    own = [(place[row], part) for (row, _, _), part in zip(of_class, pieces) if row in place]
+    miner = Miner(seen.graphs, seen.classes == prediction, own, seen.necessity if seen.here.problems else None)
+    all_pieces = Pieces(pieces, graphs.directed)
+    mined = miner.mine(options.count, options.least)
+    support = {pattern: int(miner.pieces.answers(pattern).sum()) for pattern in (*mined, *options.given)}
+    ranked = sorted(mined, key=lambda pattern: -support[pattern])
+    for pattern in dict.fromkeys((*ranked, *options.given)):
+        keys = dict.fromkeys(e.key for (_, e, _), yes in zip(of_class, all_pieces.answers(pattern)) if yes)
+        yield FoundPattern(pattern, prediction, support[pattern], len(own), keys=tuple(keys))
 
 
-class HeldOut:
-    """The graphs that patterns are tested on: some `rows` of those that are looked at."""
+class Tested(NamedTuple):
+    """A pattern with its tests."""
+
+    item: FoundPattern
+    inside: np.ndarray  # [G] bool, which tested graphs contain it
+    edges: np.ndarray  # [E] bool, which edges it has in graphs of its class
+
+
+def _precise_enough(
+    rows: list[Tested], held: PatternTests, prediction: int, options: SummaryOptions
+) -> tuple[list[Tested], str]:
+    """The patterns that tell the class apart, alone or together, and why others are not offered."""
+    found = [row for row in rows if row.item.pattern not in options.given]
+    if not found:
+        return rows, "no pattern of its answers is in graphs of this class more often than in others."
+    own = held.classes == prediction
+    every = np.all([row.inside for row in found], axis=0)
+    if not every.any() or own[every].mean() >= MIN_PRECISION:
+        return rows, ""
+    low = [row for row in found if row.item.precision is not None and row.item.precision.value < MIN_PRECISION]
+    if not low:
+        return rows, ""
+    first = low[0].item
+    assert first.precision is not None
+    refused = {row.item.pattern for row in low}
+    return [row for row in rows if row.item.pattern not in refused], (
+        f"`{first.pattern.text}` is in {first.support} of {first.answers} answers, but only "
+        f"{share_text(first.precision)} of the graphs that contain it get this class, so it is not offered."
+    )
+
+
+class PatternTests:
+    """Tests of patterns on some `rows` of the graphs that are looked at."""
 
     def __init__(self, here: Collected, rows: np.ndarray, options: SummaryOptions) -> None:
         self.here, self.rows, self.options = here, rows, options
         self.graphs, self.classes = here.graphs.take(rows), here.classes[rows]
 
-    def tested(self, mined: FoundPattern) -> tuple[FoundPattern, np.ndarray, np.ndarray]:
-        """A pattern with its tests, which graphs [G] contain it, and which edges [E] it has in graphs of its class."""
+    def tested(self, mined: FoundPattern) -> Tested:
+        """A pattern with its tests."""
         inside, undecided = containing(mined.pattern, self.graphs)
         own = self.classes == mined.prediction
         where = occurrences(mined.pattern, self.graphs, inside & own)
@@ -430,7 +457,16 @@ class HeldOut:
             undecided=int((undecided | where.undecided).sum()),
             **self._causal(where),
         )
-        return item, inside, where.union()
+        return Tested(item, inside, where.union())
+
+    def necessity(self, pattern: Pattern, rows: np.ndarray) -> float:
+        """The share of the first few of some graphs [G, bool] whose class goes with every occurrence of a pattern."""
+        few = np.zeros_like(rows)
+        few[np.flatnonzero(rows)[:MAX_ASKED]] = True
+        where = occurrences(pattern, self.graphs, few)
+        asked = np.flatnonzero(where.contained)
+        left = ~self.stays(asked, self.graphs.edge_sets(asked, where.union()), WITHOUT)
+        return float(left.sum() / few.sum())
 
     def _causal(self, where: Occurrences) -> dict[str, Any]:
         """What the model says of the predictions of a class that contain a pattern, after each intervention."""
@@ -491,13 +527,11 @@ class HeldOut:
         nothing = self.graphs.edge_sets(rows, np.zeros(len(self.graphs.edges), bool))
         return estimate(self.stays(rows, nothing, ONLY))
 
-    def jointly(
-        self, prediction: int, inside: Sequence[np.ndarray], edges: Sequence[np.ndarray]
-    ) -> dict[str, Estimate | None]:
+    def jointly(self, prediction: int, tested: Sequence[Tested]) -> dict[str, Estimate | None]:
         """What the graphs that contain several patterns of a class are, and whether these alone are enough."""
-        own, every = self.classes == prediction, np.all(inside, axis=0)
+        own, every = self.classes == prediction, np.all([row.inside for row in tested], axis=0)
         rows = np.flatnonzero(every & own)
-        sets = self.graphs.edge_sets(rows, np.any(edges, axis=0))
+        sets = self.graphs.edge_sets(rows, np.any([row.edges for row in tested], axis=0))
         sufficiency = estimate(self.stays(rows, sets, ONLY))
         return {"coverage": estimate(every[own]), "precision": estimate(own[every]), "sufficiency": sufficiency}
 

@@ -19,7 +19,7 @@ from cf2.options import Key
 from cf2.results.names import entry, node_name, typed_id
 from cf2.units.edits import CHANGE, EDGE_KINDS, EDITS, REMOVE
 from cf2.units.kinds import KINDS
-from cf2.units.molecules import edited_smiles, smarts_of, smiles_without
+from cf2.units.molecules import CHARGE, edited_molecule, molecule_after, smarts_of, smiles_of
 
 if TYPE_CHECKING:
     import networkx
@@ -289,12 +289,29 @@ class Explanation:
 
     @property
     def edited_smiles(self) -> str | None:
-        """The SMILES of the molecule that a counterfactual makes by removing bonds and atoms; None if it is none."""
-        text, edits = entry(self.context.get("smiles"), self.key), self.edits
-        if not isinstance(text, str) or self.status != "found" or {name for name, *_ in edits} != {"remove"}:
+        """The SMILES of the molecule that the edits of a counterfactual make; None if it is none."""
+        text = entry(self.context.get("smiles"), self.key)
+        if not isinstance(text, str) or self.status != "found" or not self.edits:
             return None
-        ends = [tuple(map(int, ids)) for _, ids, *_ in edits]
-        return smiles_without(text, [e[0] for e in ends if len(e) == 1], [(e[0], e[1]) for e in ends if len(e) == 2])
+        return smiles_of(edited_molecule(text, self.edits, **self._chemistry))
+
+    @property
+    def charges(self) -> list[tuple[int, int, int]]:
+        """The atoms whose formal charge the edits change: (atom, charge before, charge after); empty without SMILES."""
+        text = entry(self.context.get("smiles"), self.key)
+        if not isinstance(text, str):
+            return []
+        before, after = (edited_molecule(text, edits, **self._chemistry) for edits in ((), self.edits))
+        charge = {atom.GetIntProp("atom"): atom.GetFormalCharge() for atom in before.GetAtoms()} if before else {}
+        atoms = [(atom.GetIntProp("atom"), atom.GetFormalCharge()) for atom in after.GetAtoms()] if after else []
+        return [(atom, charge[atom], now) for atom, now in atoms if charge[atom] != now]
+
+    @property
+    def _chemistry(self) -> dict[str, Any]:
+        """What is known of the molecule beside its SMILES, as `edited_molecule` takes it."""
+        labels = (entry(self.context.get("graphs"), self.key) or {}).get("labels")
+        order = ((self.context.get("spec") or {}).get("added_attributes") or {}).get("bond", 1)
+        return {"nodes": len(labels) if labels else None, "atoms": self.context.get("atoms") or (), "order": order}
 
     def _chosen_rows(self, kind: str) -> np.ndarray:
         rows = self.units.where(kind)
@@ -401,7 +418,8 @@ class Explanation:
         -------
         Data or HeteroData
             A new one; the given one stays as it is. Its `smiles`, if there was one, is that of the edited molecule, or
-            None where RDKit cannot read that. A removed node has no row in it, so that later nodes move up:
+            None where RDKit cannot read that; `formal_charge` has the charge of every atom of a molecule, as far as
+            elements and bonds are known. A removed node has no row in it, so that later nodes move up:
             `n_id` then says which node of `data` each row was.
         """
         other = [name for name in self.units.names if name in ("node_features", "columns") and len(self.chosen(name))]
@@ -428,8 +446,14 @@ class Explanation:
             removed, added = ([pair for own, pair in edges if own == kind] for edges in (removed_edges, added_edges))
             self._edit_edges(_store(edited, kind), kind, gone, removed, added)
         made = _without_nodes(edited, data, gone)
+        molecule = None
         if isinstance(getattr(data, "smiles", None), str):
-            made.smiles = edited_smiles(data.smiles, int(data.num_nodes), self.edits, self.context)
+            molecule = edited_molecule(data.smiles, self.edits, **self._chemistry | {"nodes": int(data.num_nodes)})
+            made.smiles = smiles_of(molecule)
+        elif self.context.get("atoms") and "bond" in data:
+            molecule = molecule_after(made, data, tuple(self.context["atoms"]))
+        if molecule is not None:
+            made[CHARGE] = torch.tensor([atom.GetFormalCharge() for atom in molecule.GetAtoms()])
         return made
 
     def _mirrored(self, kind: Any, ends: tuple[int, int]) -> list[tuple[Any, tuple[int, int]]]:

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from cf2.errors import CF2Error, extra, reading, require, shown, unknown_name
+from cf2.errors import CF2Error, reading, require, shown, unknown_name
 from cf2.graphs.data import with_edge_index
 from cf2.graphs.typed import Types
 from cf2.options import Key, bounded
+from cf2.units.molecules import read_smiles
 
 if TYPE_CHECKING:
     from cf2.results.explanation import Explanation
@@ -162,42 +163,6 @@ class Names:
                 raise
             log.info("`smiles` of %s is not used for drawing: %s", where, error)
             return None
-
-
-def read_smiles(text: Any, nodes: int, edges: np.ndarray, where: str, *, aromatic: bool = False) -> dict[str, Any]:
-    """The molecule of a graph, ready for JSON: an element per node, bonds (u, v, order), charges with hydrogens.
-
-    Nodes are the atoms in RDKit's order, with all hydrogens or without them. Bonds of aromatic rings have the order
-    1.5 if `aromatic`, else 1 and 2 in turn, as they are drawn. `where` names the graph in errors.
-    """
-    try:
-        from rdkit import Chem, rdBase
-    except ImportError as error:
-        raise CF2Error("Expected rdkit to draw `smiles`", got="no such package", do=extra("molecules")) from error
-    require(isinstance(text, str), f"Expected the SMILES of {where} to be text", got=shown(text, 80))
-    with rdBase.BlockLogs():
-        plain = Chem.MolFromSmiles(text)
-        require(plain is not None, f"Expected a SMILES that RDKit can read for {where}", got=shown(text, 80))
-        molecule = plain if plain.GetNumAtoms() == nodes else Chem.AddHs(plain)
-    many = f"{plain.GetNumAtoms()} atoms, or {molecule.GetNumAtoms()} with hydrogens, in {text[:60]!r}"
-    require(molecule.GetNumAtoms() == nodes, f"Expected an atom for each of the {nodes} nodes of {where}", got=many)
-    if not aromatic:
-        Chem.Kekulize(molecule, clearAromaticFlags=True)
-    bonds = [[b.GetBeginAtomIdx(), b.GetEndAtomIdx(), b.GetBondTypeAsDouble()] for b in molecule.GetBonds()]
-    drawn = {(min(u, v), max(u, v)) for u, v in edges.T.tolist() if u != v}
-    other = sorted(drawn ^ {(min(u, v), max(u, v)) for u, v, _ in bonds})[:1]
-    require(
-        not other,
-        f"Expected the edges of {where} to be the bonds of {text[:60]!r}",
-        got=f"other edges, such as {other[0]}" if other else "",
-        do="Number the atoms as RDKit does for this SMILES.",
-    )
-    atoms = list(molecule.GetAtoms())
-    return {
-        "labels": [atom.GetSymbol() for atom in atoms],
-        "bonds": bonds,
-        "formal": [[atom.GetFormalCharge(), atom.GetTotalNumHs()] for atom in atoms],
-    }
 
 
 def _elements(graph: Any, atoms: Sequence[str]) -> dict[str, Any] | None:

@@ -60,6 +60,7 @@ from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict, Within, passes, sla
 from cf2.units.constraints import Valid, constraints_for, flags
 from cf2.units.edits import CHANGE, Editing, kinds_for, with_noise
 from cf2.units.kinds import InstanceUnits, places_in, unit_kinds, units_of
+from cf2.units.molecules import Molecules
 from cf2.units.packs import Pack, chunks, pack
 
 GROUP = 256  # keys that are cut at once, so that memory is bounded and the packs are the same on every engine
@@ -206,6 +207,10 @@ class Request:
         expected = f"Expected a method that only ranks and takes `k`, for `sizes`, and {spec.method!r} does not"
         require(spec.sizes is None or ranks, expected)
         method.check_level(self.targets.level)
+        if spec.valid == "molecule" and isinstance(self.targets, GraphTargets):
+            molecules = copy(self.targets)
+            molecules.graphs = Molecules(self.targets.graphs)
+            object.__setattr__(self, "targets", molecules)
         check_asked(spec, method, search)
         for name, value in {"method": method, "settings": settings, "search": search}.items():
             object.__setattr__(self, name, value)

@@ -57,7 +57,8 @@ SAME_PROBABILITY = 1e-4  # two probabilities closer than this are one, summed in
 SETS_PER_CLAIM = 256  # that are tried where a claim speaks of all: each is a run on the whole graph
 
 JOB_OPTIONS = ("method", "settings", "seed", "search", "sizes")  # what jobs of one run may differ in
-EDIT_OPTIONS = ("edits", "candidates", "costs", "valid", "one_hot", "added_attributes")  # of a counterfactual alone
+# Options of a counterfactual alone.
+EDIT_OPTIONS = ("edits", "candidates", "costs", "valid", "charges", "one_hot", "added_attributes")
 
 PLAIN = (str, int, float, type(None))  # what the manifest says about models, data and versions by name
 REFUSALS = {  # by the part of a shard's identity that differs

@@ -156,7 +156,9 @@ class SetConstraints(Constraints):
         chosen = chosen[: table.count].cpu()
         known = (row, chosen.numpy().tobytes())
         if known not in self._seen:
-            self._seen[known] = _asked(self.valid, edited(instance, table, chosen))  # type: ignore[arg-type]
+            graph = edited(instance, table, chosen)
+            graph.before = edited(instance, table, torch.zeros_like(chosen))
+            self._seen[known] = _asked(self.valid, graph)  # type: ignore[arg-type]
         return self._seen[known]
 
     def _twice(self, rows: Tensor, sets: Tensor) -> Tensor:
@@ -238,13 +240,15 @@ def constraints_for(
 ) -> SetConstraints | None:
     """The constraints on sets that a request asks for, None where every set may be chosen."""
     molecules = spec.valid == "molecule"
-    check = molecule_check(spec.atoms) if molecules else valid
+    check = molecule_check(spec.atoms, spec.charges) if molecules else valid
     for instance in instances if molecules else ():
         check_orders(instance)
     changes = any(table.changes is not None for table in tables)
     if not (spec.connected or check is not None or changes):
         return None
-    valences = Valences.of(spec.atoms, instances, tables, _selectable(pack)) if molecules and spec.atoms else None
+    valences = None
+    if molecules and spec.atoms:
+        valences = Valences.of(spec.atoms, instances, tables, _selectable(pack), spec.charges)
     return SetConstraints(pack, instances, tables, spec.connected, check, valences)
 
 

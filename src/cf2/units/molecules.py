@@ -2,39 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from cf2.errors import CF2Error, extra, require
+from cf2.errors import CF2Error, extra, require, shown
 from cf2.graphs.graph import Instance, Role
 from cf2.units.edits import CHANGE, EDGE_KINDS
 from cf2.units.kinds import InstanceUnits
 
 # -- molecules -------------------------------------------------------------------------------------------
 
-
 CHARGED = {("N", 4): 1, ("O", 3): 1, ("S", 3): 1, ("P", 4): 1, ("B", 4): -1}  # ions that data sets write without charge
-
-
 ORDERS = (1.0, 1.5, 2.0, 3.0)
+CHARGE = "formal_charge"  # the attribute of a graph with the charge of every atom
 
 
-def molecule_check(atoms: Sequence[str] | None) -> Callable[[Data], bool]:
+def read_smiles(text: Any, nodes: int, edges: np.ndarray, where: str, *, aromatic: bool = False) -> dict[str, Any]:
+    """The molecule of a graph, ready for JSON: an element per node, bonds (u, v, order), charges with hydrogens.
+
+    Nodes are the atoms in RDKit's order, with all hydrogens or without them. Bonds of aromatic rings have the order
+    1.5 if `aromatic`, else 1 and 2 in turn, as they are drawn. `where` names the graph in errors.
+    """
+    Chem = _rdkit("`smiles`")
+    require(isinstance(text, str), f"Expected the SMILES of {where} to be text", got=shown(text, 80))
+    molecule = _parsed(text, nodes)
+    require(molecule is not None, f"Expected a SMILES that RDKit can read for {where}", got=shown(text, 80))
+    count = molecule.GetNumAtoms()
+    many = f"{Chem.RemoveHs(molecule).GetNumAtoms()} atoms, or {count} with hydrogens, in {text[:60]!r}"
+    require(count == nodes, f"Expected an atom for each of the {nodes} nodes of {where}", got=many)
+    if not aromatic:
+        Chem.Kekulize(molecule, clearAromaticFlags=True)
+    bonds = [[b.GetBeginAtomIdx(), b.GetEndAtomIdx(), b.GetBondTypeAsDouble()] for b in molecule.GetBonds()]
+    drawn = {(min(u, v), max(u, v)) for u, v in edges.T.tolist() if u != v}
+    other = sorted(drawn ^ {(min(u, v), max(u, v)) for u, v, _ in bonds})[:1]
+    require(
+        not other,
+        f"Expected the edges of {where} to be the bonds of {text[:60]!r}",
+        got=f"other edges, such as {other[0]}" if other else "",
+        do="Number the atoms as RDKit does for this SMILES.",
+    )
+    atoms = list(molecule.GetAtoms())
+    return {
+        "labels": [atom.GetSymbol() for atom in atoms],
+        "bonds": bonds,
+        "formal": [[atom.GetFormalCharge(), atom.GetTotalNumHs()] for atom in atoms],
+    }
+
+
+def _rdkit(use: str) -> Any:
+    try:
+        from rdkit import Chem
+    except ImportError as error:
+        raise CF2Error(f"Expected rdkit for {use}", got="no such package", do=extra("molecules")) from error
+    return Chem
+
+
+def _parsed(text: str, nodes: int | None = None) -> Any:
+    """The molecule of a SMILES, with hydrogens as atoms if it has not as many `nodes` without; None if it is none."""
+    from rdkit import Chem, rdBase
+
+    with rdBase.BlockLogs():
+        try:
+            plain = Chem.MolFromSmiles(text)
+        except (RuntimeError, OverflowError, TypeError):  # a text that C++ cannot take
+            return None
+        return Chem.AddHs(plain) if plain is not None and nodes not in (None, plain.GetNumAtoms()) else plain
+
+
+class Molecules(Sequence[Any]):
+    """Graphs, each with the `bond` and the charges that its `smiles` says, if it has that and no `bond` itself."""
+
+    def __init__(self, graphs: Sequence[Any]) -> None:
+        self.graphs = graphs
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def __getitem__(self, key: Any) -> Any:
+        return _with_bonds(self.graphs[key], f"graph {key}")
+
+
+def _with_bonds(graph: Any, where: str) -> Any:
+    if not isinstance(graph, Data) or not isinstance(graph.get("smiles"), str) or "bond" in graph:
+        return graph
+    molecule = read_smiles(graph.smiles, int(graph.num_nodes or 0), graph.edge_index.cpu().numpy(), where)
+    orders = {frozenset((u, v)): order for u, v, order in molecule["bonds"]}
+    made = graph.clone()
+    made.bond = torch.tensor([orders[frozenset(pair)] for pair in graph.edge_index.t().tolist()])
+    made[CHARGE] = torch.tensor([charge for charge, _ in molecule["formal"]])
+    return made
+
+
+def molecule_check(atoms: Sequence[str] | None, charges: bool = True) -> Callable[[Data], bool]:
     """A function that says of a Data object whether it is a valid molecule.
 
     `atoms` names the element of every feature column; bonds are in `bond` (1, 2, 3, or 1.5 for aromatic ones), one
-    number per column of `edge_index`.
+    number per column of `edge_index`. An edited graph has the one that it was made of as `before`. Without `charges`,
+    no atom may get a charge that it had not there.
     """
-    try:
-        from rdkit import Chem, rdBase
-    except ImportError as error:
-        cure = extra("molecules")
-        raise CF2Error("Expected rdkit for valid='molecule'", got="no such package", do=cure) from error
+    Chem = _rdkit("valid='molecule'")
     require(
         atoms is not None,
         "Expected `atoms`, the element of every feature column, for valid='molecule'",
@@ -46,129 +118,169 @@ def molecule_check(atoms: Sequence[str] | None) -> Callable[[Data], bool]:
     wrong = [atom for atom in atoms if atom not in known]
     require(not wrong, "Expected element symbols in `atoms`", got=", ".join(wrong[:3]))
     names = tuple(atoms)
-
-    def check(graph: Data) -> bool:
-        with rdBase.BlockLogs():  # what is refused is not worth a line each
-            try:
-                Chem.SanitizeMol(_molecule(Chem, graph, names))
-            except (ValueError, RuntimeError):
-                return False
-            return True
-
-    return check
+    return lambda graph: molecule_of(graph, names, charges) is not None
 
 
 def check_orders(instance: Instance) -> None:
     """Refuse bonds in another encoding, such as the numbers of `from_smiles`: they would be read as other bonds."""
-    require("bond" in instance.extras, "Expected `bond`, the order of every bond, for valid='molecule'", got="none")
+    expected = "Expected `smiles`, or `bond` with the order of every bond, for valid='molecule'"
+    require("bond" in instance.extras, expected, got="none")
     other = [order for order in torch.unique(instance.extras["bond"][1]).tolist() if order not in ORDERS]
     expected = "Expected `bond` to hold orders of bonds: 1, 2, 3, or 1.5 for aromatic ones"
     require(not other, expected, got=", ".join(f"{order:g}" for order in other[:3]))
 
 
-def _molecule(Chem: Any, graph: Data, atoms: tuple[str, ...]) -> Any:
-    """The molecule of a graph with one-hot elements; what it lacks in hydrogen, RDKit puts there."""
+def molecule_of(graph: Data, atoms: tuple[str, ...], charges: bool = True) -> Any:
+    """The molecule of a graph with one-hot elements and orders of bonds, None where RDKit does not take it.
+
+    What atoms lack in hydrogen, RDKit puts there. See `molecule_check`.
+    """
+    made = _built(graph, atoms)
+    before, touched = graph.get("before"), set(range(made.GetNumAtoms()))
+    if before is not None:
+        was = {int(node): atom for node, atom in zip(before.node_ids, _built(before, atoms).GetAtoms())}
+        for node, atom in zip(graph.node_ids.tolist(), made.GetAtoms()):
+            atom.SetFormalCharge(was[node].GetFormalCharge())
+            if (atom.GetSymbol(), _bonds_of(atom)) == (was[node].GetSymbol(), _bonds_of(was[node])):
+                touched.discard(atom.GetIdx())
+    return _settled(made, touched, charges)
+
+
+def molecule_after(graph: Data, before: Data, atoms: tuple[str, ...]) -> Any:
+    """The molecule of an edited graph of the user's; None where its features are not elements, or RDKit refuses it."""
+    graph, before = graph.clone(), before.clone()
+    before.node_ids = torch.arange(int(before.num_nodes or 0))
+    graph.node_ids, graph.before = graph.get("n_id", before.node_ids), before
+    try:
+        return molecule_of(graph, atoms)
+    except (CF2Error, ImportError):
+        return None
+
+
+def _built(graph: Data, atoms: tuple[str, ...]) -> Any:
+    """The atoms and bonds of a graph, with the charges that it says, or that atoms with so many bonds have."""
+    from rdkit import Chem
+
     require(
         graph.x.size(1) >= len(atoms) and bool((graph.x[:, : len(atoms)].sum(1) == 1).all()),
         f"Expected features that say of every node which of {len(atoms)} elements it is",
         got=f"shape {tuple(graph.x.shape)} with other values",
     )
-    kinds = {1.0: Chem.BondType.SINGLE, 2.0: Chem.BondType.DOUBLE, 3.0: Chem.BondType.TRIPLE}
-    kinds[1.5] = Chem.BondType.AROMATIC
     made = Chem.RWMol()
-    elements = [atoms[place] for place in graph.x[:, : len(atoms)].nonzero()[:, 1].tolist()]
-    valence = torch.zeros(len(elements), dtype=torch.double)
-    for element in elements:
-        made.AddAtom(Chem.Atom(element))
+    for place in graph.x[:, : len(atoms)].nonzero()[:, 1].tolist():
+        made.AddAtom(Chem.Atom(atoms[place]))
+    kinds = _kinds_of_bond()
     for (a, b), order in zip(graph.edge_index.t().tolist(), graph.bond.tolist()):
         if a != b and made.GetBondBetweenAtoms(a, b) is None:
             made.AddBond(a, b, kinds[float(order)])
-            valence[[a, b]] += float(order)
-    for place, (element, total) in enumerate(zip(elements, valence.tolist())):
-        charge = CHARGED.get((element, int(total)), 0)
-        if charge:
-            made.GetAtomWithIdx(place).SetFormalCharge(charge)
+    given = graph.get(CHARGE)
+    for atom in made.GetAtoms():
+        charge = CHARGED.get((atom.GetSymbol(), int(_bonds_of(atom))), 0)
+        atom.SetFormalCharge(charge if given is None else int(given[atom.GetIdx()]))
     return made
 
 
-def smiles_without(text: str, atoms: Iterable[int], bonds: Iterable[tuple[int, int]]) -> str | None:
-    """The SMILES of a molecule without some atoms and bonds, with hydrogens in their place; None if that is none."""
-    try:
-        from rdkit import Chem, rdBase
-    except ImportError:
-        return None
-    gone = set(atoms)
-    with rdBase.BlockLogs():
-        try:
-            made = Chem.RWMol(Chem.MolFromSmiles(text))
-            Chem.Kekulize(made, clearAromaticFlags=True)  # an opened ring is not aromatic any more
-            for pair in {(min(pair), max(pair)) for pair in bonds if not gone & set(pair)}:
-                made.RemoveBond(*pair)
-                for end in pair:
-                    made.GetAtomWithIdx(end).SetNoImplicit(False)
-            for atom in sorted(gone, reverse=True):
-                for neighbour in made.GetAtomWithIdx(atom).GetNeighbors():
-                    neighbour.SetNoImplicit(False)
-                made.RemoveAtom(atom)
-            Chem.SanitizeMol(made)
-        except (ValueError, RuntimeError, OverflowError, TypeError):  # TypeError: the text is no SMILES
-            return None
-        return str(Chem.MolToSmiles(made)) if made.GetNumAtoms() else None
+def _kinds_of_bond() -> dict[float, Any]:
+    from rdkit.Chem import BondType
+
+    return {1.0: BondType.SINGLE, 1.5: BondType.AROMATIC, 2.0: BondType.DOUBLE, 3.0: BondType.TRIPLE}
 
 
-def edited_smiles(text: str, nodes: int, edits: Sequence[tuple[Any, ...]], context: Mapping[str, Any]) -> str | None:
-    """The SMILES of a molecule after edits (`Explanation.edits`); None where RDKit does not take it, or is not there.
+def _bonds_of(atom: Any) -> float:
+    """The orders of the bonds of an atom together."""
+    return float(sum(bond.GetBondTypeAsDouble() for bond in atom.GetBonds()))
 
-    An added bond has the order in `added_attributes`, else 1. A change of element needs `atoms` in the context.
+
+def _settled(made: Any, touched: Iterable[int], charges: bool) -> Any:
+    """A molecule with the charges and hydrogens that edits at some atoms imply; None where it is none.
+
+    An atom that an edit touches is neutral where it can be: with one bond less, N⁺ is an amine. Without `charges`, none
+    may get a charge that it had not before.
     """
-    try:
-        from rdkit import Chem, rdBase
-    except ImportError:
-        return None
-    atoms = context.get("atoms") or ()
-    order = ((context.get("spec") or {}).get("added_attributes") or {}).get("bond", 1)
-    kinds = {1: Chem.BondType.SINGLE, 2: Chem.BondType.DOUBLE, 3: Chem.BondType.TRIPLE}
-    with rdBase.BlockLogs():
-        plain = Chem.MolFromSmiles(text)
-        if plain is None:
-            return None
-        whole = plain if plain.GetNumAtoms() == nodes else Chem.AddHs(plain)
-        if whole.GetNumAtoms() != nodes:
-            return None
-        made, gone = Chem.RWMol(whole), list[int]()
-        Chem.Kekulize(made, clearAromaticFlags=True)
-        for edit, place, *values in edits:
-            if edit == "remove" and len(place) == 1:
-                gone.append(place[0])
-            elif edit == "remove":
-                made.RemoveBond(*place)
-            elif edit == "add":
-                made.AddBond(place[0], place[1], kinds.get(order, Chem.BondType.SINGLE))
-            elif values[1] and place[1] < len(atoms):
-                made.GetAtomWithIdx(place[0]).SetAtomicNum(Chem.GetPeriodicTable().GetAtomicNumber(atoms[place[1]]))
-            elif place[1] >= len(atoms):
-                return None  # a change of something else than the element
-        for atom in sorted(gone, reverse=True):
-            made.RemoveAtom(atom)
-        for atom in made.GetAtoms():
+    from rdkit import Chem, rdBase
+
+    with rdBase.BlockLogs():  # what is refused is not worth a line each
+        for atom in map(made.GetAtomWithIdx, touched):
+            needed = CHARGED.get((atom.GetSymbol(), int(_bonds_of(atom))), 0)
+            if needed and needed != atom.GetFormalCharge() and not charges:
+                return None
+            atom.SetFormalCharge(needed)
             atom.SetNoImplicit(False)
             atom.SetNumExplicitHs(0)
-        if Chem.SanitizeMol(made, catchErrors=True) != Chem.SanitizeFlags.SANITIZE_NONE:
+        try:
+            Chem.SanitizeMol(made)
+        except (ValueError, RuntimeError):
             return None
-        return str(Chem.MolToSmiles(made))
+    return made
+
+
+def edited_molecule(
+    text: str,
+    edits: Iterable[tuple[Any, ...]],
+    *,
+    nodes: int | None = None,
+    atoms: Sequence[str] = (),
+    order: float = 1,
+    charges: bool = True,
+) -> Any:
+    """The molecule of a SMILES after edits (`Explanation.edits`), None where RDKit does not take it, or is not there.
+
+    A removed atom leaves hydrogens at its neighbours. An added bond has an `order`; a change of element needs `atoms`,
+    the element of every feature column. `nodes` says whether hydrogens are atoms. Atoms keep their numbers as the
+    property "atom".
+    """
+    try:
+        from rdkit import Chem
+    except ImportError:
+        return None
+    plain = _parsed(text, nodes)
+    if plain is None or nodes not in (None, plain.GetNumAtoms()):
+        return None
+    made, gone, touched = Chem.RWMol(plain), set[int](), set[int]()
+    Chem.Kekulize(made, clearAromaticFlags=True)  # an opened ring is not aromatic any more
+    for atom in made.GetAtoms():
+        atom.SetIntProp("atom", atom.GetIdx())
+    for edit, place, *values in edits:
+        if edit == "change":
+            if place[1] >= len(atoms):
+                return None  # a change of something else than the element
+            touched.add(place[0])
+            if values[1]:
+                number = Chem.GetPeriodicTable().GetAtomicNumber(atoms[place[1]])
+                made.GetAtomWithIdx(place[0]).SetAtomicNum(number)
+        elif len(place) == 1:
+            gone.add(place[0])
+            touched |= {atom.GetIdx() for atom in made.GetAtomWithIdx(place[0]).GetNeighbors()}
+        else:
+            made.RemoveBond(*place)
+            touched |= set(place)
+            if edit == "add":
+                made.AddBond(place[0], place[1], _kinds_of_bond()[float(order)])
+    left = [atom.GetIdx() for atom in made.GetAtoms() if atom.GetIdx() not in gone]
+    for number in sorted(gone, reverse=True):
+        made.RemoveAtom(number)
+    return _settled(made, [left.index(number) for number in touched - gone], charges) if left else None
+
+
+def smiles_of(molecule: Any) -> str | None:
+    """The SMILES of a molecule, if it is one."""
+    if molecule is None:
+        return None
+    from rdkit import Chem
+
+    return str(Chem.MolToSmiles(molecule))
 
 
 def smarts_of(text: str, atoms: Sequence[int], bonds: Sequence[tuple[int, int]] | None) -> str | None:
     """The SMARTS of some atoms of a SMILES and the bonds that are named, or all between them; None without RDKit."""
     try:
-        from rdkit import Chem, rdBase
+        from rdkit import Chem
     except ImportError:
         return None
-    with rdBase.BlockLogs():
-        plain = Chem.MolFromSmiles(text)
-    if plain is None or not len(atoms):
+    molecule = _parsed(text)
+    if molecule is None or not len(atoms):
         return None
-    molecule = plain if max(atoms) < plain.GetNumAtoms() else Chem.AddHs(plain)
+    molecule = molecule if max(atoms) < molecule.GetNumAtoms() else Chem.AddHs(molecule)
     if max(atoms) >= molecule.GetNumAtoms():
         return None  # a file may hold the SMILES of another graph
     between = [molecule.GetBondBetweenAtoms(*pair) for pair in bonds or ()]
@@ -185,11 +297,12 @@ MENDED = 2  # bonds that an atom may lose to make room for one edit
 REWRITTEN = {"N": 5, "P": 7, "Cl": 7, "Br": 7, "I": 7}  # RDKit reads some of these as charges, as in a nitro group
 
 
-def bearable(atoms: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+def bearable(atoms: Sequence[str], charges: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """What RDKit says of each element [elements].
 
-    How many bonds an atom of it bears, beyond how many it is refused where no metal is around, and whether it is a
-    metal: a carbon with five bonds, one of them to such an atom, is accepted, because that one is read as dative.
+    How many bonds an atom of it bears, with `charges` also as an ion, beyond how many it is refused where no metal is
+    around, and whether it is a metal: a carbon with five bonds, one of them to such an atom, is accepted, because that
+    one is read as dative.
     """
     from rdkit import Chem, rdBase
 
@@ -198,7 +311,7 @@ def bearable(atoms: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
     for atom in atoms:
         known = list(table.GetValenceList(atom))
         top = 99 if -1 in known else max(known)
-        ion = top + 1 if CHARGED.get((atom, top + 1)) else top
+        ion = top + 1 if charges and CHARGED.get((atom, top + 1)) else top
         bears.append(ion)
         most.append(max(ion, REWRITTEN.get(atom, 0)))
     with rdBase.BlockLogs():
@@ -229,7 +342,11 @@ class Valences:
 
     @staticmethod
     def of(
-        atoms: Sequence[str], instances: Sequence[Instance], tables: Sequence[InstanceUnits], may: Tensor
+        atoms: Sequence[str],
+        instances: Sequence[Instance],
+        tables: Sequence[InstanceUnits],
+        may: Tensor,
+        charges: bool = True,
     ) -> Valences | None:
         """The valences of instances with units [B, U] that `may` be chosen; None where bonds are not known."""
         known = all("bond" in instance.extras for instance in instances)
@@ -242,7 +359,7 @@ class Valences:
         removes = (order < 0) & may
         rows = torch.arange(len(element), device=device)[:, None, None]
         light = removes & (element[rows, end] == hydrogen).any(2)
-        known_of = (part.to(device) for part in bearable(atoms))
+        known_of = (part.to(device) for part in bearable(atoms, charges))
         return Valences(element, bonds, end, order, becomes, removes, light, *known_of)
 
     def take(self, rows: Tensor, units: int) -> Valences:
