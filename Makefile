@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 export OMP_NUM_THREADS := 1
-.PHONY: demo test lint docs dist screenshots clean browser
+.PHONY: demo test lint docs figures dist screenshots clean browser
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/cf2 demo
@@ -20,9 +20,13 @@ lint: $(VENV)/dev.stamp
 
 docs: $(VENV)/dev.stamp
 	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build
+	@echo "The site is at docs/_build/index.html"
 
 dist: $(VENV)/dev.stamp
 	$(BIN)/python -m build -q --outdir dist
+
+figures: $(VENV)/dev.stamp
+	$(BIN)/python docs/fill.py
 
 screenshots: $(VENV)/dev.stamp browser
 	$(BIN)/python docs/screenshots.py

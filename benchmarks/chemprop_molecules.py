@@ -1,4 +1,4 @@
-"""cf2 on a Chemprop model beside Myerson values, Chemprop's own explanations; for the tables in docs/chemprop.md.
+"""cf2 on a Chemprop model beside Myerson values, Chemprop's own explanations; for docs/chemprop.md.
 
     python benchmarks/chemprop_molecules.py classification.csv [--molecules 100] [--beside 8] [--limit 120]
 
@@ -17,12 +17,23 @@ import time
 import warnings
 from typing import Any
 
+import figures
 import numpy as np
 import pandas
 import torch
 
 import cf2
 
+COLUMNS = {
+    "units": "",
+    "molecules": "d",
+    "found": "d",
+    "mean size of those": ".1f",
+    "F_NS": ".2f",
+    "CPU s per molecule": ".2f",
+}
+BESIDE = {"atoms": "", "molecules": "d", "sufficient": ".0f", "necessary": ".0f", "CPU s per molecule": ".2f"}
+WORDS = "an MPNN that the script trains on classification.csv of Chemprop's tests; its first molecules, NR-AhR"
 TASK = "NR-AhR"
 EXACT = 12  # atoms up to which Myerson values are computed from all 2ⁿ sets
 
@@ -50,13 +61,9 @@ def timed(work: Any) -> tuple[Any, float]:
     return work(), time.process_time() - start
 
 
-def row(name: str, found: cf2.Explanations, seconds: float) -> None:
+def row(name: str, found: cf2.Explanations, seconds: float) -> list[Any]:
     sizes = [e.size for e in found if e.status == "found"]
-    print(
-        f"{name}: found {len(sizes)} of {len(found)}, mean size {np.mean(sizes):.1f}, "
-        f"F_NS {cf2.metrics.fns(found):.2f}, {seconds / len(found):.2f} CPU s per molecule",
-        flush=True,
-    )
+    return [name, len(found), len(sizes), float(np.mean(sizes)), cf2.metrics.fns(found), seconds / len(found)]
 
 
 def graph_of(smiles: str) -> Any:
@@ -118,9 +125,12 @@ def main() -> None:
     (model, tasks, smiles), seconds = timed(lambda: trained(given.file))
     print(f"trained in {seconds:.0f} CPU s", flush=True)
     asked: dict[str, Any] = {"target": TASK, "tasks": tasks}
-    for units in ("edges", "nodes"):
+    rows = []
+    for units, name in (("edges", "bonds"), ("nodes", "atoms")):
         found, seconds = timed(lambda: cf2.explain(model, smiles[: given.molecules], units=units, **asked))  # noqa: B023
-        row(units, found, seconds)
+        rows.append(row(name, found, seconds))
+    command = "python benchmarks/chemprop_molecules.py classification.csv"
+    figures.keep("chemprop", command, COLUMNS, rows, trained=WORDS)
     answered = [e.key for e in found if e.status == "found"][: given.beside]
     texts = [smiles[key] for key in answered]
     task, both, times, done = tasks.index(TASK), np.zeros((2, 2)), np.zeros(2), 0
@@ -136,9 +146,9 @@ def main() -> None:
         both += [verdicts(model, text, e.nodes.tolist(), task), verdicts(model, text, top, task)]
         done += 1
     ours, theirs = times / len(texts)
-    print(f"{len(texts)} molecules, each alone, CPU s: cf2 {ours:.2f}, Myerson {theirs:.1f}")
-    for name, (sufficient, necessary) in zip(("cf2", "Myerson"), both):
-        print(f"{name}: sufficient {sufficient:.0f}, necessary {necessary:.0f} of {done}")
+    named = zip(("`cf2`", "Myerson values, as many atoms"), both, (ours, theirs))
+    beside = [[name, done, float(sufficient), float(necessary), cost] for name, (sufficient, necessary), cost in named]
+    figures.keep("chemprop-myerson", command, BESIDE, beside, trained=WORDS)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What an explanation of the paper's six columns costs and gives, on all of their instances.
 
-    python benchmarks/columns.py [tree-cycles …] [--effort standard] [--most N] [--models DIR] [--json FILE] [--write]
+    python benchmarks/columns.py [tree-cycles …] [--effort standard] [--most N] [--models DIR] [--json FILE] [--keep]
 
 One row per column: how many are found, F_NS, the mean size, how many are proved smallest, model evaluations and CPU
 milliseconds per explanation, all instances together. Sizes stand beside costs, so that speed is not bought with size.
@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import torch
 
@@ -23,8 +24,6 @@ from cf2.results.explanation import Explanation
 from cf2.runs.session import Session
 from cf2.samples.sources import from_dataset
 
-PAGE = Path(__file__).parent.parent / "docs" / "verified-search.md"
-BEGIN, END = "<!-- columns: begin -->", "<!-- columns: end -->"
 COLUMNS = {
     "tree-cycles": ("tree-cycles", "edges"),
     "ba-shapes": ("ba-shapes", "edges"),
@@ -33,7 +32,8 @@ COLUMNS = {
     "citeseer": ("citeseer", "edges"),
     "citeseer-features": ("citeseer", "features"),
 }
-HEAD = "| column | effort | instances | found | F_NS | mean size | proved | evaluations | CPU, ms |"
+HEAD = {"column": "", "effort": "", "instances": "d", "found": "d", "F_NS, %": ".1f", "mean size": ".2f"}
+HEAD |= {"proved": "d", "evaluations": ",.0f", "CPU, ms": ".1f"}
 
 
 def explained(
@@ -52,18 +52,15 @@ def explained(
         return found, time.process_time() - started
 
 
-def row(column: str, effort: str, found: list[Explanation], seconds: float) -> str:
-    """One line of the table."""
+def row(column: str, effort: str, found: list[Explanation], seconds: float) -> list[Any]:
+    """One row of the table."""
     good = [e for e in found if e.status == "found"]
     pn, ps = (float(np.mean([getattr(e, name) for e in found])) for name in ("necessary", "sufficient"))
     fns = 200 * pn * ps / (pn + ps) if pn + ps else 0.0
     size = float(np.mean([e.size for e in good]))
     runs = float(np.mean([e.evaluations for e in found]))
     proved = sum(bool(e.optimal) or e.status == "impossible" for e in found)
-    return (
-        f"| {column} | {effort} | {len(found)} | {len(good)} | {fns:.1f} | {size:.2f} | {proved} | {runs:,.0f} | "
-        f"{1e3 * seconds / len(found):.1f} |"
-    )
+    return [column, effort, len(found), len(good), fns, size, proved, runs, 1e3 * seconds / len(found)]
 
 
 def main() -> None:
@@ -73,11 +70,10 @@ def main() -> None:
     parser.add_argument("--most", type=int, help="instances a column")
     parser.add_argument("--models", type=Path, help="a directory of checkpoints by data set, in place of the shipped")
     parser.add_argument("--json", type=Path, help="keep size, status and evaluations of every instance")
-    parser.add_argument("--write", action="store_true", help="put the table into the documentation")
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/measured/columns.json")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    lines, kept = [HEAD, "|---|---|" + "--:|" * 7], {}
-    print(*lines, sep="\n")
+    rows, kept = [], {}
     for effort in chosen.effort:
         for column in chosen.columns or COLUMNS:
             try:
@@ -85,15 +81,15 @@ def main() -> None:
             except CF2Error as error:
                 print(f"{column} is left out. {error}")
                 continue
-            lines.append(row(column, effort, found, seconds))
-            print(lines[-1], flush=True)
+            rows.append(row(column, effort, found, seconds))
+            print(*(f"{name} {value:{form}}" for (name, form), value in zip(HEAD.items(), rows[-1])), flush=True)
             kept[f"{column} {effort}"] = [(e.key, e.status, e.size, bool(e.optimal), e.evaluations) for e in found]
     if chosen.json:
         chosen.json.write_text(json.dumps(kept), encoding="utf-8")
-    if chosen.write:
-        text = PAGE.read_text(encoding="utf-8")
-        head, rest = text.split(BEGIN)
-        PAGE.write_text(head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.split(END)[1], encoding="utf-8")
+    if chosen.keep:
+        shipped = list(dict.fromkeys(name for name, _ in COLUMNS.values()))
+        command = f"python benchmarks/columns.py --effort {' '.join(chosen.effort)} --keep"
+        figures.keep("columns", command, HEAD, rows, shipped)
 
 
 if __name__ == "__main__":

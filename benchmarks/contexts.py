@@ -1,22 +1,21 @@
-"""How surely explanations decide, over contexts, and what sets that decide surely cost; fills docs/verdicts.md.
+"""How surely explanations decide, over contexts, and what sets that decide surely cost.
 
-    python benchmarks/contexts.py [--most 10] [--only NAME …] [--write]
+    python benchmarks/contexts.py [--most 10] [--only NAME …]
 
 Settings are the data sets and models that are shipped, and GCN, GIN, GAT and SAGE with BatchNorm and max pooling that
 are trained here on Mutagenicity and NCI1 (`nets.py`). Kept are the instances for which `cf2` finds an answer that
 the model does not also give to an empty graph. All sets meet the same 256 contexts, which no search has seen. Methods
-that rank choose as many edges as `cf2`. What is measured is kept in `measured/contexts.json`, setting by setting.
+that rank choose as many edges as `cf2`. `measured/contexts.json` has what is measured, setting by setting.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 from nets import LAYERS, trained
 from torch_geometric.data import Data
@@ -29,17 +28,16 @@ from cf2.results.explanation import Explanation
 from cf2.runs.session import Session
 from cf2.samples.sources import from_dataset
 
-PAGE = Path(__file__).parent.parent / "docs" / "verdicts.md"
-KEPT = Path(__file__).parent / "measured" / "contexts.json"
-BEGIN, END = "<!-- contexts: begin -->", "<!-- contexts: end -->"
 CONTEXTS = 256
 SKIPPED = 80  # test graphs; by these, on the GCN for Mutagenicity, the search was tuned
 EPOCHS = 15
 SHIPPED = ("ba-shapes", "tree-cycles", "mutag0", "nci1", "citeseer", "mutag")
 TRAINED = tuple((layer, name) for name in ("mutag", "nci1") for layer in LAYERS)
 OTHERS = ("cf2-relaxed", "gnnexplainer", "gradient", "subgraphx", "random")
+COLUMNS = {"setting": "", "n": "d", "method": "", "size": ".1f", "PS": ".2f", "PN": ".2f", "PNS": ".2f"}
+COLUMNS |= {"reached": "d", "evaluations": ",.0f", "times `cf2` alone": ".1f", "CPU s": ".2f"}
 Explain = Callable[[Sequence[Key], Spec], list[Explanation]]  # explanations of some keys
-Row = dict[str, Any]
+Row = list[Any]  # in the order of COLUMNS, without the setting
 
 
 def shipped(name: str) -> tuple[list[Key], Explain]:
@@ -67,20 +65,21 @@ def trained_here(layer: str, name: str) -> tuple[list[Key], Explain]:
     return list(test)[SKIPPED:], explain
 
 
-def row(method: str, found: Sequence[Explanation], seconds: float) -> Row:
-    """Means over the instances of a setting."""
-    means = {
-        field: float(np.mean([part[0] for e in found if (part := getattr(e, field))])) for field in ("ps", "pn", "pns")
-    }
-    return {
-        "method": method,
-        "n": len(found),
-        "size": float(np.mean([e.size for e in found])),
-        **means,
-        "reached": sum(e.status == "found" for e in found) if found[0].surely else None,
-        "evaluations": float(np.mean([e.evaluations for e in found])),
-        "cpu": seconds / len(found),
-    }
+def row(method: str, found: Sequence[Explanation], seconds: float, alone: float) -> Row:
+    """Means over the instances of a setting; `alone` is the cost of `cf2` without contexts."""
+    means = [float(np.mean([part[0] for e in found if (part := getattr(e, name))])) for name in ("ps", "pn", "pns")]
+    size, runs = (float(np.mean([getattr(e, name) for e in found])) for name in ("size", "evaluations"))
+    reached = sum(e.status == "found" for e in found) if found[0].surely else None
+    return [
+        len(found),
+        method,
+        size,
+        *means,
+        reached,
+        runs,
+        runs / alone if found[0].surely else None,
+        seconds / len(found),
+    ]
 
 
 def measure(keys: Sequence[Key], explain: Explain, most: int) -> list[Row]:
@@ -94,56 +93,34 @@ def measure(keys: Sequence[Key], explain: Explain, most: int) -> list[Row]:
     for name in OTHERS:  # a method that does not only rank chooses its own size
         own = sizes if registry.get(name).ranks else None
         asked[name] = Spec(method=name, sizes=own, contexts=CONTEXTS, seed=0)
+    alone = float(np.mean([e.evaluations for e in first])) if first else 0.0
     rows = []
     for name, spec in asked.items() if kept else ():
         started = time.process_time()
-        rows.append(row(name, explain(kept, spec), time.process_time() - started))
+        rows.append(row(name, explain(kept, spec), time.process_time() - started, alone))
         print(rows[-1], flush=True)
-    if rows:  # what cf2 costs without contexts, beside which `surely` is judged
-        rows[0]["alone"] = float(np.mean([e.evaluations for e in first]))
     return rows
-
-
-def table(settings: dict[str, list[Row]]) -> list[str]:
-    """The lines of the table in the documentation."""
-    lines = [
-        "| setting | n | method | size | PS | PN | PNS | reached | evaluations | CPU, s |",
-        "|---|--:|---|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for setting, rows in settings.items():
-        for r in rows:
-            shares = [f"{r[name]:.2f}" for name in ("ps", "pn", "pns")]
-            reached = "" if r["reached"] is None else f"{r['reached']}"
-            runs = f"{r['evaluations']:,.0f}"
-            if r["reached"] is not None:
-                runs += f" ({r['evaluations'] / rows[0]['alone']:.1f} ×)"
-            cells = [setting, str(r["n"]), r["method"], f"{r['size']:.1f}", *shares, reached, runs, f"{r['cpu']:.2f}"]
-            lines.append(f"| {' | '.join(cells)} |")
-    return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most", type=int, default=10, help="so many instances of each setting")
     parser.add_argument("--only", nargs="*", help="the names of some settings, such as mutag0 or GIN-nci1")
-    parser.add_argument("--write", action="store_true", help="put the table into the documentation")
     given = parser.parse_args()
-    settings: dict[str, list[Row]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     making: dict[str, Callable[[], tuple[list[Key], Explain]]] = {
         **{name: lambda name=name: shipped(name) for name in SHIPPED},
         **{f"{layer}-{name}": lambda pair=(layer, name): trained_here(*pair) for layer, name in TRAINED},
     }
+    chosen = [name for name in making if given.only is None or name in given.only]
+    rows = [row for row in figures.read("contexts")["rows"] if row[0] not in chosen]
     with single_thread():
-        for name, make in making.items():
-            if given.only is None or name in given.only:
-                print(name, flush=True)
-                settings[name] = measure(*make(), given.most)
-                ordered = {name: settings[name] for name in making if name in settings}
-                KEPT.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
-    if given.write:
-        before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-        text = f"{before}{BEGIN}\n" + "\n".join(table(settings)) + f"\n{END}{rest.split(END)[1]}"
-        PAGE.write_text(text, encoding="utf-8")
+        for name in chosen:
+            print(name, flush=True)
+            rows += [[name, *row] for row in measure(*making[name](), given.most)]
+    rows.sort(key=lambda row: list(making).index(row[0]))
+    words = f"{', '.join(LAYERS)} on Mutagenicity and NCI1, trained by the script for {EPOCHS} epochs"
+    command = f"python benchmarks/contexts.py --most {given.most}"
+    figures.keep("contexts", command, COLUMNS, rows, [name for name in SHIPPED if name in making], words)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ author = copyright = "the cf2 developers"
 version = release = installed("cf2")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
-suppress_warnings = ["config.cache"]
+suppress_warnings = ["config.cache", "ref.python"]  # two classes have a property `edges`
 
 highlight_language = "sh"  # of a block that names none
 html_theme = "furo"
@@ -31,6 +31,7 @@ html_title = f"cf2 {release}"
 html_math_renderer = "mathml"
 html_theme_options = {"navigation_with_keys": True}
 html_copy_source = False
+html_static_path, html_css_files = ["_static"], ["site.css"]
 pygments_style, pygments_dark_style = "friendly", "monokai"
 
 default_role = "literal"  # docstrings write `name` for code
@@ -41,14 +42,11 @@ autodoc_inherit_docstrings = False
 
 NAPOLEON = Config()
 
-# Pages that a command makes, or that come with a part that may not be installed: the site builds without them.
-OPTIONAL = {"methods", "pyg", "report", "results"}
-
 
 def setup(app: Any) -> None:
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.add_directive("command-help", CommandHelp)
-    app.connect("source-read", drop_missing_pages)
+    app.connect("source-read", read_page)
     app.connect("autodoc-process-docstring", read_docstring)
 
 
@@ -74,15 +72,26 @@ def mathml(node: nodes.Element, as_block: bool) -> str:
         return f"<code>{html.escape(node.astext())}</code>"
 
 
-# -- pages that are not there yet ------------------------------------------------------------------------------
+# -- pages: what GitHub shows plainly, and the site in its own way -----------------------------------------------
 
 
-def drop_missing_pages(app: Any, docname: str, source: list[str]) -> None:
-    """Take missing pages out of the contents, and turn links to them, or to files beside `docs`, into plain text."""
-    source[0] = re.sub(r"\[([^\]]*)\]\(\.\./([\w./-]+)(#[\w-]*)?\)", r"\1 (`\2`)", source[0])
-    for name in OPTIONAL - app.env.found_docs:
-        text = re.sub(rf"^{name}$\n?", "", source[0], flags=re.MULTILINE)
-        source[0] = re.sub(rf"\[([^\]]*)\]\({name}\.md(#[\w-]*)?\)", r"\1", text)
+def read_page(app: Any, docname: str, source: list[str]) -> None:
+    """Links out of `docs` become plain text, bold links buttons, and tables of names the full docstrings."""
+    text = re.sub(r"(?<!\!)\[([^\]]*)\]\(\.\./([\w./-]+)(#[\w-]*)?\)", r"\1 (`\2`)", source[0])
+    text = re.sub(r"\*\*(\[[^\]]+\]\([^)]+\))\*\*", r"\1{.button}", text)
+    text = re.sub(r"<!-- names (.*?) -->\n.*?<!-- end -->", docstrings, text, flags=re.DOTALL)
+    source[0] = re.sub(r"The fields of an explanation:\n\n<!-- fields .*?<!-- end -->", "", text, flags=re.DOTALL)
+
+
+def docstrings(names: re.Match[str]) -> str:
+    """Directives that show the docstrings of some names, `cf2.name` or `cf2.Class:member,member`."""
+    parts = []
+    for entry in names[1].split():
+        name, _, members = entry.partition(":")
+        kind = "class" if name.split(".")[-1][0].isupper() else "function"
+        kind = "exception" if name.endswith("Error") else kind
+        parts.append(f".. auto{kind}:: {name}\n" + (f"   :members: {members.replace(',', ', ')}\n" if members else ""))
+    return "```{eval-rst}\n" + "\n".join(parts) + "```"
 
 
 # -- docstrings ------------------------------------------------------------------------------------------------
@@ -116,12 +125,8 @@ class CommandHelp(Directive):
     """The help of every command, as the program itself prints it."""
 
     def run(self) -> list[nodes.Node]:
-        try:
-            pages = help_pages()
-        except ImportError:
-            return [nodes.note("", nodes.paragraph(text="The command line was not installed when this page was made."))]
         found: list[nodes.Node] = []
-        for name, text in pages.items():
+        for name, text in help_pages().items():
             title = f"cf2 {name}".strip()
             section = nodes.section(ids=[nodes.make_id(title)], names=[title.lower()])
             section += [nodes.title(text=title), nodes.literal_block(text, text, language="text")]

@@ -1,4 +1,5 @@
-"""The documentation is true: examples run, names and commands exist, links lead somewhere, and it builds."""
+"""The documentation is true: examples run, names and commands exist, links lead somewhere, figures are those that
+were measured, and the site builds."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GraphConv, global_add_pool
 
 import cf2
+from benchmarks import figures
 from cf2.methods import registry
 from cf2.samples import sources
 from cf2.units import kinds as units
@@ -32,19 +34,35 @@ from reproduction import tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.glob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))])
+SITE = sorted(DOCS.glob("*.md"))
+PAGES = [*SITE, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
 SHELL = re.compile(r"^cf2 [a-z].*$", re.MULTILINE)
+
+
+def text_of(page: str | Path) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def module_of(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"docs_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+fill = module_of(DOCS / "fill.py")
 
 
 def blocks(page: Path, language: str) -> list[str]:
     """The fenced blocks of a page in a language, "" for none."""
-    found = re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    return [str(block) for block in found]
+    return [str(b) for b in re.findall(rf"^```{language}\n(.*?)^```$", text_of(page), re.MULTILINE | re.DOTALL)]
 
 
 def run(page: Path, numbers: slice, space: dict[str, Any]) -> None:
     """Run Python blocks of a page one after the other; a failure names the page and the line."""
-    text = page.read_text(encoding="utf-8")
+    text = text_of(page)
     for block in blocks(page, "python")[numbers]:
         lines = text[: text.index(block)].count("\n")
         exec(compile("\n" * lines + block, str(page), "exec", dont_inherit=True), space)
@@ -52,31 +70,13 @@ def run(page: Path, numbers: slice, space: dict[str, Any]) -> None:
 
 # -- pages whose examples run ---------------------------------------------------------------------------------
 
-WITH_TESTS_OF_THEIR_OWN = {
-    "getting-started.md",
-    "counterfactuals.md",
-    "tasks.md",
-    "mathematics.md",
-    "patterns.md",
-    "extend.md",
-    "chemprop.md",
-}
-EXAMPLES = {
-    "README.md",
-    "cli.md",
-    "datasets.md",
-    "index.md",
-    "methods.md",
-    "pyg.md",
-    "report.md",
-    "sets.md",
-    "verdicts.md",
-    "verified-search.md",
-}
+WITH_TESTS_OF_THEIR_OWN = "getting-started counterfactuals gallery tasks mathematics patterns extend chemprop"
+EXAMPLES = "README api cli datasets design index methods pyg report sets verdicts verified-search"
 
 
 def test_every_python_block_is_run_by_a_test() -> None:
-    assert {page.name for page in PAGES if blocks(page, "python")} == WITH_TESTS_OF_THEIR_OWN | EXAMPLES
+    run_by_tests = {*WITH_TESTS_OF_THEIR_OWN.split(), *EXAMPLES.split()}
+    assert {page.stem for page in PAGES if blocks(page, "python")} == run_by_tests
 
 
 @pytest.fixture
@@ -145,42 +145,36 @@ def _nothing(engine: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-@pytest.mark.parametrize("name", sorted(EXAMPLES))
+@pytest.mark.parametrize("name", EXAMPLES.split())
 def test_examples_run(name: str, prepared: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     called = without_waiting(monkeypatch)
-    page = next(page for page in PAGES if page.name == name)
-    run(page, slice(None), prepared)
-    waited = {"report.md": ["serve"], "cli.md": ["ready", "explain_many", "explain_many"]}
+    run(next(page for page in PAGES if page.stem == name), slice(None), prepared)
+    waited = {"report": ["serve"], "cli": ["ready", "explain_many", "explain_many"]}
     assert called == waited.get(name, [])
 
 
-def outputs_script() -> Any:
-    given = importlib.util.spec_from_file_location("write_outputs", DOCS / "write_outputs.py")
-    assert given is not None
-    assert given.loader is not None
-    module = importlib.util.module_from_spec(given)
-    given.loader.exec_module(module)
-    return module
-
-
 def test_getting_started_prints_what_it_says(quiet_figures: None) -> None:
-    page = (DOCS / "getting-started.md").read_text(encoding="utf-8")
-    assert len(re.findall(r"^## \d+\. ", page, re.MULTILINE)) == 20
-    assert page == outputs_script().filled(page), "run: python docs/write_outputs.py"
+    page = text_of("getting-started.md")
+    assert page == fill.printed(page), "run: python docs/fill.py --run"
 
 
-@pytest.mark.parametrize("name", ["nodes", "molecules", "links"])
-def test_notebooks_show_what_they_hold(name: str, quiet_figures: None) -> None:
+def test_the_gallery_makes_every_picture_that_it_shows(tmp_path: Path, quiet_figures: None) -> None:
     pytest.importorskip("rdkit")
-    script = outputs_script()
-    (path,) = (one for one in script.NOTEBOOKS if one.stem == name)
+    (tmp_path / "images").mkdir()
+    fill.drawn(DOCS / "gallery.md", tmp_path)
+    shown = set(re.findall(r"\(images/(gallery-[\w-]+\.png)\)", text_of("gallery.md")))
+    assert shown == {path.name for path in (tmp_path / "images").iterdir()}
+
+
+@pytest.mark.parametrize("path", fill.NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_show_what_they_hold(path: Path, quiet_figures: None) -> None:
+    pytest.importorskip("rdkit")
     stored = json.loads(path.read_text(encoding="utf-8"))
     assert path.stat().st_size < 200_000, "small outputs are kept"
     with torch.random.fork_rng(devices=[]):
-        again = script.executed(stored)
-    assert script.texts(again) == script.texts(stored), "run: python docs/write_outputs.py"
-    pictures = [o for c in again["cells"] for o in c.get("outputs", ()) if "image/png" in o.get("data", {})]
-    assert pictures
+        again = fill.executed(stored)
+    assert fill.texts(again) == fill.texts(stored), "run: python docs/fill.py --run"
+    assert [o for c in again["cells"] for o in c.get("outputs", ()) if "image/png" in o.get("data", {})]
 
 
 def test_the_page_on_tasks_runs_and_says_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,43 +297,33 @@ def recipe() -> Iterator[Callable[[str], dict[str, Any]]]:
         registered.update(before)  # type: ignore[arg-type]
 
 
-def test_the_recipe_for_a_method(recipe: Callable[[str], dict[str, Any]]) -> None:
+def test_the_recipes_run_and_their_tables_are_complete(recipe: Callable[[str], dict[str, Any]]) -> None:
     from cf2.methods.contract import Method
-
-    method = recipe("extend.md")["METHOD"]
-    assert cf2.methods.get("degree") is method
-    listed = {name for row in rows("extend.md", "field") for name in re.findall(r"`(\w+)`", row[0])}
-    assert listed == set(inspect.signature(Method).parameters)
-
-
-def test_the_recipe_for_a_unit_kind(recipe: Callable[[str], dict[str, Any]]) -> None:
-    recipe("extend.md")
-    assert "stars" in units.KINDS
-
-
-def test_the_recipe_for_a_criterion(recipe: Callable[[str], dict[str, Any]]) -> None:
     from cf2.sets.tests import Criterion
 
-    made = recipe("extend.md")["AtLeast"]
+    made = recipe("extend.md")
+    assert cf2.methods.get("degree") is made["METHOD"]
+    assert "stars" in units.KINDS
+    listed = {name for row in rows("extend.md", "field") for name in re.findall(r"`(\w+)`", row[0])}
+    assert listed == set(inspect.signature(Method).parameters)
     members = {name for name in vars(Criterion) if not name.startswith("_")}
-    assert members <= set(dir(made))
-    listed = {name for row in rows("extend.md", "member") for name in re.findall(r"`(\w+)[(`]", row[0])}
-    assert listed == members
+    assert members <= set(dir(made["AtLeast"]))
+    assert {name for row in rows("extend.md", "member") for name in re.findall(r"`(\w+)[(`]", row[0])} == members
 
 
 def test_recipes_that_are_diffs_touch_three_files_and_pass_their_tests(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    diffs = blocks(DOCS / "extend.md", "diff")
-    assert len(diffs) == 4
+    diffs = sorted((ROOT / "examples" / "extensions").glob("*.diff"))
+    assert {f"../{diff.relative_to(ROOT)}" for diff in diffs} <= set(links(DOCS / "extend.md"))
     for diff in diffs:
-        files = re.findall(r"^\+\+\+ b/(.*)$", diff, re.MULTILINE)
+        files = re.findall(r"^\+\+\+ b/(.*)$", diff.read_text(encoding="utf-8"), re.MULTILINE)
         assert len(files) <= 3
         assert sum(file.startswith("tests/") for file in files) == 1
-        subprocess.run(["git", "apply", "-C1"], input=diff, text=True, cwd=tmp_path, check=True)
+        subprocess.run(["git", "apply", "-C1", str(diff)], cwd=tmp_path, check=True)
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "tests"]
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert "4 passed" in done.stdout, done.stdout
+    assert f"{len(diffs)} passed" in done.stdout, done.stdout
 
 
 # -- names, commands and links --------------------------------------------------------------------------------
@@ -347,7 +331,6 @@ def test_recipes_that_are_diffs_touch_three_files_and_pass_their_tests(tmp_path:
 NAME = re.compile(r"(?<![\w./-])cf2(?:\.[A-Za-z_]\w*)+")
 FILE = re.compile(r"`((?:src|tests|docs|benchmarks|examples)/[\w./-]*)`")
 INVENTED = {"src/cf2/methods/degree.py", "tests/methods/test_degree.py", "cf2.runs.engines.threads"}
-OF_OTHERS = {"src/cf_explainer/c2_explainer.py"}  # files of other projects
 
 
 def exists(name: str) -> bool:
@@ -368,7 +351,7 @@ def exists(name: str) -> bool:
 def test_names_and_files_of_the_project_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert not [name for name in sorted(set(NAME.findall(text)) - INVENTED) if not exists(name)]
-    named = set(FILE.findall(text)) - INVENTED - OF_OTHERS
+    named = set(FILE.findall(text)) - INVENTED
     assert not [file for file in sorted(named) if not (ROOT / file).exists()]
 
 
@@ -427,41 +410,65 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings} | set(labels)
 
 
-def module_of(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"docs_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def configuration() -> Any:
-    return module_of(DOCS / "conf.py")
+def links(page: Path) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", text_of(page))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_inside_the_project_resolve(page: Path) -> None:
-    optional = {f"{name}.md" for name in configuration().OPTIONAL}
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
-        if target.startswith(("http://", "https://", "mailto:")):
-            continue
-        path, _, anchor = target.partition("#")
-        file = (page.parent / path).resolve() if path else page
-        if not file.exists() and path in optional:
-            continue
-        assert file.exists(), f"{page.name} links to {target}"
-        assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
+    for target in links(page):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            assert file.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
 
 
 def test_the_contents_name_every_page_once() -> None:
-    listed = [
-        line
-        for block in re.findall(r"```\{toctree\}\n(.*?)```", (DOCS / "index.md").read_text(encoding="utf-8"), re.DOTALL)
-        for line in block.split()
-        if (DOCS / f"{line}.md").is_file()
+    contents = re.findall(r"```\{toctree\}\n(.*?)```", text_of("index.md"), re.DOTALL)
+    listed = [line for block in contents for line in block.split() if (DOCS / f"{line}.md").is_file()]
+    assert sorted(listed) == sorted(page.stem for page in SITE if page.stem != "index")
+
+
+# -- for readers ----------------------------------------------------------------------------------------------
+
+# What ten readers want, written down before the pages were arranged; where the answer is, and words of it.
+READERS = {
+    "explain one node of my GAT": ("getting-started.md", "cf2.explain(model, data, nodes="),
+    "which molecules change class if I may only change atoms?": ("counterfactuals.md", 'edits="change"'),
+    "what does impossible mean?": ("verdicts.md", "Proved that no set passes"),
+    "cite it": ("index.md", "CITATION.cff"),
+    "use all cores": ("cli.md", "--engine processes"),
+    "explain a link of a HeteroData": ("tasks.md", "edge_type="),
+    "how surely does this set decide?": ("verdicts.md", "e.pns"),
+    "use it in torch_geometric's Explainer": ("pyg.md", "CF2Explainer"),
+    "test the masks of another explainer": ("verdicts.md", "cf2.metrics.judge"),
+    "what does λ stand for?": ("mathematics.md", "| λ, α, γ |"),
+}
+
+
+@pytest.mark.parametrize("task", READERS)
+def test_readers_find_the_page_in_two_clicks(task: str) -> None:
+    page, words = READERS[task]
+    assert words in text_of(page)
+    first = {target.partition("#")[0] for target in links(DOCS / "index.md")} | {"index.md"}
+    pages = [DOCS / name for name in first if name.endswith(".md") and not name.startswith("http")]
+    second = {target.partition("#")[0] for name in pages for target in links(name)}
+    assert page in first | second
+
+
+def test_the_documentation_is_short() -> None:
+    words = [
+        len(re.findall(r"\S*\w\S*", re.sub(r"<!--.*?-->", "", text_of(page)))) for page in [*SITE, ROOT / "README.md"]
     ]
-    assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")
+    assert len(SITE) <= 20
+    assert sum(words) <= 30_000
+
+
+@pytest.mark.parametrize("page", SITE, ids=lambda page: page.stem)
+def test_a_page_begins_with_a_picture_or_something_to_run(page: Path) -> None:
+    screen = "\n".join(text_of(page).splitlines()[:30])
+    assert re.search(r"!\[|^```(python|sh|bash|text)?$|\$\$", screen, re.MULTILINE)
 
 
 def rows(page: str, first: str) -> list[list[str]]:
@@ -496,20 +503,10 @@ def test_the_table_of_efforts_is_that_of_the_search() -> None:
     assert rows("verified-search.md", "`effort`") == wanted
 
 
-def options_script() -> Any:
-    return module_of(DOCS / "write_options.py")
-
-
-def test_the_options_are_those_of_explain() -> None:
-    page = DOCS / "api.md"
-    text = page.read_text(encoding="utf-8")
-    assert text == options_script().filled(text), "run: python docs/write_options.py"
-
-
 def test_the_docstring_of_explain_says_what_a_spec_says() -> None:
     from cf2 import options as spec
 
-    described = {name: meaning for name, (_, meaning) in options_script().documented().items()}
+    described = {name: meaning for name, (_, meaning) in fill.documented().items()}
     assert {name: described[name] for name in spec.meanings()} == spec.meanings()
     assert list(described) == list(inspect.signature(cf2.explain).parameters)
 
@@ -517,7 +514,7 @@ def test_the_docstring_of_explain_says_what_a_spec_says() -> None:
 def test_the_help_of_the_command_says_what_a_spec_says() -> None:
     from cf2 import options as spec
 
-    text = " ".join(configuration().help_pages()["explain"].split())
+    text = " ".join(module_of(DOCS / "conf.py").help_pages()["explain"].split())
     for name, meaning in spec.meanings().items():
         if name != "settings":
             assert f"--{name.replace('_', '-')}" in text
@@ -615,24 +612,29 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "--resume" in (tmp_path / "site" / "cli.html").read_text(encoding="utf-8")
 
 
-# -- the page of results says what was measured ---------------------------------------------------------------
+# -- pages say what was measured ------------------------------------------------------------------------------
 
 
-def test_the_results_page_and_the_readme_show_the_kept_rows() -> None:
-    stored = json.loads((DOCS / "results.json").read_text(encoding="utf-8"))
-    page = (DOCS / "results.md").read_text(encoding="utf-8")
-    every = page + (ROOT / "reproduction" / "TABLES.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", fill.PAGES, ids=lambda page: page.stem)
+def test_pages_show_what_is_kept_and_declared(page: Path) -> None:
+    assert text_of(page) == fill.filled(text_of(page)), "run: make figures"
+
+
+def test_the_paper_is_shown_in_full() -> None:
+    every = text_of("results.md") + fill.TABLES_PAGE.read_text(encoding="utf-8")
     shown = re.findall(r"^<!-- table (\w+) -->$", every, re.MULTILINE)
     assert set(tables.LAYOUTS) == set(shown) - {"about"}
-    assert {"accuracy", "causal", "reached", "truth"} <= set(tables.present(stored))
-    for name in tables.LAYOUTS:
-        assert f"<!-- table {name} -->\n\n{tables.on_page(stored, name)}\n<!-- end {name} -->" in every
-    assert every.count(tables.about_lines(stored)) == 2
-    spec = importlib.util.spec_from_file_location("fill_readme", DOCS / "fill_readme.py")
-    assert spec is not None
-    assert spec.loader is not None
-    fill = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fill)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert fill.filled(readme, stored) == readme
-    assert fill.filled(page, stored, tuple(fill.METHODS)) == page
+    assert {"accuracy", "causal", "reached", "truth"} <= set(tables.present(fill.results()))
+
+
+@pytest.mark.parametrize("path", sorted(figures.MEASURED.glob("*.json")), ids=lambda path: path.stem)
+def test_what_is_kept_was_measured_on_the_models_that_ship(path: Path) -> None:
+    about = figures.read(path.stem)["about"]
+    assert {"date", "versions", "machine", "command"} <= set(about)
+    assert about["versions"]["cf2"] == cf2.__version__
+    assert about["shipped"] or about["trained"]
+    for model, digest in about["shipped"].items():
+        assert figures.digest(model) == digest, f"{model} is another model now: run {about['command']}"
+    pages = "".join(text_of(page) for page in fill.PAGES)
+    assert f"<!-- table {path.stem}" in pages
+    assert f"`{about['command']}`" in pages
