@@ -155,7 +155,7 @@ TYPE_WORDS = re.compile(
 )
 FLAT = ("units/packs.py", "models/predictor.py", "models/oracle.py", "sets/", "methods/", "runs/")
 # These read the user's data or name its parts; what they pass on is flat.
-READ_TYPES = {"runs/check.py", "runs/source.py", "runs/session.py"}
+READ_TYPES = {"runs/check.py", "runs/source.py", "runs/session.py", "runs/answers.py"}
 
 
 def test_what_packs_searches_and_runs_knows_no_types() -> None:

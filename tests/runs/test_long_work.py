@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import SAGEConv
 
 import cf2
-from cf2.runs import progress, session
+from cf2.runs import answers, progress, session
 
 
 def ring(count: int = 12) -> Data:
@@ -77,8 +77,9 @@ def test_very_many_units_are_reduced_and_the_answer_says_so(monkeypatch: pytest.
     options: dict[str, Any] = {"units": ("edges", "features")}
     before = cf2.explain(model, data, range(4), **options)
     assert not any("Only the" in e.note for e in before)
-    monkeypatch.setattr(session, "MAX_UNREDUCED", 10)
-    monkeypatch.setattr(session, "AUTO_REDUCED", 5)
+    for module in (session, answers):
+        monkeypatch.setattr(module, "MAX_UNREDUCED", 10)
+        monkeypatch.setattr(module, "AUTO_REDUCED", 5)
     after = cf2.explain(model, data, range(4), **options)
     assert all("Only the 5 of 11 units" in e.note and "max_units=" in e.note for e in after)
     assert not any(e.optimal for e in after)

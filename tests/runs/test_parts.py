@@ -15,7 +15,8 @@ from cf2.results.explanation import Explanation
 from cf2.results.explanations import same_results
 from cf2.runs import engines
 from cf2.runs import session as sessions
-from cf2.runs.session import Answers, Chunk, Request, Session
+from cf2.runs.answers import Answers
+from cf2.runs.session import Chunk, Request, Session
 from cf2.runs.store import Store
 
 

@@ -11,6 +11,7 @@ import torch
 import cf2
 from cf2.errors import CF2Error
 from cf2.runs import session as verified
+from cf2.runs.answers import UNCONFIRMED
 from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, PredictedClass, Verdict
 from toys import NodeNet, random_graph
 
@@ -58,7 +59,7 @@ def test_nothing_is_found_that_the_final_check_does_not_confirm(
         assert not getattr(other, failing)
         if one.status == "found" and failing in needs:
             assert other.status == "not found"
-            assert other.note == verified.UNCONFIRMED
+            assert other.note == UNCONFIRMED
         else:
             assert (other.status, other.note) == (one.status, one.note)
 

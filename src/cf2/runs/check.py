@@ -611,7 +611,11 @@ def _check_status(result: Check, one: _Claimant, most: int) -> None:
         why = "passes its tests" if one.allowed(chosen) else "keeps to the constraints"
         why = f"{one.named(chosen)} is given as an answer that {why}, and it does not."
     elif e.status == "not found":
-        holds = not (given and one.passes(chosen))
+        passed = given and one.passes(chosen)
+        if passed and e.surely is not None:  # it passes its tests, but may decide in too few contexts
+            values = _exact(one, one.contexts(~chosen, most)) if e.all_contexts else None
+            passed = None if values is None else values[1] >= e.surely
+        holds = None if passed is None else not passed
         why = f"{one.named(chosen)} is given, which is an answer."
     elif e.status == "impossible":
         holds, other = one.none_passes(one.sets(most))

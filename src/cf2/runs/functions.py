@@ -19,7 +19,7 @@ from cf2.options import Output, SetOptions, Spec, meanings, with_options
 from cf2.results.explanation import UnitTable
 from cf2.results.explanations import Explanations
 from cf2.results.names import Names
-from cf2.runs.session import Answers, Facts, check_asked, check_class_names
+from cf2.runs.answers import Answers, Facts, check_asked, check_class_names
 from cf2.sets.oracle import Oracle
 from cf2.sets.tests import QUESTIONS
 
