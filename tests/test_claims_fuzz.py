@@ -23,7 +23,8 @@ from cf2.errors import CF2Error
 from toys import InTurn
 
 WIDTH, FEATURES, CLASSES = 6, 3, 3
-QUICK = 64  # cases in every run
+QUICK = 24  # cases in every run
+CALLS = 3  # of one model
 CLAIMS = int(os.environ.get("CF2_CLAIMS", "5000"))
 SEED = int(os.environ.get("CF2_CLAIMS_SEED", "0"))
 
@@ -248,10 +249,11 @@ class Net(nn.Module):
 # -- graphs ---------------------------------------------------------------------------------------------------
 
 
-def graph(draw: random.Random, dtype: torch.dtype) -> Data:
+def graph(draw: random.Random, dtype: torch.dtype, large: bool = False) -> Data:
     """Few nodes and edges: directed or not, with loops, edges that occur twice, and nodes without any."""
-    nodes = draw.choice([1, 2, 3, 4, 5, 5, 6])
-    pairs = [(draw.randrange(nodes), draw.randrange(nodes)) for _ in range(draw.randint(0, 6))]
+    nodes = draw.choice([6, 7, 8]) if large else draw.choice([1, 2, 3, 4, 5, 5, 6])
+    count = draw.randint(8, 11) if large else draw.randint(0, 6)
+    pairs = [(draw.randrange(nodes), draw.randrange(nodes)) for _ in range(count)]
     if draw.random() < 0.7:
         pairs = [pair for pair in pairs if pair[0] != pair[1]]
     if draw.random() < 0.7:
@@ -267,13 +269,11 @@ def graph(draw: random.Random, dtype: torch.dtype) -> Data:
 # -- calls ----------------------------------------------------------------------------------------------------
 
 UNITS = ["edges", "edges", "edges", "features", "columns", "node_features", ("edges", "features")]
-# Not drawn, as their claims are being mended: units="nodes", alternatives=, robust=, and confidence= beside
-# alternatives=.
 EDITS = [("remove",), ("remove",), ("add",), ("change",), ("remove", "add"), ("remove", "add", "change")]
 
 
-def case(seed: int, *, first: bool = False) -> tuple[nn.Module, Any, dict[str, Any]]:
-    """A model, its data and the options of a call, all drawn from a seed."""
+def case(seed: int, *, first: bool = False) -> tuple[nn.Module, Any, list[dict[str, Any]]]:
+    """A model, its data and the options of some calls, all drawn from a seed."""
     draw = random.Random(seed)
     torch.manual_seed(seed)
     level, output = draw.choice(["node", "node", "graph", "pair"]), draw.choice(["auto"] * 4 + ["regression", "labels"])
@@ -286,7 +286,20 @@ def case(seed: int, *, first: bool = False) -> tuple[nn.Module, Any, dict[str, A
     convs = list(CONVS)[: FIRST_CONVS if first else None]
     names = [draw.choice(list(table)) for table in (convs, NORMS, POOLS)]
     model = Net(level, *names, head, draw.choice([1, 2, 2]), width).to(dtype).eval()
-    graphs = [graph(draw, dtype) for _ in range(draw.randint(1, 3) if level == "graph" else 1)]
+    large = not first and draw.random() < 0.25
+    graphs = [graph(draw, dtype, large) for _ in range(draw.randint(1, 3) if level == "graph" else 1)]
+    calls = [call(draw, level, output, width, graphs)]
+    if not first:  # what a model costs is paid once, so it is asked several times, and about more keys
+        if level == "graph":
+            graphs += [graph(draw, dtype, large=draw.random() < 0.5) for _ in range(3)]
+        calls += [call(draw, level, output, width, graphs) for _ in range(CALLS - 1)]
+        for options in calls:
+            widen(draw, options, graphs, level)
+    return model, graphs if level == "graph" else graphs[0], calls
+
+
+def call(draw: random.Random, level: str, output: str, width: int, graphs: list[Data]) -> dict[str, Any]:
+    """The options of one call."""
     options: dict[str, Any] = {"question": draw.choice(["why", "why", "factual", "counterfactual"])}
     options |= {"units": draw.choice(UNITS), "effort": draw.choice(["quick", "standard", "thorough"]), "epochs": 10}
     nodes = range(len(graphs[0].x))
@@ -314,17 +327,59 @@ def case(seed: int, *, first: bool = False) -> tuple[nn.Module, Any, dict[str, A
         options["connected"] = True
     if draw.random() < 0.15:
         options["confidence"] = draw.choice([0.05, 0.3])
-    return model, graphs if level == "graph" else graphs[0], options
+    return options
+
+
+SEARCHES = [
+    {"method": "greedy"},
+    {"method": "gradient", "search": True},
+    {"method": "random", "search": True, "seed": 1},
+    {"method": "random", "k": 3, "seed": 2},
+]
+
+
+def widen(draw: random.Random, options: dict[str, Any], graphs: list[Data], level: str) -> None:
+    """More keys, searches that end early, and what is claimed of alternatives and contexts."""
+    asked, edits = options["question"], options.get("edits", ("remove",))
+    if level == "node":
+        options["nodes"] = list(range(len(graphs[0].x)))
+    elif level == "pair":
+        nodes = range(len(graphs[0].x))
+        options["pairs"] += [(draw.choice(nodes), draw.choice(nodes)) for _ in range(3)]
+    if draw.random() < 0.1 and "connected" not in options:
+        options["units"] = "nodes"
+    if draw.random() < 0.3:
+        options["proof"] = draw.choice([0, 3, 40])
+    if draw.random() < 0.2:
+        options["alternatives"] = 3
+    if draw.random() < 0.4:
+        options["contexts"] = draw.choice([16, 256])
+        if edits == ("remove",) and draw.random() < 0.2:
+            options["contexts_add"] = 2
+        elif asked == "why" and "alternatives" not in options and draw.random() < 0.2:
+            options["surely"] = 0.7
+    if draw.random() < 0.3:
+        for name in ("epochs", *(("effort", "proof", "confidence") if draw.random() < 0.3 else ())):
+            options.pop(name, None)
+        options |= draw.choice(SEARCHES[:3] if "effort" in options else SEARCHES)
+        if options["method"] == "greedy" or "k" in options:
+            for name in ("effort", "proof", "confidence"):
+                options.pop(name, None)
+            options.pop("surely", None)
+            options.pop("alternatives", None)
 
 
 def explained(seed: int, *, first: bool = False) -> cf2.Check:
-    """The claims of a case checked; none, where the call is refused in words."""
-    model, data, options = case(seed, first=first)
-    try:
-        found = cf2.explain(model, data, **options)
-    except CF2Error:
-        return cf2.Check()
-    return cf2.check(found, model, data, most=512)
+    """The claims of a case checked; those of no call that is refused in words."""
+    model, data, calls = case(seed, first=first)
+    explainer, total = cf2.Explainer(model, data), cf2.Check()
+    for options in calls:
+        try:
+            found = explainer.explain(**options)
+        except CF2Error:
+            continue
+        total += cf2.check(found, model, data, most=512)
+    return total
 
 
 def test_no_claim_is_false() -> None:
