@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 # trials are run on their own receptive fields, few instances are put to both tests at once, wide features stay sparse,
 # layers compute equal rows once.
 SHORT_CUTS = {"kept", "fields", "together", "sparse", "quotient"}
-MAX_MOVES = 4  # of units of a set, after which its slopes by trials are measured anew
+MAX_MOVES = 4  # of units of a set, after which its steepest slopes by trials are measured anew
+MAX_MOVES_OF_ALL = 16  # after which all of them are
+STEEPEST = 32  # units in a set, and as many outside of it, are measured after `MAX_MOVES`
 MAX_FLIPS = 256  # of units of one set, in slopes by trials
 MAX_FLIP_ENTRIES = 1 << 22  # of the table of sets that are tried at once for slopes
 
@@ -103,22 +105,38 @@ class Oracle(ABC):
         """The slack of sets [R, U] in every test [R, tests], and what each unit adds to it [R, U, tests].
 
         Without gradients they come from trials: of each unit by itself, added or left out. A walk moves one unit at a
-        time, so slopes hold until a set has moved by more than `MAX_MOVES` units from where they were measured. An
-        oracle that has gradients answers for the price of one.
+        time and looks at the steepest slopes alone. So these are measured again when a set has moved by more than
+        `MAX_MOVES` units, and all of them after `MAX_MOVES_OF_ALL`. An oracle that has gradients answers for the price
+        of one.
         """
         now = torch.stack([trials.test(test, rows, sets)[1] for test in trials.tests], 1)
         if trials.measured is None:
-            nowhere = torch.zeros_like(trials.counts, dtype=torch.bool)
             slope = torch.zeros(*trials.valid.shape, len(trials.tests), device=rows.device)
-            trials.measured = nowhere, torch.zeros_like(trials.valid), slope
-        known, places, slopes = trials.measured
-        far = ~known[rows] | ((places[rows] ^ sets).sum(1) > MAX_MOVES)
-        fresh = far.nonzero().flatten()
+            nowhere = torch.zeros_like(trials.valid)
+            trials.measured = torch.zeros_like(trials.counts, dtype=torch.bool), nowhere, nowhere.clone(), slope
+        known, places, recent, slopes = trials.measured
         slope = slopes[rows]
-        if len(fresh):
-            slope[fresh] = self._measured(trials, rows[fresh], sets[fresh], now[fresh])
-            known[rows[fresh]], places[rows[fresh]], slopes[rows[fresh]] = True, sets[fresh], slope[fresh]
+        far = ~known[rows] | ((places[rows] ^ sets).sum(1) > MAX_MOVES_OF_ALL)
+        near = ~far & ((recent[rows] ^ sets).sum(1) > MAX_MOVES)
+        if bool(far.any()):
+            slope[far] = self._measured(trials, rows[far], sets[far], now[far])
+            known[rows[far]], places[rows[far]] = True, sets[far]
+        if bool(near.any()):
+            flips = self._steepest(trials, rows[near], sets[near], slope[near])[:, :, None]
+            again = self._flipped(trials, rows[near], sets[near], now[near], flips)
+            slope[near] = torch.where(flips, again, slope[near])
+        fresh = far | near
+        recent[rows[fresh]], slopes[rows[fresh]] = sets[fresh], slope[fresh]
         return now, slope
+
+    @staticmethod
+    def _steepest(trials: Trials, rows: Tensor, sets: Tensor, slope: Tensor) -> Tensor:
+        """The `STEEPEST` units in each set and those outside of it, by slopes that were measured before [R, U]."""
+        steepest = torch.zeros_like(sets)
+        for part in (trials.selectable[rows] & sets, trials.selectable[rows] & ~sets):
+            first = slope.abs().sum(2).masked_fill(~part, -1).topk(min(STEEPEST, trials.width), 1).indices
+            steepest |= torch.zeros_like(sets).scatter_(1, first, True) & part
+        return steepest
 
     def _measured(self, trials: Trials, rows: Tensor, sets: Tensor, now: Tensor) -> Tensor:
         """What each unit adds to the slack `now` [R, tests] of sets, from trials: [R, U, tests].

@@ -159,8 +159,9 @@ class Trials:
         self.cached = cache and "kept" in SHORT_CUTS
         self.few = oracle.few and self.cached  # nothing that is found depends on it
         self._tables = dict[tuple[str, str], TrialTable]()
-        # Without gradients: which instances have slopes [B], of which sets [B, U], and these [B, U, tests].
-        self.measured: tuple[Tensor, Tensor, Tensor] | None = None
+        # Without gradients: which instances have slopes [B], the sets [B, U] at which all of them and the steepest were
+        # measured, and these slopes [B, U, tests].
+        self.measured: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 
     def flat(self, sets: Tensor) -> Tensor:
         """[B, U] -> a value per unit [units]."""
