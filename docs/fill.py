@@ -201,9 +201,12 @@ def names(listed: str) -> str:
     return "\n".join(lines)
 
 
+MADE_BY_READERS = ("Explainer", "Settings", "Verified", "Relaxed", "Search", "Spec")
+
+
 def _arguments(value: Any) -> str:
-    """The names of the parameters, shortened where there are many."""
-    if not callable(value) or (isinstance(value, type) and issubclass(value, BaseException)):
+    """The names of the parameters, shortened where there are many; none of classes that readers never make."""
+    if not callable(value) or (isinstance(value, type) and not value.__name__.endswith(MADE_BY_READERS)):
         return ""
     taken = [name for name in inspect.signature(value).parameters if name not in ("self", "settings")]
     return f"({', '.join([*taken[:4], '…'] if len(taken) > 5 else taken)})"

@@ -144,7 +144,7 @@ def fit(
     seed: int = 0,
     **selected: Unpack[FitOptions],
 ) -> Trained:
-    """Train a method that is trained first, once, on these nodes or graphs.
+    """Train a method that needs training, once, on these nodes or graphs.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def fit(
 
 
 class Explainer:
-    """A model and its data, for more than one question: what `cf2.explain` finds out about them is kept between calls.
+    """A model and its data, for more than one question; what is measured about them is kept between calls.
 
     The graph is checked and indexed once, and the model is measured once: how far it looks, and what it says of the
     whole graph. Where the weights of the model or the tensors of a graph have changed since, that is done again.

@@ -25,7 +25,7 @@ LISTED = 20  # of more names than this, only the one that was probably meant is 
 
 
 class CF2Error(Exception):
-    """A mistake in the input, said so that the reader can mend it."""
+    """A mistake in the input; the message says what was expected, what came and what to do."""
 
     def __init__(self, expected: str, *, got: object = _NOTHING, do: str = "") -> None:
         message = expected.rstrip(".")

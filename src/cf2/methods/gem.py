@@ -33,7 +33,7 @@ MAX_STATES = 1 << 24  # bools of the states in which one edge each is removed, a
 
 @dataclass(frozen=True)
 class Settings(RankSettings):
-    """`k` units (or those above `threshold`); the rest is of the training.
+    """Selects `k` units, or those above `threshold`; the other settings control the training.
 
     `target` is the size of the target subgraph: `k` if None, and 10 without a `k`.
     """

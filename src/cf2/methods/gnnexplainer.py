@@ -20,7 +20,7 @@ from cf2.sets.tests import ONLY
 
 @dataclass(frozen=True)
 class Settings(RankSettings):
-    """`k` units, or those above `threshold` (0.5 if neither is given), and the coefficients of the loss.
+    """Selects `k` units, or those above `threshold` (default: 0.5), and weighs the terms of the loss.
 
     `edge_size` weighs the sum of the edge masks, the other coefficients weigh means.
     """

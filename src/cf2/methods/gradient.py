@@ -22,7 +22,7 @@ KINDS = ("saliency", "integrated")
 
 @dataclass(frozen=True)
 class Settings(RankSettings):
-    """`k` units, or those above `threshold` (0.5 if neither is given); `steps` is of integrated gradients."""
+    """Selects `k` units, or those above `threshold` (default: 0.5); `steps` is for integrated gradients."""
 
     kind: str = "saliency"
     steps: int = integer(20)

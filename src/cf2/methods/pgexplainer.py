@@ -23,7 +23,7 @@ from cf2.sets.tests import ONLY
 
 @dataclass(frozen=True)
 class Settings(MaskSettings):
-    """Those of every trained mask, and between which temperatures masks are drawn."""
+    """Settings of the training, and the first and last temperature at which masks are drawn."""
 
     first_temperature: float = number(5.0, 0.01)
     last_temperature: float = number(1.0, 0.01)

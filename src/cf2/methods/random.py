@@ -6,7 +6,7 @@ from cf2.methods.contract import Method, Problem, Ranking, RankSettings, draws, 
 
 
 class Settings(RankSettings):
-    """`k` units, or those above `threshold` (0.5 if neither is given: about half of them)."""
+    """Selects `k` units, or those above `threshold` (default: 0.5, about half of them)."""
 
 
 def rank(problem: Problem, settings: Settings) -> Ranking:

@@ -62,7 +62,7 @@ def draw_seed(name: str, seed: int | None) -> int | None:
 
 
 def register(method: Method) -> Method:
-    """Have every part of the package know a method of your own by its name.
+    """Register a method of your own under its name.
 
     Parameters
     ----------

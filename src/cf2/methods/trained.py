@@ -85,7 +85,7 @@ class Trained:
 
 
 def load_trained(path: str | Path) -> Trained:
-    """Read what `Trained.save` wrote; this runs no code, and what is not as it was written is refused."""
+    """Read what `Trained.save` wrote; this runs no code, and damaged files are refused."""
     from safetensors import SafetensorError, safe_open
 
     path = require_path(path, "a file of a trained explainer")

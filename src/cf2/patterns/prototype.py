@@ -245,7 +245,7 @@ def prototype(
     output: Output = "auto",
     device: str | torch.device | None = None,
 ) -> Prototype:
-    """Make the graph that a graph classifier gives a class with the widest margin, from nothing.
+    """Build a graph to which a graph classifier gives a class with the widest margin.
 
     Nothing is drawn at random: the same call makes the same graph.
 

@@ -109,7 +109,7 @@ class UnitTable:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Why the model gives an output for one node, graph or pair, and what of that was verified.
+    """An explanation of one node, graph or pair, with its verdicts.
 
     Attributes
     ----------
@@ -370,7 +370,7 @@ class Explanation:
 
     @property
     def edits(self) -> list[tuple[Any, ...]]:
-        """What a counterfactual does to the graph, one after the other; empty for other questions.
+        """The edits of a counterfactual, in order; empty for other questions.
 
         ``("remove", (u, v))`` and ``("add", (u, v))`` are edges, ``("remove", (node,))`` a node with its edges and
         rows, ``("change", (node, column), old, new)`` a feature entry. A one-hot feature that moves is two such

@@ -75,12 +75,12 @@ class Explanations(Results[Explanation]):
         raise CF2Error(f"Expected the key of one of {len(self)} explanations ({some})", got=shown(key, 80))
 
     def only(self, test: Callable[[Explanation], bool]) -> Explanations:
-        """Those that pass a test, with the same context."""
+        """The explanations that pass a test."""
         require(callable(test), "Expected a function that is given each explanation", got=shown(test, 80))
         return replace(self, items=tuple(e for e in self.items if test(e)))
 
     def where(self, **wanted: Any) -> Explanations:
-        """Those whose attributes have these values, as in `found.where(status="found", prediction=1)`.
+        """The explanations whose attributes have these values, as in `found.where(status="found", prediction=1)`.
 
         A list or set stands for any of its values, and a class may be given by its name.
         """

@@ -486,7 +486,7 @@ def intervals(found: Sequence[Explanation], masks: Any = None, data: Any = None)
 
 
 def evaluate(found: Sequence[Explanation], masks: Any = None, data: Any = None) -> dict[str, Any]:
-    """All of it in one dict: the summary, the truth metrics where masks are known, and 95 % intervals."""
+    """All metrics in one dict: the summary, the truth metrics where masks are known, and 95 % intervals."""
     values = summary(found)
     if masks is not None and with_masks(found, masks):
         values |= truth(found, masks, data)

@@ -59,7 +59,7 @@ def explain_sets(
     costs: Any = None,
     **selected: Unpack[SetOptions],
 ) -> Explanations:
-    """Explain the output of any function by the units of its input that it rests on.
+    """Explain the output of any function by the units of its input.
 
     With several functions, `names`, `keep`, `forbid`, `groups` and `costs` are lists with one entry for each, or None.
 

@@ -87,7 +87,7 @@ class ModelAndData:
         return int(self.graphs[0].num_nodes or 0) if self.level != "graph" else len(self.graphs)
 
     def keys(self, spec: Spec = Spec()) -> list[Key]:
-        """The keys to explain when none are given: as the source says, else the test set, else all."""
+        """The keys that are explained by default: those of the source, else the test set, else all."""
         if spec.level not in ("auto", self.level):
             return list(range(len(self.targets(spec))))
         if self.keys_to_explain is not None:

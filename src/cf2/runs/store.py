@@ -208,7 +208,7 @@ class Store:
 
     @classmethod
     def open(cls, path: str | Path) -> Store:
-        """The run in a directory, as far as it has come."""
+        """Open the run in a directory, finished or not."""
         path = require_path(path, "a run")
         what = "is a file" if path.is_file() else "is not there"
         require(path.is_dir(), "Expected the directory of a run", got=f"{str(path)!r}, which {what}", do=LIST_RUNS)
@@ -621,7 +621,7 @@ class Store:
     def explanations(
         self, method: str | None = None, seed: int | None = None, question: str | None = None
     ) -> Explanations:
-        """What is finished, in the order of the keys: of all jobs, of a method's, of one seed's or one question's.
+        """The finished explanations in the order of the keys, of all jobs or of a method, seed or question.
 
         Its context says how many are `finished` and how many the run asks for (`asked`), and, where that is not the
         same, a sentence about it (`partial`).

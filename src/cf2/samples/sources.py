@@ -49,7 +49,7 @@ RETURNS = (
 
 
 def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str | Path | None = None) -> ModelAndData:
-    """A data set of ours with the model that ships for it, or with the one saved at the path `checkpoint`."""
+    """A named data set with its shipped model, or with the model saved at the path `checkpoint`."""
     named = checkpoint is not None and str(checkpoint) in training.shipped_names()
     if checkpoint is not None and not named:
         weights = training.weights_path(checkpoint)

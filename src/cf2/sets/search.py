@@ -42,7 +42,7 @@ MAX_RESTART_SIZE = 8  # a restart looks for a set of fewer units: larger ones ar
 
 @dataclass(frozen=True)
 class Search:
-    """How hard to look. `proof` is the most sets to try in proving an answer smallest (None: by effort)."""
+    """How hard to search. `proof` is the most sets to try in proving an answer smallest (None: by effort)."""
 
     effort: Effort = "standard"
     confidence: float = 0.0

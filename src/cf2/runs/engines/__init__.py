@@ -74,7 +74,7 @@ def explain_many(
 
 
 def explain_run(run: Store, spec: Spec | None = None, **where: Unpack[Where]) -> None:
-    """Do what is still to do of one job of a run (the first, if none is given), as its only writer.
+    """Finish one job of a run (default: the first), as its only writer.
 
     What is done is on the disk within seconds. What the method needs beside the model is made once; the run keeps what
     was trained. If nothing at all can be done, what this start has made is taken back.
@@ -144,7 +144,7 @@ def check(engine: str, workers: int | None = None, retries: int = 0) -> Engine:
 def ready(
     engine: str, *, workers: int | None = None, address: str | None = None, size: int = 0
 ) -> AbstractContextManager[Any]:
-    """Within this, calls with engine "ray" share one cluster instead of starting one each.
+    """A context in which calls with the engine "ray" share one cluster.
 
     `size` is the room for the largest graph in bytes. The other engines have nothing to keep.
     """
