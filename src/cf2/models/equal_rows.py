@@ -47,9 +47,9 @@ class Colouring:
         own = self.index[-1]
         message = own[source]
         for value in of_edges:
-            message = _mixed(message, 1) + _bits(value)
-        names = _mixed(own + 1, 2)
-        self.refine(names.index_add_(0, target, _mixed(message + 1, 3)))
+            message = mixed(message, 1) + _bits(value)
+        names = mixed(own + 1, 2)
+        self.refine(names.index_add_(0, target, mixed(message + 1, 3)))
 
 
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -60,10 +60,11 @@ def _bits(values: Tensor) -> Tensor:
     flat = values.detach().reshape(len(values), -1).contiguous()
     words = flat.view(_WORDS.get(flat.element_size(), torch.uint8))
     place = torch.arange(1, words.size(1) + 1, device=flat.device)
-    return (_mixed(words.long() + 1, 0) * (2 * _mixed(place, 1) + 1)).sum(1)
+    return (mixed(words.long() + 1, 0) * (2 * mixed(place, 1) + 1)).sum(1)
 
 
-def _mixed(value: Tensor, number: int) -> Tensor:
+def mixed(value: Tensor, number: int) -> Tensor:
+    """Whole numbers to others that look random, in one of four ways."""
     value = (value ^ (value >> 29)) * MIXERS[number]
     return value ^ (value >> 32)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import torch
 import torch_geometric.nn as pyg
@@ -56,6 +57,7 @@ class ReceptiveField:
     ) -> None:
         self.predictor, self.targets, self.editing = predictor, targets, editing
         self._reach: Reach | None = None
+        self._wholes: WeakKeyDictionary[Instance, list[tuple[Whole, Tensor, Tensor]]] = WeakKeyDictionary()
         if reach is not None:
             self._keep(reach)
 
@@ -136,11 +138,11 @@ class ReceptiveField:
         edge_index, place = instance.edge_index[:, columns], torch.zeros((1, 0), dtype=torch.long)
         extras: dict[str, Tensor] = {n: instance.extras[n][1] for n in like.extras}
         of_edges = {n: value[columns] for n, value in extras.items() if like.extras[n][0] == "edge"}
-        for whole, targets, _ in self.targets.wholes([instance.key]):
+        for (whole, targets, _), known, at in self._whole(instance):
             place = targets
             ids, own = instance.node_ids, whole.extras
             new = columns & (torch.zeros_like(columns) if instance.role is None else instance.role == Role.CANDIDATE)
-            stay = _stay(whole, instance, columns)
+            stay = torch.ones(whole.edge_index.size(1), dtype=torch.bool).index_copy_(0, at, columns[known])
             edge_index = torch.cat([whole.edge_index[:, stay], ids[instance.edge_index[:, new]]], 1)
             of_edges = {n: torch.cat([own[n][1][stay], extras[n][new]]) for n in of_edges}
             extras = {n: own[n][1] for n in extras}
@@ -158,6 +160,13 @@ class ReceptiveField:
             }
             x, edge_index, place = x[nodes], number[edge_index[:, both]], number[place]
         return self.predictor.plain(x, edge_index, extras, place)
+
+    def _whole(self, instance: Instance) -> list[tuple[Whole, Tensor, Tensor]]:
+        """The whole graph of a cut, if it has one, with columns of the cut and the same columns of the whole."""
+        if instance not in self._wholes:
+            wholes = self.targets.wholes([instance.key])
+            self._wholes[instance] = [(whole, *_columns(whole.instance, instance)) for whole in wholes]
+        return self._wholes[instance]
 
     def _far(self, keys: Sequence[Key]) -> Tensor | None:
         """What the model says of the keys on the whole graph, where that is known or can be."""
@@ -246,12 +255,9 @@ class ReceptiveField:
         return found
 
 
-def _stay(whole: Instance, cut: Instance, columns: Tensor) -> Tensor:
-    """Which columns of a whole graph are there, bool, where of a cut of it these [e, bool] are."""
-    there = torch.ones(whole.edge_index.size(1), dtype=torch.bool)
-    if bool(columns.all()):
-        return there
-    known = torch.arange(len(columns)) if cut.role is None else (cut.role != Role.CANDIDATE).nonzero().flatten()
+def _columns(whole: Instance, cut: Instance) -> tuple[Tensor, Tensor]:
+    """The columns of a cut that are there at first, and the same columns of the whole graph."""
+    known = torch.arange(cut.edge_index.size(1)) if cut.role is None else (cut.role != Role.CANDIDATE).nonzero()[:, 0]
     ends, high = cut.node_ids[cut.edge_index[:, known]], len(whole.x)
     code, every = ends[0] * high + ends[1], whole.edge_index[0] * high + whole.edge_index[1]
     if whole.types is not None:  # parallel edges of several types are told apart
@@ -260,8 +266,7 @@ def _stay(whole: Instance, cut: Instance, columns: Tensor) -> Tensor:
         every = every * kinds + whole.extras["edge_type"][1]
     # A cut has all columns between two nodes or none, in the order of the whole graph.
     inside = torch.isin(every, code).nonzero().flatten()
-    there[inside[every[inside].argsort(stable=True)]] = columns[known[code.argsort(stable=True)]]
-    return there
+    return known[code.argsort(stable=True)], inside[every[inside].argsort(stable=True)]
 
 
 def _reads_no_degree(layer: torch.nn.Module) -> bool:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_mean_pool
 
 from cf2.models.adapters import TensorAdapter
+from cf2.models.equal_rows import MIXERS, mixed
 from cf2.sets.oracle import Listing
 from cf2.sets.proof import MAX_SETS_PER_CALL, Exhaustion, every_set, in_twin_order, twins
 from cf2.sets.tests import PredictedClass
@@ -27,8 +28,6 @@ from cf2.sets.trials import Trials
 
 if TYPE_CHECKING:
     from cf2.models.oracle import GraphOracle
-
-MIXERS = (-7046029254386353131, -4417276706812531889, 6364136223846793005, 2862933555777941757)
 
 Table = NDArray[np.bool_]
 
@@ -38,7 +37,7 @@ class Shapes:
 
     def __init__(self, ends: Tensor, colours: Tensor) -> None:
         self.ends, self.colours = ends, colours  # [2, U] and [N], on the CPU
-        self.mixed = _mixed(colours + 1, MIXERS[0])
+        self.mixed = mixed(colours + 1, 0)
         self.pairs: list[tuple[int, int]] = [(one, other) for one, other in ends.t().tolist()]
 
     @classmethod
@@ -66,9 +65,9 @@ class Shapes:
         for _ in range(int(sets.sum(1).max()) if len(sets) else 0):
             one, other = colour[tail], colour[head]
             colour[tail], colour[head] = one * MIXERS[2], other * MIXERS[2]
-            colour.index_add_(0, tail, _mixed(other, MIXERS[1]))
-            colour.index_add_(0, head, _mixed(one, MIXERS[1]))
-        last = _mixed(colour, MIXERS[3]).view(len(sets), len(self.colours))
+            colour.index_add_(0, tail, mixed(other, 1))
+            colour.index_add_(0, head, mixed(one, 1))
+        last = mixed(colour, 3).view(len(sets), len(self.colours))
         return np.asarray(torch.stack([last.sum(1), (last * last).sum(1)], 1))
 
     def classes(self, sets: Table) -> NDArray[np.int64]:
@@ -125,11 +124,6 @@ class Shapes:
             near.setdefault(tail, set()).add(head)
             near.setdefault(head, set()).add(tail)
         return near
-
-
-def _mixed(value: Tensor, mixer: int) -> Tensor:
-    value = (value ^ (value >> 29)) * mixer
-    return value ^ (value >> 32)
 
 
 # -- connected parts, and the shapes that are made of them ------------------------------------------------------
