@@ -6,15 +6,23 @@ import argparse
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
+
 import cf2
 from cf2.options import Key
 from cf2.report.html import write_report
+from cf2.report.pictures import draw as draw_graph
+from cf2.report.pictures import new_figure
 from cf2.report.scene import scene
+from cf2.report.words import describe_said
+from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
+from cf2.runs.check import outputs_at
 from cf2.runs.source import ModelAndData
 from cf2.samples.sources import from_dataset
 from cf2.web import build_app
@@ -69,6 +77,43 @@ def typed() -> tuple[ModelAndData, dict[str, Explanations]]:
     return source, {"cf2": Explanations(found.items, source.context(keys) | {"spec": found.context["spec"]})}
 
 
+def concepts(source: ModelAndData, e: Explanation, out: Path) -> list[str]:
+    """A small picture for each concept, of one explanation; every word in it is what the model says of that graph."""
+    whole = scene(e)
+    inside = np.flatnonzero(e.selected)
+    every, none = np.ones(e.num_units, dtype=bool), np.zeros(e.num_units, dtype=bool)
+    draw = np.random.default_rng(3)
+    contexts = [~e.selected & (draw.random(e.num_units) < share) for share in (0.3, 0.7)]
+    # Of each concept, the title and the units that are there; the first picture is the whole graph.
+    rows = {
+        "sufficient": [("the graph", every), ("only the set", e.selected)],
+        "necessary": [("the graph", every), ("all but the set", ~e.selected)],
+        "minimal": [("the set", e.selected), *(("one part less", e.selected & (np.arange(e.num_units) != row))
+                    for row in inside[:3])],
+        "contexts": [(f"{'with' if there.any() else 'without'} the set", rest | there)
+                     for rest in contexts for there in (e.selected, none)],
+        "counterfactual": [("the graph", every), ("after the smallest edit", None)],
+    }  # fmt: skip
+    for name, panels in rows.items():
+        figure = new_figure((2.3 * len(panels), 2.1))
+        for axes, (title, there) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels):
+            shown, asked = e, there
+            if asked is None:
+                asking = {"units": "edges", "question": "counterfactual"}
+                (shown,) = cf2.explain(source.model, source.graphs[0], [e.key], **asking)
+                asked = ~shown.selected
+            (values,) = outputs_at(shown, source.model, source.graphs[0], asked[None])
+            drawn = scene(shown)
+            if there is not None:
+                keeps = there[drawn.units]
+                drawn = replace(whole, edges=whole.edges[keeps], chosen=whole.chosen[keeps], true=whole.true[keeps],
+                                units=whole.units[keeps])  # fmt: skip
+            draw_graph(axes, drawn)
+            axes.set_title(f"{title}:\n{describe_said(e, values, source.class_names)}", fontsize=9)
+        figure.savefig(out / f"concept-{name}.png", dpi=130)
+    return [f"concept-{name}" for name in rows]
+
+
 LAPTOP, PHONE, WIDE = ({"width": w, "height": h} for w, h in ((1366, 768), (390, 844), (1920, 1000)))
 # name of the picture: which page, the screen, light or dark, the method, and what is pressed
 PAGES: dict[str, tuple[str, dict[str, int], str, str, str]] = {
@@ -112,16 +157,17 @@ def photograph(pages: dict[str, tuple[Any, str]], report: Path, key: Key, out: P
         page.goto(report.as_uri())
         page.fill("#search", str(key))
         page.screenshot(path=out / "report.png", full_page=True)
-        page = browser.new_page(viewport=PHONE, color_scheme="light")
-        page.goto(f"{report.as_uri()}#instances")
-        page.wait_for_timeout(500)
-        page.screenshot(path=out / "report-phone.png")
+        for name, screen, scheme in (("report-phone", PHONE, "light"), ("report-dark", LAPTOP, "dark")):
+            page = browser.new_page(viewport=screen, color_scheme=scheme)
+            page.goto(f"{report.as_uri()}#instances")
+            page.wait_for_timeout(500)
+            page.screenshot(path=out / f"{name}.png")
         for what, (app, shown) in pages.items():
             with served(app) as address:
                 for name in (name for name, view in PAGES.items() if view[0] == what):
                     look(browser, address, shown, name, out)
         browser.close()
-    return ["report", "report-phone", *PAGES]
+    return ["report", "report-phone", "report-dark", *PAGES]
 
 
 def main() -> None:
@@ -133,6 +179,7 @@ def main() -> None:
     found = explanations(source)
     place = best(found)
     found["cf2"].plot(place).savefig(out / "cover.png", dpi=150)
+    pictures = concepts(source, found["cf2"][place], out)
     key = found["cf2"][place].key
     atoms, drawn = molecules()
     kinds, known = typed()
@@ -146,7 +193,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         report = write_report(list(found.values()), Path(folder) / "report.html", pictures=12)
         names = photograph(pages, report, key, out)
-    print(f"Wrote {', '.join(str(out / f'{name}.png') for name in ('cover', *names))}")
+    print(f"Wrote {', '.join(str(out / f'{name}.png') for name in ('cover', *pictures, *names))}")
 
 
 if __name__ == "__main__":

@@ -344,3 +344,19 @@ def test_the_table_has_a_column_of_edits(browser: Any, both: Path) -> None:
         assert by_method["cf2"][at["edits"]] == "–"
         page.select_option("#show", "insufficient")
         assert page.locator("#rows tr").count() == 0 or "counterfactual" not in page.locator("#rows").inner_text()
+
+
+@pytest.mark.browser
+def test_what_the_answers_hold_leads_to_the_instances_that_hold_it(browser: Any, tmp_path: Path) -> None:
+    edges = explained(red_edges, "cf2", list(range(9)))
+    features = explained(red_edges, "cf2", list(range(9, 12)), units=("features", "edges"))
+    taken = [replace(e, selected=e.units.kind == 0) for e in features]
+    path = write_report([Explanations((*edges, *taken), edges.context)], tmp_path / "report.html")
+    with new_page(browser) as page:
+        page.goto(path.as_uri())
+        button = page.locator("[data-holds]", has_text="feature 0")
+        button.click()
+        assert page.locator("#count").inner_text() == "3 of 12 explanations"
+        assert sorted(page.locator("#rows td:first-child").all_inner_texts()) == ["10", "11", "9"]
+        button.click()
+        assert page.locator("#count").inner_text() == "12 of 12 explanations"

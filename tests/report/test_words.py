@@ -75,7 +75,7 @@ def test_every_status_has_one_sentence_that_all_places_use(good: Explanation) ->
 
 def test_an_empty_set_reads_as_a_sentence(bad: Explanation) -> None:
     nothing = replace(bad, selected=np.zeros_like(bad.selected), necessary=False)
-    assert "Not necessary: with nothing removed the model still says" in verdict(nothing, NAMES)
+    assert "ecessary" not in verdict(nothing, NAMES)
     assert count_units(nothing) == "0 edges"
 
 

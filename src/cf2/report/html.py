@@ -14,6 +14,7 @@ from cf2.models.outputs import output_kind
 from cf2.options import Key, titled
 from cf2.report import charts, environment
 from cf2.report import pictures as svg
+from cf2.report.plots import MAX_SHARED, contents, share, shared
 from cf2.report.scene import MOLECULE, OKABE_ITO, is_molecule, scene
 from cf2.report.words import (
     adds_or_changes,
@@ -129,6 +130,10 @@ def _page(
     listed = [row(e, name, context) for name, found in groups for e in found.items[: max(1, rows // len(groups))]]
     counts = Counter(line["status"] for line in listed)
     data = context.get("dataset")
+    held = _held([e for _, found in groups for e in found])
+    names = {content: place for place, (content, _) in enumerate(held)}
+    for line, e in zip(listed, (e for _, found in groups for e in found.items[: max(1, rows // len(groups))])):
+        line["holds"] = sorted(names[content] for content in contents(e) & names.keys())
     return {
         "title": title or (f"Explanations of {data}" if data else "Explanations"),
         "model": context.get("model") or "",
@@ -141,6 +146,7 @@ def _page(
         "unlisted": sum(len(found) for _, found in groups) - len(listed),
         "rows": listed[:rows],
         "truth": bool(context.get("truth")),
+        "held": held,
         "contexts": any("pns" in m for m in methods),
         "targets": next((e.task for _, found in groups for e in found if e.task != "graph"), ""),
         "edits": any(line["edits"] for line in listed),
@@ -154,6 +160,13 @@ def _page(
         "statuses": STATUSES,
         "verdicts": [(name, counts[name]) for name in STATUSES if counts[name]],
     }
+
+
+def _held(every: Sequence[Explanation]) -> list[tuple[str, dict[str, tuple[int, int, metrics.Estimate]]]]:
+    """What the answers hold, in how many of how many of each class, and the share; nothing where all hold the same."""
+    rows = shared(every)[:MAX_SHARED]
+    made = [(content, {n: (*both, share(*both)) for n, both in by_class.items()}) for content, by_class in rows]
+    return made if len(made) > 1 else []
 
 
 def _gives_numbers(found: Explanations) -> bool:

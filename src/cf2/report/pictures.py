@@ -45,6 +45,8 @@ def picture(scene: Scene, title: str, *, molecule: bool = False, gone: np.ndarra
     away (or, of what would be added, made), edges and nodes can be clicked: they carry their unit in `data-unit`.
     """
     height = _height(scene)
+    if gone is not None:  # what is taken away is drawn by `_clickable`
+        scene = replace(scene, chosen=scene.chosen & ~((scene.units >= 0) & np.append(gone, False)[scene.units]))
     shown = before_and_after(scene) if molecule else ()
     made = [drawn for part in shown if (drawn := _molecule_part(part, height)) is not None]
     if not made or len(made) < len(shown):
@@ -96,7 +98,7 @@ def _clickable(scene: Scene, at: np.ndarray, gone: np.ndarray) -> dict[str, Any]
     return {"lines": lines, "dots": dots}
 
 
-def _graph_part(scene: Scene, height: int, all_names: bool) -> tuple[dict[str, Any], np.ndarray]:
+def _graph_part(scene: Scene, height: int, live: bool) -> tuple[dict[str, Any], np.ndarray]:
     """What the template draws of a graph, and where each node is [n, 2]."""
     at = fit(scene.points * [1, -1], WIDTH, height, MARGIN)
     count = len(scene.nodes)
@@ -113,10 +115,11 @@ def _graph_part(scene: Scene, height: int, all_names: bool) -> tuple[dict[str, A
     reach = np.full((count, 1), radius + 8)
     reach[[*scene.targets, *scene.changed]] += 5  # outside of the ring
     beside = at + scene.outward * [1, -1] * reach
-    named = range(count) if all_names and count <= MAX_ALL_NAMED and not scene.labelled else scene.named
+    named = range(count) if live and count <= MAX_ALL_NAMED and not scene.labelled else scene.named
     texts += [("cf2-small", *_rounded(beside[n]), scene.text(n)) for n in named]
     texts += [("cf2-small", *_rounded(at[n] + [0, radius + 15]), text[:40]) for n, text in scene.changed.items()]
-    legend = [(colour, 10 + 13 * line, name) for line, (colour, name) in enumerate(scene.legend)]
+    keys = [] if live else scene.legend  # a live picture has its keys below it
+    legend = [(colour, 10 + 13 * line, name) for line, (colour, name) in enumerate(keys)]
     texts += [("cf2-small cf2-legend", 16, y, name) for _, y, name in legend]
     part = {
         "paths": [(name, path) for name, path in paths if path],

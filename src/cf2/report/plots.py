@@ -16,6 +16,7 @@ from cf2.report.pictures import check_options, escape, new_figure, save_figure
 from cf2.report.scene import OKABE_ITO
 from cf2.report.words import adds_or_changes, class_names, describe_prediction, describe_unit, short_said
 from cf2.results.explanation import Explanation
+from cf2.results.metrics import Estimate
 from cf2.results.names import entry, feature_name
 from cf2.units.edits import CHANGE, EDGE_KINDS
 
@@ -201,10 +202,16 @@ def shared(found: Sequence[Explanation]) -> list[tuple[str, dict[str, tuple[int,
     return [(content, {name: (counts[content][name], total) for name, total in totals.items()}) for content in ranked]
 
 
-def cohort(found: Explanations, *, path: str | Path | None = None) -> Any:
-    """Bars of what answers share by class, with 95 % intervals, and the distribution of their sizes."""
+def share(count: int, total: int) -> Estimate:
+    """A share with its 95 % interval (Clopper and Pearson)."""
     from scipy.stats import binomtest
 
+    low, high = binomtest(count, total).proportion_ci(method="exact")
+    return Estimate(count / total, float(low), float(high))
+
+
+def cohort(found: Explanations, *, path: str | Path | None = None) -> Any:
+    """Bars of what answers share by class, with 95 % intervals, and the distribution of their sizes."""
     rows = shared(found)
     require(bool(rows), "Expected at least one explanation that chose something", got=f"none of {len(found)}")
     classes = list(rows[0][1])[: len(OKABE_ITO)]
@@ -214,14 +221,14 @@ def cohort(found: Explanations, *, path: str | Path | None = None) -> Any:
     for place, name in enumerate(classes):
         for line, (_, by_class) in enumerate(shown):
             count, total = by_class[name]
-            low, high = binomtest(count, total).proportion_ci(method="exact")
+            estimate = share(count, total)
             y = line + (place - (len(classes) - 1) / 2) * thick
             label = f"{shorten(name, 24)} ({total})" if not line else None
             left.barh(
-                y, count / total, thick * 0.9, color=OKABE_ITO[place], label=None if label is None else escape(label)
+                y, estimate.value, thick * 0.9, color=OKABE_ITO[place], label=None if label is None else escape(label)
             )
             if count:
-                left.plot([low, high], [y, y], color="#333", linewidth=1)
+                left.plot([estimate.low, estimate.high], [y, y], color="#333", linewidth=1)
     left.set_yticks(range(len(shown)), [escape(shorten(content, 34)) for content, _ in shown], fontsize=8)
     left.set(xlim=(0, 1), ylim=(len(shown) - 0.4, -0.6))
     left.set_xlabel("share of the answers of a class that hold it, with 95 % interval", fontsize=8)

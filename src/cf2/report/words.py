@@ -272,6 +272,8 @@ def verdict_sentences(e: Explanation, names: Names = None, atoms: Names = None) 
         tone: Tone = "bad" if e.status == "refused" else "plain"
         return [Sentence(tone, e.status.capitalize(), e.note or _meaning(e.status))]
     tests = [_edited(e, names, atoms)] if adds_or_changes(e) else [_sufficient(e, names), _necessary(e, names)]
+    if not e.size and not adds_or_changes(e) and not e.necessary:
+        tests = [tests[0]._replace(tone="plain")]  # that nothing is not necessary need not be said
     return [*tests, *_smallest(e), *_surely(e), *_types(e), *_status(e), *_checked(e)]
 
 
@@ -315,7 +317,8 @@ def _sufficient(e: Explanation, names: Names) -> Sentence:
 
 
 def _necessary(e: Explanation, names: Names) -> Sentence:
-    start = "with nothing removed" if not e.size else f"without {'it' if e.size == 1 else 'them'}"
+    it = "it" if e.size == 1 or len(_chosen_kinds(e)) > 1 else "them"  # several kinds are "this set"
+    start = f"without {it}" if e.size else "with nothing removed"
     said = describe_said(e, e.probabilities_without, names)
     if e.necessary:
         return Sentence("good", "Necessary", f"{start} the model says {said}.")

@@ -18,7 +18,7 @@ from cf2.patterns.summary import Patterns
 from cf2.report import environment, live
 from cf2.report import pictures as svg
 from cf2.report.html import STYLE, card, row
-from cf2.report.scene import is_molecule, scene
+from cf2.report.scene import MOLECULE, is_molecule, scene
 from cf2.report.words import (
     adds_or_changes,
     class_name,
@@ -62,6 +62,7 @@ def page_html(whatif: WhatIf, notes: Sequence[str], shared: Shared, command: str
         "rules": edit_rule_sections(shared.rules, drawn) if shared.rules else [],
         "about": shared.patterns.about if shared.patterns else {},
         "about_rules": shared.rules.about if shared.rules else {},
+        "molecules": MOLECULE if is_molecule(whatif.context) else "",
         "read_only": whatif.read_only,
         "command": command,
         "style": STYLE,
@@ -152,6 +153,7 @@ def show(whatif: WhatIf, state: State, near: Sequence[int] = ()) -> dict[str, An
         "units": live.units_html(e, listed, state.removed, context, disabled=read_only),
         "unlisted": f"{left:,} more are not listed; give a node's id to see those at it." if left else "",
         "edited": live.units_html(edited, own, gone, context),
+        "edits_only": adds_or_changes(e),  # which are no part that could be shown alone
         "without": "Make the edits" if adds_or_changes(e) else "Remove the explanation",
     }
 

@@ -53,6 +53,7 @@ const draw = (state, how) => {
   byId("caption").textContent = state.caption;
   byId("unlisted").textContent = state.unlisted;
   byId("without").textContent = state.without;
+  byId("only").hidden = state.edits_only;
   byId("types").replaceChildren(...state.types.map(([colour, name]) => {
     const dot = make("i", { className: "k dot" });
     dot.style.background = colour;

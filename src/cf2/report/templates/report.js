@@ -6,11 +6,11 @@
   const cards = new Map([...document.querySelectorAll("#cards > article")].map((card) => [card.dataset.key, card]));
   const PAGE = 12;
   const idOf = (row) => row.key.join("-");
-  let page = 0, order = "", shown = rows;
+  let holds = null, page = 0, order = "", shown = rows;
 
   const select = () => {
     const method = byId("method") ? byId("method").value : "";
-    const own = rows.filter((r) => !method || r.method === method);
+    const own = rows.filter((r) => (!method || r.method === method) && (holds === null || r.holds.includes(holds)));
     shown = listed(own, byId("show").value, order, byId("search").value);
     page = 0;
     draw();
@@ -75,6 +75,13 @@
     const known = [...byId("sort").options].some((option) => option.value === order);
     byId("sort").value = known ? order : "";
     select();
+  }));
+  document.querySelectorAll("[data-holds]").forEach((button) => button.addEventListener("click", () => {
+    const wanted = Number(button.dataset.holds);
+    holds = holds === wanted ? null : wanted;
+    document.querySelectorAll("[data-holds]").forEach((other) => other.setAttribute("aria-pressed", Number(other.dataset.holds) === holds));
+    select();
+    if (holds !== null) byId("instances").scrollIntoView();
   }));
   byId("previous").addEventListener("click", () => { page -= 1; draw(); });
   byId("next").addEventListener("click", () => { page += 1; draw(); });
