@@ -191,7 +191,7 @@ def main() -> None:
         "typed": (build_app(kinds, known, run="typed-motifs"), str(known["cf2"][0].key)),
     }
     with tempfile.TemporaryDirectory() as folder:
-        report = write_report(list(found.values()), Path(folder) / "report.html", pictures=12)
+        report = write_report(list(found.values()), Path(folder) / "report.html", pictures=INSTANCES)
         names = photograph(pages, report, key, out)
     print(f"Wrote {', '.join(str(out / f'{name}.png') for name in ('cover', *pictures, *names))}")
 

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from cf2.cli import doctor, options
 from cf2.cli.commands import app
 from cf2.methods import registry
+from cf2.runs.store import Store
 
 RUNNER = CliRunner()
 
@@ -236,3 +237,20 @@ def test_a_terminal_shows_how_far_a_command_is(tmp_path: Path, monkeypatch: pyte
     assert re.search(r"explaining.*1/1", shown.getvalue())
     cf2("train", "tree-cycles", "--epochs", 2, "--set", "hidden=2", "--out", tmp_path / "model")
     assert re.search(r"training accuracy.*2/2", shown.getvalue())
+
+
+def test_the_help_of_explain_begins_with_examples_and_is_grouped() -> None:
+    text = RUNNER.invoke(app, ["explain", "--help"], env={"COLUMNS": "80"}).stdout
+    groups = ["Options", "Constraints", "Counterfactuals", "The model", "Typed graphs", "What to ask"]
+    places = [text.index("Example: cf2 explain"), *(text.index(f"─ {group} ─") for group in groups)]
+    assert places[0] == min(places)
+    assert len(text.splitlines()) < 260
+
+
+def test_a_target_is_a_class_by_its_name(tmp_path: Path) -> None:
+    words = ["explain", "ba-shapes", "--nodes", "300", "--question", "counterfactual", "--set", "effort=quick"]
+    run = cf2(*words, "--target", "floor", "--out", tmp_path / "run", "--json").json["run"]
+    assert [e.target for e in Store.open(run).explanations()] == [2]
+    done = cf2(*words, "--target", "flour", "--out", tmp_path / "other")
+    assert done.returncode != 0
+    assert "floor" in done.said
