@@ -23,11 +23,23 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 CELL = """
 import torch, cf2
 from torch_geometric.data import Data
-from torch_geometric.nn import GCN
-torch.manual_seed(0)
-edges = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 0], [1, 0, 2, 1, 3, 2, 4, 3, 0, 4]])
-data, model = Data(x=torch.randn(5, 3), edge_index=edges), GCN(3, 8, 2, 2).eval()
-found = cf2.explain(model, data, range(5), units=("edges", "features"))
+from torch_geometric.nn import SimpleConv
+
+class Busy(torch.nn.Module):
+    # Class 1 for a node with at least two neighbours whose first feature is 1.
+    def __init__(self):
+        super().__init__()
+        self.sums = SimpleConv(aggr="sum")
+    def forward(self, x, edge_index, edge_weight=None):
+        red = self.sums(x[:, :1], edge_index, edge_weight).squeeze(1)
+        return torch.stack([torch.zeros_like(red), 4.0 * (red - 1.5)], 1)
+
+pairs = [(node, (node + step) % 12) for node in range(12) for step in (1, 3)]
+ends = torch.tensor(pairs).t()
+x = torch.zeros(12, 2)
+x[::3, 0], x[:, 1] = 1.0, 1.0
+data, model = Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], 1)), Busy()
+found = cf2.explain(model, data, [3, 6], units=("edges", "features"), class_names=["quiet", "busy"])
 found.widget(model, data)
 """
 
@@ -72,14 +84,17 @@ def test_clicks_in_jupyterlab_are_answered_by_the_kernel(lab: str, tmp_path: Pat
         count = "document.querySelectorAll('.cf2-live .cf2-units input:not(:checked)').length"
         assert page.evaluate(count) == 0
         before = page.locator(".cf2-now").get_attribute("data-probabilities")
-        page.locator(".cf2-live g[data-unit] .cf2-hit").first.click(force=True)
+        page.locator(".cf2-live g[data-unit]").first.focus()
+        page.keyboard.press("Enter")
         until(page, f"{count} === 1")
         until(page, "before => document.querySelector('.cf2-now').dataset.probabilities !== before", before)
         feature = page.locator(".cf2-live .cf2-units label", has_text=re.compile("feature")).first
         feature.locator("input").click()
         until(page, f"{count} === 2")
-        page.get_by_role("button", name="Next", exact=True).click()
-        until(page, "document.querySelector('.cf2-live h3').innerText.includes('node 1')")
-        assert page.evaluate(count) == 0
         if folder := os.environ.get("CF2_SCREENSHOTS"):
+            page.add_style_tag(content=".Toastify { display: none }")
+            page.wait_for_timeout(1000)
             page.locator(".cf2-live").screenshot(path=f"{folder}/widget.png")
+        page.get_by_role("button", name="Next", exact=True).click()
+        until(page, "document.querySelector('.cf2-live h3').innerText.includes('node 6')")
+        assert page.evaluate(count) == 0

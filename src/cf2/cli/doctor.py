@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
-from dataclasses import dataclass
 from importlib import metadata
 from shutil import disk_usage, which
 from typing import Any
 
 from cf2 import __version__
 
-
-@dataclass(frozen=True)
-class Part:
-    """An optional part of the package: the distributions it needs, what it is for, and the download in MB on Linux."""
-
-    extra: str
-    needs: tuple[str, ...]
-    gives: str
-    megabytes: int
-
-
-PARTS = (
-    Part("molecules", ("rdkit",), "molecules drawn as such, SMILES, valid edits", 31),
-    Part("chemprop", ("chemprop",), "Chemprop models and SMILES", 79),
-    Part("web", ("flask", "waitress", "werkzeug"), "the page of `cf2 serve`", 1),
-    Part("notebook", ("anywidget",), "`found.widget()`, in Jupyter, VS Code and Colab", 12),
-    Part("ray", ("ray",), "`--engine ray`, for several machines", 79),
-)
+# Of each extra: the distributions it needs, what it is for, and the download in MB on Linux.
+PARTS: dict[str, tuple[tuple[str, ...], str, int]] = {
+    "molecules": (("rdkit",), "molecules drawn as such, SMILES, valid edits", 31),
+    "chemprop": (("chemprop",), "Chemprop models and SMILES", 79),
+    "web": (("flask", "waitress", "werkzeug"), "the page of `cf2 serve`", 1),
+    "notebook": (("anywidget",), "`found.widget()`, in Jupyter, VS Code and Colab", 12),
+    "ray": (("ray",), "`--engine ray`, for several machines", 79),
+}
 
 
 def installed(name: str) -> str | None:
@@ -43,23 +33,13 @@ def installed(name: str) -> str | None:
 def required() -> list[str]:
     """The names of the distributions that the package always needs, as its own metadata states them."""
     declared = metadata.requires("cf2") or []
-    names = [text.split(";")[0] for text in declared if "extra ==" not in text]
-    return ["".join(c if c.isalnum() or c in "-_." else " " for c in name).split()[0] for name in names]
+    return [re.split(r"[^\w.-]", text)[0] for text in declared if "extra ==" not in text]
 
 
 def examine() -> dict[str, Any]:
     """Everything that `cf2 doctor` reports, as JSON takes it."""
     import torch
 
-    parts = [
-        {
-            "extra": part.extra,
-            "missing": [name for name in part.needs if installed(name) is None],
-            "gives": part.gives,
-            "megabytes": part.megabytes,
-        }
-        for part in PARTS
-    ]
     return {
         "cf2": __version__,
         "python": platform.python_version(),
@@ -71,7 +51,15 @@ def examine() -> dict[str, Any]:
         "free_gigabytes": round(disk_usage(".").free / 1e9, 1),
         "chromium": which("chromium") or which("chromium-browser") or which("google-chrome"),
         "required": {name: installed(name) for name in required()},
-        "extras": parts,
+        "extras": [
+            {
+                "extra": extra,
+                "missing": [name for name in needs if installed(name) is None],
+                "gives": gives,
+                "megabytes": megabytes,
+            }
+            for extra, (needs, gives, megabytes) in PARTS.items()
+        ],
     }
 
 

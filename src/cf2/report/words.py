@@ -273,7 +273,7 @@ def verdict_sentences(e: Explanation, names: Names = None, atoms: Names = None) 
         return [Sentence(tone, e.status.capitalize(), e.note or _meaning(e.status))]
     tests = [_edited(e, names, atoms)] if adds_or_changes(e) else [_sufficient(e, names), _necessary(e, names)]
     if not e.size and not adds_or_changes(e) and not e.necessary:
-        tests = [tests[0]._replace(tone="plain")]  # that nothing is not necessary need not be said
+        tests = tests[:1]  # that nothing is not necessary need not be said
     return [*tests, *_smallest(e), *_surely(e), *_types(e), *_status(e), *_checked(e)]
 
 
