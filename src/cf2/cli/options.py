@@ -174,12 +174,10 @@ def as_counterfactual(explain: Callable[..., Any]) -> Callable[..., Any]:
     return counterfactual
 
 
-_KINDS: dict[str, Any] = {  # of the options of a Spec that are no words
+_KINDS: dict[str, Any] = {  # of the options of a Spec that are neither words nor what their default is
     "method": list[str] | None,
     "directed": bool | None,
     **dict.fromkeys(("tolerance", "surely"), float | None),
-    **dict.fromkeys(("search", "connected", "leave_out_pair"), bool),
-    **dict.fromkeys(("alternatives", "robust", "contexts_add"), int),
     **dict.fromkeys(("units", "edits"), str),
     **dict.fromkeys(("seed", "max_units", "sizes", "contexts"), int | None),
 }
@@ -215,7 +213,9 @@ PANELS = {  # of the help of `cf2 explain`, beside the options of the command it
 
 def _parameter(option: Field[Any]) -> inspect.Parameter:
     """An option of a Spec as an option of a command: a flag, a number, or a word."""
-    kind, name = _KINDS.get(option.name, str | None), option.name.replace("_", "-")
+    name = option.name.replace("_", "-")
+    usual = type(option.default) if isinstance(option.default, int) else str | None  # a flag is an int, too
+    kind = _KINDS.get(option.name, usual)
     default = _DEFAULTS.get(option.name, option.default)
     flag = f"--{name}/--no-{name}" if bool in (kind, *get_args(kind)) else f"--{name}"
     meaning = option.metadata["meaning"] + _MORE.get(option.name, "")
