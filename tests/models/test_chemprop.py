@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import cf2
+from cf2.models.chemprop import featurise
 
 chemprop = pytest.importorskip("chemprop", reason="the extra chemprop is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")  # lightning and torchmetrics warn of their own affairs
@@ -108,10 +109,42 @@ def test_the_classes_of_one_task_are_explained() -> None:
         cf2.explain(model, SMILES)
 
 
-def test_the_mean_of_a_predictor_with_a_variance_is_explained() -> None:
-    model = mpnn(nn.MveFFN(input_dim=WIDTH))
+@pytest.mark.parametrize("predictor", [nn.MveFFN, nn.EvidentialFFN])
+def test_the_mean_of_a_predictor_with_a_variance_is_explained(predictor: Any) -> None:
+    model = mpnn(predictor(input_dim=WIDTH))
     (e,) = cf2.explain(model, SMILES[0], tolerance=1.0)
-    assert e.probabilities[0] == pytest.approx(float(output(model, SMILES[0])[0, 0]), abs=1e-4)
+    assert e.probabilities[0] == pytest.approx(float(output(model, SMILES[0])[0, 0]), rel=1e-4, abs=1e-4)
+
+
+class Wrapped(torch.nn.Module):
+    """A model of which nothing shows that Chemprop is inside."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_call_of_your_own_explains_a_checkpoint(tmp_path: Path, wrapped: bool) -> None:
+    """A file as `chemprop train` writes it, read by Chemprop's own loader and called by hand."""
+    models.save_model(tmp_path / "best.pt", classifier(), ["a", "b"])
+    model = models.load_model(tmp_path / "best.pt")
+
+    def call(module: Any, graph: Any) -> Any:
+        ends = graph.edge_index.t().tolist()
+        batch = object.__new__(BatchMolGraph)
+        batch.V, batch.E, batch.edge_index, batch.batch = graph.x, graph.edge_attr, graph.edge_index, graph.batch
+        place = {(u, v): column for column, (u, v) in enumerate(ends)}
+        batch.rev_edge_index = torch.tensor([place[v, u] for u, v in ends], dtype=torch.long)
+        batch._BatchMolGraph__size = int(graph.batch.max()) + 1
+        return (module.model if wrapped else module)(batch)
+
+    asked = {"target": 1, "output": "multilabel_probabilities", "units": "edges", "call": call}
+    found = cf2.explain(Wrapped(model) if wrapped else model, featurise(model, SMILES), **asked)
+    for e, smiles in zip(found, SMILES, strict=True):
+        whole, only, without = (float(out[1]) > 0.5 for out in three(model, e, smiles, ("edges",)))
+        assert (e.sufficient, e.necessary, e.ranking) == (only == whole, without != whole, "trials")
+    assert any(e.status == "found" for e in found)
 
 
 def test_descriptors_of_a_data_set_reach_the_model() -> None:
