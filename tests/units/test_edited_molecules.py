@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,15 @@ def test_every_counterfactual_molecule_is_one_and_has_its_smiles(more: dict[str,
             tried += 1
     assert tried >= 15
     assert (charged > 0) == ("charges" in more)
+
+
+def test_the_report_has_the_molecules_before_and_after(tmp_path: Path) -> None:
+    graphs = [data_of(text) for text in SMILES]
+    found = cf2.explain(GraphNet("gin", len(ATOMS), classes=2, seed=0).eval(), graphs, **ASKED)
+    page = found.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    edited = [e for e in found if e.edited_smiles]
+    assert edited
+    assert all(f"<code>{SMILES[e.key]}</code> → <code>{e.edited_smiles}</code>" in page for e in edited)
 
 
 def test_bonds_and_charges_are_read_from_smiles() -> None:

@@ -36,6 +36,7 @@ from cf2.report.words import (
 from cf2.results import metrics
 from cf2.results.explanation import STATUSES, Explanation
 from cf2.results.explanations import Explanations
+from cf2.results.names import entry
 from cf2.storage import check_place, write_bytes
 from cf2.units.edits import EDITS
 
@@ -236,6 +237,8 @@ def _panel(name: str, e: Explanation, context: Mapping[str, Any], others: Sequen
         "sentences": words,
         "caption": drawn.caption,
         "smarts": e.smarts,
+        "smiles": entry(context.get("smiles"), e.key),
+        "edited_smiles": e.edited_smiles,
         "size": count_units(e),
         "units": _listed(e, atoms),
         "edits": list_edits(e, atoms, MAX_LISTED),
