@@ -249,7 +249,8 @@ def called(function: Function, states: np.ndarray) -> Tensor:
     except CF2Error:
         raise
     except Exception as error:  # of the user's own function
-        raise CF2Error(expected, got=f"{type(error).__name__}: {error}") from error
+        do = "`states` is a NumPy array of bool; torch.from_numpy(states) makes a tensor of it."
+        raise CF2Error(expected, got=f"{type(error).__name__}: {error}", do=do) from error
     rows = rows[:, None] if rows.dim() == 1 else rows
     good = rows.dim() == 2 and len(rows) == len(states) and rows.size(1) > 0
     require(good, expected, got=f"shape {tuple(rows.shape)}")

@@ -68,7 +68,7 @@ SAME_OUTPUT = 1e-4  # two values of a run closer than this are one, rounded othe
 
 # What people try that only other methods know, and the three options that they may mean.
 LIKELY = {"k": ("`alternatives`, the number of answers", "`max_units`", "`sizes`, for methods that only rank")}
-OWN_FEATURES = "The prediction stays without any edge: its own features decide it, so features could be chosen too."
+OWN_FEATURES = "The prediction stays the same without any edge, so features could be chosen too."
 FEATURES_TOO = "No set of edges alone passes, so features could be chosen too."
 FEATURES_IN_VAIN = "Edges and features together were tried as well, in vain."
 MAX_AUTO_UNITS = 2_000  # edges and features that `units="auto"` chooses from
