@@ -156,6 +156,9 @@ class Trials:
         self.counts, self.width, self.valid = oracle.counts, oracle.width, oracle.valid
         self.selectable, self.required, self.price = oracle.selectable, oracle.required, oracle.price
         self.evaluations = torch.zeros_like(self.counts)
+        # How many large and small sets have failed each test [B, tests]; before any has, the start decides.
+        start = torch.linspace(0, 0.5, len(tests), device=self.counts.device).repeat(len(self.counts), 1)
+        self.failed = start, -start
         self.cached = cache and "kept" in SHORT_CUTS
         self.few = oracle.few and self.cached  # nothing that is found depends on it
         self._tables = dict[tuple[str, str], TrialTable]()
@@ -200,23 +203,30 @@ class Trials:
     def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None, *, small: bool = False) -> Tensor:
         """Whether sets pass every test, or those that they `need` to [R, tests].
 
-        The test that sets are likely to fail comes first, and the others are run only where it is passed: that is the
-        last one (`necessary`) for large sets, and the first one (`sufficient`) for `small` ones, which hardly ever give
-        the answer alone.
+        The test that sets are likely to fail comes first, and the others are run only where it is passed. For large
+        sets that is the last one (`necessary`), and for `small` ones the first one (`sufficient`), until an instance
+        shows otherwise: where the model has a default answer, every small set is sufficient.
         """
         good = self.allowed(rows, sets)
-        columns = range(len(self.tests))
         if self.few and not small:
             passed = torch.stack([passed for passed, _ in self.together(rows, sets)], 1)
             good = good & (passed if need is None else passed | ~need).all(1)
-            columns = range(0)
-        for column in columns if small else reversed(columns):
-            run = (good if need is None else good & need[:, column]).nonzero().flatten()
-            good[run], _ = self.test(self.tests[column], rows[run], sets[run])
+        elif len(rows):
+            self._race(rows, sets, good, need, self.failed[int(small)])
         if self.constraints is not None:
             todo = good.nonzero().flatten()
             good[todo] = self.constraints.confirm(rows[todo], sets[todo])
         return good
+
+    def _race(self, rows: Tensor, sets: Tensor, good: Tensor, need: Tensor | None, failed: Tensor) -> None:
+        """Put sets to the tests, the one that most sets of their instance have `failed` first."""
+        order = failed[rows].argsort(dim=1, descending=True, stable=True)
+        for turn in range(len(self.tests)):
+            for column, test in enumerate(self.tests):
+                run = good & (order[:, turn] == column)
+                todo = (run if need is None else run & need[:, column]).nonzero().flatten()
+                good[todo], _ = self.test(test, rows[todo], sets[todo])
+                failed[:, column].index_add_(0, rows[todo], (~good[todo]).to(failed.dtype))
 
     def test(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """Whether sets pass one test, and by how much; what was tried before is not run again."""
