@@ -82,7 +82,7 @@ def rank_relaxed(problem: Problem, settings: Relaxed) -> Ranking:
 class Verified(Relaxed):
     """Settings of the relaxed problem that guides the search, and of the search."""
 
-    epochs: int = integer(4)
+    epochs: int = integer(2)
     lr: float = learning_rate(0.1)
     messages: bool = True
     effort: Effort = "standard"
@@ -117,7 +117,7 @@ def rank_verified(problem: SetProblem, settings: Verified) -> Ranking:
 def _guided_longer(problem: Problem, settings: Verified, search: Search, found: Ranking) -> Ranking:
     """Search again where nothing was found and nothing is proved, from masks that had time to settle.
 
-    After four epochs masks tell which units matter, not how they work together. An answer that most sets give, the
+    After two epochs masks tell which units matter, not how they work together. An answer that most sets give, the
     empty one too, needs the latter.
     """
     choice, pack = found.choice, problem.pack

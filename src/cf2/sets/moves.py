@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -181,7 +182,7 @@ class Budget:
     repairs: int  # moves towards a first passing set
     restarts: int  # prunings in other orders, where there are many units
     grown: int  # units that a set grown from nothing may have, where a small passing set is known
-    exchanges: int  # moves without a smaller set before an instance is left alone
+    exchanges: int  # swaps without a smaller set before an instance is left alone
     drops: int  # candidates tried in each move that drops a unit
     adds: int  # candidates tried in each move that adds one
     proof: int  # sets tried to prove an answer smallest
@@ -255,7 +256,7 @@ def repair(
         if not len(rows):
             break
         held = tabu[rows] > move
-        picked, outcome, unit, _ = _move(trials, rows, current[rows], held, budget.drops, budget.adds)
+        picked, outcome, unit = _move(trials, rows, current[rows], held, budget.drops, budget.adds)
         current[rows], passed[rows] = picked, outcome.passes
         tabu[rows, unit] = move + 5
         nearer = (outcome.score > best[rows] + EQUAL) | outcome.passes
@@ -280,7 +281,7 @@ def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor,
         live = (~passed & (sets.sum(1) < most)).nonzero().flatten()
         if not len(live):
             return sets, passed
-        picked, outcome, _, _ = _move(trials, rows[live], sets[live], nothing[live], 0, adds)
+        picked, outcome, _ = _move(trials, rows[live], sets[live], nothing[live], 0, adds)
         stuck = (picked == sets[live]).all(1)  # nothing is left to add
         if step == 0:
             first[live] = outcome.slack
@@ -294,44 +295,78 @@ def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor,
 # -- 2. exchange -------------------------------------------------------------------------------------------
 
 
-def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget, floor: Tensor | None = None) -> Tensor:
-    """Look for a smaller passing set: drop a unit, add another, and again, until the tests pass with fewer.
+PROPOSALS_PER_CALL = 4  # swaps of an instance that are tried at once
+CALLS_PER_SLOPE = 2  # calls after which slopes are measured anew where the walk is
+LEARNED = 0.5  # share of the error of a guess by which it is corrected
 
-    The walk goes through sets of one unit less than the best, so whatever passes is smaller. It never comes to the
-    same set twice (`been`), which keeps it from circling without a list of held units. An instance is left alone after
-    some moves without a smaller set, where nothing new is in reach, or where no set smaller than `floor` [R] passes and
-    the best one has that size.
+
+def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tensor:
+    """Look for a smaller passing set: drop a unit, then swap others until the tests pass.
+
+    The walk goes through sets of one unit less than the best (`base`), so whatever passes is smaller. Swaps are
+    proposed by what units are believed to add to each test: at first the slopes, and then what the trials have shown.
+    Of a swap that gives something else than was guessed, both units take half of the correction (the method of
+    Kaczmarz, 1937), which costs nothing where a gradient costs three trials. The walk moves to the best proposal also
+    where that is no better, and never proposes a set twice. An instance is left alone after so many proposals without
+    a smaller set as it has units in its best one and `exchanges` more.
     """
-    best, current = sets.clone(), sets.clone()
-    left = torch.full_like(rows, budget.exchanges)
-    been = set(names_of(torch.arange(len(rows)), sets))
-    free = torch.zeros_like(sets)
-    while True:
-        size = trials.size(rows, best)
-        live = ((left > 0) & (current.sum(1) > 1) & (True if floor is None else size > floor)).nonzero().flatten()
-        if not len(live):
-            return best
-        left[live] -= 1
-        slopes = trials.slopes(rows[live], current[live])
-        picked, outcome, _, new = _move(
-            trials, rows[live], current[live], free[live], budget.drops, 0, slopes, (been, live)
-        )
-        current[live] = picked
-        been.update(names_of(live, picked))
-        smaller = outcome.passes & (trials.size(rows[live], picked) < size[live])
-        hit = live[smaller]
-        best[hit], left[hit] = current[hit], budget.exchanges
-        left[live[~new & ~smaller]] = 0
-        on = ~smaller & (current[live].sum(1) < best[live].sum(1)) & (left[live] > 0)
-        short = live[on]
-        if len(short):  # the slopes are those of one unit more, which tells candidates apart well enough
-            near = outcome.slack[on], slopes[1][on]
-            picked, _, _, new = _move(
-                trials, rows[short], current[short], free[short], 0, budget.adds, near, (been, short)
-            )
-            current[short] = picked
-            been.update(names_of(short, picked))
-            left[short[~new]] = 0
+    every = torch.arange(len(rows), device=rows.device)
+    best, base = sets.clone(), sets.clone()
+    slack = torch.zeros(len(rows), len(trials.tests), device=rows.device)
+    slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
+    vain, calls = torch.zeros_like(rows), torch.zeros_like(rows)
+    been = set(names_of(every, sets))
+    live = shrunk = (best.sum(1) > 1).nonzero().flatten()
+    while len(live):
+        base[shrunk] = best[shrunk]
+        while len(shrunk):
+            slack[shrunk], slope[shrunk] = trials.slopes(rows[shrunk], best[shrunk])
+            passed = _drop_one(trials, rows, base, slack, slope, shrunk, budget)
+            been.update(names_of(shrunk, base[shrunk]))
+            shrunk = shrunk[passed]
+            best[shrunk] = base[shrunk]
+            shrunk = shrunk[best[shrunk].sum(1) > 1]
+        stale = live[(calls[live] > 0) & (calls[live] % CALLS_PER_SLOPE == 0)]
+        slack[stale], slope[stale] = trials.slopes(rows[stale], base[stale])
+        limit = trials.size(rows, best) - EQUAL
+        swaps = _swaps(trials, rows, base, slack, slope, live, score, limit, been, int(vain.max()))
+        owner, made = swaps.owner, swaps.made
+        been.update(names_of(owner, made))
+        outcome = race(trials, owner, rows[owner], made, swaps.guess.argmin(1), _worth)
+        # What was not run, because it could not win any more, teaches nothing.
+        error = LEARNED / 2 * torch.where(outcome.slack.isfinite(), outcome.slack - swaps.guess, 0)
+        slope.index_put_((owner, swaps.add), error, accumulate=True)
+        slope.index_put_((owner, swaps.drop), -error, accumulate=True)
+        winner = best_of(owner, _worth(outcome), len(rows))
+        moved = (winner >= 0).nonzero().flatten()
+        winner = winner[moved]
+        base[moved], slack[moved] = made[winner], outcome.slack[winner]
+        vain += torch.bincount(owner, minlength=len(rows))
+        calls[moved] += 1
+        shrunk = moved[outcome.passes[winner]]
+        best[shrunk], vain[shrunk], calls[shrunk] = base[shrunk], 0, 0
+        size = best[moved].sum(1)
+        live = moved[(vain[moved] < budget.exchanges + size) & (size > 1)]
+        shrunk = shrunk[best[shrunk].sum(1) > 1]
+    return best
+
+
+def _worth(outcome: Outcome) -> Tensor:
+    return outcome.score + 1e3 * outcome.passes
+
+
+def _drop_one(
+    trials: Trials, rows: Tensor, base: Tensor, slack: Tensor, slope: Tensor, live: Tensor, budget: Budget
+) -> Tensor:
+    """Drop a unit of each `base`, and learn from what that gives; whether the tests still pass."""
+    held = torch.zeros_like(base[live])
+    near = slack[live], slope[live]
+    base[live], outcome, unit = _move(trials, rows[live], base[live], held, budget.drops, 0, near)
+    known = outcome.slack.isfinite()
+    error = torch.where(known, outcome.slack - slack[live] + slope[live, unit], 0)
+    slope[live, unit] -= LEARNED * error
+    slack[live] = torch.where(known, outcome.slack, slack[live])
+    return outcome.passes
 
 
 def _move(
@@ -342,15 +377,13 @@ def _move(
     drops: int,
     adds: int,
     slopes: tuple[Tensor, Tensor] | None = None,
-    been: tuple[set[bytes], Tensor] | None = None,
-) -> tuple[Tensor, Outcome, Tensor, Tensor]:
+) -> tuple[Tensor, Outcome, Tensor]:
     """The best of the most promising single drops and adds, chosen by slopes and decided by trials.
 
     A slope is a first-order guess of what a unit adds, so it only selects candidates: those few are really run.
 
-    With the outcome, the unit that was moved, and whether that is a set where the walk has not `been`: names of sets,
-    and the walk of each row. A set that no unit can be dropped from or added to stays as it is and counts as failing,
-    with unit 0.
+    With the outcome and the unit that was moved. A set that no unit can be dropped from or added to stays as it is and
+    counts as failing, with unit 0.
     """
     slack, slope = trials.slopes(rows, sets) if slopes is None else slopes
     sign = torch.where(sets, -1.0, 1.0)
@@ -376,30 +409,25 @@ def _move(
     candidates[torch.arange(len(owner), device=owner.device), unit] ^= True
     if trials.constraints is not None:
         candidates = trials.constraints.mended(rows[owner], candidates)
-    known = torch.zeros_like(owner, dtype=torch.bool)
-    if been is not None:
-        known = known.new_tensor([name in been[0] for name in names_of(been[1][owner], candidates)])
 
     def value(outcome: Outcome) -> Tensor:
-        worth = outcome.score + 1e3 * outcome.passes - 1e6 * known
         if trials.price is None:
-            return worth
-        cheap = 1e9 - trials.size(rows[owner], candidates).double() - 1e10 * known  # of those that pass, the cheapest
-        return torch.where(outcome.passes, cheap, worth.double())
+            return _worth(outcome)
+        cheap = 1e9 - trials.size(rows[owner], candidates).double()  # of those that pass, the cheapest
+        return torch.where(outcome.passes, cheap, outcome.score.double())
 
     likely = (slack[owner] + sign[owner, unit, None] * slope[owner, unit]).argmin(1)
     outcome = race(trials, owner, rows[owner], candidates, likely, value)
     winner = best_of(owner, value(outcome), len(rows))
     if bool((winner >= 0).all()):
-        return candidates[winner], outcome.take(winner), unit[winner], ~known[winner]
+        return candidates[winner], outcome.take(winner), unit[winner]
     # One row more at the end, for the instances without a candidate.
     failing = Outcome(
         torch.cat([outcome.passed, torch.zeros_like(slack[:1], dtype=torch.bool)]),
         torch.cat([outcome.slack, torch.full_like(slack[:1], float("-inf"))]),
     )
     moved = torch.where((winner >= 0)[:, None], torch.cat([candidates, sets[:1]])[winner], sets)
-    known = torch.cat([known, torch.ones_like(known[:1]) if len(known) else allowed.new_ones(1)])
-    return moved, failing.take(winner), torch.cat([unit, unit.new_zeros(1)])[winner], ~known[winner]
+    return moved, failing.take(winner), torch.cat([unit, unit.new_zeros(1)])[winner]
 
 
 # -- edit moves -----------------------------------------------------------------------------------------------
@@ -448,8 +476,6 @@ def _cheapest(trials: Trials) -> Tensor | float:
 
 MAX_USEFUL_SLACK = 10.0  # more slack than this is no better: of two classes, the other one has less than 5 in 100,000
 EQUAL_MARGINS = 1e-3  # margins closer than this are equal: they may be the same number, summed in another order
-SWAPS_PER_CALL = 4  # swaps of an instance that are tried at once
-MAX_SWAP_PARTNERS = 12  # units to drop, and units to add, that a swap is made of
 
 
 def margin(slack: Tensor) -> Tensor:
@@ -474,59 +500,92 @@ def widen(trials: Trials, rows: Tensor, sets: Tensor, swaps: int) -> Tensor:
     of the input. Swaps are tried in the order of what slopes promise. A set is left alone after `swaps` of them without
     a wider margin, or when there are no more.
     """
+    every = torch.arange(len(rows), device=rows.device)
     sets = sets.clone()
-    best = margins(trials, rows, sets)
-    tried = torch.zeros_like(rows)  # swaps of the present set
+    best, limit = margins(trials, rows, sets), trials.size(rows, sets) + EQUAL
+    vain = torch.zeros_like(rows)  # swaps of the present set
     slack = torch.zeros(len(rows), len(trials.tests), device=rows.device)
     slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
-    live = fresh = torch.arange(len(rows) if swaps else 0, device=rows.device)
+    been = set(names_of(every, sets))
+    live = fresh = every[: len(rows) if swaps else 0]
     while len(live):
-        if len(fresh):
-            slack[fresh], slope[fresh] = trials.slopes(rows[fresh], sets[fresh])
-        owner, drop, add = _swaps(trials, rows[live], sets[live], slack[live], slope[live], tried[live])
-        owner = live[owner]
-        made = sets[owner].clone()
-        made[torch.arange(len(owner), device=rows.device), drop] = False
-        made[torch.arange(len(owner), device=rows.device), add] = True
-        value = _margins(trials, rows[owner], made, sets[owner])
+        slack[fresh], slope[fresh] = trials.slopes(rows[fresh], sets[fresh])
+        tried = _swaps(trials, rows, sets, slack, slope, live, margin, limit, been, int(vain.max()))
+        owner, made = tried.owner, tried.made
+        been.update(names_of(owner, made))
+        value = torch.full((len(owner),), float("-inf"), device=rows.device)
+        good = trials.run(rows[owner], made).passes
+        value[good] = margins(trials, rows[owner[good]], made[good])
         place = widest(owner, value, len(rows))
         wider = (place >= 0) & (torch.cat([value, best[:1]])[place] > best + EQUAL_MARGINS)
         count = torch.bincount(owner, minlength=len(rows))
-        tried += count
+        vain += count
         fresh = wider.nonzero().flatten()
-        sets[fresh], best[fresh], tried[fresh] = made[place[fresh]], value[place[fresh]], 0
-        live = live[wider[live] | ((count[live] == SWAPS_PER_CALL) & (tried[live] < swaps))]
+        sets[fresh], best[fresh], vain[fresh] = made[place[fresh]], value[place[fresh]], 0
+        live = live[wider[live] | ((count[live] > 0) & (vain[live] < swaps))]
     return sets
 
 
-def _margins(trials: Trials, rows: Tensor, made: Tensor, before: Tensor) -> Tensor:
-    """The margins of sets [R]; -∞ of those that fail, break a rule or are larger than `before`."""
-    value = torch.full((len(rows),), float("-inf"), device=rows.device)
-    good = trials.allowed(rows, made) & (trials.size(rows, made) <= trials.size(rows, before) + 1e-6)
-    good[good.clone()] = trials.run(rows[good], made[good]).passes
-    value[good] = margins(trials, rows[good], made[good])
-    return value
+# -- swaps ----------------------------------------------------------------------------------------------------
+
+MAX_SWAP_PARTNERS = 12  # units to drop, and units to add, that a swap is made of
+
+
+class Swaps(NamedTuple):
+    """Sets with one unit of another set swapped for another [r]."""
+
+    owner: Tensor  # [r], which set it was
+    made: Tensor  # [r, U]
+    drop: Tensor  # [r]
+    add: Tensor  # [r]
+    guess: Tensor  # [r, tests], what slack it is believed to have
 
 
 def _swaps(
-    trials: Trials, rows: Tensor, sets: Tensor, slack: Tensor, slope: Tensor, skip: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The next most promising swaps of every set: its place, the unit that goes and the one that comes.
+    trials: Trials,
+    rows: Tensor,
+    sets: Tensor,
+    slack: Tensor,
+    slope: Tensor,
+    live: Tensor,
+    value: Callable[[Tensor], Tensor],
+    limit: Tensor,
+    been: set[bytes],
+    skipped: int,
+) -> Swaps:
+    """The most promising swaps of the `live` ones of sets [R, U], by the `value` of the slack that they may give.
 
-    A swap is guessed to give margin(slack - slope of what goes + slope of what comes). All pairs of the best partners
-    are ranked at once and those before `skip`, which were tried in earlier rounds, are passed over.
+    A swap is guessed to give slack - slope of what goes + slope of what comes. All pairs of the best partners are
+    ranked at once; those that were tried (`been`), break a constraint or count more than the `limit` [R] are passed
+    over.
     """
-    free = sets if trials.required is None else sets & ~trials.required[rows]
-    other = trials.selectable[rows] & ~sets
+    own, base, slope = rows[live], sets[live], slope[live]
+    free, other = base, trials.selectable[own] & ~base
+    if trials.required is not None:
+        free = free & ~trials.required[own]
+    if trials.constraints is not None:
+        movable = trials.constraints.movable(own, base)
+        free, other = free & movable, other & movable
     equal = ALIKE * slope.abs().sum(2).amax(1)
-    now, never = slack[:, None].double(), float("-inf")
-    left, drop = top(margin(now - slope).masked_fill(~free, never), MAX_SWAP_PARTNERS, equal)
-    came, add = top(margin(now + slope).masked_fill(~other, never), MAX_SWAP_PARTNERS, equal)
+    now, never = slack[live, None].double(), float("-inf")
+    left, drop = top(value(now - slope).masked_fill(~free, never), MAX_SWAP_PARTNERS, equal)
+    came, add = top(value(now + slope).masked_fill(~other, never), MAX_SWAP_PARTNERS, equal)
     loss, gain = (slope.gather(1, unit[..., None].expand(-1, -1, slope.size(2))) for unit in (drop, add))
-    guess = margin(now[:, None] - loss[:, :, None] + gain[:, None])
-    guess = guess.masked_fill(~(left.isfinite()[:, :, None] & came.isfinite()[:, None]), never).flatten(1)
-    value, pair = top(guess, int(skip.max()) + SWAPS_PER_CALL, 2 * equal)
-    place = torch.arange(value.size(1), device=rows.device)[None] - skip[:, None]
-    owner, at = (value.isfinite() & (place >= 0) & (place < SWAPS_PER_CALL)).nonzero(as_tuple=True)
-    pair = pair[owner, at]
-    return owner, drop[owner, pair // add.size(1)], add[owner, pair % add.size(1)]
+    guess = (now[:, None] - loss[:, :, None] + gain[:, None]).flatten(1, 2)
+    exists = (left.isfinite()[:, :, None] & came.isfinite()[:, None]).flatten(1)
+    promise, pair = top(value(guess).masked_fill(~exists, never), skipped + 4 * PROPOSALS_PER_CALL, 2 * equal)
+    position, at = promise.isfinite().nonzero(as_tuple=True)
+    pair = pair[position, at]
+    drop, add = drop[position, pair // add.size(1)], add[position, pair % add.size(1)]
+    made, each = base[position], torch.arange(len(position), device=rows.device)
+    made[each, drop], made[each, add] = False, True
+    if trials.constraints is not None:
+        made = trials.constraints.mended(own[position], made)
+    new = torch.tensor([name not in been for name in names_of(live[position], made)], dtype=torch.bool)
+    new = new.to(rows.device) & (trials.size(own[position], made) <= limit[live[position]])
+    new = (new & trials.allowed(own[position], made)).nonzero().flatten()
+    taken = torch.bincount(position[new], minlength=len(live))
+    place = torch.arange(len(new), device=rows.device) - (taken.cumsum(0) - taken)[position[new]]
+    new = new[place < PROPOSALS_PER_CALL]
+    position = position[new]
+    return Swaps(live[position], made[new], drop[new], add[new], guess[position, pair[new]].float())

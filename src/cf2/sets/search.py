@@ -6,7 +6,7 @@
    leaves many, *grow* a set from nothing instead.
 3. *Prove* (`proof.py`): try every smaller set where that fits the budget. What is proved needs nothing more. Where
    no set is known to pass, the smallest sets are tried as far as a small budget goes.
-4. *Exchange*: leave one unit out and swap others, guided by the slopes of the tests, until both pass again.
+4. *Exchange*: leave one unit out and swap others, guided by slopes that learn from every trial, until both pass again.
 5. *Restart* where there are many units: prune them in other orders, and go on from what is smaller. Then prove.
 6. *Widen* (`margins.py`): of the sets of that size, take one whose tests hold by a wider margin.
 
@@ -57,14 +57,14 @@ class Search:
 
 
 _BUDGETS = {
-    "quick": Budget(repairs=10, restarts=0, grown=1, exchanges=3, drops=6, adds=4, proof=0),
-    "standard": Budget(repairs=30, restarts=3, grown=3, exchanges=7, drops=6, adds=4, proof=1_000, swaps=8),
+    "quick": Budget(repairs=10, restarts=0, grown=1, exchanges=10, drops=6, adds=4, proof=0),
+    "standard": Budget(repairs=30, restarts=0, grown=3, exchanges=24, drops=6, adds=4, proof=1_000, swaps=8),
     "thorough": Budget(
         repairs=120,
         restarts=20,
         slack=2,
         grown=LARGE_SET,
-        exchanges=40,
+        exchanges=130,
         drops=6,
         adds=8,
         proof=20_000,
@@ -72,7 +72,7 @@ _BUDGETS = {
         swaps=48,
     ),
     "exact": Budget(
-        repairs=30, restarts=6, grown=3, exchanges=10, drops=6, adds=4, proof=300_000, partly=True, swaps=48
+        repairs=30, restarts=6, grown=3, exchanges=34, drops=6, adds=4, proof=300_000, partly=True, swaps=48
     ),
 }
 

@@ -299,6 +299,9 @@ class Trials:
 
     def slopes(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """The slack in every test [R, tests], and by how much adding each unit would raise it [R, U, tests]."""
+        if not len(rows):
+            none = torch.zeros(*sets.shape, len(self.tests), device=rows.device)
+            return none.sum(1), none
         return self.oracle.slopes(self, rows, sets)
 
 
