@@ -108,6 +108,7 @@ GIVEN: dict[str, tuple[list[str], Any]] = {
     "groups": (["--groups", "edge_ring"], "edge_ring"),
     "connected": (["--connected"], True),
     "valid": ([*COUNTER, "--valid", "molecule", "--atoms", "C,N,O"], "molecule"),
+    "charges": ([*COUNTER, "--valid", "molecule", "--atoms", "C,N,O", "--charges"], True),
     "alternatives": (["--alternatives", "2"], 2),
     "contexts": (["--contexts", "16"], 16),
     "contexts_add": (["--contexts-add", "2"], 2),
@@ -149,6 +150,13 @@ def test_without_a_word_every_option_is_the_default_of_a_spec() -> None:
     assert all(e.contexts for e in Store.open("run").explanations())
     assert own("make", "--nodes", "0", "--surely", "0.5", "--out", "sure").returncode == 0
     assert Store.open("sure").jobs()[0].contexts == 0  # as many as a sure set is judged by
+
+
+def test_an_option_of_the_command_has_the_kind_of_its_default() -> None:
+    from cf2.cli import options
+
+    flags = {option.name for option in specs.options() if isinstance(option.default, bool)}
+    assert flags == {name for name, kind in options._KINDS.items() if kind is bool}
 
 
 def test_the_help_says_what_every_option_means() -> None:
