@@ -152,13 +152,6 @@ def test_without_a_word_every_option_is_the_default_of_a_spec() -> None:
     assert Store.open("sure").jobs()[0].contexts == 0  # as many as a sure set is judged by
 
 
-def test_an_option_of_the_command_has_the_kind_of_its_default() -> None:
-    from cf2.cli import options
-
-    flags = {option.name for option in specs.options() if isinstance(option.default, bool)}
-    assert flags == {name for name, kind in options._KINDS.items() if kind is bool}
-
-
 def test_the_help_says_what_every_option_means() -> None:
     shown = CliRunner().invoke(app, ["explain", "--help"], env={"COLUMNS": "400", "TERM": "dumb"}).stdout
     text = " ".join(shown.replace("│", " ").split())
