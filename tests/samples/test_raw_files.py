@@ -301,6 +301,8 @@ MATRICES: dict[str, tuple[bytes, str]] = {
     "10^12 words": (matrix(_shape=(5, 10**12)), "1,000,000,000,000 features"),
     "no number": (matrix(data=np.full(5, np.nan, np.float32)), "finite numbers"),
     "objects": (pickle.dumps(np.array([{}, []], dtype=object), 4), "a matrix of numbers"),
+    "lists that unfold": (pickle.dumps([[[0] * 99] * 99] * 99, 4), "a matrix of numbers"),
+    "lists in a sparse matrix": (matrix(data=[[0] * 99] * 99), "a matrix of numbers"),
     "one dimension": (pickle.dumps(np.zeros(3), 4), "1 dimensions"),
     "code": (pickle.dumps(Hostile(os.mkdir, "ran"), 2), "would run posix.mkdir"),
     "code in a list": (pickle.dumps([Hostile(eval, "1")], 4), "would run builtins.eval"),
@@ -329,6 +331,7 @@ NEIGHBOURS: dict[str, tuple[Any, str]] = {
     "negative": ({-1: [0]}, "among the papers 0 to 8"),
     "beyond 64 bits": ({0: [2**70]}, "among the papers 0 to 8"),
     "a word": ({0: ["1"]}, "among the papers 0 to 8"),
+    "nine million edges in a few bytes": (dict.fromkeys(range(3000), [1] * 3000), "more than the file holds"),
     "no list": ({0: 1}, "the neighbours of each paper"),
     "a list": ([[0, 1]], "the neighbours of each paper"),
 }

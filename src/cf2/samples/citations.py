@@ -70,7 +70,11 @@ def _in_order(paths: Mapping[str, Path], letter: str, order: np.ndarray) -> Tens
 
 def _edges(path: Path, papers: int) -> Tensor:
     try:
-        cited = [(node, other) for node, others in _load(path).items() for other in others]
+        neighbours = _load(path)
+        # A list may be named many times over, so that a few bytes stand for more citations than any memory holds.
+        if sum(map(len, neighbours.values())) > path.stat().st_size:
+            raise damaged(path, "the neighbours of each paper", "lists that stand for more than the file holds")
+        cited = [(node, other) for node, others in neighbours.items() for other in others]
         ends = np.array(cited).reshape(-1, 2).T
     except (AttributeError, TypeError, ValueError) as error:
         raise damaged(path, "the neighbours of each paper", str(error)) from error
@@ -131,13 +135,17 @@ def read_matrix(path: Path) -> np.ndarray:
     try:
         if isinstance(given, _Sparse):
             parts = vars(given)
+            if not all(isinstance(parts[name], np.ndarray) for name in ("data", "indices", "indptr")):
+                raise ValueError("a part of a sparse matrix is no array")  # a list may unfold to more than the file
             matrix = sparse.csr_matrix(
                 (parts["data"], parts["indices"], parts["indptr"]), shape=parts.get("_shape", parts.get("shape"))
             )
             matrix.check_format(full_check=True)  # scipy would follow an index that is out of range out of its memory
             storage.require_size(*matrix.shape)
             given = matrix.toarray()
-        dense: np.ndarray = np.asarray(given).astype(np.float32)
+        if not isinstance(given, np.ndarray):
+            raise ValueError("no array")
+        dense: np.ndarray = given.astype(np.float32)
     except CF2Error:
         raise
     except Exception as error:  # numpy and scipy have many for parts that do not fit together
