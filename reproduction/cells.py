@@ -13,17 +13,20 @@ from cf2.options import Key, Spec
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
 from cf2.runs import engines
+from cf2.runs.session import Session
 from cf2.runs.source import ModelAndData
 from cf2.runs.store import Store
 from cf2.samples import registry as datasets
 from cf2.samples import training
 from cf2.samples.datasets import paper_settings
 from cf2.samples.sources import from_dataset
-from reproduction.published import Column, method_of
+from cf2.storage import read_json, write_json
+from reproduction.published import GRIDS, TUNED, Column, method_of
 from reproduction.training import RECIPES, train
 
 CHUNK = 20  # keys that a killed run can lose, and the share of one worker
 SHIPPED = "shipped"
+TUNED_ON = 20  # training instances
 GENERATED = ("ba-shapes", "tree-cycles")  # no data can be missing for these
 
 BaseSeed = int | None  # None: the model that is shipped
@@ -84,6 +87,27 @@ class Reproduction:
             self._keys[name, seed] = source.keys()[: self.instances]
         return self._keys[name, seed]
 
+    def tuned(self, column: Column, method: str) -> dict[str, Any]:
+        """The settings of a grid with the highest F_NS on training instances of the first model, kept in a file."""
+        path = self.out / "tuned" / f"{column.name}-{method}.json"
+        if not path.is_file():
+            self.tell(f"tune {method} on {column.name}")
+            source = self.source(column.dataset, 0)
+            assert source is not None
+            assert source.keys_to_train_on is not None
+            keys = source.keys_to_train_on()[-TUNED_ON:]
+            sized = paper_settings(method, column.dataset, features=column.units != "edges")
+            scores = []
+            for own in ({}, *GRIDS[method]):
+                spec = Spec(method=method, units=(column.units,), seed=draw_seed(method, 0), settings=sized | own)
+                with Session(source.request(keys, spec, source.needed(spec, keys))) as session:
+                    scores.append(metrics.fns(session.explain(keys)))
+            best = ({}, *GRIDS[method])[scores.index(max(scores))]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, {"settings": best, "scores": scores, "n": len(keys)})
+        settings: dict[str, Any] = read_json(path)["settings"]
+        return settings
+
     def tell(self, label: str) -> None:
         """Tell what is being done."""
         if self.progress is not None:
@@ -98,6 +122,7 @@ class Reproduction:
             return None
         self.tell(f"{row} on {column.name}" + (f", seed {seed}" if seed is not None else ""))
         method, own = method_of(row)
+        own = self.tuned(column, method) if row.endswith(TUNED) else own
         base = SHIPPED if seed is None else f"seed-{seed}"
         spec = Spec(
             method=method,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ LARGEST = 64 << 20  # bytes of the largest data set, CiteSeer with its features
 
 SEEDS = 5  # base models of each data set
 INSTANCES = 20  # explained under each base model: with five of them, two cores are done within 40 minutes
-OURS = {"runs", "models", "figures", "tables", "robustness", "rows.json", "about.json"}
+OURS = {"runs", "models", "tuned", "figures", "tables", "robustness", "rows.json", "about.json"}
 
 
 def reproduce(
@@ -188,9 +189,18 @@ def _about(cells: Reproduction, started: datetime, seeds: int, engine: str) -> d
         "base_models": "shipped" if seeds == 1 else f"{seeds} of each recipe, seeds 0 to {seeds - 1}",
         "instances": cells.instances,
         "engine": engine,
+        "commit": commit(),
         "versions": versions(),
         "cost": cost,
     }
+
+
+def commit() -> str:
+    """The commit of this clone, with `-dirty` where files differ from it; empty without git."""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    with suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    return ""
 
 
 def _choose(kind: str, given: Sequence[str] | None, choices: Sequence[str], default: Sequence[str] | None) -> Any:
