@@ -38,7 +38,7 @@ def main() -> None:
     print("Why is node 7 in its class? Without a good answer the class changes (fidelity+ is 1), and with")
     print("nothing but the answer it stays (fidelity- is 0).\n")
     print("algorithm        columns  fidelity+  fidelity-")
-    for algorithm in (GNNExplainer(epochs=100), CFGNNExplainer(), CF2Explainer()):
+    for algorithm in (GNNExplainer(epochs=100), CFGNNExplainer(odds=True, beta=0.1), CF2Explainer()):
         explainer = Explainer(
             model,
             algorithm=algorithm,

@@ -390,3 +390,23 @@ def test_the_mutag_table_is_the_papers(tmp_path: Path) -> None:
     result = reproduce(tmp_path / "out", tables=["mutag"])
     for row in result["rows"]:
         assert {name: row[name] for name in row["published"]} == row["published"]
+
+
+def test_tuned_settings_are_the_best_on_training_instances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One epoch removes nothing and sixty do; the choice is kept, and no test instance is looked at."""
+    from reproduction import cells as module
+    from reproduction.published import COLUMNS
+
+    grid = {"cf-gnnexplainer": ({"epochs": 60, "odds": True},)}
+    monkeypatch.setattr(module, "GRIDS", grid)
+    monkeypatch.setattr(module, "TUNED_ON", 3)
+    monkeypatch.setattr(module, "paper_settings", lambda *given, **more: {"epochs": 1})
+    column = next(column for column in COLUMNS if column.name == "ba-shapes")
+    cells = module.Reproduction(tmp_path)
+    source = cells.source("ba-shapes", 0)
+    assert source is not None
+    assert not {*source.keys()} & {*source.keys_to_train_on()[-3:]}
+    assert cells.tuned(column, "cf-gnnexplainer") == grid["cf-gnnexplainer"][0]
+    kept = json.loads((tmp_path / "tuned" / "ba-shapes-cf-gnnexplainer.json").read_text())
+    assert kept["n"] == 3
+    assert kept["scores"][0] == 0 < kept["scores"][1]

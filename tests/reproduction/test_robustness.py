@@ -64,6 +64,38 @@ def test_overlap_and_connection_of_edges() -> None:
     assert robustness._connected(frozenset())
 
 
+class Counts(torch.nn.Module):
+    """Says 1 of a graph with more than two nodes."""
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        nodes = torch.bincount(batch).float()
+        return torch.stack([torch.full_like(nodes, 2.5), nodes], 1)
+
+
+def test_dropped_nodes_are_not_there() -> None:
+    """Of a path of four nodes one edge leaves two nodes, two edges three; with all nodes kept nothing would change."""
+    from cf2.runs.source import ModelAndData
+
+    base = ModelAndData(model=Counts(), level="graph", graphs=[PATH, PATH, PATH, PATH])
+    chosen = [
+        frozenset({(0, 1)}),  # alone 2 nodes: changes; the rest has 3: stays
+        frozenset({(0, 1), (1, 2)}),  # alone 3: stays; the rest has 2: changes
+        frozenset({(0, 1), (2, 3)}),  # alone 4: stays; the rest has 2: changes
+        frozenset({(0, 1), (1, 2), (2, 3)}),  # alone 4: stays; nothing is left, which gives no answer
+    ]
+    shares = robustness.dropped(base, [0, 1, 2, 3], chosen)
+    assert shares == {"dropped_sufficiency": 0.75, "dropped_necessity": 0.75}
+    none = robustness.dropped(base, [0], [frozenset()])
+    assert none == {"dropped_sufficiency": 0.0, "dropped_necessity": 0.0}
+
+
+def test_overlap_by_gnnx_bench_is_a_share_of_k() -> None:
+    one, other = frozenset({(0, 1), (1, 2)}), frozenset({(1, 2), (2, 3), (3, 4)})
+    assert robustness.shared(one, other) == 0.5
+    verified = answer("cf2", [0.1, 0.9, 0.5, 0.2], [True, False, True, False])
+    assert robustness.top(verified, 3, exact=True).tolist() == [True, True, True, False]  # filled up by its scores
+
+
 def test_the_curve_agrees_with_the_verdicts_of_the_answers() -> None:
     """BA-2motifs' graphs with an untrained model: at the size of a ranking's answer, the shares are PS and PN."""
     from cf2.runs.source import ModelAndData

@@ -127,6 +127,8 @@ def pruned(problem: Problem) -> Tensor:
 
 def distilled(problem: Problem, size: int) -> Tensor:
     """The target of every unit [units]: its weight where it is among the largest `size`, of its instance's largest."""
+    if not problem.pack.units.count:
+        return torch.zeros(0, device=problem.outputs.device)
     weight = pruned(problem)
     largest = weight.topk(min(size, weight.size(1)), dim=1)
     target = torch.zeros_like(weight).scatter(1, largest.indices, largest.values)

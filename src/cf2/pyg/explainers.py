@@ -197,7 +197,7 @@ class CF2Explainer(MethodExplainer):
 class CFGNNExplainer(MethodExplainer):
     """CF-GNNExplainer: the smallest removal seen that flips the prediction.
 
-    Settings are those of method `cf-gnnexplainer`: `epochs`, `lr`, `beta`.
+    Settings are those of method `cf-gnnexplainer`: `epochs`, `lr`, `momentum`, `beta`, `odds`.
 
     Parameters
     ----------
