@@ -323,6 +323,8 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
             slack[shrunk], slope[shrunk] = trials.slopes(rows[shrunk], best[shrunk])
             passed = _drop_one(trials, rows, base, slack, slope, shrunk, budget)
             been.update(names_of(shrunk, base[shrunk]))
+            # Constraints may put back what was dropped, or more, so a set that passes need not be smaller.
+            passed &= trials.size(rows[shrunk], base[shrunk]) < trials.size(rows[shrunk], best[shrunk]) - EQUAL
             shrunk = shrunk[passed]
             best[shrunk] = base[shrunk]
             shrunk = shrunk[best[shrunk].sum(1) > 1]
