@@ -125,6 +125,7 @@ def test_missing_keys_and_refused_shards_are_named(run: Path) -> None:
                 scores=e.scores[1:],
                 selected=e.selected[1:],
                 units=replace(e.units, kind=e.units.kind[1:], ids=e.units.ids[1:]),
+                counterexample=None,
             ),
             "other units",
         ),

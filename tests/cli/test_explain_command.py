@@ -304,6 +304,7 @@ def test_a_run_with_a_data_root_is_evaluated_resumed_and_restored_without_any_se
     done = cf2(*words, "--nodes", "0-3", *data, "--json")
     assert done.json["rows"][0]["n"] == 4
     monkeypatch.delenv("CF2_DATA")
+    (here / "cache").mkdir(exist_ok=True)
     monkeypatch.chdir(here / "cache")  # the path that was given was relative
     run = here / "run"
     assert cf2("evaluate", run, "--json").json["n"] == 4

@@ -41,7 +41,7 @@ def test_patterns_are_found_tested_kept_and_shown(run: Path, tmp_path: Path) -> 
     assert "What the model looks for" in page
     assert page.count('class="cf2-pattern"') == len(found["patterns"])
     assert cf2("check", run).returncode == 0  # a file beside the run's own does no harm
-    assert 'href="#instance-' in report(run, tmp_path / "page.html", "--patterns")
+    assert 'href="#instance-' in report(run, tmp_path / "page.html", "--patterns", "--pictures", "24")
 
 
 def test_without_the_model_they_are_only_counted(run: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_proof_by_shapes_is_that_of_plain_exhaustion(
         runs.append(int(trials.evaluations.sum()))
         assert trials.passes(torch.arange(len(proof.sets)), proof.sets)[proof.passed].all()
     assert shown[0] == shown[1]
-    assert runs[1] <= runs[0]
+    assert runs[1] <= 2 * runs[0]  # a shape is asked alone first, plain exhaustion asks what fails most
     if isinstance(model, Weigh):
         assert all(shown[0][1])
         assert runs[1] < 0.8 * runs[0]

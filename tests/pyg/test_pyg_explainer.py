@@ -96,7 +96,7 @@ def test_weights_that_a_model_takes_and_drops_do_not_hide_the_masks() -> None:
     """torch_geometric's own GIN has an argument `edge_weight` that changes nothing."""
     torch.manual_seed(1)
     model, data = GIN(4, 8, 2, 3).eval(), make_graph(1)
-    algorithm = CFGNNExplainer(epochs=60, soft=True)
+    algorithm = CFGNNExplainer(soft=True)
     found = make_explainer(model, "node", algorithm=algorithm)(data.x, data.edge_index, index=3)
     start = make_explainer(model, "node", algorithm=CFGNNExplainer(epochs=1, beta=0.0, soft=True))
     assert len(found.edge_mask.unique()) > 2

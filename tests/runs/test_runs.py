@@ -191,6 +191,7 @@ OTHER: dict[str, Any] = {
     "groups": "ring",
     "connected": True,
     "valid": "molecule",
+    "charges": True,
     "alternatives": 2,
     "contexts": 16,
     "contexts_add": 3,
