@@ -127,3 +127,36 @@ def test_answers_without_gradients_are_a_little_larger() -> None:
         assert {e.ranking for e in answers} == {ranking}
         assert {e.status for e in answers} == {"found"}
     assert sum(e.size for e in found) <= 1.3 * sum(e.size for e in smooth)
+
+
+@pytest.mark.parametrize("name", [name for name in registry.names() if name not in (*RUNS_ONLY, "truth")])
+def test_a_method_that_needs_gradients_or_layers_says_so_by_name(name: str) -> None:
+    method = registry.get(name)
+    units = (method.units or ("edges",))[0]
+    options: dict[str, Any] = {"method": name, "units": units}
+    said = ""
+    try:
+        if method.needs == "training":
+            options["trained"] = cf2.fit(SparseGCN(), DATA, NODES, method=name, **({"k": 3} if method.ranks else {}))
+        found = cf2.explain(SparseGCN(), DATA, NODES, **options)
+    except CF2Error as error:
+        said = str(error)
+    if said:
+        assert f"gradients for method {name!r}" in said
+    else:  # it needs neither; features of this model have a gradient, edges have none
+        assert {e.ranking for e in found} == {"trials" if units == "edges" else "gradient"}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "json"])
+def test_where_a_ranking_comes_from_survives_a_file(tmp_path: Path, suffix: str) -> None:
+    found = cf2.explain(SparseGCN(), DATA, [0, 1]) + cf2.explain(NodeNet("gcn"), DATA, [0, 1])
+    found.save(tmp_path / f"found.{suffix}")
+    assert [e.ranking for e in cf2.load(tmp_path / f"found.{suffix}")] == ["trials"] * 2 + ["gradient"] * 2
+
+
+def test_edits_are_found_without_gradients() -> None:
+    found = cf2.explain(SparseGCN(), DATA, NODES, question="counterfactual", edits=("remove", "add"))
+    reached = [e for e in found if e.status == "found"]
+    assert len(reached) >= 5
+    for e in reached:
+        assert classes("sparse", e.apply(DATA).edge_index)[e.key] != e.prediction
