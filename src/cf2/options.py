@@ -612,6 +612,7 @@ class MethodSettings(TypedDict, total=False):
     beta: float
     budget: float | None
     children: int
+    code: int
     confidence: float
     contrast: float
     edge_entropy: float
@@ -633,7 +634,9 @@ class MethodSettings(TypedDict, total=False):
     last_temperature: float
     lr: float
     messages: bool
+    momentum: float
     most: int
+    odds: bool
     patience: int | None
     proof: int | None
     rho: float
