@@ -404,7 +404,7 @@ class Han(nn.Module):
 def test_a_model_that_averages_over_all_nodes_is_run_on_the_whole_graph(method: str) -> None:
     data = graph()
     net = Han(data).eval()
-    settings = {"effort": "quick"} if method == "cf2" else {"epochs": 5}
+    settings = {"effort": "quick"} if method == "cf2" else {"epochs": 20, "lr": 0.1}
     columns = {kind: data[kind].edge_index for kind in data.edge_types}
     found = cf2.explain(net, data, range(4), node_type="item", method=method, **settings)
     for e in found:
