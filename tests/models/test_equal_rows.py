@@ -206,3 +206,15 @@ def test_writing_into_rows_is_refused() -> None:
     for write in (lambda: lazy.relu_(), lambda: lazy.add_(1), lambda: nn.functional.relu(lazy, inplace=True)):
         with pytest.raises(equal_rows.NotByRows):
             write()
+
+
+def test_a_verdict_shares_no_rows(
+    always: None, problem_of: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oracle = problem_of(Net(LAYERS["gcn"], BETWEEN["relu"]).eval(), graphs(edged=False), units="edges").oracle
+    made: list[Colouring] = []
+    monkeypatch.setattr(predictor, "Colouring", lambda x: made.append(Colouring(x)) or made[-1])
+    oracle.checked(oracle.valid)
+    assert not made
+    oracle.outputs(torch.arange(5), oracle.valid)
+    assert made

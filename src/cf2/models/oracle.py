@@ -93,7 +93,7 @@ class GraphOracle(Oracle):
 
     def checked(self, states: Tensor) -> Tensor:
         """What the model says of every instance in a state each [B, U]: by `Predictor.hard`, without short cuts."""
-        return self.predictor.hard(self.pack, states[self.valid])
+        return self.predictor.hard(self.pack, states[self.valid], shares_rows=False)
 
     def looks(self, rows: Tensor, states: Tensor) -> Iterator[tuple[slice, Looks]]:
         """The receptive fields that are left of states, in parts that fit into memory."""

@@ -82,6 +82,7 @@ class Predictor:
         sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]
         self._width, self._hidden = max(sizes), _hidden(model)
         self._depth = 2 * max(len(self.layers), 1)
+        self._sharing = True  # of equal rows, which a verdict does without
         self._plain = not self.layers and not self._may_weigh  # nothing is known of how it reads edges
 
     def __enter__(self) -> Predictor:
@@ -264,14 +265,19 @@ class Predictor:
 
     # -- the graph with elements gone, or half there ----------------------------------------------------------
 
-    def hard(self, pack: Pack, states: Tensor) -> Tensor:
+    def hard(self, pack: Pack, states: Tensor, *, shares_rows: bool = True) -> Tensor:
         """Probabilities on graphs in which only the units with a state [units, bool] are there.
 
         An edge that is not there is not in `edge_index`, so degrees and attention are computed anew; a node that is
         not there has no row in any tensor; a feature entry that is not there is 0. A graph without any node is no
-        input: the model is not run on it, and what it says of it is NaN, which passes no test.
+        input: the model is not run on it, and what it says of it is NaN, which passes no test. Without `shares_rows`,
+        no row of a layer is taken from another node that is equal to it.
         """
-        return self.probabilities(self._hard_rows(pack, states))
+        self._sharing = shares_rows
+        try:
+            return self.probabilities(self._hard_rows(pack, states))
+        finally:
+            self._sharing = True
 
     def _hard_rows(self, pack: Pack, states: Tensor) -> Tensor:
         if self._apart(pack):
@@ -412,7 +418,8 @@ class Predictor:
 
     def _equal_rows(self, inputs: Inputs, always: bool = False) -> Tensor | None:
         """What the model returns where equal rows are computed once; None where that does not pay or is not known."""
-        pays = len(inputs.x) * self._hidden**2 >= MIN_WORK and self.findings is not None and self.findings.equal_rows
+        known = self.findings is not None and self.findings.equal_rows
+        pays = self._sharing and known and len(inputs.x) * self._hidden**2 >= MIN_WORK
         if not (pays or always) or torch.is_grad_enabled() or type(inputs.x) is not Tensor:
             return None
         colouring = Colouring(inputs.x)
