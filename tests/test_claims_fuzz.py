@@ -484,3 +484,22 @@ def test_a_logit_as_small_as_rounding_is_a_tie(logit: float, status: str) -> Non
     if status == "tie":
         assert (e.minimal, e.optimal, e.lower_bound) == (None, None, None)
         assert "a tie: nothing is claimed" in e.summary()
+
+
+class SameForAll(nn.Module):
+    """Says the same of every graph, whatever it is."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return torch.ones(int(batch.max()) + 1, 3) + 0 * pyg.global_add_pool(x, batch)
+
+
+@pytest.mark.parametrize("output", ["multilabel_logits", "logits"])
+def test_nothing_is_said_where_no_node_is_left(output: str) -> None:
+    data = Data(x=torch.ones(2, 3), edge_index=torch.tensor([[0], [1]]))
+    options: dict[str, Any] = {"target": 1} if output == "multilabel_logits" else {}
+    found = cf2.explain(SameForAll(), [data], units="nodes", output=output, **options)
+    assert found[0].status == "impossible"
+    assert found[0].default is False
+    checked = cf2.check(found, SameForAll(), [data])
+    assert checked, checked
+    assert checked.claims["default"].checked

@@ -24,7 +24,7 @@ from cf2.sets.strength import (
     holding,
     strengths,
 )
-from cf2.sets.tests import QUESTIONS, PredictedClass, Within
+from cf2.sets.tests import QUESTIONS, Criterion, PredictedClass, Within
 from cf2.sets.trials import Trials
 
 
@@ -310,3 +310,26 @@ def test_degenerate_sets_pass_both_tests_and_are_caught_by_their_pns() -> None:
     assert beds["alone"] == 100
     assert beds["drawn"] >= 90, beds  # 95 when this was written
     assert beds["genuine"] == 0
+
+
+class InTheBand(Oracle):
+    """Two units: without unit 0 the answer is lost by less than the band, without both by more."""
+
+    def outputs(self, rows: Tensor, states: Tensor) -> Tensor:
+        other = torch.tensor([0.55, 0.505, 0.4, 0.4])[2 * states[:, 0].long() + states[:, 1]]
+        return torch.stack([1 - other, other], 1)
+
+    def take(self, rows: Tensor) -> InTheBand:
+        return InTheBand(self.counts[rows])
+
+    def band(self, criterion: Criterion) -> float:
+        return 0.1
+
+
+def test_a_share_counts_what_the_model_says_and_a_bound_what_no_rounding_undoes() -> None:
+    held = holding(InTheBand(torch.tensor([2])), PredictedClass(torch.tensor([0])))
+    (strength,) = strengths(held, torch.tensor([0]), torch.tensor([[False, True]]), 4, lambda row, free: free)
+    assert strength.every
+    assert (strength.ps.value, strength.pns.value) == (0.5, 0.0)
+    assert strength.lost == (0,)
+    assert strength.bound == 1

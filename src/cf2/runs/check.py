@@ -629,7 +629,7 @@ def _check_status(result: Check, one: _Claimant, most: int) -> None:
     if given is False and e.status not in ("not predicted", "empty"):
         result._note(e, "not predicted", False, f"the status is {e.status!r}, and the model does not give the target.")
     if e.default is not None:
-        said = one.says(one.only(np.zeros_like(chosen)))
+        said = one.keeps(one.edited.absent | one.edited.fixed)
         sentence = f"{e.default} is stored, and with everything removed the model says otherwise."
         result._note(e, "default", None if said is None else said == e.default, sentence)
 

@@ -139,16 +139,19 @@ def _strengths(held: Trials, rows: Tensor, sets: Tensor, free: Tensor, most: int
     lengths = torch.tensor([len(part) for part in contexts], device=rows.device)
     owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)
     states, own = torch.cat(contexts), sets[owner]
-    kept, still = (_holds(held, rows[owner], part) for part in (states | own, states & ~own))
+    seen = (held.test(HOLDS, rows[owner], ~part) for part in (states | own, states & ~own))
+    said = torch.stack([column for passed, room in seen for column in (passed & (room >= 0), passed)])
     absent, measured = held.oracle.absent, []
-    for place, (k, s) in enumerate(zip(*(torch.split(half, lengths.tolist()) for half in (kept, still)))):
+    # `passed` counts what rounding may decide either way as kept. A share counts what the model says, and a bound only
+    # contexts in which the answer is lost for certain.
+    for place, (k, may_keep, s, may_still) in enumerate(torch.split(said, lengths.tolist(), dim=1)):
         row, chosen = rows[place], sets[place]
         with_set = contexts[place] | chosen
         quiet = (with_set | free[row]).all(1)  # noise loses the answer by what is there, not by what is gone
         lost = ~with_set[~k & quiet]
         removes = absent is None or not bool((chosen & absent[row]).any())
-        without = ~contexts[place][~s & quiet & removes] | chosen
-        bound = _least_hitting(torch.cat([lost, without])[:, free[row]].cpu())
+        hit = [~with_set[~may_keep & quiet], ~contexts[place][~may_still & quiet & removes] | chosen]
+        bound = _least_hitting(torch.cat(hit)[:, free[row]].cpu())
         fewest = tuple(lost[lost.sum(1).argmin()].nonzero().flatten().tolist()) if len(lost) else None
         measured.append(replace(_strength(k.cpu(), s.cpu(), weights[place]), lost=fewest, bound=bound))
     return measured
@@ -172,7 +175,8 @@ def _least_hitting(gone: Tensor) -> int:
 
 def _holds(held: Trials, rows: Tensor, states: Tensor) -> Tensor:
     """Whether the answer holds in states [R, U]: bool [R]."""
-    return held.test(HOLDS, rows, ~states)[0]
+    passed, room = held.test(HOLDS, rows, ~states)
+    return passed & (room >= 0)
 
 
 def _strength(kept: Tensor, still: Tensor, weight: Tensor | None) -> Strength:
