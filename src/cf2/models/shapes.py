@@ -1,21 +1,25 @@
-"""Sets that look alike: of a graph as a whole, what the model says of S alone is the same for all of one shape.
+"""Sets of edges that look alike: a model that reads a whole graph gives all sets of one shape the same output alone.
 
-Two sets have the same shape if a renumbering of the nodes, features and all, takes the edges of the one to those of the
-other. Where a set is connected, refining the colours of its nodes tells that exactly if it has at most one cycle: equal
-colours mean equal universal covers, and of so many nodes only one tree, or one cycle with trees on it, has a given one.
-Of sets with more cycles, equal colours are confirmed by looking for the renumbering itself.
+Two sets have the same shape if a renumbering of the nodes, features included, maps the edges of one to those of the
+other. So a proof runs one set of every shape, and goes back to single sets only for the shapes that pass.
+
+Colour refinement decides equality of shape exactly for connected sets with at most one cycle: equal colours mean equal
+universal covers, and only one tree of that many nodes, or one cycle with trees on it, has a given universal cover. For
+sets with more cycles, equal colours are confirmed by a search for the renumbering itself (VF2++).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from typing import TYPE_CHECKING, Any
 
+import networkx as nx
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_mean_pool
 
@@ -33,16 +37,16 @@ Table = NDArray[np.bool_]
 
 
 class Shapes:
-    """The edges of one instance, one per unit, and the colours of its nodes: nodes with the same features share one."""
+    """The edges of one instance, one per unit, and the colours of its nodes. Equal features give equal colours."""
 
     def __init__(self, ends: Tensor, colours: Tensor) -> None:
         self.ends, self.colours = ends, colours  # [2, U] and [N], on the CPU
         self.mixed = mixed(colours + 1, 0)
-        self.pairs: list[tuple[int, int]] = [(one, other) for one, other in ends.t().tolist()]
+        self.pairs: list[tuple[int, int]] = [(tail, head) for tail, head in ends.t().tolist()]
 
     @classmethod
     def of(cls, oracle: GraphOracle, row: int) -> Shapes | None:
-        """Those of an instance; None where a unit is not one undirected edge."""
+        """The shapes of an instance, or None if some unit is not one undirected edge."""
         pack, removals = oracle.pack, oracle.removals
         assert removals is not None
         first, last = pack.edge_ptr[row : row + 2].tolist()
@@ -52,78 +56,54 @@ class Shapes:
         order = unit.argsort(stable=True)
         if edges.size(1) != 2 * count or not torch.equal(unit[order], torch.arange(count).repeat_interleave(2)):
             return None
-        one, other = edges[:, order[::2]], edges[:, order[1::2]]
-        if not torch.equal(one, other.flip(0)) or bool((one[0] == one[1]).any()):
+        forth, back = edges[:, order[::2]], edges[:, order[1::2]]
+        if not torch.equal(forth, back.flip(0)) or bool((forth[0] == forth[1]).any()):
             return None
-        return cls(one, torch.unique(pack.x[low:high].cpu(), dim=0, return_inverse=True)[1])
+        return cls(forth, torch.unique(pack.x[low:high].cpu(), dim=0, return_inverse=True)[1])
 
     def keys(self, sets: Table) -> NDArray[np.int64]:
-        """A key [R, 2] per set [R, U]: equal for sets of one shape; of forests, for no others."""
+        """A key [R, 2] per set [R, U]: equal for sets of one shape, and different for two forests of other shapes."""
         row, unit = torch.from_numpy(sets).nonzero(as_tuple=True)
         tail, head = (row * len(self.colours) + end[unit] for end in self.ends)
-        colour = self.mixed.repeat(len(sets))  # one after the other; nodes without edges keep theirs
+        colour = self.mixed.repeat(len(sets))  # all copies of the graph end to end; a node without edges keeps its own
+        # The longest path has as many edges as the largest set, so after that many rounds nothing is refined further.
         for _ in range(int(sets.sum(1).max()) if len(sets) else 0):
-            one, other = colour[tail], colour[head]
-            colour[tail], colour[head] = one * MIXERS[2], other * MIXERS[2]
-            colour.index_add_(0, tail, mixed(other, 1))
-            colour.index_add_(0, head, mixed(one, 1))
+            of_tail, of_head = colour[tail], colour[head]
+            colour[tail], colour[head] = of_tail * MIXERS[2], of_head * MIXERS[2]
+            colour.index_add_(0, tail, mixed(of_head, 1))
+            colour.index_add_(0, head, mixed(of_tail, 1))
         last = mixed(colour, 3).view(len(sets), len(self.colours))
+        # A sum and a sum of squares stand for the multiset of colours, which does not depend on the order of nodes.
         return np.asarray(torch.stack([last.sum(1), (last * last).sum(1)], 1))
 
     def classes(self, sets: Table) -> NDArray[np.int64]:
-        """A number [R] per connected set [R, U], the same for those of one shape and for nothing else."""
+        """A number [R] per connected set [R, U]: two sets have the same number if and only if they have one shape."""
         number = np.unique(self.keys(sets), axis=0, return_inverse=True)[1].reshape(-1)
         joined = np.zeros((len(sets), len(self.colours)), dtype=bool)
         row, unit = sets.nonzero()
         for end in self.ends.numpy():
             joined[row, end[unit]] = True
-        first: dict[int, list[int]] = {}  # by number, one set of each shape that has it
-        more = int(number.max(initial=-1)) + 1
-        for place in np.flatnonzero(joined.sum(1) < sets.sum(1)).tolist():  # more edges than nodes: two cycles
-            known = first.setdefault(int(number[place]), [])
-            same = (other for other in known if self.isomorphic(sets[place], sets[other]))
-            match = next(same, None)
+        representatives: dict[int, list[int]] = {}  # by number, one set of each shape that has this number
+        next_number = int(number.max(initial=-1)) + 1
+        # A connected set with more edges than nodes has two cycles, so equal keys do not prove equal shapes.
+        for position in np.flatnonzero(joined.sum(1) < sets.sum(1)).tolist():
+            others = representatives.setdefault(int(number[position]), [])
+            match = next((other for other in others if self.isomorphic(sets[position], sets[other])), None)
             if match is not None:
-                number[place] = number[match]
+                number[position] = number[match]
                 continue
-            if known:
-                number[place], more = more, more + 1
-            known.append(place)
+            if others:
+                number[position], next_number = next_number, next_number + 1
+            others.append(position)
         return number
 
-    def isomorphic(self, one: Table, other: Table) -> bool:
-        """Whether a renumbering of the nodes takes one connected set [U] to the other, of as many edges."""
-        mine, theirs = self._near(one), self._near(other)
-        if not mine or len(mine) != len(theirs):
-            return len(mine) == len(theirs)
-        order = [next(iter(mine))]
-        for node in order:
-            order += [near for near in sorted(mine[node]) if near not in order]
-        colour = self.colours.tolist()
-
-        def fits(node: int, image: int, taken: dict[int, int]) -> bool:
-            alike = colour[node] == colour[image] and len(mine[node]) == len(theirs[image])
-            return alike and all(taken[near] in theirs[image] for near in mine[node] if near in taken)
-
-        paths: list[dict[int, int]] = [{}]
-        while paths:
-            taken = paths.pop()
-            if len(taken) == len(order):
-                return True
-            node = order[len(taken)]
-            before = next((taken[near] for near in mine[node] if near in taken), None)
-            choice = theirs if before is None else theirs[before]
-            used = set(taken.values())
-            paths += [taken | {node: image} for image in choice if image not in used and fits(node, image, taken)]
-        return False
-
-    def _near(self, one: Table) -> dict[int, set[int]]:
-        near: dict[int, set[int]] = {}
-        for unit in np.flatnonzero(one).tolist():
-            tail, head = self.pairs[unit]
-            near.setdefault(tail, set()).add(head)
-            near.setdefault(head, set()).add(tail)
-        return near
+    def isomorphic(self, first: Table, second: Table) -> bool:
+        """Whether a renumbering of the nodes takes one set [U] of edges to another."""
+        graphs = [nx.Graph(list(compress(self.pairs, chosen))) for chosen in (first, second)]
+        colours = dict(enumerate(self.colours.tolist()))
+        for graph in graphs:
+            nx.set_node_attributes(graph, colours, "colour")
+        return bool(nx.vf2pp_is_isomorphic(*graphs, node_label="colour"))
 
 
 # -- connected parts, and the shapes that are made of them ------------------------------------------------------
@@ -132,7 +112,7 @@ class Shapes:
 Numbers = NDArray[np.int64]
 MAX_ENTRIES_PER_CALL = 1 << 22  # of a table that is made at once
 MAX_ENTRIES_KEPT = 1 << 25  # entries of a table that is kept
-MAX_STEPS = 200_000  # of backtracking for the shapes of one size: where these are not enough, nothing is said of it
+MAX_STEPS = 200_000  # of backtracking for the shapes of one size; if that is not enough, the proof lists single sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +125,10 @@ class Parts:
     first: int  # the number of the first class, counted over all sizes
 
     def of(self, kind: int) -> range:
-        """The places of the parts of one class."""
-        place = kind - self.first
-        last = len(self.sets) if place + 1 == len(self.starts) else int(self.starts[place + 1])
-        return range(int(self.starts[place]), last)
+        """The positions of the parts of one class."""
+        position = kind - self.first
+        end = len(self.sets) if position + 1 == len(self.starts) else int(self.starts[position + 1])
+        return range(int(self.starts[position]), end)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,13 +141,18 @@ class Level:
 
     @property
     def least(self) -> Numbers:
-        """The smallest class of each."""
-        known: Numbers = np.where(self.kinds < 0, np.iinfo(np.int64).max, self.kinds).min(1, initial=2**62)
-        return known
+        """The smallest class of each shape [R]."""
+        smallest: Numbers = np.where(self.kinds < 0, np.iinfo(np.int64).max, self.kinds).min(1, initial=2**62)
+        return smallest
 
 
 class Census:
-    """The shapes of the sets of one instance that hold only some of its units, by size."""
+    """The shapes of the sets of one instance that hold only `free` units, by size.
+
+    A set is a union of connected parts that share no node, so a shape is a multiset of classes of connected parts. The
+    connected parts are listed once by size (`parts`), and every shape of size n is a shape of a smaller size with one
+    more part (`levels`). Parts are added in descending order of their classes, so no multiset is built twice.
+    """
 
     def __init__(self, shapes: Shapes, free: list[int]) -> None:
         self.shapes, ends = shapes, shapes.ends.numpy()
@@ -180,7 +165,7 @@ class Census:
         self.near &= np.isin(np.arange(count), free)[None]
         self.single = np.eye(count, dtype=bool)[free]
         self.parts: list[Parts] = []  # of one edge, of two, …
-        self.numbers = np.zeros(0, dtype=np.uint64)  # a random one per class
+        self.numbers = np.zeros(0, dtype=np.uint64)  # a random number per class; their sum is the key of a shape
         self.size_of = np.zeros(0, dtype=np.int64)  # the edges of each class
         none = np.zeros((1, 0), dtype=np.int64)
         self.levels = [Level(np.zeros((1, count), dtype=bool), none, np.zeros(1, dtype=np.uint64))]
@@ -192,18 +177,18 @@ class Census:
             for edges in range(1, int(degree[colours == colour].max(initial=0)) + 1)
         ]
         self.stock = self._looking(colours[None], degree[None])[0]
-        self.takes = np.zeros((0, len(self.looks)), dtype=np.int64)  # the same for each class
+        self.takes = np.zeros((0, len(self.looks)), dtype=np.int64)  # how many such nodes each class takes
         self.cost = 0  # how many sets the last level asks to be run
         self._draw = np.random.default_rng(0)
         self._masks: dict[int, list[tuple[int, int]]] = {}
 
     def _looking(self, colours: Numbers, degree: NDArray[np.float32]) -> Numbers:
-        """How many nodes of each colour have at least so many edges, of rows of nodes [R, N] -> [R, looks]."""
-        found = [((colours == colour) & (degree >= edges)).sum(1) for colour, edges in self.looks]
-        return np.stack(found, 1) if found else np.zeros((len(degree), 0), dtype=np.int64)
+        """The number of nodes of each colour with at least so many edges: rows of nodes [R, N] -> [R, looks]."""
+        counts = [((colours == colour) & (degree >= edges)).sum(1) for colour, edges in self.looks]
+        return np.stack(counts, 1) if counts else np.zeros((len(degree), 0), dtype=np.int64)
 
     def level(self, size: int, most: int) -> Level | None:
-        """One set of each shape of so many edges; None where that is more than `most`, or hard to tell."""
+        """One set of each shape with `size` edges; None if these are more than `most`, or if placing takes too long."""
         self.cost = 0
         most = min(most, MAX_ENTRIES_KEPT // max(len(self.near), 1))
         while len(self.levels) <= size:
@@ -217,7 +202,7 @@ class Census:
         return self.levels[size]
 
     def grown(self, size: int, most: int) -> bool:
-        """List the connected sets up to a size, if those of a smaller size are no more than `most`."""
+        """List the connected sets up to `size`. False if those of a smaller size are more than `most`."""
         while len(self.parts) < size:
             if self.parts and len(self.parts[-1].sets) > min(most, MAX_ENTRIES_KEPT // max(len(self.near), 1)):
                 return False
@@ -239,16 +224,16 @@ class Census:
         starts = np.flatnonzero(np.diff(kind, prepend=-1))
         nodes = (sets.astype(np.float32) @ self.touches > 0).astype(np.float32)
         self.parts.append(Parts(sets, nodes, starts, len(self.numbers)))
-        of_one = sets[starts].astype(np.float32) @ self.touches
-        self.takes = np.concatenate([self.takes, self._looking(self.shapes.colours.numpy()[None], of_one)])
+        degree = sets[starts].astype(np.float32) @ self.touches
+        self.takes = np.concatenate([self.takes, self._looking(self.shapes.colours.numpy()[None], degree)])
         fresh = self._draw.integers(1, 2**63, len(starts)).astype(np.uint64)
         self.numbers = np.concatenate([self.numbers, fresh])
         self.size_of = np.concatenate([self.size_of, np.full(len(starts), len(self.parts))])
 
     def _next(self, most: int) -> Level | None:
-        """Every shape of the next size: one of a smaller size and a part that is no larger than its smallest."""
-        size, steps, found = len(self.levels), MAX_STEPS, 0
-        made: list[Level] = []
+        """Every shape of the next size: a shape of a smaller size, and a part whose class is no larger than its own."""
+        size, steps, count = len(self.levels), MAX_STEPS, 0
+        found: list[Level] = []
         for number, parts in enumerate(self.parts[:size], 1):
             level = self.levels[size - number]
             if not len(parts.starts) or not len(level.sets):
@@ -259,28 +244,30 @@ class Census:
                 some = slice(low, low + stride)
                 used = (level.sets[some].astype(np.float32) @ self.touches > 0).astype(np.float32)
                 free = used @ parts.nodes.T == 0
-                may = level.least[some, None] >= kinds[None]
-                place = np.minimum.reduceat(np.where(free, np.arange(free.shape[1]), free.shape[1]), parts.starts, 1)
-                fits = place < free.shape[1]
-                row, kind = (may & fits).nonzero()
-                sets = level.sets[low + row] | parts.sets[place[row, kind]]
-                made.append(self._joined(level, low + row, parts.first + kind, sets))
-                row, kind = (may & ~fits).nonzero()
-                left = self._joined(level, low + row, parts.first + kind, None)
-                placed, steps = self._placed(left, size, steps)
+                ordered = level.least[some, None] >= kinds[None]
+                # The first part of each class that shares no node with the set of the level.
+                part = np.minimum.reduceat(np.where(free, np.arange(free.shape[1]), free.shape[1]), parts.starts, 1)
+                fits = part < free.shape[1]
+                row, kind = (ordered & fits).nonzero()
+                sets = level.sets[low + row] | parts.sets[part[row, kind]]
+                found.append(self._joined(level, low + row, parts.first + kind, sets))
+                # No part fits beside this set of the smaller shape, but it may fit beside another set of that shape.
+                row, kind = (ordered & ~fits).nonzero()
+                unplaced = self._joined(level, low + row, parts.first + kind, None)
+                placed, steps = self._placed(unplaced, size, steps)
                 if steps <= 0:
                     return None
-                made.append(placed)
-                found += len(made[-1].sets) + len(made[-2].sets)
-                if found > most:
+                found.append(placed)
+                count += len(found[-1].sets) + len(found[-2].sets)
+                if count > most:
                     return None
-        if not made:
+        if not found:
             empty = self.levels[0]
             return Level(empty.sets[:0], np.zeros((0, size), dtype=np.int64), empty.keys[:0])
-        return Level(*(np.concatenate([getattr(one, name) for one in made]) for name in ("sets", "kinds", "keys")))
+        return Level(*(np.concatenate([getattr(level, name) for level in found]) for name in ("sets", "kinds", "keys")))
 
     def _joined(self, level: Level, row: Numbers, kind: Numbers, sets: Table | None) -> Level:
-        """Shapes of a level with a part of a class each; the sets are known or not yet."""
+        """Shapes of a level with one more part, of class `kind` [R]; `sets` is None where none is known yet."""
         size = len(self.levels)
         kinds = np.full((len(row), size), -1, dtype=np.int64)
         before = level.kinds[row]
@@ -290,8 +277,9 @@ class Census:
         return Level(sets, kinds, level.keys[row] + self.numbers[kind])
 
     def _placed(self, level: Level, size: int, steps: int) -> tuple[Level, int]:
-        """Those shapes for which the graph has room, each with a set; what holds a shape without room has none."""
+        """The shapes that fit into the graph, each with a set, and the steps that are left."""
         live = np.ones(len(level.keys), dtype=bool)
+        # A shape fits only if it fits without any one of its parts, and those smaller shapes are known already.
         for column in range(level.kinds.shape[1]):
             kind = level.kinds[:, column]
             lost = np.where(kind < 0, 0, self.size_of[kind])
@@ -300,43 +288,53 @@ class Census:
                 keys = level.keys[asked] - self.numbers[kind[asked]]
                 live[asked] = np.isin(keys, self.levels[size - less].keys)
         live &= self.enough(level.kinds)
-        keep = []
-        for row in np.flatnonzero(live).tolist():
-            found, used = self.place([kind for kind in level.kinds[row].tolist() if kind >= 0], steps)
-            steps -= used
-            if steps <= 0:
-                break
-            if found is not None:
-                level.sets[row] = found
-                keep.append(row)
-        return Level(level.sets[keep], level.kinds[keep], level.keys[keep]), steps
+        rows = np.flatnonzero(live)
+        kept, sets, steps = self.place_all(
+            ([kind for kind in level.kinds[row].tolist() if kind >= 0] for row in rows), steps
+        )
+        return Level(sets, level.kinds[rows[kept]], level.keys[rows[kept]]), steps
 
     def enough(self, kinds: Numbers) -> Table:
-        """Whether there are as many nodes of every colour, and with as many edges, as shapes [R, parts] take."""
+        """Whether the graph has enough nodes of every colour and degree for shapes [R, parts], which is necessary."""
         need = np.zeros((len(kinds), self.stock.shape[0]), dtype=np.int64)
         for column in kinds.T:
             need += np.where(column[:, None] >= 0, self.takes[column], 0)
         enough: Table = (need <= self.stock).all(1)
         return enough
 
+    def place_all(self, shapes: Iterable[list[int]], steps: int) -> tuple[list[int], Table, int]:
+        """Which shapes fit into the graph, a set of each of these, and the steps that are left (0 or less: too few)."""
+        kept, sets = [], [np.zeros((0, len(self.near)), dtype=bool)]
+        for position, kinds in enumerate(shapes):
+            placed, used = self.place(kinds, steps)
+            steps -= used
+            if steps <= 0:
+                break
+            if placed is not None:
+                kept.append(position)
+                sets.append(placed[None])
+        return kept, np.concatenate(sets), steps
+
     def place(self, kinds: list[int], steps: int) -> tuple[Table | None, int]:
-        """A set of a shape, or None, and how many steps of backtracking that took."""
+        """A set of a shape, or None, and how many steps of backtracking that took.
+
+        The class with the fewest positions left is placed first. Nodes and edges are bits of one number each.
+        """
         start = steps
-        stack = [
-            (0, [(kind, self._parts(kind)) for kind in kinds])
-        ]  # the edges that are taken, and where the rest may go
+        stack = [(0, [(kind, self._parts(kind)) for kind in kinds])]  # the edges taken, and where the rest may go
         while stack and steps > 0:
             edges, left = stack.pop()
             if not left:
                 return self._row(edges), start - steps
             steps -= 1
-            left.sort(key=lambda one: (len(one[1]), one[0]))
+            left.sort(key=lambda choices: (len(choices[1]), choices[0]))
             (kind, first), *others = left
-            for place in range(len(first) - 1, -1, -1):
-                nodes, more = first[place]
+            for position in range(len(first) - 1, -1, -1):
+                nodes, more = first[position]
                 rest = []
-                for other, parts in others:  # of equal parts, one order
-                    fits = [part for part in (first[place + 1 :] if other == kind else parts) if not part[0] & nodes]
+                for other, parts in others:
+                    later = first[position + 1 :] if other == kind else parts  # equal parts are placed in one order
+                    fits = [part for part in later if not part[0] & nodes]
                     if not fits:
                         break
                     rest.append((other, fits))
@@ -346,15 +344,11 @@ class Census:
 
     def components(self, chosen: Table) -> Table:
         """The connected parts of a set [U], one row each."""
-        left, parts = chosen.copy(), [np.zeros((0, len(chosen)), dtype=bool)]
-        while left.any():
-            part = np.zeros_like(left)
-            part[np.flatnonzero(left)[0]] = True
-            while (grown := left & (self.touching[part].any(0) | part)).sum() > part.sum():
-                part = grown
-            parts.append(part[None])
-            left &= ~part
-        return np.concatenate(parts)
+        units = np.flatnonzero(chosen)
+        count, part = connected_components(self.touching[np.ix_(units, units)], directed=False)
+        parts = np.zeros((count, len(chosen)), dtype=bool)
+        parts[part, units] = True
+        return parts
 
     def _row(self, edges: int) -> Table:
         count = len(self.near)
@@ -362,27 +356,26 @@ class Census:
         return np.unpackbits(bits, count=count, bitorder="little").astype(bool)
 
     def placements(self, kinds: Numbers) -> Iterator[Table]:
-        """Every set of a shape, the classes of whose parts are given."""
+        """Every set of a shape, given by the classes of its parts."""
         wanted = sorted((kind for kind in kinds.tolist() if kind >= 0), key=lambda kind: (len(self._parts(kind)), kind))
         lists = [self._parts(kind) for kind in wanted]
-        stack = [(0, 0, 0, 0)]  # how many parts are placed, where to go on, the nodes and the edges that are taken
+        stack = [(0, 0, 0, 0)]  # how many parts are placed, where to go on, and the nodes and edges that are taken
         while stack:
             depth, start, nodes, edges = stack.pop()
             if depth == len(lists):
                 yield self._row(edges)
                 continue
-            same = depth + 1 < len(lists) and wanted[depth + 1] == wanted[depth]  # of equal parts, one order
-            parts = lists[depth]
-            for place in range(len(parts) - 1, start - 1, -1):
-                taken, chosen = parts[place]
+            same = depth + 1 < len(lists) and wanted[depth + 1] == wanted[depth]  # equal parts are placed in one order
+            for position in range(len(lists[depth]) - 1, start - 1, -1):
+                taken, chosen = lists[depth][position]
                 if not taken & nodes:
-                    stack.append((depth + 1, place + 1 if same else 0, nodes | taken, edges | chosen))
+                    stack.append((depth + 1, position + 1 if same else 0, nodes | taken, edges | chosen))
 
     def _parts(self, kind: int) -> list[tuple[int, int]]:
         """The parts of a class, as the bits of their nodes and of their edges."""
         if kind not in self._masks:
             parts = self.parts[int(self.size_of[kind]) - 1]
-            self._masks[kind] = [(_bits(parts.nodes[place] > 0), _bits(parts.sets[place])) for place in parts.of(kind)]
+            self._masks[kind] = [(_bits(parts.nodes[part] > 0), _bits(parts.sets[part])) for part in parts.of(kind)]
         return self._masks[kind]
 
 
@@ -400,26 +393,30 @@ def _once(sets: Table) -> Table:
 
 
 # -- shapes that a head cannot let pass -------------------------------------------------------------------------
+#
+# If a model is head(pool(embed(x, edge_index))) with a sum or mean as pool, the pooled states of a set are those of the
+# empty graph plus a gain of every connected part. So a shape is bounded without a run: linear bounds of the head
+# (as in CROWN, Zhang et al. 2018) on all sums that the remaining edges can still reach. What cannot pass is not run.
 
 
 MAX_SHAPES_PER_CALL = 1 << 11  # shapes that are bounded at once
-BOUNDS_PER_RUN = 8  # so many bounds of a head for one run of the model
-RELATIVE_MARGIN = 1e-3  # relative: bounds nearer to 0 refute nothing, as the model itself computes in single precision
+BOUNDS_PER_RUN = 8  # so many bounds of a head cost as much as one run of the model
+RELATIVE_MARGIN = 1e-3  # bounds nearer to 0 refute nothing, because the model computes in single precision
 CLASS_OUTPUTS = ("logits", "log_probabilities", "probabilities")  # the largest is the answer
-SETS_CHECKED = 8  # sets on which it is seen that parts add up
+SETS_CHECKED = 8  # sets on which it is checked that the gains of parts add up
 
 Branch = tuple[Tensor, Tensor, Tensor, Tensor]  # of shapes: z [R, d], classes [R, parts], edges left [R], looks [R, l]
 
 
 class Head:
-    """Linear layers with ReLU between them, and bounds of the lead of the answer: `PredictedClass` wants it above 0."""
+    """Linear layers with ReLU between them, and bounds of the answer's lead, its logit less that of another class."""
 
     def __init__(self, head: nn.Sequential, answer: int) -> None:
         linear = [part for part in head if isinstance(part, nn.Linear)]
         self.first = _weights(linear[0])
         self.further = [_weights(part) for part in linear[1:]]
         classes = linear[-1].out_features
-        others = [place for place in range(classes) if place != answer]
+        others = [column for column in range(classes) if column != answer]
         self.lead = torch.zeros(len(others), classes, dtype=torch.double, device=self.first[0].device)
         self.lead[torch.arange(len(others)), others] = -1.0
         self.lead[:, answer] = 1.0
@@ -432,6 +429,7 @@ class Head:
 
     def linear(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Rows on z [R, K, d] and constants [R, K]: upper bounds of all leads, for z in an interval [R, d] each."""
+        # Forwards, intervals of every layer; then backwards, from the lead to z, the ReLUs replaced by lines.
         before = [(low, high)]
         for weight, bias in self.further[:-1]:
             low, high = low.relu(), high.relu()
@@ -505,7 +503,7 @@ class Bounded:
 
     @classmethod
     def of(cls, trials: Trials, row: int, census: Census) -> Bounded | None:
-        """Those of an instance, where the model is known to split at its pooling, and is seen to."""
+        """The bounds of an instance, if the model says that it splits at its pooling, and a check confirms it."""
         head = head_of(trials)
         if head is None:
             return None
@@ -513,15 +511,14 @@ class Bounded:
         return bounded if bounded.adds_up() else None
 
     def adds_up(self) -> bool:
-        """Whether parts add up, and the head on their sum says what the model says, on a few sets."""
+        """Whether gains of parts add up on a few sets, and the head on their sum returns what the model returns."""
         count = len(self.census.near)
         draw = np.random.default_rng(0)
         sets = draw.random((SETS_CHECKED, count)) < np.linspace(0.1, 0.9, SETS_CHECKED)[:, None]
         whole = self._sums(sets)
-        for place, chosen in enumerate(sets):
-            parts = self.census.components(chosen)
-            sums = self.nothing[0] + (self._sums(parts) - self.nothing).sum(0)
-            if not torch.allclose(sums, whole[place], atol=1e-4, rtol=1e-4):
+        for chosen, pooled in zip(sets, whole):
+            sums = self.nothing[0] + (self._sums(self.census.components(chosen)) - self.nothing).sum(0)
+            if not torch.allclose(sums, pooled, atol=1e-4, rtol=1e-4):
                 return False
         weight, bias = self.head.first
         said = whole * self.share @ weight + bias
@@ -542,17 +539,17 @@ class Bounded:
     def _sums(self, sets: np.ndarray[Any, np.dtype[np.bool_]]) -> Tensor:
         """The sums of the states of all nodes [R, width], with only these sets [R, U]."""
         model: Any = self.oracle.predictor.model
-        found = []
+        sums = []
         for low in range(0, len(sets), 1024):
             packed = self._packed(sets[low : low + 1024])
             with torch.no_grad():
                 states = model.embed(packed.x, packed.edge_index).double()
-            found.append(states.view(-1, self.nodes, states.size(1)).sum(1))
+            sums.append(states.view(-1, self.nodes, states.size(1)).sum(1))
         self.trials.evaluations[self.row] += len(sets)
-        return torch.cat(found) if found else self.nothing[:0]
+        return torch.cat(sums) if sums else self.nothing[:0]
 
     def _learn(self, size: int, most: int) -> bool:
-        """Run one part of every class up to a size; whether these are no more than `most`."""
+        """Run one part of every class up to a size. False if these are more than `most`."""
         while len(self.ends) <= size:
             if self.cost > most or not self.census.grown(len(self.ends), most):
                 return False
@@ -569,7 +566,10 @@ class Bounded:
         return True
 
     def level(self, size: int, most: int) -> Level | None:
-        """A set of every shape of so many edges that is not refuted; None where that takes more than `most` runs."""
+        """A set of every shape with `size` edges that is not refuted; None if that takes more than `most` runs.
+
+        A search in depth: each branch is a shape so far, and its children have one more part, in ascending order.
+        """
         self.cost = 0
         if not self._learn(size, most):
             return None
@@ -602,26 +602,28 @@ class Bounded:
             if len(more):
                 stack.append((z[more], kinds[more], rest[more], looks[more]))
         self.cost += (BOUNDS_PER_RUN * (most - self.cost) - left) // BOUNDS_PER_RUN + len(found)
-        return self._placed(found, size)
+        kept, sets, steps = self.census.place_all(found, MAX_STEPS)
+        if steps <= 0:
+            return None
+        table = np.array([found[row] + [-1] * (size - len(found[row])) for row in kept], dtype=np.int64)
+        return Level(sets, table.reshape(len(kept), size), np.zeros(len(kept), dtype=np.uint64))
 
     def _close(self, z: Tensor) -> Tensor:
-        """Which shapes may pass alone, all of whose edges are known."""
-        return (
-            self.head.exact(z) > -RELATIVE_MARGIN * (1 + z.abs().amax(1))
-            if len(z)
-            else z.new_zeros(0, dtype=torch.bool)
-        )
+        """Which complete shapes may pass alone."""
+        if not len(z):
+            return z.new_zeros(0, dtype=torch.bool)
+        return self.head.exact(z) > -RELATIVE_MARGIN * (1 + z.abs().amax(1))
 
     def _refuted(self, z: Tensor, largest: Tensor, rest: Tensor) -> Tensor:
-        """Of which shapes [R] nothing that adds `rest` edges passes alone, in parts of at most the `largest` size."""
+        """For which shapes [R] nothing passes that adds `rest` edges in parts of at most the `largest` size.
+
+        First by the largest gain per edge of every column by itself, then, for what is left, by that of every class.
+        """
         largest = torch.minimum(largest, rest)
         low, high = z + rest[:, None] * self.low[largest], z + rest[:, None] * self.high[largest]
         rows, constant = self.head.linear(low, high)
-        constant = (
-            constant
-            + (rows * z[:, None]).sum(2)
-            + RELATIVE_MARGIN * (1 + torch.maximum(low.abs(), high.abs()).amax(1))[:, None]
-        )
+        margin = RELATIVE_MARGIN * (1 + torch.maximum(low.abs(), high.abs()).amax(1))
+        constant = constant + (rows * z[:, None]).sum(2) + margin[:, None]
         by_box = torch.maximum(rows * self.low[largest][:, None], rows * self.high[largest][:, None]).sum(2)
         refuted = (constant + rest[:, None] * by_box < 0).any(1)
         for size in torch.unique(largest[~refuted]).tolist():
@@ -632,20 +634,6 @@ class Bounded:
                 refuted[part] = (constant[part] + rest[part][:, None] * most < 0).any(1)
         return refuted
 
-    def _placed(self, found: list[list[int]], size: int) -> Level | None:
-        """Those shapes for which the graph has room, each with a set."""
-        sets, kinds, steps = [np.zeros((0, len(self.census.near)), dtype=bool)], [], MAX_STEPS
-        for one in found:
-            placed, used = self.census.place(one, steps)
-            steps -= used
-            if steps <= 0:
-                return None
-            if placed is not None:
-                sets.append(placed[None])
-                kinds.append(one + [-1] * (size - len(one)))
-        table = np.array(kinds, dtype=np.int64).reshape(len(kinds), size)
-        return Level(np.concatenate(sets), table, np.zeros(len(kinds), dtype=np.uint64))
-
 
 # -- the sets that a proof tries --------------------------------------------------------------------------------
 
@@ -654,7 +642,10 @@ RUNS_PER_GRAPH = 2  # a run of a whole graph counts for so many sets of a node
 
 
 def every_shape(search: Exhaustion, alone: int, shapes: Shapes) -> Listing:
-    """All sets of the shapes of which one set passes the test that looks at S alone, the one in column `alone`."""
+    """All sets of those shapes that pass the test that looks at S alone, the one in column `alone`.
+
+    If the shapes of a size are too many or too hard, the proof lists single sets instead.
+    """
     trials, census = search.trials, Census(shapes, search.free)
     source = Bounded.of(trials, search.row, census) or census
     pairs = twins(trials, search.row)
