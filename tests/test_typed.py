@@ -15,7 +15,7 @@ from torch_geometric.nn import GATConv, HANConv, HeteroConv, RGCNConv
 
 import cf2
 from cf2.graphs.targets import targets_for
-from cf2.models.adapters import adapter_of
+from cf2.models.adapters import adapter_for
 from cf2.models.predictor import Predictor
 from cf2.options import Spec
 from cf2.results.explanations import same_results
@@ -235,7 +235,7 @@ def test_a_soft_mask_of_zeros_and_ones_is_the_removal_of_messages(make: Any) -> 
         if type(module).__name__ == "SAGEConv":
             module.aggr_module = type(model("graph").layers[0].convs[LIKES].aggr_module)()  # type: ignore[union-attr]
     targets = targets_for(data, "node", Spec(node_type="user"))
-    with Predictor(net, "node", adapter=adapter_of(net, targets)) as predictor:
+    with Predictor(net, "node", adapter=adapter_for(net, targets.level, targets=targets)) as predictor:
         packed = pack([targets.instance(key, 3) for key in (0, 2)], takes=predictor.adapter.takes)
         predictor.predict(packed)
         stream = torch.Generator().manual_seed(1)
@@ -249,7 +249,7 @@ def test_a_soft_mask_of_zeros_and_ones_is_the_removal_of_messages(make: Any) -> 
 def test_soft_masks_reach_every_type_of_hgt() -> None:
     data, net = graph(), model("hgt")
     targets = targets_for(data, "node", Spec(node_type="user"))
-    with Predictor(net, "node", adapter=adapter_of(net, targets)) as predictor:
+    with Predictor(net, "node", adapter=adapter_for(net, targets.level, targets=targets)) as predictor:
         packed = pack([targets.instance(0, 3)], takes=predictor.adapter.takes)
         before = predictor.predict(packed)
         ones = torch.ones(packed.units.count, requires_grad=True)

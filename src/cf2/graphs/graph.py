@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -132,7 +133,7 @@ class Graph:
             targets,
             nodes,
             self.directed,
-            _take_extras(self.extras, nodes, edges),
+            take_extras(self.extras, {"node": nodes, "edge": edges}),
             ties=None if self.ties is None else self.ties[edges],
             types=self.types,
         )
@@ -143,7 +144,7 @@ def with_edges(instance: Instance, stay: Tensor) -> Instance:
     return replace(
         instance,
         edge_index=instance.edge_index[:, stay],
-        extras=_take_extras(instance.extras, torch.arange(instance.x.size(0)), stay),
+        extras=take_extras(instance.extras, {"edge": stay}),
         ties=None if instance.ties is None else instance.ties[stay],
     )
 
@@ -308,9 +309,9 @@ def commonest_of(graph: Graph) -> dict[str, Tensor]:
     return {name: torch.stack([commonest(value[kinds == kind]) for kind in types]) for name, value in values.items()}
 
 
-def _take_extras(extras: Extras, nodes: Tensor, edges: Tensor) -> Extras:
-    rows = {"node": nodes, "edge": edges}
-    return {n: (kind, value[rows[kind]] if kind in rows else value) for n, (kind, value) in extras.items()}
+def take_extras(extras: Extras, rows: Mapping[str, Tensor]) -> Extras:
+    """Some rows of extras, by what they belong to; extras of other things stay as they are."""
+    return {name: (kind, value[rows[kind]] if kind in rows else value) for name, (kind, value) in extras.items()}
 
 
 def _compress(ends: np.ndarray, num_nodes: int, direction: Direction) -> Index:

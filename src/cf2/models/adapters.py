@@ -290,11 +290,6 @@ def adapter_for(model: Any, level: str, call: Call | OneTask | None = None, targ
     return adapter
 
 
-def adapter_of(model: Any, targets: Targets, call: Call | None = None) -> Adapter:
-    """The way in which a model is called for these targets: by types where they have any."""
-    return adapter_for(model, targets.level, call, targets)
-
-
 NEEDED = {  # what a forward must take, and why
     "graph": ("batch", "so that many graphs run at once"),
     "pair": ("edge_label_index", "the pairs whose outputs it returns"),

@@ -19,14 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cf2.graphs.graph import take_extras
 from cf2.models.predictor import Predictor
 from cf2.models.shapes import MIN_SETS_FOR_SHAPES, Shapes, every_shape
 from cf2.sets.oracle import SHORT_CUTS, Listing, Looks, Oracle
 from cf2.sets.proof import Exhaustion
 from cf2.sets.tests import Criterion, Intervention, slack, soft_outputs
 from cf2.sets.trials import Trials, short
-from cf2.units.kinds import FLAGS, Governors, Units
-from cf2.units.packs import Pack, chunks, owners, pointer, spans
+from cf2.units.kinds import FLAGS, Governors, Units, owners, pointer, spans
+from cf2.units.packs import Pack, chunks
 
 MAX_INSTANCES_TOGETHER = 4  # with so few, a call of the model costs more than what is computed in it
 MAX_FLOATS_PER_CALL = 16_000_000  # kept by one packed pass of trials
@@ -288,12 +289,10 @@ def _without_units(
 ) -> Pack:
     """Some nodes and edge columns of trials of instances `rows` as a pack in which nothing can come or go any more."""
     none, zero = rows.new_zeros((2, 0)), rows.new_zeros(len(rows) + 1)
-    of = {"node": nodes, "edge": columns, "graph": rows}
     counts = torch.from_numpy(np.bincount(trial, minlength=len(rows))).to(rows.device)
     return replace(
         pack,
-        x=pack.x[nodes] if pack.sparse is None else pack.x[:1].expand(len(nodes), -1),
-        sparse=None if pack.sparse is None else pack.sparse.take(nodes),
+        **pack.features_of(nodes),
         edge_index=edge_index,
         units=Units(
             zero,
@@ -307,7 +306,7 @@ def _without_units(
         entry_column=none[0],
         entry_ptr=zero,
         keys=pack.keys[rows],
-        extras={name: (kind, value[of[kind]]) for name, (kind, value) in pack.extras.items()},
+        extras=take_extras(pack.extras, {"node": nodes, "edge": columns, "graph": rows}),
     )
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cf2.errors import CF2Error, require
+from cf2.graphs.graph import take_extras
 from cf2.models import outputs
 from cf2.models.adapters import Adapter, Inputs, adapter_for, module_of, run, target_arguments
 from cf2.models.equal_rows import Colouring, EqualRows, quotients
@@ -389,10 +390,8 @@ class Predictor:
         return pack.x * scale
 
     def _call(self, pack: Pack, x: Tensor, edge_index: Tensor, soft: Tensor | None, stay: Tensor | None) -> Tensor:
-        arguments: dict[str, Any] = {
-            name: value if kind != "edge" or stay is None else value[stay]
-            for name, (kind, value) in pack.extras.items()
-        }
+        extras = pack.extras if stay is None else take_extras(pack.extras, {"edge": stay})
+        arguments: dict[str, Any] = {name: value for name, (_, value) in extras.items()}
         if soft is not None:
             known = arguments.get("edge_weight")
             kind = x.dtype if x.is_floating_point() else soft.dtype
@@ -438,9 +437,10 @@ class Predictor:
         some, stay = some_edges(pack)
         with torch.no_grad():
             rows = self._call(some, some.dense(), some.edge_index[:, stay], None, stay)
-            known = {name: v[stay] if kind == "edge" else v for name, (kind, v) in some.extras.items()}
-            known |= target_arguments(self.level, some.targets, some.batch)
-            quick = self._equal_rows(Inputs(some.x, some.edge_index[:, stay], known, some.targets), always=True)
+            extras = take_extras(some.extras, {"edge": stay})
+            given = {name: value for name, (_, value) in extras.items()}
+            given |= target_arguments(self.level, some.targets, some.batch)
+            quick = self._equal_rows(Inputs(some.x, some.edge_index[:, stay], given, some.targets), always=True)
         return quick is not None and not bool(differ(quick, rows).any())
 
     def plain(self, x: Tensor, edge_index: Tensor, arguments: dict[str, Tensor], targets: Tensor) -> Tensor:

@@ -150,14 +150,11 @@ class ReceptiveField:
             nodes = torch.ones(len(x), dtype=torch.bool).index_copy(0, ids, nodes)
         extras |= of_edges
         if not bool(nodes.all()):
-            both = nodes[edge_index].all(
-                0
-            )  # an edge from outside of the cut, or an added one, may lead to what is gone
+            both = nodes[edge_index].all(0)  # an edge from outside of the cut, or an added one, may end at a gone node
             number = nodes.long().cumsum(0) - 1
             rows = {"node": nodes, "edge": both}
-            extras = {
-                n: value[rows[kind]] if (kind := like.extras[n][0]) in rows else value for n, value in extras.items()
-            }
+            kinds = {n: like.extras[n][0] for n in extras}
+            extras = {n: value[rows[kinds[n]]] if kinds[n] in rows else value for n, value in extras.items()}
             x, edge_index, place = x[nodes], number[edge_index[:, both]], number[place]
         return self.predictor.plain(x, edge_index, extras, place)
 

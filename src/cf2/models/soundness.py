@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from cf2.errors import CF2Error, require
-from cf2.graphs.graph import Extras
-from cf2.units.kinds import Units
-from cf2.units.packs import Pack, owners, pointer
+from cf2.graphs.graph import take_extras
+from cf2.units.kinds import Units, owners, pointer
+from cf2.units.packs import Pack
 
 log = logging.getLogger("cf2")
 
@@ -200,13 +200,9 @@ def _in_opposite_order(pack: Pack, columns: Tensor) -> tuple[Pack, Tensor]:
     """
     ends = pack.node_ptr[:-1] + pack.node_ptr[1:] - 1
     turned = ends[pack.batch] - torch.arange(pack.x.size(0), device=pack.x.device)
-    extras: Extras = {
-        name: (kind, value[turned] if kind == "node" else value) for name, (kind, value) in pack.extras.items()
-    }
-    sparse = None if pack.sparse is None else pack.sparse.take(turned)
-    x = pack.x if sparse is not None else pack.x[turned]
-    made = replace(pack, x=x, sparse=sparse, extras=extras, targets=turned[pack.targets])
-    return made, turned[pack.edge_index[:, columns.flip(0)]]
+    extras = take_extras(pack.extras, {"node": turned})
+    other = replace(pack, **pack.features_of(turned), extras=extras, targets=turned[pack.targets])
+    return other, turned[pack.edge_index[:, columns.flip(0)]]
 
 
 class Unchanged:

@@ -23,7 +23,7 @@ from cf2.errors import require, require_number
 from cf2.graphs.data import graphs_of
 from cf2.graphs.graph import Instance, kinds_that_fit
 from cf2.graphs.targets import Targets, targets_for
-from cf2.models.adapters import Call, Inputs, adapter_of, module_of, run, target_arguments
+from cf2.models.adapters import Call, Inputs, adapter_for, module_of, run, target_arguments
 from cf2.models.soft_masks import Loan, default_dtype
 from cf2.options import Key, Spec
 from cf2.results.explanation import VERDICTS, Explanation
@@ -192,7 +192,7 @@ class _Caller:
         self.model, self.targets = module_of(model), targets
         self.origin = next((p.device for p in self.model.parameters()), torch.device("cpu"))
         self.device = torch.device(device) if device else self.origin
-        self.adapter = adapter_of(self.model, targets, call)
+        self.adapter = adapter_for(self.model, targets.level, call, targets)
         kinds = {p.dtype for p in self.model.parameters() if p.is_floating_point()} or {torch.float32}
         self.spacing = max(torch.finfo(kind).eps for kind in kinds)
 

@@ -24,7 +24,7 @@ from cf2.methods import registry
 from cf2.methods.contract import Method, Problem, SetProblem, named
 from cf2.methods.reduction import MAX_EDITS, NARROWED_NOTE, narrowed, reduced, too_many
 from cf2.methods.trained import Trained
-from cf2.models.adapters import Call, adapter_of, module_of
+from cf2.models.adapters import Call, adapter_for, module_of
 from cf2.models.oracle import GraphOracle
 from cf2.models.outputs import (
     FORMS,
@@ -199,7 +199,7 @@ class Session:
             device=spec.device,
             masking=spec.masking,
             findings=None if measured is None else measured.findings,
-            adapter=adapter_of(request.model, request.targets, request.call),
+            adapter=adapter_for(request.model, request.targets.level, request.call, request.targets),
         )
         editing = Editing.of(spec, request.targets, request.reference)
         self.group = GROUP if editing is None else GROUP // 8  # candidates take room

@@ -23,9 +23,9 @@ from cf2.graphs.graph import Instance, edge_positions
 from cf2.options import Spec
 from cf2.sets.trials import Constraints
 from cf2.units.edits import EDGE_KINDS, edit_of, edited, pairs_by_key
-from cf2.units.kinds import InstanceUnits
+from cf2.units.kinds import InstanceUnits, owners
 from cf2.units.molecules import Valences, check_orders, molecule_check
-from cf2.units.packs import Pack, owners
+from cf2.units.packs import Pack
 
 Valid = Callable[[Data], bool]
 JOINABLE = (*EDGE_KINDS, "groups", "nodes")  # units of which it can be said whether they are connected

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from cf2.errors import require
-from cf2.graphs.graph import Changes, Extras, Instance, Role, commonest, commonest_of, edge_positions
+from cf2.graphs.graph import Changes, Extras, Instance, Role, commonest, commonest_of, edge_positions, take_extras
 from cf2.graphs.targets import SAMPLE, Targets
 from cf2.options import AUTO, Edit, Key, Spec
 from cf2.units.kinds import InstanceUnits, UnitKind, unit_kinds, units_of
@@ -529,8 +529,7 @@ def edited(instance: Instance, table: InstanceUnits, chosen: Tensor) -> Data:
     """The instance's graph after the edits of the chosen units [u, bool]; `node_ids` are the user's."""
     x, columns, nodes = elements(instance, table, ~chosen)
     rows = {"edge": columns, "node": nodes}
-    extras = {n: value[rows[kind]] if kind in rows else value for n, (kind, value) in instance.extras.items()}
-    extras = {name: value for name, value in extras.items() if name != "node_ids"}
+    extras = {n: value for n, (_, value) in take_extras(instance.extras, rows).items() if n != "node_ids"}
     edge_index = (nodes.long().cumsum(0) - 1)[instance.edge_index[:, columns]]
     return Data(x=x[nodes], edge_index=edge_index, node_ids=instance.node_ids[nodes], **extras)
 
@@ -564,7 +563,7 @@ def with_some(instance: Instance, kept: Tensor, changed: Tensor | None) -> Insta
         edge_index=instance.edge_index[:, kept],
         role=None if instance.role is None else instance.role[kept],
         ties=None if instance.ties is None else instance.ties[kept],
-        extras={n: (kind, value[kept] if kind == "edge" else value) for n, (kind, value) in instance.extras.items()},
+        extras=take_extras(instance.extras, {"edge": kept}),
         groups=None if instance.groups is None else instance.groups[kept],
         changes=None if changed is None else changes,
     )

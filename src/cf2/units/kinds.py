@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,25 +49,16 @@ class UnitKind:
     absent: bool = False
 
 
-def _edges(instance: Instance, entries: Tensor) -> Rows:
+def _edges(instance: Instance, entries: Tensor, role: int = Role.THERE) -> Rows:
     """Both directions of an undirected edge, and all its duplicates, are one unit; self-loops are none."""
-    return _edge_units(instance, Role.THERE)
-
-
-def _added_edges(instance: Instance, entries: Tensor) -> Rows:
-    """The edges that may be added."""
-    return _edge_units(instance, Role.CANDIDATE)
-
-
-def _edge_units(instance: Instance, role: int) -> Rows:
     tail, head = instance.edge_index.numpy()
     nodes = len(instance.node_ids)
     code = tail * nodes + head if instance.directed else np.minimum(tail, head) * nodes + np.maximum(tail, head)
     roles = np.zeros_like(tail) if instance.role is None else instance.role.numpy()
-    mine = (tail != head) & (roles == role)
+    single = (tail != head) & (roles == role)
     if instance.groups is not None:
-        mine &= instance.groups.numpy() < 0  # an edge of a group is no unit by itself
-    proper = np.flatnonzero(mine)
+        single &= instance.groups.numpy() < 0  # an edge of a group is no unit by itself
+    proper = np.flatnonzero(single)
     if instance.ties is not None:
         return _tied(instance, instance.ties.numpy(), proper)
     _, first, unit = np.unique(code[proper], return_index=True, return_inverse=True)
@@ -155,7 +147,7 @@ KINDS: dict[str, UnitKind] = {
         UnitKind("node_features", _node_features, features=True),
         UnitKind("columns", _columns, features=True),
         UnitKind("groups", _groups),
-        UnitKind("added_edges", _added_edges, absent=True),
+        UnitKind("added_edges", partial(_edges, role=Role.CANDIDATE), absent=True),
         UnitKind("changes", _changes, absent=True),
     )
 }
@@ -209,6 +201,8 @@ def units_of(instance: Instance, kinds: Sequence[UnitKind]) -> InstanceUnits:
     if "changes" in names and instance.changes is not None:
         changes = instance.changes._replace(unit=instance.changes.unit + starts[names.index("changes")])
     absent = torch.tensor([kind.absent for kind in kinds])
+    types = [torch.full((len(row.ids),), -1) if row.types is None else row.types for row in rows]
+    nodes = [row.nodes + moved for row, moved in zip(rows, shift) if row.nodes is not None]
     return InstanceUnits(
         names=tuple(names),
         kind=torch.repeat_interleave(torch.tensor(counts)),
@@ -218,30 +212,26 @@ def units_of(instance: Instance, kinds: Sequence[UnitKind]) -> InstanceUnits:
         features=_governed(torch.cat([r.entries + s for r, s in zip(rows, shift)], 1), len(entries)),
         changes=changes,
         absent=torch.repeat_interleave(absent, torch.tensor(counts)) if bool(absent.any()) else None,
-        types=None if instance.types is None else torch.cat([_types(row) for row in rows]),
-        nodes=None if all(row.nodes is None for row in rows) else _governed(_of_nodes(rows, shift), len(instance.x)),
+        types=None if instance.types is None else torch.cat(types),
+        nodes=_governed(torch.cat(nodes, 1), len(instance.x)) if nodes else None,
     )
 
 
 def places_in(wide: InstanceUnits, own: InstanceUnits) -> Tensor:
-    """Where the units of one table are in another that holds them all [units]."""
+    """The positions of the units of one table in another that holds them all [units]."""
 
     def named(table: InstanceUnits) -> Iterator[tuple[Any, ...]]:
         types = [0] * table.count if table.types is None else table.types.tolist()
         return zip((table.names[kind] for kind in table.kind.tolist()), map(tuple, table.ids.tolist()), types)
 
-    position = {unit: place for place, unit in enumerate(named(wide))}
+    position = {unit: number for number, unit in enumerate(named(wide))}
     return torch.tensor([position[unit] for unit in named(own)], dtype=torch.long)
 
 
-def _of_nodes(rows: Sequence[Rows], shift: Sequence[Tensor]) -> Tensor:
-    return torch.cat([row.nodes + moved for row, moved in zip(rows, shift) if row.nodes is not None], 1)
-
-
 def edges_among(instance: Instance, table: InstanceUnits, known: Any) -> np.ndarray:
-    """Which of the units, all of them edges, are among the `known` pairs [p, 2]; of a typed graph, pairs by edge type.
+    """Which of the units, all of them edges, are among the `known` pairs [p, 2]; in a typed graph, pairs by edge type.
 
-    Of an undirected graph, pairs are meant in either direction.
+    In an undirected graph, a pair stands for both directions.
     """
     if instance.types is not None and table.types is not None:
         expected = f"Expected the true edges of {instance.key} as pairs by edge type"
@@ -252,21 +242,35 @@ def edges_among(instance: Instance, table: InstanceUnits, known: Any) -> np.ndar
     return (edge_positions(pairs.t(), table.ids.t()) >= 0).numpy()
 
 
-def _types(rows: Rows) -> Tensor:
-    return torch.full((len(rows.ids),), -1) if rows.types is None else rows.types
-
-
 def _governed(pairs: Tensor, elements: int) -> tuple[Tensor, Tensor]:
-    """Pairs of an element and a unit as the first unit of every element, and the pairs that are left."""
+    """Pairs [2, ·] of an element and a unit as the first unit of every element, and the pairs that are left."""
     first = torch.full((elements,), -1, dtype=torch.long)
-    order = pairs[0].argsort(stable=True)
-    pairs = pairs[:, order]
+    pairs = pairs[:, pairs[0].argsort(stable=True)]
     again = torch.cat([pairs[0, :1] < 0, pairs[0, 1:] == pairs[0, :-1]])
     first[pairs[0, ~again]] = pairs[1, ~again]
     return first, pairs[:, again]
 
 
 # -- packed units ----------------------------------------------------------------------------------------
+
+Spans = tuple[Tensor, Tensor, Tensor]
+
+
+def pointer(counts: Tensor) -> Tensor:
+    """[a, b, c] -> [0, a, a+b, a+b+c]."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+def owners(ptr: Tensor) -> Tensor:
+    """[0, 2, 5] -> [0, 0, 1, 1, 1]: the span every position lies in."""
+    return torch.repeat_interleave(ptr.diff())
+
+
+def spans(ptr: Tensor, index: Tensor) -> Spans:
+    """Positions of the spans `index`, end to end; their new pointer; and by how much each one moved."""
+    new = pointer(ptr.diff()[index])
+    shift = new[:-1] - ptr[index]
+    return torch.arange(int(new[-1]), device=ptr.device) - shift[owners(new)], new, shift
 
 
 class Governors(NamedTuple):
@@ -286,7 +290,7 @@ class Governors(NamedTuple):
         """`present` as a function that does only once what does not depend on the states."""
         if not self.some:
             return lambda states: None
-        place = self.first if self.every else self.first.clamp(min=0)
+        first_unit = self.first if self.every else self.first.clamp(min=0)
         governed = None if self.every else self.first >= 0
         element, unit = self.further
 
@@ -294,7 +298,7 @@ class Governors(NamedTuple):
             if not len(states):  # taken from a pack in which others have units
                 return None
             hard = states.dtype == torch.bool
-            there = states[place]
+            there = states[first_unit]
             if governed is not None:
                 there = torch.where(governed, there, True if hard else 1.0)
             if not len(element):
@@ -305,32 +309,19 @@ class Governors(NamedTuple):
 
         return read
 
-    def to(self, device: torch.device | str) -> Governors:
-        """The same on a device."""
-        tensors = {name: getattr(self, name).to(device) for name in ("first", "further", "ptr")}
-        return self._replace(**tensors)
-
-    def take(
-        self, places: Tensor, owner: Tensor, shift: Tensor, further: tuple[Tensor, Tensor], moved: Tensor
-    ) -> Governors:
-        """The governors of elements `places` of instances `owner`; units move by `shift`, elements by `moved`.
-
-        `further` are the rows of the pairs to take, and their new pointer.
-        """
-        first = self.first[places]
+    def take(self, elements: Spans, index: Tensor, unit_shift: Tensor) -> Governors:
+        """The governors of instances `index`: `elements` are their spans, and their units move by `unit_shift`."""
+        positions, element_ptr, element_shift = elements
+        first = self.first[positions]
         if self.some:
-            new = first + shift[owner]
+            new = first + unit_shift[owners(element_ptr)]
             first = new if self.every else torch.where(first < 0, first, new)
-        rows, ptr = further
-        pairs = self.further
-        if len(pairs[0]):
-            mine = _owners(ptr)
-            pairs = pairs[:, rows] + torch.stack([moved[mine], shift[mine]])
+        pairs, ptr = self.further, torch.zeros_like(element_ptr)
+        if pairs.numel():
+            rows, ptr, _ = spans(self.ptr, index)
+            owner = owners(ptr)
+            pairs = pairs[:, rows] + torch.stack([element_shift[owner], unit_shift[owner]])
         return Governors(first, pairs, ptr, self.some, self.every)
-
-
-def _owners(ptr: Tensor) -> Tensor:
-    return torch.repeat_interleave(ptr.diff())
 
 
 class NewValues(NamedTuple):
@@ -351,10 +342,6 @@ class NewValues(NamedTuple):
             return x.index_put((self.row[chosen], self.column[chosen]), self.value[chosen].to(x.dtype))
         gain = chosen.to(x.dtype) * (self.value.to(x.dtype) - x[self.row, self.column])
         return x.index_put((self.row, self.column), gain, accumulate=True)
-
-    def to(self, device: torch.device | str) -> NewValues:
-        """The same on a device."""
-        return NewValues(*(part.to(device) for part in self))
 
 
 FLAGS = ("selectable", "required", "fixed", "left_out", "absent", "price")
@@ -396,7 +383,7 @@ class Units:
     @property
     def owner(self) -> Tensor:
         """The instance of every unit."""
-        return _owners(self.ptr)
+        return owners(self.ptr)
 
     def admissible(self, chosen: Tensor) -> Tensor:
         """A choice [units, bool] with what must not be chosen left out, and what must be put in."""
@@ -428,21 +415,3 @@ class Units:
         if self.absent is None:
             return states
         return states ^ self.absent if states.dtype == torch.bool else torch.where(self.absent, 1 - states, states)
-
-    def kept(self, states: Tensor) -> Tensor:
-        """States [units] in which nothing is added or changed, whatever is chosen."""
-        return states if self.absent is None else torch.where(self.absent, torch.ones_like(states), states)
-
-    def to(self, device: torch.device | str) -> Units:
-        """The same on a device."""
-        flags = {name: getattr(self, name) for name in FLAGS}
-        return replace(
-            self,
-            ptr=self.ptr.to(device),
-            edges=self.edges.to(device),
-            entries=self.entries.to(device),
-            nodes=None if self.nodes is None else self.nodes.to(device),
-            changes=None if self.changes is None else self.changes.to(device),
-            narrowed=None if self.narrowed is None else self.narrowed.to(device),
-            **{name: value.to(device) for name, value in flags.items() if value is not None},
-        )

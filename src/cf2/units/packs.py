@@ -7,16 +7,30 @@ loop: dropping is how a converged instance leaves an optimisation, repeating is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from cf2.errors import CF2Error, require
-from cf2.graphs.graph import Extras, Instance, Kind, kinds_that_fit
+from cf2.graphs.graph import Extras, Instance, Kind, kinds_that_fit, take_extras
 from cf2.options import Key
-from cf2.units.kinds import FLAGS, Governors, InstanceUnits, NewValues, UnitKind, Units, unit_kinds, units_of
+from cf2.units.kinds import (
+    FLAGS,
+    Governors,
+    InstanceUnits,
+    NewValues,
+    Spans,
+    UnitKind,
+    Units,
+    owners,
+    pointer,
+    spans,
+    unit_kinds,
+    units_of,
+)
 
 WIDE, SPARSE = 512, 0.1  # features at least this wide and at most this full are kept as their non-zero entries
 
@@ -112,13 +126,6 @@ class SparseFeatures:
         x = torch.zeros(len(self.row), width, dtype=own.value.dtype, device=own.value.device)
         return x.index_put((owners(own.ptr), own.column), own.value)
 
-    def to(self, device: torch.device | str) -> SparseFeatures:
-        """The same on a device."""
-        table = self.table
-        return SparseFeatures(
-            FeatureTable(table.ptr.to(device), table.column.to(device), table.value.to(device)), self.row.to(device)
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class Pack:
@@ -158,10 +165,13 @@ class Pack:
 
     def to(self, device: torch.device | str) -> Pack:
         """The same pack on a device."""
-        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
-        extras: Extras = {name: (kind, value.to(device)) for name, (kind, value) in self.extras.items()}
-        sparse = None if self.sparse is None else self.sparse.to(device)
-        return replace(self, **moved, units=self.units.to(device), extras=extras, sparse=sparse)
+        return self if self.x.device == torch.device(device) else moved(self, device)
+
+    def features_of(self, nodes: Tensor) -> dict[str, Any]:
+        """The features of some nodes, as the fields of a pack."""
+        if self.sparse is None:
+            return {"x": self.x[nodes]}
+        return {"x": _shape(self.x, len(nodes)), "sparse": self.sparse.take(nodes)}
 
     def dense(self) -> Tensor:
         """The features [N, d]."""
@@ -169,54 +179,40 @@ class Pack:
 
     def take(self, index: Tensor) -> Pack:
         """The pack of instances `index`, which may repeat and reorder."""
-        nodes, node_ptr, node_shift = spans(self.node_ptr, index)
-        edges, edge_ptr, edge_shift = spans(self.edge_ptr, index)
-        entries, entry_ptr, entry_shift = spans(self.entry_ptr, index)
-        of_edge, of_entry = owners(edge_ptr), owners(entry_ptr)
-        rows = {"node": nodes, "edge": edges, "graph": index}
+        node_spans, edge_spans, entry_spans = (spans(p, index) for p in (self.node_ptr, self.edge_ptr, self.entry_ptr))
+        (nodes, node_ptr, shift), (edges, edge_ptr, _), (entries, entry_ptr, _) = node_spans, edge_spans, entry_spans
         return Pack(
-            x=self.x[nodes] if self.sparse is None else _shape(self.x, len(nodes)),
-            sparse=None if self.sparse is None else self.sparse.take(nodes),
-            edge_index=self.edge_index[:, edges] + node_shift[of_edge],
-            entry_row=self.entry_row[entries] + node_shift[of_entry],
+            **self.features_of(nodes),
+            edge_index=self.edge_index[:, edges] + shift[owners(edge_ptr)],
+            entry_row=self.entry_row[entries] + shift[owners(entry_ptr)],
             entry_column=self.entry_column[entries],
-            units=_take_units(
-                self.units,
-                index,
-                (edges, of_edge, edge_shift),
-                (entries, of_entry, entry_shift),
-                (nodes, owners(node_ptr), node_shift),
-            ),
-            targets=self.targets[index] + node_shift[:, None],
+            units=_take_units(self.units, index, edge_spans, entry_spans, node_spans),
+            targets=self.targets[index] + shift[:, None],
             node_ptr=node_ptr,
             edge_ptr=edge_ptr,
             entry_ptr=entry_ptr,
             keys=self.keys[index],
-            extras={name: (kind, value[rows[kind]]) for name, (kind, value) in self.extras.items()},
+            extras=take_extras(self.extras, {"node": nodes, "edge": edges, "graph": index}),
         )
 
     def without_nodes(self, nodes: Tensor) -> tuple[Pack, Tensor, Tensor]:
-        """The pack in which only some nodes [N, bool] have rows, and the old places of these and of its instances.
+        """The pack in which only some nodes [N, bool] have rows, and the old positions of these and of its instances.
 
-        Instances without any node left are not in it. Its edges are still those of before, and so are their rows in
-        `extras`: which of them stay is for the caller to say. Its units mean nothing any more.
+        Instances without any node left are not in it. Its edges and their rows in `extras` are still those of before,
+        and the caller says which of them stay. Its units mean nothing any more.
         """
         kept = nodes.nonzero().flatten()
         counts = torch.bincount(self.batch[kept], minlength=self.num_instances)
         left = counts.nonzero().flatten()
-        rows = {"node": kept, "graph": left}
         number = nodes.long().cumsum(0) - 1
         smaller = replace(
             self,
-            x=self.x[kept] if self.sparse is None else _shape(self.x, len(kept)),
-            sparse=None if self.sparse is None else self.sparse.take(kept),
+            **self.features_of(kept),
             edge_index=number[self.edge_index],
             targets=number[self.targets[left]],
             node_ptr=pointer(counts[left]),
             keys=self.keys[left],
-            extras={
-                n: (kind, value[rows[kind]] if kind in rows else value) for n, (kind, value) in self.extras.items()
-            },
+            extras=take_extras(self.extras, {"node": kept, "graph": left}),
         )
         return smaller, kept, left
 
@@ -229,53 +225,43 @@ class Pack:
         return list(torch.split(values, self.units.counts.tolist()))
 
 
-Spans = tuple[Tensor, Tensor, Tensor]
-
-
 def _take_units(units: Units, index: Tensor, edges: Spans, entries: Spans, nodes: Spans) -> Units:
     ptr = pointer(units.counts[index])
     shift = ptr[:-1] - units.ptr[index]
-    governed: list[Governors | None] = []
-    for known, (places, owner, moved) in ((units.edges, edges), (units.entries, entries), (units.nodes, nodes)):
-        if known is None:
-            governed.append(None)
-            continue
-        further = spans(known.ptr, index)[:2] if known.further.numel() else (known.ptr, torch.zeros_like(ptr))
-        governed.append(known.take(places, owner, shift, further, moved))
     flags = {name: value for name in FLAGS if (value := getattr(units, name)) is not None}
     if flags:
-        mine = spans(units.ptr, index)[0]
-        flags = {name: value[mine] for name, value in flags.items()}
-    changes = None if units.changes is None else _take_changes(units.changes, index, nodes[2], shift)
-    narrowed = None if units.narrowed is None else units.narrowed[index]
-    of_edges, of_entries, of_nodes = governed
-    assert of_edges is not None
-    assert of_entries is not None
-    return Units(ptr, of_edges, of_entries, changes, narrowed=narrowed, nodes=of_nodes, **flags)
+        own = spans(units.ptr, index)[0]
+        flags = {name: value[own] for name, value in flags.items()}
+    return Units(
+        ptr,
+        units.edges.take(edges, index, shift),
+        units.entries.take(entries, index, shift),
+        None if units.changes is None else _take_changes(units.changes, index, nodes[2], shift),
+        narrowed=None if units.narrowed is None else units.narrowed[index],
+        nodes=None if units.nodes is None else units.nodes.take(nodes, index, shift),
+        **flags,
+    )
 
 
 def _take_changes(changes: NewValues, index: Tensor, node_shift: Tensor, unit_shift: Tensor) -> NewValues:
-    places, ptr, _ = spans(changes.ptr, index)
+    positions, ptr, _ = spans(changes.ptr, index)
     owner = owners(ptr)
-    row, unit = changes.row[places] + node_shift[owner], changes.unit[places] + unit_shift[owner]
-    return NewValues(row, changes.column[places], changes.value[places], unit, ptr)
+    row, unit = changes.row[positions] + node_shift[owner], changes.unit[positions] + unit_shift[owner]
+    return NewValues(row, changes.column[positions], changes.value[positions], unit, ptr)
 
 
-def pointer(counts: Tensor) -> Tensor:
-    """[a, b, c] -> [0, a, a+b, a+b+c]."""
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-
-
-def owners(ptr: Tensor) -> Tensor:
-    """[0, 2, 5] -> [0, 0, 1, 1, 1]: the span every position lies in."""
-    return torch.repeat_interleave(ptr.diff())
-
-
-def spans(ptr: Tensor, index: Tensor) -> Spans:
-    """Positions of the spans `index`, end to end; their new pointer; and by how much each one moved."""
-    new = pointer(ptr.diff()[index])
-    shift = new[:-1] - ptr[index]
-    return torch.arange(int(new[-1]), device=ptr.device) - shift[owners(new)], new, shift
+def moved(value: Any, device: torch.device | str) -> Any:
+    """The same value with every tensor inside of it on a device."""
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, tuple):
+        parts = [moved(part, device) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if isinstance(value, dict):
+        return {name: moved(part, device) for name, part in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **moved(vars(value), device))
+    return value
 
 
 EDGES = unit_kinds(["edges"])
@@ -356,14 +342,14 @@ def _node_governors(tables: Sequence[InstanceUnits], node_ptr: Tensor, unit_ptr:
 def _changes(tables: Sequence[InstanceUnits], node_ptr: Tensor, unit_ptr: Tensor) -> NewValues | None:
     if all(table.changes is None for table in tables):
         return None
-    places = [torch.zeros((0, 2), dtype=torch.long) if t.changes is None else t.changes.place for t in tables]
-    values = [t.changes.value for t in tables if t.changes is not None]
-    units = [torch.zeros(0, dtype=torch.long) if t.changes is None else t.changes.unit for t in tables]
-    ptr = pointer(torch.tensor([len(part) for part in places]))
-    place, owner = torch.cat(places), owners(ptr)
-    return NewValues(
-        place[:, 0] + node_ptr[owner], place[:, 1], torch.cat(values), torch.cat(units) + unit_ptr[owner], ptr
+    rows = torch.tensor([row for row, table in enumerate(tables) if table.changes is not None])
+    changes = [table.changes for table in tables if table.changes is not None]
+    owner = rows.repeat_interleave(torch.tensor([len(change.value) for change in changes]))
+    place, value, unit = (
+        torch.cat([getattr(change, name) for change in changes]) for name in ("place", "value", "unit")
     )
+    ptr = pointer(torch.bincount(owner, minlength=len(tables)))
+    return NewValues(place[:, 0] + node_ptr[owner], place[:, 1], value, unit + unit_ptr[owner], ptr)
 
 
 def _absent(tables: Sequence[InstanceUnits]) -> Tensor | None:
