@@ -57,7 +57,7 @@ def test_every_explanation_is_a_row_and_every_instance_a_card(found: list[Explan
     assert len(rows) == page.count('class="cf2-panel"') == 2 * keys
     assert sum(not row["necessary"] for row in rows) == sum(not e.necessary for f in found for e in f)
     assert page.count('<article class="cf2-card"') == keys
-    assert "which is right" in page
+    assert "which is correct" in page
     assert "the true class is" in page
 
 
@@ -67,7 +67,7 @@ def test_a_number_has_no_probability_and_no_true_class(
     assert '<button type="button" data-column="p">probability</button>' in report.read_text()
     assert data_of(report.read_text())["numbers"] is False
     page = write_report(numbers, tmp_path / "numbers.html").read_text()
-    assert '<button type="button" data-column="p">model says</button>' in page, "it sorts by the number"
+    assert '<button type="button" data-column="p">prediction</button>' in page, "it sorts by the number"
     for absent in ("probability</button>", "true class</button>", "least sure"):
         assert absent not in page
     assert data_of(page)["numbers"] is True
@@ -172,7 +172,7 @@ def test_pairs_have_anchors_and_rows(found: list[Explanations], tmp_path: Path) 
     pairs = Explanations(tuple(replace(e, key=(e.key, 1), task="pair") for e in found[0]), found[0].context)
     page = pairs.report(tmp_path / "report.html").read_text()
     assert 'id="instance-4-1"' in page
-    assert "of pair (4, 1)" in page
+    assert "for pair (4, 1)" in page
     assert [row["key"] for row in data_of(page)["rows"]][:2] == [[0, 1], [2, 1]]
     assert "<td>4, 1</td>" in pairs._repr_html_()
 
@@ -276,7 +276,7 @@ def test_the_table_is_read_on_a_phone_without_scrolling_sideways(browser: Any, m
         assert listing.evaluate("e => e.scrollWidth <= e.clientWidth")
         first = page.locator("#rows tr").first
         heads = first.locator("td").evaluate_all("cells => cells.map(c => getComputedStyle(c, '::before').content)")
-        assert heads[:3] == ['"instance"', '"method"', '"model says"']
+        assert heads[:3] == ['"instance"', '"method"', '"prediction"']
 
 
 @pytest.mark.browser

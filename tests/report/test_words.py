@@ -29,14 +29,14 @@ NAMES = ("quiet", "busy")
 def test_a_passing_set_is_called_sufficient_necessary_and_minimal(good: Explanation) -> None:
     text = verdict(good, NAMES)
     assert good.size == 2
-    assert "Sufficient: with only these 2 edges the model still says busy (0.88)." in text
-    assert "Necessary: without them the model says quiet (>0.99)." in text
+    assert "Sufficient: with only these 2 edges the model still predicts busy (0.88)." in text
+    assert "Necessary: without them the model predicts quiet (>0.99)." in text
     assert "Minimal: no single part of it can be left out." in text
 
 
 def test_a_failing_set_says_what_the_model_says_instead(bad: Explanation) -> None:
     text = verdict(bad, NAMES)
-    assert "Not sufficient: with only this 1 edge the model says quiet" in text
+    assert "Not sufficient: with only this 1 edge the model predicts quiet" in text
     assert "instead of busy" in text
     assert "guess does not look for a set that passes" in text
     assert verdict_sentences(bad, NAMES)[0].tone == "bad"
@@ -52,7 +52,7 @@ def test_without_names_classes_are_numbered(good: Explanation) -> None:
     ("status", "words"),
     [
         ("impossible", "proved that no set passes both tests"),
-        ("not found", "within the budget; this is the best set known. it has no edges."),
+        ("not found", "within the budget; this is the best set found. it has no edges."),
         ("empty", "Empty: it has no edges."),
         ("refused", "Refused: it has no edges."),
     ],
@@ -86,9 +86,9 @@ def test_a_proof_of_the_smallest_outranks_minimal(good: Explanation) -> None:
 
 
 def test_the_prediction_says_whether_it_is_right(good: Explanation) -> None:
-    assert describe_prediction(replace(good, label=1), NAMES).endswith("of node 3, which is right.")
+    assert describe_prediction(replace(good, label=1), NAMES).endswith("for node 3, which is correct.")
     assert describe_prediction(replace(good, label=0), NAMES).endswith("the true class is quiet.")
-    assert describe_prediction(replace(good, label=None), NAMES).endswith("of node 3.")
+    assert describe_prediction(replace(good, label=None), NAMES).endswith("for node 3.")
 
 
 @pytest.mark.parametrize("units", [("edges", "features"), ("features", "edges")])
@@ -109,7 +109,7 @@ def test_every_kind_of_unit_and_one_that_is_new_has_its_words(good: Explanation)
     texts = [describe_unit(e, row) for row in range(5)]
     assert texts == ["3–6", "node 4", "features of node 5", "feature 2", "7–8"]
     assert describe_unit(replace(e, directed=True), 0) == "3→6"
-    assert count_units(e) == "1 edge and 1 node and 1 feature row and 1 feature column and 1 added edge"
+    assert count_units(e) == "1 edge, 1 node, 1 feature row, 1 feature column and 1 added edge"
 
 
 def test_a_pair_is_named_by_both_ids(good: Explanation) -> None:
@@ -120,7 +120,7 @@ def test_edits_are_said_with_what_the_model_says_before_and_after() -> None:
     text = verdict(nitrated(), CLASSES, ATOMS)
     assert text == (
         "Changed: after removing 2–3, adding 6–8 and changing atom 7: C → O "
-        "the model says mutagen (0.88) instead of non-mutagen."
+        "the model predicts mutagen (0.88) instead of non-mutagen."
     )
     assert "node 7: feature 0 → feature 2" in verdict(nitrated(), CLASSES)
     assert "node 5, feature 1: 1 → 0.25" in verdict(reddened(), NAMES)
@@ -131,7 +131,7 @@ def test_a_class_that_was_asked_for_is_reached_or_not() -> None:
     assert verdict(e, CLASSES, ATOMS).startswith("Reached: after removing 2–3,")
     failed = replace(edited(harmless(), add=[(6, 8)], target=0), minimal=None)
     text = verdict(failed, CLASSES)
-    assert "Not reached: after adding 6–8 the model still says non-mutagen (0.88), and not mutagen." in text
+    assert "Not reached: after adding 6–8 the model still predicts non-mutagen (0.88), not mutagen." in text
     assert "Not found: no set of edits that reaches that class was found within the budget" in text
 
 
@@ -140,19 +140,19 @@ def test_a_class_that_was_asked_for_is_reached_or_not() -> None:
     [
         (
             "impossible",
-            "Impossible: proved that no set of such edits changes the answer, among sets that take new values from the "
+            "Impossible: proved that no set of such edits changes the prediction, among sets that take new values from the "
             "data; this one comes closest. Why.",
         ),
         (
             "not found",
-            "Not found: no set of edits that changes the answer was found within the budget, among sets that take",
+            "Not found: no set of edits that changes the prediction was found within the budget, among sets that take",
         ),
     ],
 )
 def test_what_cannot_be_changed_is_said(status: str, words: str) -> None:
     e = edited(red_graph(), 4, status=status, note="Why.")
     text = verdict(e, NAMES)
-    assert text.startswith("Not changed: with nothing edited the model still says quiet (0.88).")
+    assert text.startswith("Not changed: with nothing edited the model still predicts quiet (0.88).")
     assert words in text
 
 
@@ -181,4 +181,4 @@ def test_an_answer_without_the_last_word_says_so(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("cf2.models.receptive_field.MAX_PLAIN_FLOATS", 0)
     (e,) = cf2.explain(model, data, nodes=[4])
     assert e.plain is False
-    assert "Checked: on the receptive field alone" in e.summary()
+    assert "Checked: on the receptive field only" in e.summary()

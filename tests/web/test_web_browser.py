@@ -197,7 +197,7 @@ def test_all_answers_of_a_method_are_shown_and_one_more_is_looked_for(browser: A
         page.click("#another")
         until(page, "document.querySelector('#answer-count').innerText === 'Answer 2 of 2'")
         until(page, "document.querySelector('#search-note').innerText.startsWith('node 3: ')")
-        assert "Necessary: without it the model says quiet" in page.locator("#verdict").inner_text()
+        assert "Necessary: without it the model predicts quiet" in page.locator("#verdict").inner_text()
         assert page.locator("#method input").count() == 1
         page.click("#answer-previous")
         until(page, "document.querySelector('#answer-count').innerText === 'Answer 1 of 2'")
@@ -257,7 +257,9 @@ def test_an_atom_becomes_another_and_the_smallest_edit_is_drawn(browser: Any) ->
         until(page, "document.querySelectorAll('#comparison svg.cf2-graph').length === 2")
         assert page.locator("#edited").inner_text() == ""  # that was another picture
         page.click("#without", timeout=PATIENCE * 1000)
-        until(page, "document.querySelector('.cf2-now').innerText === 'The model now says mutagen (0.88): changed.'")
+        until(
+            page, "document.querySelector('.cf2-now').innerText === 'The model now predicts mutagen (0.88): changed.'"
+        )
 
 
 # -- searches, files, and pages without a model ---------------------------------------------------------------
@@ -318,8 +320,8 @@ def test_a_page_without_a_model_says_where_one_clicks_what_it_needs(
         until(page, f"document.querySelector('.cf2-now').dataset.instance === '{e.key} cf2'")
         assert page.locator(".notice").inner_text() == "24 of 32 explained."
         words = page.locator(".cf2-parts").inner_text()
-        assert words.startswith(f"{e.size} units are in the explanation. Alone, they keep the answer: sufficient.")
-        assert "The model said busy" in page.locator(".cf2-now").inner_text()
+        assert words.startswith(f"{e.size} units are in the explanation. Alone, they keep the prediction: sufficient.")
+        assert "The model predicted busy" in page.locator(".cf2-now").inner_text()
         pressed = ("#only", "#without", "#again", "#add-edge", "#find", "#json", "#units input >> nth=0")
         for control in (*pressed, "#picture g[data-unit] >> nth=0"):
             page.evaluate("document.querySelector('#why').hidden = true")

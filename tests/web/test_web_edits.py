@@ -158,13 +158,13 @@ def shown(client: Any, method: str = "cf2", **given: Any) -> Any:
 def test_an_edge_is_added_and_taken_back(client: Any) -> None:
     edge = ["add", 4, 9]
     first = shown(client, edits=[["add", 9, 4]])
-    assert "The model now says busy (0.88): changed." in first["answer"]
+    assert "The model now predicts busy (0.88): changed." in first["answer"]
     assert first["edits"] == [edge]
     assert "add 4–9" in first["edited"]
     assert 'class="cf2-added"' in first["picture"]
     assert 'data-unit="4"' in first["picture"]  # a press on it takes it back
     back = shown(client, edits=[edge], removed=[4])
-    assert "The model now says quiet (0.88): unchanged." in back["answer"]
+    assert "The model now predicts quiet (0.88): unchanged." in back["answer"]
     assert back["edits"] == []
     for done in ("restore", "without", "only"):
         assert shown(client, edits=[edge], do=done)["edits"] == []
@@ -172,7 +172,7 @@ def test_an_edge_is_added_and_taken_back(client: Any) -> None:
 
 def test_a_feature_is_changed(client: Any) -> None:
     made = shown(client, edits=[["change", 5, 0, 1]])
-    assert "The model now says busy (0.88): changed." in made["answer"]
+    assert "The model now predicts busy (0.88): changed." in made["answer"]
     assert "node 5, feature 0: 0 → 1" in made["edited"]
     assert "feature 0: 0 → 1" in made["picture"]
 
@@ -227,10 +227,10 @@ def test_the_smallest_edit_is_asked_for_on_the_page(app_of_its_own: Any) -> None
     client = app_of_its_own.test_client()
     found = client.post("/search", json=FIND).get_json()
     assert found["note"].startswith("node 4: Reached: after changing node ")
-    assert found["note"].endswith("the model says busy (0.88) instead of quiet.")
+    assert found["note"].endswith("the model predicts busy (0.88) instead of quiet.")
     assert found["method"] == "smallest edit to busy (change)"
     made = shown(client, found["method"], do="without")
-    assert "The model now says busy (0.88): changed." in made["answer"]
+    assert "The model now predicts busy (0.88): changed." in made["answer"]
     assert made["without"] == "Make the edits"
     assert "cf2-changed" in made["picture"]
 
@@ -251,9 +251,9 @@ def test_a_counterfactual_of_a_run_is_shown_with_and_without_its_model(red_sourc
     assert "add 4–9 ●" in first
     assert "checked" not in first.replace("checkbox", "")  # neither is in the graph
     made = shown(live, removed=[0])
-    assert "The model now says busy (0.88): changed." in made["answer"]
+    assert "The model now predicts busy (0.88): changed." in made["answer"]
     stored = shown(build_app(None, {"cf2": found}).test_client(), edits=[["add", 4, 9]])
-    assert "The model said class 0 (0.88)." in stored["answer"]
+    assert "The model predicted class 0 (0.88)." in stored["answer"]
     assert stored["edits"] == []
 
 

@@ -153,7 +153,7 @@ def test_the_function_that_a_run_names_is_run_only_where_it_is_trusted(
     assert (f"<code>cf2 serve {path} --trust</code>" in page) is not trust
     assert ('<button id="without" aria-disabled' in page) is not trust
     if not trust:
-        assert "The model said busy (0.88)." in shown["answer"]
+        assert "The model predicted busy (0.88)." in shown["answer"]
         assert "checked aria-disabled" in shown["units"]
 
 

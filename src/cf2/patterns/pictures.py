@@ -21,13 +21,13 @@ from cf2.report.words import count_nouns, key_id
 
 MAX_LINKS = 12  # instances that are named per pattern
 MEANINGS = (
-    ("coverage", "coverage", "of the predictions of the class, the share whose graph contains the pattern"),
-    ("precision", "precision", "of the graphs that contain the pattern, the share that gets the class"),
+    ("coverage", "coverage", "share of the predictions of the class whose graph contains the pattern"),
+    ("precision", "precision", "share of the graphs with the pattern that are predicted as the class"),
     ("necessity", "necessary", "share that leaves the class when every occurrence is removed"),
-    ("chance", "… by chance", "the same when as many other edges are removed, drawn at random"),
+    ("chance", "… by chance", "the same when equally many random other edges are removed"),
     ("sufficiency", "sufficient", "share that keeps the class when only the occurrences are kept"),
     ("sufficiency_one", "… one alone", "the same with a single occurrence, the best of those tried"),
-    ("turned", "turned", "of other predictions of the class, the share that some one application turns"),
+    ("turned", "changed", "share of other predictions of the class that one application of the rule changes"),
 )
 
 

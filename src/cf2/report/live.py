@@ -56,10 +56,10 @@ def answer_html(e: Explanation, said: Said, context: Mapping[str, Any]) -> str:
     """What the model says now, in a sentence and as bars."""
     names = class_names(context)
     now = list(said.rows.values())[1]
-    text = f"The model said {describe_said(e, e.probabilities, names)}."
+    text = f"The model predicted {describe_said(e, e.probabilities, names)}."
     if said.changed is not None:
         change = "changed" if said.changed else "unchanged"
-        text = f"The model now says {describe_said(e, now, names)}: {change}."
+        text = f"The model now predicts {describe_said(e, now, names)}: {change}."
     shown = {
         "text": text,
         "changed": bool(said.changed),
@@ -73,14 +73,15 @@ def answer_html(e: Explanation, said: Said, context: Mapping[str, Any]) -> str:
 
 def part(where: str, count: int, sufficient: bool, necessary: bool) -> dict[str, Any]:
     """One part of the graph and the two verdicts on it, as sentences."""
-    are, they_keep, them = ("is", "it keeps", "it") if count == 1 else ("are", "they keep", "them")
+    one = ("is", "it keeps", "it does not keep", "it")
+    are, they_keep, they_lose, them = one if count == 1 else ("are", "they keep", "they do not keep", "them")
     return {
         "where": where,
         "count": count,
         "counted": f"{count_nouns(count, 'unit')} {are} {where}." if count else f"Nothing is {where}.",
-        "alone": f"Alone, {they_keep} the answer" if sufficient else "Alone, not the same answer",
+        "alone": f"Alone, {they_keep if sufficient else they_lose} the prediction",
         "sufficient": sufficient,
-        "without": f"Without {them}, {'another answer' if necessary else 'the answer stays'}",
+        "without": f"Without {them}, the prediction {'changes' if necessary else 'stays the same'}",
         "necessary": necessary,
     }
 

@@ -112,7 +112,7 @@ def atom_names(context: Mapping[str, Any]) -> Names:
 
 
 def unit_words(name: str) -> UnitWords:
-    """The words for a kind of unit by its name in `units=`; one that is not known is called by its name.
+    """The words for a kind of unit by its name in `units=`; an unknown kind is called by its name.
 
     >>> unit_words("features").plural, unit_words("added_edges").singular
     ('feature entries', 'added edge')
@@ -129,7 +129,13 @@ def unit_words(name: str) -> UnitWords:
 def count_units(e: Explanation) -> str:
     """What the explanation consists of: '3 edges and 2 feature entries'."""
     names = _chosen_kinds(e) or e.units.names[:1] or ("edges",)
-    return " and ".join(count_nouns(len(e.chosen(name)), *unit_words(name)[:2]) for name in names)
+    return join_words([count_nouns(len(e.chosen(name)), *unit_words(name)[:2]) for name in names])
+
+
+def unit_nouns(e: Explanation) -> str:
+    """The noun for all units of an explanation: 'edges', or 'units' for several kinds."""
+    kinds = _chosen_kinds(e)
+    return "edits" if adds_or_changes(e) else unit_words(kinds[0]).plural if len(kinds) == 1 else "units"
 
 
 def _chosen_kinds(e: Explanation) -> tuple[str, ...]:
@@ -226,7 +232,7 @@ def describe_target(e: Explanation) -> str:
 
 
 def said_rows(e: Explanation) -> tuple[tuple[str, np.ndarray], ...]:
-    """What the model was asked, in a few words each, and the probabilities [classes] that it gave."""
+    """Each graph that the model was run on, in a few words, and the probabilities [classes] that it gave."""
     if adds_or_changes(e):
         return ("as it is", e.probabilities), ("after the edits", e.probabilities_without)
     return ("all", e.probabilities), ("only", e.probabilities_only), ("without", e.probabilities_without)
@@ -236,7 +242,7 @@ NO_NODES = "nothing (no node is left)"
 
 
 def describe_said(e: Explanation, values: np.ndarray, names: Names = None) -> str:
-    """What the model says: a class and how sure it is, a label or its absence, or a number."""
+    """A prediction: a class and its probability, a label or its absence, or a number."""
     if np.isnan(values).any():
         return NO_NODES
     kind = output_kind(e.output)
@@ -246,18 +252,18 @@ def describe_said(e: Explanation, values: np.ndarray, names: Names = None) -> st
 
 
 def short_said(e: Explanation, names: Names = None) -> str:
-    """The same in a word or two, for a table."""
+    """The prediction in a word or two, for a table."""
     exclusive = output_kind(e.output).exclusive
     return class_name(e.prediction, names) if exclusive else describe_said(e, e.probabilities, names)
 
 
 def describe_prediction(e: Explanation, names: Names = None) -> str:
-    """What the model says of the whole graph, and whether that is right."""
-    text = f"The model says {describe_said(e, e.probabilities, names)} of {describe_target(e)}"
+    """The prediction for the whole graph, and whether it is correct."""
+    text = f"The model predicts {describe_said(e, e.probabilities, names)} for {describe_target(e)}"
     if e.label is None:
         return f"{text}."
     right = e.label == e.prediction
-    return f"{text}, which is right." if right else f"{text}; the true class is {class_name(e.label, names)}."
+    return f"{text}, which is correct." if right else f"{text}; the true class is {class_name(e.label, names)}."
 
 
 def verdict(e: Explanation, names: Names = None, atoms: Names = None) -> str:
@@ -267,21 +273,21 @@ def verdict(e: Explanation, names: Names = None, atoms: Names = None) -> str:
 
 
 def verdict_sentences(e: Explanation, names: Names = None, atoms: Names = None) -> list[Sentence]:
-    """The verdicts on one explanation, the two tests first; of edits, what they lead to."""
+    """The verdicts on one explanation: the two tests first, or for edits the new prediction."""
     if e.status in ("refused", "empty", "not predicted", "tie"):
         tone: Tone = "bad" if e.status == "refused" else "plain"
         return [Sentence(tone, e.status.capitalize(), e.note or _meaning(e.status))]
     tests = [_edited(e, names, atoms)] if adds_or_changes(e) else [_sufficient(e, names), _necessary(e, names)]
     if not e.size and not adds_or_changes(e) and not e.necessary:
-        tests = tests[:1]  # that nothing is not necessary need not be said
+        tests = tests[:1]  # an empty set is never necessary
     return [*tests, *_smallest(e), *_surely(e), *_types(e), *_status(e), *_checked(e)]
 
 
 def _checked(e: Explanation) -> list[Sentence]:
-    """Where the last word was left out."""
+    """A note if the final check did not run on the whole graph."""
     if e.plain is not False:
         return []
-    return [Sentence("plain", "Checked", "on the receptive field alone: the whole graph is too large to run again.")]
+    return [Sentence("plain", "Checked", "on the receptive field only; the whole graph is too large to run again.")]
 
 
 def in_short(e: Explanation) -> str:
@@ -307,10 +313,10 @@ def _sufficient(e: Explanation, names: Names) -> Sentence:
     said, expected = describe_said(e, e.probabilities_only, names), describe_said(e, e.probabilities, names)
     if output_kind(e.output).exclusive:
         expected = class_name(e.prediction if e.question == "counterfactual" else e.explained, names)
-    passed, failed = f"still says {said}", f"says {said} instead of {expected}"
+    passed, failed = f"still predicts {said}", f"predicts {said} instead of {expected}"
     if e.tolerance is not None:
         near = f"±{e.tolerance:.3g} of {e.value:.4g}"
-        passed, failed = f"says {said}, within {near}", f"says {said}, outside of {near}"
+        passed, failed = f"predicts {said}, within {near}", f"predicts {said}, outside {near}"
     if e.sufficient:
         return Sentence("good", "Sufficient", f"{start} {passed}.")
     return Sentence("plain" if e.question == "counterfactual" else "bad", "Not sufficient", f"{start} {failed}.")
@@ -321,11 +327,11 @@ def _necessary(e: Explanation, names: Names) -> Sentence:
     start = f"without {it}" if e.size else "with nothing removed"
     said = describe_said(e, e.probabilities_without, names)
     if e.necessary:
-        return Sentence("good", "Necessary", f"{start} the model says {said}.")
+        return Sentence("good", "Necessary", f"{start} the model predicts {said}.")
     tone: Tone = "plain" if e.question == "factual" else "bad"
     if e.question == "counterfactual" and e.target is not None and output_kind(e.output).exclusive:
-        return Sentence(tone, "Not enough", f"{start} the model says {said}, and not {class_name(e.target, names)}.")
-    return Sentence(tone, "Not necessary", f"{start} the model {'' if said == NO_NODES else 'still '}says {said}.")
+        return Sentence(tone, "Not enough", f"{start} the model predicts {said}, not {class_name(e.target, names)}.")
+    return Sentence(tone, "Not necessary", f"{start} the model {'' if said == NO_NODES else 'still '}predicts {said}.")
 
 
 def _edited(e: Explanation, names: Names, atoms: Names) -> Sentence:
@@ -333,14 +339,15 @@ def _edited(e: Explanation, names: Names, atoms: Names) -> Sentence:
     start = f"after {describe_edits(e, atoms)}" if e.size else "with nothing edited"
     said, head = describe_said(e, e.probabilities_without, names), "changed" if e.target is None else "reached"
     if e.necessary:
-        return Sentence("good", head.capitalize(), f"{start} the model says {said} instead of {short_said(e, names)}.")
-    wanted = "" if e.target is None else f", and not {class_name(e.target, names)}"
+        text = f"{start} the model predicts {said} instead of {short_said(e, names)}."
+        return Sentence("good", head.capitalize(), text)
+    wanted = "" if e.target is None else f", not {class_name(e.target, names)}"
     other = output_kind(e.output).exclusive and int(np.argmax(e.probabilities_without)) != e.prediction
     still = "" if other or said == NO_NODES else "still "
-    return Sentence("bad", f"Not {head}", f"{start} the model {still}says {said}{wanted}.")
+    return Sentence("bad", f"Not {head}", f"{start} the model {still}predicts {said}{wanted}.")
 
 
-# What a request asks of a set beside its tests, so that what is proved holds only of sets that do it.
+# What a request demands of a set beside its tests. A proof then covers only the sets that satisfy it.
 CONSTRAINTS = {
     "connected": "are connected",
     "keep": "leave the edges of `keep` alone",
@@ -352,7 +359,7 @@ CONSTRAINTS = {
 
 
 def among(e: Explanation) -> str:
-    """Of which sets the claims of an explanation speak: ', among sets that are connected'; '' where of all."""
+    """The sets that the claims cover: ', among sets that are connected'; '' for all sets."""
     spec = e.context.get("spec")
     spec = spec if isinstance(spec, Mapping) else {}
     texts = [text for name, text in CONSTRAINTS.items() if spec.get(name)]
@@ -385,33 +392,33 @@ def _smallest(e: Explanation) -> list[Sentence]:
 
 
 def _surely(e: Explanation) -> list[Sentence]:
-    """In how many contexts the set keeps the answer, and how often that is its doing."""
+    """In how many contexts the prediction holds with the set, and in how many it depends on it."""
     if e.ps is None or e.pns is None:
         return []
     if e.all_contexts:
         many = f"all {count_nouns(e.contexts, 'context')}" if e.contexts > 1 else "the only context"
-        text = f"over {many} the answer holds with probability {round_probability(e.ps[0])}"
-        text += f", and depends on the set with {round_probability(e.pns[0])} (PNS)."
+        text = f"over {many} the prediction holds with probability {round_probability(e.ps[0])}"
+        text += f" and depends on the set with probability {round_probability(e.pns[0])} (PNS)."
         return [Sentence("plain", "How surely", text), *_always(e)]
     kept, decided = (round(part[0] * e.contexts) for part in (e.ps, e.pns))
-    text = f"the answer holds in {kept:,} of {e.contexts:,} contexts, and in {decided:,} of these depends on the set"
+    text = f"the prediction holds in {kept:,} of {e.contexts:,} contexts; in {decided:,} of them it depends on the set"
     low, high = (round_probability(end) for end in e.pns[1:])
     text += f" (PNS {round_probability(e.pns[0])}, 95 % interval {low} to {high})."
     return [Sentence("plain", "How surely", text), *_always(e)]
 
 
 def _always(e: Explanation) -> list[Sentence]:
-    """A context in which the set does not keep the answer, or that there is none."""
+    """A context in which the set does not keep the prediction, or the statement that there is none."""
     if e.always:
-        return [Sentence("good", "Always", "the set keeps the answer whatever else is there.")]
+        return [Sentence("good", "Always", "the set keeps the prediction, whatever else is present.")]
     if e.counterexample is None:
         return []
     names = [describe_unit(e, unit) for unit in e.counterexample[:MAX_SPELT_OUT]]
     more = len(e.counterexample) - len(names)
     names += [count_nouns(more, "other unit")] if more else []
-    text = f"without {join_words(names)} the answer is lost, although the set is there."
+    text = f"without {join_words(names)} the prediction changes, although the set is present."
     if (e.always_bound or 0) > e.size:
-        text += f" No set of fewer than {e.always_bound} units keeps it whatever else is there."
+        text += f" No set of fewer than {e.always_bound} units keeps it in every context."
     return [Sentence("plain", "Not always", text)]
 
 
@@ -420,28 +427,28 @@ def _types(e: Explanation) -> list[Sentence]:
     texts = []
     for kind, (chosen, units) in e.by_type().items():
         name = f"({', '.join(kind)})" if isinstance(kind, tuple) else str(kind)
-        texts += [f"{chosen} of {units} {name}"] if chosen else []
+        texts += [f"{chosen:,} of {units:,} {name}"] if chosen else []
     return [Sentence("plain", "Types", f"{', '.join(texts)}.")] if texts else []
 
 
 def _meaning(status: str) -> str:
-    """What a status means, to go on after a colon."""
+    """What a status means, to continue a sentence after a colon."""
     meaning = STATUSES[status]
     return meaning[0].lower() + meaning[1:]
 
 
 def _status(e: Explanation) -> list[Sentence]:
-    """What is said where nothing was found, or nothing was looked for."""
+    """What is said if nothing was found, or nothing was searched for."""
     note = f" {e.note}" if e.note else ""
-    aim, closest, best = f"set passes {TESTS[e.question]}", "this is the closest one", "this is the best set known"
+    aim, closest, best = f"set passes {TESTS[e.question]}", "this is the closest one", "this is the best set found"
     wanted = f"set that passes {TESTS[e.question]}"
     if e.surely is not None:
-        wanted += f" and decides in {e.surely:g} of contexts"
-        best = "this is the surest one that was judged" if e.curve else best
+        wanted += f" with a PNS of at least {e.surely:g}"
+        best = "this is the one with the highest PNS" if e.curve else best
     if adds_or_changes(e):
-        aim = "changes the answer" if e.target is None else "reaches that class"
+        aim = "changes the prediction" if e.target is None else "reaches that class"
         wanted, aim = f"set of edits that {aim}", f"set of such edits {aim}"
-        closest, best = "this one comes closest", "this is the best one known"
+        closest, best = "this one comes closest", "this is the best one found"
     if e.status == "impossible":
         return [Sentence("bad", "Impossible", f"proved that no {aim}{among(e)}; {closest}.{note}")]
     if e.status == "not found":
@@ -453,7 +460,7 @@ def _status(e: Explanation) -> list[Sentence]:
 
 
 def next_step(e: Explanation, *, read_only: bool = False) -> str:
-    """What to try next on the page, a sentence or two that only names what can work; '' for nothing."""
+    """What to try next, in a sentence or two that name only what can work; '' for nothing."""
     spec = e.context.get("spec")
     spec = spec if isinstance(spec, Mapping) else {}
     thorough = e.settings.get("effort") == "thorough"
@@ -462,18 +469,18 @@ def next_step(e: Explanation, *, read_only: bool = False) -> str:
     other_units = "" if len(removable) > 1 else 'Allow units of more kinds: units=("edges", "features").'
     every_edit = {"remove", "add", "change"} <= set(spec.get("edits") or ())
     more_edits = "" if every_edit else 'Allow more edits: edits=("remove", "add", "change").'
-    find = 'Press "Find" to look for the smallest edit, which may also add and change.'
+    find = 'Press "Find" to search for the smallest edit, which may also add and change.'
     if read_only or e.task == "input":
         find = 'Ask what would have to change: question="counterfactual", edits=("remove", "add", "change").'
-    again = "Explain the same with method cf2, which searches for a set that passes."
+    again = "Explain it with method cf2, which searches for a set that passes."
     if not read_only:
         again = 'Press "Explain" to have cf2 search for a set that passes.'
-    pressed = 'Press "Remove the explanation" or "Show only the explanation" and see what the model says then.'
+    pressed = 'Press "Remove the explanation" or "Show only the explanation" to see what the model predicts then.'
     case = e.status
     if case == "unverified" and e.sufficient and e.necessary:
         case = "found"
     if adds_or_changes(e) and case in ("found", "impossible", "not found", "unverified"):
-        one_by_one = "" if read_only else "Make the edits one by one and see which of them turns the answer."
+        one_by_one = "" if read_only else "Make the edits one by one to see which of them changes the prediction."
         steps = [one_by_one] if e.necessary else [more_edits, longer]
     else:
         steps = {
@@ -482,7 +489,7 @@ def next_step(e: Explanation, *, read_only: bool = False) -> str:
             "not found": [longer, other_units, find],
             "unverified": [again],
             "empty": [other_units],
-            "refused": ['Search only the units that matter: reduce="gradient". Or raise max_units=.'],
+            "refused": ['Search only the most promising units: reduce="gradient". Or raise max_units.'],
             "not predicted": ['Ask what would have to change: question="counterfactual" with this class as target.'],
             "tie": ["Two answers are equally likely. confidence=0.1 looks for a set that is clear of the tie."],
         }.get(case, [])
