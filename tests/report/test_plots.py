@@ -60,6 +60,17 @@ def test_without_a_model_the_strip_has_what_is_stored() -> None:
         e.plot("stripe")
 
 
+def test_the_strip_of_a_function_runs_the_function() -> None:
+    def votes(states: np.ndarray) -> np.ndarray:
+        agreed = states[:, :2].sum(1) - 1.5
+        return np.stack([-agreed, agreed], 1)
+
+    (e,) = cf2.explain_sets(votes, 3, output="logits")
+    away, back = (axes.lines[-1].get_ydata() for axes in e.plot("strip", votes, 3).axes[1:])
+    assert len(away) == len(back) == e.size + 1
+    assert (away[-1], back[-1]) == pytest.approx((margin(e, e.probabilities_without), margin(e, e.probabilities_only)))
+
+
 def test_features_alone_are_bars_and_no_ring_of_dots() -> None:
     torch.manual_seed(1)
     _, data, _ = explained()

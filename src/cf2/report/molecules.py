@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +22,19 @@ def coordinates(labels: Sequence[str], edges: np.ndarray, bonds: np.ndarray) -> 
     if molecule is None:
         return None
     from rdkit.Chem import rdDepictor
+    from rdkit.Geometry import Point2D
 
+    # Hydrogens would take the corners of a CH2, and the chain would be drawn straight: heavy atoms are placed first.
     rdDepictor.SetPreferCoordGen(False)
-    rdDepictor.Compute2DCoords(molecule, canonOrient=True)
-    rdDepictor.StraightenDepiction(molecule)
+    for atom in molecule.GetAtoms():
+        atom.SetIntProp("scene", atom.GetIdx())
+    heavy = type(molecule)(molecule)
+    _fold_hydrogens(heavy, set())
+    rdDepictor.Compute2DCoords(heavy, canonOrient=True)
+    rdDepictor.StraightenDepiction(heavy)
+    at = heavy.GetConformer().GetPositions()[:, :2].tolist()
+    placed = {atom.GetIntProp("scene"): Point2D(*at[atom.GetIdx()]) for atom in heavy.GetAtoms()}
+    rdDepictor.Compute2DCoords(molecule, canonOrient=False, coordMap=placed)
     points = molecule.GetConformer().GetPositions()[:, :2]
     return np.asarray(points - points.mean(0)) / 1.5
 
@@ -56,7 +64,7 @@ _USUAL = re.compile(r"stroke-linecap:butt;|stroke-linejoin:miter;|;?stroke-opaci
 
 
 def _compact(text: str) -> str:
-    """The same drawing in a third of the text: lines of one look are one path, and what cannot be seen is left out."""
+    """The same drawing in a third of the text: lines with one style become one path, invisible marks go."""
     marks, paths = [], dict[str, list[str]]()
     for kind, inside in _ELEMENT.findall(text):
         look = " ".join(_USUAL.sub("", inside).split())
@@ -68,26 +76,6 @@ def _compact(text: str) -> str:
                 re.sub(r" ?([A-Z]) ?", r"\1", line[1]).strip()
             )
     return "".join([*marks, *(f"<path {look} d='{''.join(lines)}'/>" for look, lines in paths.items())])
-
-
-class PlainDrawing(NamedTuple):
-    """A molecule without marks: the inside of an SVG, its width and height, and where each atom is [atoms, 2]."""
-
-    text: str
-    size: tuple[int, int]
-    places: np.ndarray
-
-
-def plain_drawing(scene: Scene, bond: float = 44.0) -> PlainDrawing | None:
-    """The scene in chemists' style with nothing marked, large enough for bonds of `bond` pixels.
-
-    Atoms in the explanation have the colour of the text, to be read on what marks them.
-    """
-    span = np.ptp(scene.points, axis=0) if len(scene.points) else np.zeros(2)
-    width, height = (int(part) for part in span * bond * 1.1 + 2 * bond)
-    plain = replace(scene, changed={}, marked=np.zeros(len(scene.nodes), dtype=bool))
-    made = drawing(plain, width, height, bond)
-    return None if made is None else PlainDrawing(made[0], (width, height), made[1])
 
 
 def image(scene: Scene) -> np.ndarray | None:
@@ -154,8 +142,16 @@ def _prepare(scene: Scene) -> Any:
         place.SetAtomPosition(atom, Point3D(x * 1.5, y * 1.5, 0.0))
         molecule.GetAtomWithIdx(atom).SetIntProp("scene", atom)
     molecule.AddConformer(place, assignId=True)
-    special = {*scene.special, *scene.edges[scene.true].reshape(-1).tolist()}
-    gone = [a for a in range(len(scene.nodes)) if a not in special and _folds(molecule.GetAtomWithIdx(a))]
+    _fold_hydrogens(molecule, {*scene.special, *scene.edges[scene.true].reshape(-1).tolist()})
+    return molecule
+
+
+def _fold_hydrogens(molecule: Any, special: set[int]) -> None:
+    """Make hydrogens part of their heavy neighbours, as chemists write them, but for the special atoms."""
+    from rdkit import Chem
+
+    atoms = range(molecule.GetNumAtoms())
+    gone = [a for a in atoms if a not in special and _folds(molecule.GetAtomWithIdx(a))]
     for atom in gone:
         (heavy,) = molecule.GetAtomWithIdx(atom).GetNeighbors()
         heavy.SetNumExplicitHs(heavy.GetNumExplicitHs() + 1)
@@ -163,7 +159,6 @@ def _prepare(scene: Scene) -> Any:
         molecule.RemoveAtom(atom)
     molecule.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(molecule)
-    return molecule
 
 
 def _folds(atom: Any) -> bool:

@@ -265,7 +265,9 @@ def _draw_units(axes: Any, e: Explanation) -> None:
     axes.set_yticks(range(len(rows)), [escape(shorten(describe_unit(e, row), 30)) for row in rows], fontsize=8)
     for label, row in zip(axes.get_yticklabels(), rows):
         label.set_fontweight("bold" if e.selected[row] else "normal")
-    axes.set_xlabel("score" if len(rows) == e.num_units else f"score, {len(rows)} of {e.num_units:,} units", fontsize=8)
+    axes.set_xlabel(f"score ({len(rows)} of {e.num_units:,} units)", fontsize=8)
+    axes.barh(0, 0, 0, color=EXPLANATION, label="explanation")
+    axes.legend(loc="best", frameon=False, fontsize=8)
     axes.tick_params(axis="x", labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -368,7 +370,15 @@ def _draw_marks(axes: Any, shown: Scene, at: np.ndarray, area: float) -> None:
 
 def _write(axes: Any, point: np.ndarray, text: str, offset: Any) -> None:
     style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5, "zorder": 8, "color": "#111"}
+    style |= {"path_effects": halo()} if any(offset) else {}
     axes.annotate(escape(text), point, xytext=tuple(offset), textcoords="offset points", **style)
+
+
+def halo() -> list[Any]:
+    """A white border around text, which is then readable on lines."""
+    from matplotlib.patheffects import withStroke
+
+    return [withStroke(linewidth=2.5, foreground="white")]
 
 
 def _draw_molecule(axes: Any, shown: Scene) -> bool:
@@ -430,7 +440,7 @@ def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> Non
     lines, left = range(len(rows)), np.zeros(len(rows))
     for place, column in enumerate(range(len(e.probabilities)) if kind.exclusive else [e.prediction]):
         share = np.array([values[column] for _, values in rows], dtype=float)
-        label = escape(shorten(kind.column_name(column, names), 20))
+        label = escape(shorten(kind.column_name(column, names), 20)) if np.nanmax(share) >= 0.01 else "_nolegend_"
         axes.barh(lines, share, 0.55, left=left, color=OKABE_ITO[place % len(OKABE_ITO)], label=label)
         left += share
     for line, (_, values) in enumerate(rows):
@@ -441,8 +451,7 @@ def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> Non
     axes.set_xlabel(kind.axis, fontsize=8)
     axes.spines[["top", "right", "left"]].set_visible(False)
     if kind.exclusive:
-        columns = min(3, len(e.probabilities))
-        axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.14), frameon=False, fontsize=8, ncols=columns)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.14), frameon=False, fontsize=8, ncols=3)
 
 
 def escape(text: str) -> str:

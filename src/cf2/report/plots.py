@@ -1,4 +1,4 @@
-"""Plots that are no graphs: why a set is what it is (strip), what many share (cohort), size against PNS (curve)."""
+"""Plots without a graph: why a set is what it is (strip), what many sets share (cohort), size against PNS (curve)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,31 @@ import numpy as np
 from cf2.errors import require
 from cf2.models.outputs import output_kind
 from cf2.report.charts import shorten
-from cf2.report.pictures import check_options, escape, new_figure, save_figure
-from cf2.report.scene import OKABE_ITO
-from cf2.report.words import adds_or_changes, class_names, describe_prediction, describe_unit, short_said
+from cf2.report.pictures import check_options, escape, halo, new_figure, save_figure
+from cf2.report.scene import OKABE_ITO, is_molecule
+from cf2.report.words import (
+    adds_or_changes,
+    atom_names,
+    class_names,
+    count_nouns,
+    count_units,
+    describe_prediction,
+    describe_unit,
+    short_said,
+    unit_nouns,
+    unit_words,
+)
 from cf2.results.explanation import Explanation
 from cf2.results.metrics import Estimate
 from cf2.results.names import entry, feature_name
-from cf2.units.edits import CHANGE, EDGE_KINDS
+from cf2.units.edits import CHANGE, EDGE_KINDS, edit_of
 
 if TYPE_CHECKING:
     from cf2.results.explanations import Explanations
 
 MAX_BARS = 24  # units of a strip that have a bar of their own
-MAX_SHARED = 14  # things of a cohort that have bars
+MAX_SHARED = 14  # rows of a cohort plot
+MAX_BINS = 40  # of the distribution of sizes
 KEPT, LOST, GREY = "#0072B2", "#E69F00", "#8a8f98"
 
 
@@ -52,55 +64,63 @@ def strip(
     path: str | Path | None = None,
     size: tuple[float, float] = (9.0, 4.8),
 ) -> Any:
-    """A bar per unit of the set, and the margin while they go one by one and come back, as `Explanation.plot` says."""
+    """A bar per unit of the set, and the margin while units are removed one by one and added to an empty graph."""
     require((model is None) == (data is None), "Expected a model with its data, or neither", got="one of them")
     require(e.size > 0, "Expected an explanation with at least one unit to draw a strip", got="none", do="See e.note.")
     order = np.flatnonzero(e.selected)
     order = order[np.argsort(-e.scores[order], kind="stable")]
-    edits, count = adds_or_changes(e), len(order)
+    edits = adds_or_changes(e)
     away, back, alone = _walk(e, model, data, order)
+    steps = [(away, "edits made one by one", "changed", e.necessary)]
+    if not edits:
+        empty = "nothing" if e.task == "input" else "the empty graph"
+        steps = [
+            (away, "removed one by one", "necessary", e.necessary),
+            (back, f"added to {empty}", "sufficient", e.sufficient),
+        ]
     figure = new_figure(size)
-    widths = (1.5, 1.0) if edits else (1.5, 1.0, 1.0)
-    bars, *steps = figure.subplots(1, len(widths), width_ratios=widths)
+    bars, *panels = figure.subplots(1, 1 + len(steps), width_ratios=(1.5, *[1.0] * len(steps)))
     _bars(bars, e, order[:MAX_BARS], alone, data)
-    verb = "made" if edits else "taken away"
-    parts = [(away, f"{verb} one by one", "necessary", e.necessary)]
-    parts += [] if edits else [(back, "put back into nothing", "sufficient", e.sufficient)]
-    low = min(-0.1, np.nanmin(np.concatenate([away[1], back[1]]), initial=0.0)) - 0.12
-    for axes, ((at, values), title, verdict, passed) in zip(steps, parts):
-        axes.axhspan(0, 1.1, color=KEPT, alpha=0.07)
-        axes.axhspan(low, 0, color=LOST, alpha=0.10)
-        axes.axhline(0, color=GREY, linewidth=1)
-        stepped = {"drawstyle": "steps-post"} if model is not None else {"linestyle": ":"}
-        axes.plot(at, values, color=GREY, linewidth=1.4, **stepped)
-        colours = [KEPT if value > 0 else LOST for value in np.nan_to_num(values, nan=low)]
-        axes.scatter(at, np.nan_to_num(values, nan=low), c=colours, s=26, zorder=3)
-        end = float(np.nan_to_num(values[-1], nan=low))
-        axes.scatter(at[-1:], [end], s=130, facecolors="none", edgecolors="black", linewidths=1.4, zorder=4)
-        words = f"{verdict if passed else 'not ' + verdict}"
-        above = end < 0.6
+    low = min(-0.1, np.nanmin(np.concatenate([away[1], back[1]]), initial=0.0)) - 0.25
+    for axes, ((counts, margins), title, verdict, passed) in zip(panels, steps):
+        _draw_steps(axes, counts, np.nan_to_num(margins, nan=low), model is not None)
+        # The test is the last point; its verdict is written inside of the panel.
+        end = float(np.nan_to_num(margins[-1], nan=low))
+        below = margins[-1] < margins[0]  # where the curve does not come from
         axes.annotate(
-            words, (at[-1], end), (0, 12 if above else -12), textcoords="offset points", fontsize=8, ha="right",
-            va="bottom" if above else "top",
+            verdict if passed else f"not {verdict}", (counts[-1], end), (0, -14 if below else 14), path_effects=halo(),
+            textcoords="offset points", fontsize=8, ha="right", va="top" if below else "bottom", zorder=5,
         )  # fmt: skip
-        axes.set(ylim=(low, 1.1), xlim=(-0.4, count + 0.4))
-        axes.set_xlabel("units", fontsize=8)
+        axes.set(ylim=(low, 1.25), xlim=(-0.05 * e.size - 0.3, 1.05 * e.size + 0.3), title=title)
+        axes.axhspan(0, 1.25, color=KEPT, alpha=0.07)
+        axes.axhspan(low, 0, color=LOST, alpha=0.10)
+        axes.set_xlabel(unit_nouns(e), fontsize=8)
         axes.set_title(title, fontsize=9)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
-    steps[0].set_ylabel("margin of the answer", fontsize=8)
-    for axes in steps[1:]:
+    panels[0].set_ylabel("margin of the prediction", fontsize=8)
+    for axes in panels[1:]:
         axes.set_yticklabels([])
     figure.suptitle(escape(describe_prediction(e, class_names(e.context))), fontsize=11, fontweight="bold")
-    note = "Above 0 the model keeps its answer. Circles: the two tests." if not edits else "Circle: after all edits."
-    figure.supxlabel(note if model is not None else f"{note} Pass the model and its data for the steps.", fontsize=8)
+    note = "Above 0 the prediction is unchanged. "
+    note += "The circle marks the result of all edits." if edits else "The circles mark the two tests."
+    figure.supxlabel(note if model is not None else f"{note} Pass the model and its data to see the steps.", fontsize=8)
     if path is not None:
         save_figure(figure, path)
     return figure
 
 
-Walk = tuple[np.ndarray, np.ndarray]  # how many units are gone, or back, and the margin then
+def _draw_steps(axes: Any, counts: np.ndarray, margins: np.ndarray, stepped: bool) -> None:
+    """The margin after each step, coloured by whether the prediction holds, with a circle around the last one."""
+    style = {"drawstyle": "steps-post"} if stepped else {"linestyle": ":"}
+    axes.axhline(0, color=GREY, linewidth=1)
+    axes.plot(counts, margins, color=GREY, linewidth=1.4, **style)
+    axes.scatter(counts, margins, c=[KEPT if value > 0 else LOST for value in margins], s=26, zorder=3)
+    axes.scatter(counts[-1:], margins[-1:], s=130, facecolors="none", edgecolors="black", linewidths=1.4, zorder=4)
+
+
+Walk = tuple[np.ndarray, np.ndarray]  # how many units are gone, or back, and the margin at that point
 
 
 def _walk(e: Explanation, model: Any, data: Any, order: np.ndarray) -> tuple[Walk, Walk, np.ndarray | None]:
@@ -127,25 +147,40 @@ def _walk(e: Explanation, model: Any, data: Any, order: np.ndarray) -> tuple[Wal
 
 
 def _bars(axes: Any, e: Explanation, rows: np.ndarray, alone: np.ndarray | None, data: Any) -> None:
-    """A bar per unit: by how much it alone lowers the margin, or its score where no model was given."""
+    """A bar per unit: by how much it alone lowers the margin, or its score without a model."""
     lengths = e.scores[rows] if alone is None else alone[: len(rows)]
-    names = [escape(shorten(f"{describe_unit(e, row)}{_value(e, row, data)}", 34)) for row in rows.tolist()]
+    names = [escape(shorten(f"{_unit_name(e, row)}{_value(e, row, data)}", 34)) for row in rows.tolist()]
     axes.barh(range(len(rows)), lengths, 0.62, color=[KEPT if part >= 0 else LOST for part in lengths])
     axes.set_yticks(range(len(rows)), names, fontsize=8)
     axes.axvline(0, color=GREY, linewidth=1)
-    axes.set(ylim=(max(len(rows), 3) - 0.4, -0.6))
-    axes.set_xlabel("score" if alone is None else "margin lost without it alone", fontsize=8)
+    axes.set(ylim=(max(len(rows), 6) - 0.4, -0.6))
+    effect = "margin lost by this edit alone" if adds_or_changes(e) else "margin lost when it alone is removed"
+    axes.set_xlabel("score" if alone is None else effect, fontsize=8)
     axes.tick_params(axis="x", labelsize=7)
     axes.locator_params(axis="x", nbins=5)
     axes.spines[["top", "right", "left"]].set_visible(False)
     hidden = e.size - len(rows)
-    axes.set_title(
-        f"the set: {e.size} of {e.num_units:,} units" + (f", {hidden} not shown" if hidden else ""), fontsize=9
-    )
+    title = f"{count_units(e)} of {e.num_units:,} units"
+    if adds_or_changes(e):
+        title = f"{count_nouns(e.size, 'edit')} of {e.num_units:,} possible"
+    elif len(e.units.names) == 1:
+        title = f"{e.size} of {count_nouns(e.num_units, *unit_words(e.units.names[0])[:2])}"
+    title += f", {hidden} not shown" if hidden else ""
+    axes.set_title(title, fontsize=9)
+
+
+def _unit_name(e: Explanation, row: int) -> str:
+    """A unit by name: an edit with its verb, a bond with its elements ('N9–O15')."""
+    name, ids = e.units.names[e.units.kind[row]], e.units.ids[row].tolist()
+    elements = (entry(e.context.get("graphs"), e.key) or {}).get("labels") or ()
+    text = describe_unit(e, row, atom_names(e.context))
+    if name in EDGE_KINDS and is_molecule(e.context) and max(ids) < len(elements):
+        text = "–".join(f"{elements[atom]}{atom}" for atom in ids)
+    return f"{edit_of(name).name} {text}" if adds_or_changes(e) else text
 
 
 def _value(e: Explanation, row: int, data: Any) -> str:
-    """' = 0.5' of a feature entry, where the data is known and has no types."""
+    """The value of a feature entry, ' = 0.5', if the data is known and has no types."""
     x = getattr(data, "x", None)
     if isinstance(e.key, int) and e.task == "graph" and data is not None and x is None:
         x = getattr(data[e.key], "x", None)
@@ -159,7 +194,7 @@ def _value(e: Explanation, row: int, data: Any) -> str:
 
 
 def contents(e: Explanation) -> set[str]:
-    """What an answer consists of, without ids: names of features, edge types, elements at bonds, kinds of edits."""
+    """What an explanation contains, without ids: features, edge types, elements at bonds, kinds of edits, by name."""
     found: set[str] = set()
     elements = (entry(e.context.get("graphs"), e.key) or {}).get("labels") or ()
     explained = set(e.key if isinstance(e.key, tuple) else (e.key,))
@@ -188,7 +223,7 @@ def contents(e: Explanation) -> set[str]:
 
 
 def shared(found: Sequence[Explanation]) -> list[tuple[str, dict[str, tuple[int, int]]]]:
-    """What occurs in how many of how many answers of each class, the most frequent first."""
+    """Each content with how many of how many explanations of each class contain it, the most frequent first."""
     answers = [e for e in found if e.size and not e.rank]
     names = {id(e): short_said(e, class_names(e.context)) for e in answers}
     if answers and not output_kind(answers[0].output).exclusive:
@@ -211,36 +246,41 @@ def share(count: int, total: int) -> Estimate:
 
 
 def cohort(found: Explanations, *, path: str | Path | None = None) -> Any:
-    """Bars of what answers share by class, with 95 % intervals, and the distribution of their sizes."""
+    """Bars of what explanations share by class, with 95 % intervals, and the distribution of their sizes."""
     rows = shared(found)
     require(bool(rows), "Expected at least one explanation that chose something", got=f"none of {len(found)}")
     classes = list(rows[0][1])[: len(OKABE_ITO)]
-    shown, thick = rows[:MAX_SHARED], 0.8 / len(classes)
-    figure = new_figure((10.0, float(np.clip(1.2 + 0.12 * len(shown) * (1 + len(classes)), 3.2, 9.0))))
+    frequent = [row for row in rows if sum(count for count, _ in row[1].values()) > 1] or rows
+    shown, thick = frequent[:MAX_SHARED], 0.8 / len(classes)
+    figure = new_figure((10.0, float(np.clip(1.6 + 0.12 * len(shown) * (1 + len(classes)), 3.2, 9.0))))
     left, right = figure.subplots(1, 2, width_ratios=(2.2, 1))
     for place, name in enumerate(classes):
-        for line, (_, by_class) in enumerate(shown):
-            count, total = by_class[name]
-            estimate = share(count, total)
-            y = line + (place - (len(classes) - 1) / 2) * thick
-            label = f"{shorten(name, 24)} ({total})" if not line else None
-            left.barh(
-                y, estimate.value, thick * 0.9, color=OKABE_ITO[place], label=None if label is None else escape(label)
-            )
-            if count:
-                left.plot([estimate.low, estimate.high], [y, y], color="#333", linewidth=1)
+        estimates = [share(*by_class[name]) for _, by_class in shown]
+        at = np.arange(len(shown)) + (place - (len(classes) - 1) / 2) * thick
+        values = np.array([estimate.value for estimate in estimates])
+        label = escape(f"{shorten(name, 24)} (n = {rows[0][1][name][1]})")
+        left.barh(at, values, thick * 0.9, color=OKABE_ITO[place], alpha=0.75, label=label)
+        some = np.flatnonzero(values)
+        ends = np.array([(estimate.low, estimate.high) for estimate in estimates]).T
+        left.errorbar(
+            values[some], at[some], xerr=np.abs(ends - values)[:, some], fmt="none", ecolor="#222", elinewidth=1,
+            capsize=2,
+        )  # fmt: skip
     left.set_yticks(range(len(shown)), [escape(shorten(content, 34)) for content, _ in shown], fontsize=8)
-    left.set(xlim=(0, 1), ylim=(len(shown) - 0.4, -0.6))
-    left.set_xlabel("share of the answers of a class that hold it, with 95 % interval", fontsize=8)
-    left.legend(loc="lower right", fontsize=8, frameon=False)
+    left.set(xlim=(0, 1.01), ylim=(len(shown) - 0.4, -0.6))
+    left.set_xlabel("share of the explanations of a class that contain it (95 % interval)", fontsize=8)
+    figure.legend(loc="outside lower left", fontsize=8, frameon=False, ncols=min(len(classes), 5))
+    hidden = f" ({len(rows) - len(shown)} rarer ones not shown)" if len(rows) > len(shown) else ""
+    left.set_title(f"What the explanations contain{hidden}", fontsize=9)
     sizes = [e.size for e in found if e.size and not e.rank]
-    right.hist(sizes, bins=np.arange(0.5, min(max(sizes), 40) + 1.5), color=GREY, rwidth=0.9)
-    right.set_xlabel("units of an answer", fontsize=8)
-    right.yaxis.get_major_locator().set_params(integer=True)
+    step = -(-max(sizes) // MAX_BINS)
+    right.hist(sizes, bins=np.arange(0.5, max(sizes) + step + 0.5, step), color=GREY, rwidth=0.9)
+    right.set(xlim=(0.5 - step / 2, max(sizes) + step))
+    right.set_xlabel("units per explanation", fontsize=8)
+    right.set_title(f"{count_nouns(len(sizes), 'explanation')}, mean size {np.mean(sizes):.1f}", fontsize=9)
     right.tick_params(axis="y", labelsize=7)
-    right.set_title(f"{len(sizes)} answers, mean size {np.mean(sizes):.1f}", fontsize=9)
-    hidden = f"; {len(rows) - len(shown)} rarer ones not shown" if len(rows) > len(shown) else ""
-    left.set_title(f"What answers hold{hidden}", fontsize=9)
+    for axis in (right.xaxis, right.yaxis):
+        axis.get_major_locator().set_params(integer=True)
     for axes in (left, right):
         axes.tick_params(axis="x", labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
@@ -250,7 +290,7 @@ def cohort(found: Explanations, *, path: str | Path | None = None) -> Any:
 
 
 def curve(e: Explanation, ax: Any, path: str | Path | None, size: tuple[float, float]) -> Any:
-    """Size against PNS of the sets that a search for a sure one came by, the one that is given marked."""
+    """Size against PNS of the sets that a search with `surely` met; the returned set is marked."""
     require(
         bool(e.curve),
         "Expected an explanation with a curve, which a search with `surely` keeps",
@@ -260,15 +300,19 @@ def curve(e: Explanation, ax: Any, path: str | Path | None, size: tuple[float, f
     check_options(None, size)
     axes = new_figure(size).subplots() if ax is None else ax
     sizes, shares = zip(*e.curve)
-    axes.plot(sizes, shares, marker="o", color=OKABE_ITO[0], label="by the contexts of the search")
+    axes.plot(sizes, shares, marker="o", color=OKABE_ITO[0], label="sets met by the search, on its own contexts")
     if e.pns is not None:
         value, low, high = e.pns
         error = [[value - low], [high - value]]
-        axes.errorbar([e.size], [value], error, fmt="s", color=OKABE_ITO[1], label="the set given, on fresh contexts")
+        label = "returned set, on fresh contexts (95 % interval)"
+        axes.errorbar([e.size], [value], error, fmt="s", color=OKABE_ITO[1], capsize=3, label=label)
     if e.surely is not None:
-        axes.axhline(e.surely, color="0.5", linestyle=":", label=f"asked for: {e.surely:g}")
-    axes.set(xlabel="size", ylabel="PNS", ylim=(0, 1.05))
-    axes.legend(fontsize=8)
+        axes.axhline(e.surely, color="0.5", linestyle=":", label=f"requested: {e.surely:g}")
+    axes.set(xlabel="size of the set", ylabel="PNS", ylim=(0, 1.05), xlim=(min(sizes) - 0.5, max(*sizes, e.size) + 0.5))
+    axes.set_title(escape(describe_prediction(e, class_names(e.context))), fontsize=10)
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, frameon=False, loc="lower right")
     if path is not None:
         save_figure(axes.figure, path)
     return axes.figure if ax is None else ax

@@ -17,9 +17,9 @@ from cf2.results.explanation import WHOLE, Explanation
 from cf2.results.names import describe_node, entry, node_name
 from cf2.units.edits import ADD, CHANGE, EDGE_KINDS, EDITS, REMOVE, EditKind, is_candidate
 
-MAX_NODES = 120  # of a graph with more nodes than this, only the part that matters is laid out and drawn
+MAX_NODES = 120  # of a larger graph only the part that matters is drawn; more nodes get a faster, rougher layout
 MAX_NODES_AROUND = 48  # nodes around the target that are then drawn
-MAX_NODES_LAID_OUT = 70  # nodes around the target that then have the best layout
+MAX_NODES_TOUCHED = 300  # nodes of the explanations that are then drawn, the nearest ones
 MAX_LABELLED = 60  # nodes of a picture in which all labels can be read
 MAX_NAMED = 24  # nodes whose ids are written beside them
 PAIRS = (*EDGE_KINDS, "groups")  # kinds of unit whose first id is no node of its own
@@ -224,15 +224,9 @@ def scene(e: Explanation, context: Mapping[str, Any] | None = None, others: Sequ
     inside, marked = _marks(e, nodes, np.concatenate([edges[chosen], added]))
     labels, bonds, formal = _chemistry(known, nodes, pairs)
     names = [node_name(e, node) for node in nodes.tolist()]
-    centre = int(targets[0]) if len(targets) else busiest(edges, len(nodes)) if len(nodes) else 0
-    points = None
-    if labels and is_molecule(context):  # where a chemist would put the atoms
-        from cf2.report.molecules import coordinates
-
-        points = coordinates(labels, edges, bonds)
     whole = Scene(
         nodes=nodes,
-        points=_placed(edges, added, len(nodes), centre) if points is None else points,
+        points=np.zeros((len(nodes), 2)),
         edges=edges,
         chosen=chosen,
         true=true,
@@ -256,17 +250,35 @@ def scene(e: Explanation, context: Mapping[str, Any] | None = None, others: Sequ
         lost=np.isin(nodes, e.chosen("nodes")[:, 0]) & (e.question == "counterfactual"),
         changed=_changed(e, nodes, context),
     )
-    if len(nodes) <= MAX_NODES:
-        return whole
-    important = chosen | true
-    for other in others:
-        important |= _among(pairs, other.chosen("edges"), e.directed)
-    keep = np.zeros(len(nodes), dtype=bool)
-    keep[_nearest(edges, len(nodes), centre, MAX_NODES_AROUND)] = True
-    keep[[*targets, *edges[important].reshape(-1)]] = True
-    keep[np.flatnonzero(inside | (marked > 0))[:MAX_NODES_AROUND]] = True
+    drawn = _cropped(whole, (e, *others)) if len(nodes) > MAX_NODES else whole
+    points = None
+    if labels and is_molecule(context):  # where a chemist would put the atoms
+        from cf2.report.molecules import coordinates
+
+        points = coordinates(drawn.labels, drawn.edges, drawn.bonds)
+    if points is None:
+        points = _placed(drawn.edges, drawn.added, len(drawn.nodes), _centre(drawn))
+    return replace(drawn, points=points)
+
+
+def _centre(drawn: Scene) -> int:
+    """The node in the middle: what is explained, of a whole graph the node with the most edges."""
+    return drawn.targets[0] if drawn.targets else busiest(drawn.edges, len(drawn.nodes)) if len(drawn.nodes) else 0
+
+
+def _cropped(whole: Scene, explanations: Sequence[Explanation]) -> Scene:
+    """The part of a large graph that matters: the surroundings of the target, the truth, and what was chosen.
+
+    It is the same part for all explanations of an instance that are drawn together, so they share one layout.
+    """
+    ids = [e.chosen(name)[:, : 2 if name in EDGE_KINDS else 1] for e in explanations for name in e.units.names]
+    touched = np.isin(whole.nodes, np.concatenate([part.reshape(-1) for part in ids]))
+    touched[whole.edges[whole.chosen | whole.true].reshape(-1)] = True
+    near = np.argsort(_distances(whole.edges, len(whole.nodes), _centre(whole)), kind="stable")
+    keep = np.zeros(len(whole.nodes), dtype=bool)
+    keep[[*whole.targets, *near[:MAX_NODES_AROUND], *near[touched[near]][:MAX_NODES_TOUCHED]]] = True
     drawn = whole.part(keep)
-    return replace(drawn, left_out=(int((~keep).sum()), len(edges) - len(drawn.edges)))
+    return replace(drawn, left_out=(int((~keep).sum()), len(whole.edges) - len(drawn.edges)))
 
 
 def before_and_after(shown: Scene) -> tuple[Scene, ...]:
@@ -401,7 +413,10 @@ def _chemistry(
 
 
 def _placed(edges: np.ndarray, added: np.ndarray, count: int, centre: int) -> np.ndarray:
-    """Points [count, 2]; a node that only added edges reach stands beside the other end and moves nothing else."""
+    """Points [count, 2]. A node that only added edges reach is placed beside their other end, after all others.
+
+    So the picture after an edit has every old node where it was before.
+    """
     if not count:
         return np.zeros((0, 2))
     new = np.zeros(count, dtype=bool)
@@ -441,15 +456,26 @@ def positions(edges: np.ndarray, count: int, centre: int) -> np.ndarray:
     -------
     ndarray, shape [count, 2]
     """
-    if not count:
-        return np.zeros((0, 2))
-    if count <= MAX_NODES:
-        return _turned(_kamada_kawai(edges, count, centre), centre)
-    base = _nearest(edges, count, centre, MAX_NODES_LAID_OUT)
-    local = np.full(count, -1)
-    local[base] = np.arange(len(base))
-    inner, middle = local[edges[(local[edges] >= 0).all(1)]], int(local[centre])
-    return _attached(edges, count, base, _turned(_kamada_kawai(inner, len(base), middle), middle))
+    import networkx as nx
+
+    if count < 2:
+        return np.zeros((count, 2))
+    wanted = _distances(edges, count)
+    # Parts that do not touch are drawn a little further apart than the widest part is wide.
+    wanted[~np.isfinite(wanted)] = min(wanted[np.isfinite(wanted)].max(), 4.0) + 1.5
+    golden = np.arange(count) * (np.pi * (3 - np.sqrt(5)))
+    start = (wanted[centre] + 0.3)[:, None] * np.stack([np.cos(golden), np.sin(golden)], 1)
+    if count <= MAX_NODES:  # 30 ms for 70 nodes, 90 ms for 120
+        distances = {node: dict(enumerate(row)) for node, row in enumerate(wanted.tolist())}
+        found = nx.kamada_kawai_layout(nx.empty_graph(count), dist=distances, pos=dict(enumerate(start)))
+    else:
+        graph = nx.empty_graph(count)
+        graph.add_edges_from(edges.tolist())
+        found = nx.spring_layout(graph, pos=dict(enumerate(start / start.max())), seed=0)
+    points = np.array([found[node] for node in range(count)])
+    # networkx scales what it returns to the unit square.
+    gaps = np.linalg.norm(points[:, None] - points[None], axis=2)
+    return _turned(points * (wanted.sum() / gaps.sum()), centre)
 
 
 def busiest(edges: np.ndarray, count: int) -> int:
@@ -463,32 +489,6 @@ def _distances(edges: np.ndarray, count: int, source: int | None = None) -> np.n
     return np.asarray(shortest_path(matrix, directed=False, unweighted=True, indices=source))
 
 
-def _nearest(edges: np.ndarray, count: int, source: int, wanted: int) -> np.ndarray:
-    """The `wanted` nodes around `source`: nearer ones first, and of two as near the one with the lower id."""
-    return np.sort(np.argsort(_distances(edges, count, source), kind="stable")[:wanted])
-
-
-def _kamada_kawai(edges: np.ndarray, count: int, centre: int) -> np.ndarray:
-    """Networkx's layout from rings around the centre: 30 ms for 70 nodes, 90 ms for 120."""
-    import networkx as nx
-
-    if count == 1:
-        return np.zeros((1, 2))
-    wanted = _distances(edges, count)
-    finite = wanted[np.isfinite(wanted)]
-    # Parts that do not touch are drawn a little further apart than the widest part is wide.
-    wanted[~np.isfinite(wanted)] = min(finite.max(initial=0.0), 4.0) + 1.5
-    golden = np.arange(count) * (np.pi * (3 - np.sqrt(5)))
-    radius = np.minimum(_distances(edges, count, centre), wanted.max()) + 0.3
-    start = radius[:, None] * np.stack([np.cos(golden), np.sin(golden)], 1)
-    distances = {node: dict(enumerate(row)) for node, row in enumerate(wanted.tolist())}
-    found = nx.kamada_kawai_layout(nx.empty_graph(count), dist=distances, pos=dict(enumerate(start)))
-    points = np.array([found[node] for node in range(count)])
-    # networkx scales what it returns to the unit square.
-    gaps = np.linalg.norm(points[:, None] - points[None], axis=2)
-    return np.asarray(points * (wanted.sum() / gaps.sum()))
-
-
 def _turned(points: np.ndarray, centre: int) -> np.ndarray:
     """Turned so that the long side lies flat, and moved so that the centre is the origin."""
     middle = points - points.mean(0)
@@ -496,21 +496,3 @@ def _turned(points: np.ndarray, centre: int) -> np.ndarray:
     turned = middle @ axes[:, ::-1]
     sign = np.where(turned[np.abs(turned).argmax(0), [0, 1]] < 0, -1.0, 1.0)
     return np.asarray((turned - turned[centre]) * sign)
-
-
-def _attached(edges: np.ndarray, count: int, base: np.ndarray, placed: np.ndarray) -> np.ndarray:
-    """Points for the nodes beyond the base, too: each one step outward from its nearest placed neighbour."""
-    points, known = np.zeros((count, 2)), np.zeros(count, dtype=bool)
-    points[base], known[base] = placed, True
-    both = np.concatenate([edges, edges[:, ::-1]])
-    while len(reach := both[known[both[:, 0]] & ~known[both[:, 1]]]):
-        node, first = np.unique(reach[:, 1], return_index=True)
-        parent = reach[first, 0]
-        outward = np.arctan2(points[parent, 1], points[parent, 0]) + ((node * 0.618) % 1.0 - 0.5) * 2.0
-        points[node] = points[parent] + np.stack([np.cos(outward), np.sin(outward)], 1)
-        known[node] = True
-    rest = np.flatnonzero(~known)
-    radius = np.abs(points).max(initial=1.0) + 1.0
-    angle = rest * 2.399963
-    points[rest] = radius * np.stack([np.cos(angle), np.sin(angle)], 1)
-    return points

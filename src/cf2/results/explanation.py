@@ -612,7 +612,8 @@ class Explanation:
             the sets that the search for `surely` came by. auto: the strip where there are no edges to draw, else the
             graph.
         model, data : optional
-            For a strip: what was explained. Without them it has the scores and the three outputs that are stored.
+            For a strip: what was explained; for `explain_sets` its `f` and `n`. Without them the strip has the scores
+            and the three stored outputs.
         ax : matplotlib.axes.Axes, optional
             Draw the graph alone on these axes.
         layout : points by node, or function that gives them, optional

@@ -141,12 +141,8 @@ def check(found: Explanations, model: Any, data: Any, *, call: Call | None = Non
         return result
     spec, level = Spec.from_json(found.context.get("spec") or {}), found[0].task
     if level == "input":
-        functions, counts = functions_of(model, data)
         for answers in _by_key(found):
-            key = answers[0].key
-            require(key in range(len(functions)), f"Expected a function for key {key}", got=f"{len(functions)} of them")
-            own = [_EditedInput(e, functions[key], counts[key]) for e in answers]  # type: ignore[index]
-            _check_key(result, [_Claimant(e, spec, edited) for e, edited in zip(answers, own)], most)
+            _check_key(result, [_Claimant(e, spec, _edited_input(e, model, data)) for e in answers], most)
         return result
     caller = _Caller(model, targets_for(graphs_of(data, level, positions=True), level, spec), call, spec.device)
     with Loan(caller.model, caller.device, caller.origin) as loan, torch.no_grad(), default_dtype(loan.dtype):
@@ -162,13 +158,25 @@ def outputs_at(e: Explanation, model: Any, data: Any, states: np.ndarray, call: 
     By plain code on the whole graph, one edited copy at a time; probabilities, or the numbers of a regression.
     """
     spec, level = Spec.from_json(e.context.get("spec") or {}), e.task
+    if level == "input":
+        return _rows_at(_Claimant(e, spec, _edited_input(e, model, data)), states)
     caller = _Caller(model, targets_for(graphs_of(data, level, positions=True), level, spec), call, spec.device)
     with Loan(caller.model, caller.device, caller.origin) as loan, torch.no_grad(), default_dtype(loan.dtype):
-        edited = _EditedGraph(e, spec, caller, *caller.graph(e.key))
-        claimant = _Claimant(e, spec, edited)
-        rows = [edited.row(state | edited.fixed) for state in states]
-        said = [row if bool(row.isnan().any()) else claimant.values(row) for row in rows]
-    return np.stack([np.broadcast_to(row.numpy(), e.probabilities.shape) for row in said])
+        return _rows_at(_Claimant(e, spec, _EditedGraph(e, spec, caller, *caller.graph(e.key))), states)
+
+
+def _rows_at(claimant: _Claimant, states: np.ndarray) -> np.ndarray:
+    rows = [claimant.edited.row(state | claimant.edited.fixed) for state in states]
+    values = [row if bool(row.isnan().any()) else claimant.values(row) for row in rows]
+    return np.stack([np.broadcast_to(row.numpy(), claimant.e.probabilities.shape) for row in values])
+
+
+def _edited_input(e: Explanation, model: Any, data: Any) -> _EditedInput:
+    """The input of a function: `model` and `data` are its `f` and `n`."""
+    functions, counts = functions_of(model, data)
+    key = e.key
+    require(key in range(len(functions)), f"Expected a function for key {key}", got=f"{len(functions)} of them")
+    return _EditedInput(e, functions[key], counts[key])  # type: ignore[index]
 
 
 def _by_key(found: Explanations) -> Iterator[list[Explanation]]:

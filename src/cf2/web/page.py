@@ -178,7 +178,7 @@ def said(whatif: WhatIf, e: Explanation, state: State) -> live.Said:
 def _drawn(whatif: WhatIf, e: Explanation, state: State) -> tuple[Explanation, Any]:
     """The explanation with the edits by hand as further units, and its picture."""
     edited = whatif.with_edits(e, state.edits)
-    return edited, whatif.scene(e) if edited is e else scene(edited, whatif.context_of(e))
+    return edited, scene(edited, whatif.context_of(e), list(whatif.explanations(e.key).values()))
 
 
 def comparison(whatif: WhatIf, key: Any) -> str:
