@@ -140,8 +140,8 @@ def test_a_class_that_was_asked_for_is_reached_or_not() -> None:
     [
         (
             "impossible",
-            "Impossible: proved that no set of such edits changes the prediction, among sets that take new values from the "
-            "data; this one comes closest. Why.",
+            "Impossible: proved that no set of such edits changes the prediction, among sets that take new values from "
+            "the data; this one comes closest. Why.",
         ),
         (
             "not found",
