@@ -86,7 +86,7 @@ def test_molecules_of_the_data_are_drawn_without_being_asked_for(molecules: list
     assert e.plot().axes[0].images, "pixels that RDKit drew"
     page = found.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert "cf2-molecule cf2-bond" in page
-    assert "says nitro" in page
+    assert "predicts nitro" in page
 
 
 def test_smiles_can_be_given(molecules: list[Data]) -> None:

@@ -179,8 +179,8 @@ def test_a_class_that_the_model_does_not_give_has_no_reason() -> None:
                 assert np.array_equal(e.selected, other.selected)
             else:
                 assert (e.sufficient, e.necessary, e.status) == (False, False, "not predicted")
-                assert f"says class {e.prediction}, not class {target}" in e.note
-                assert f"says class {target}" not in e.summary()
+                assert f"predicts class {e.prediction}, not class {target}" in e.note
+                assert f"predicts class {target}" not in e.summary()
     by_key = tuple((key, key % 3) for key in KEYS)
     assert [e.target for e in explained(source.request(KEYS, spec_of(target=by_key)))] == [k % 3 for k in KEYS]
     with pytest.raises(CF2Error, match="classes from 0 to 2"):

@@ -32,14 +32,14 @@ SAME_COST = 1e-6  # prices of two sets that are closer are equal: they are sums 
 USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
 NOTHING = "There is no unit that can be removed: the prediction rests on the rest of the input."
 UNCONFIRMED = "The search ended with a set that the final check does not confirm."
-ALREADY = "The model says {asked} already: nothing has to change."
+ALREADY = "The model already predicts {asked}; nothing has to change."
 DEFAULT = "The model gives the same answer when everything that can be removed is gone."
 MAX_UNREDUCED = 20_000  # units beyond which an instance is reduced unless `max_units` is given
 AUTO_REDUCED = 2_000  # to how many
 REDUCED_ITSELF = "Pass max_units= and reduce= to search among more or fewer."
 NOT_PREDICTED = (
-    "The model says {said}, not {asked}: nothing can be the reason for an answer that it does not give. "
-    'Ask question="counterfactual", target={number} for what would have to change.'
+    "The model predicts {said}, not {asked}, and nothing can be the reason for a prediction that it does not make. "
+    'Ask question="counterfactual", target={number} to find what would have to change.'
 )
 UNSURE = "It decides in {share:.2f} of contexts (95 % interval {low:.2f} to {high:.2f})."
 UNSURE_DEFAULT = (
