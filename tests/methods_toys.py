@@ -17,7 +17,6 @@ from cf2.samples.models import build
 
 HOUSE = (((0, 1), (1, 2), (2, 3), (3, 0), (4, 0), (4, 1)), (1, 1, 2, 2, 3))
 CYCLE = (tuple((i, (i + 1) % 6) for i in range(6)), (1,) * 6)
-SEEDS = (0, 1, 2)
 
 
 @dataclass(frozen=True, eq=False)
