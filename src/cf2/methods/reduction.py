@@ -21,7 +21,7 @@ from cf2.units.kinds import InstanceUnits
 MAX_EDITS = 1_000  # additions and changes that one instance can choose from
 SOFT_STATES = [0.5, 1.0]  # at which a reduction takes the gradient: half-way down, and the graph as it is
 NARROWED_NOTE = (
-    "Only the {most:,} of {all:,} additions and changes that promise most by gradient were looked at, so nothing is "
+    "Only {most:,} of {all:,} possible additions and changes were tried, those with the largest gradients. Nothing is "
     "proved about the others."
 )
 REFUSAL = (
@@ -29,8 +29,8 @@ REFUSAL = (
     'Raise it, or pass reduce="gradient" to choose among those that matter most.'
 )
 REDUCED_NOTE = (
-    "Only the {limit:,} of {units:,} units that matter most by gradient could be chosen; "
-    "the verdicts are those of the whole receptive field."
+    "Only the {limit:,} of {units:,} units with the largest gradients could be chosen; "
+    "the verdicts hold for the whole receptive field."
 )
 
 

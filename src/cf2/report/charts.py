@@ -15,7 +15,7 @@ from cf2.report.words import round_probability
 from cf2.results.explanation import Explanation
 
 ROW = 26  # height of a bar with its text
-HISTOGRAM_ROW, HISTOGRAM_WIDTH = 86, 560
+HISTOGRAM_ROW, HISTOGRAM_LEFT, HISTOGRAM_WIDTH = 86, 110, 380  # in pixels; a phone shows 364 of them
 STYLE = environment().get_template("chart.css").render()
 
 
@@ -85,14 +85,14 @@ def histogram(series: Sequence[tuple[str, Sequence[int]]]) -> Markup:
     top = int(max(1, np.ceil(np.percentile(everything, 98))))
     step = max(1, -(-(top + 1) // 40))
     bins = np.arange(0, top + 1, step)
-    wide, tall, left = HISTOGRAM_WIDTH / len(bins), HISTOGRAM_ROW - 22, 130
+    wide, tall, left = HISTOGRAM_WIDTH / len(bins), HISTOGRAM_ROW - 22, HISTOGRAM_LEFT
     height = len(series) * HISTOGRAM_ROW + 14
     boxes: list[tuple[Any, ...]] = []
     texts: list[tuple[Any, ...]] = []
     for line, (name, sizes) in enumerate(series):
         counts = np.bincount(np.minimum(np.asarray(sizes) // step, len(bins) - 1), minlength=len(bins))
         base = (line + 1) * HISTOGRAM_ROW - 14
-        texts += [("cf2-row", 0, base - 22, name), ("cf2-row", 0, base - 6, f"mean {np.mean(sizes):.1f}")]
+        texts += [("cf2-row", 0, base - 22, shorten(name, 17)), ("cf2-row", 0, base - 6, f"mean {np.mean(sizes):.1f}")]
         for place, count in enumerate(counts.tolist()):
             high, size = tall * count / max(int(counts.max()), 1), int(bins[place])
             tip = f"{size}–{size + step - 1}: {count}" if step > 1 else f"{size}: {count}"
@@ -102,7 +102,7 @@ def histogram(series: Sequence[tuple[str, Sequence[int]]]) -> Markup:
         texts.append(("cf2-small", f"{left + (place + 0.5) * wide:.1f}", height - 12, int(bins[place])))
     axes = [f"M{left} {(line + 1) * HISTOGRAM_ROW - 14}H{left + HISTOGRAM_WIDTH}" for line in range(len(series))]
     label = f"Distribution of explanation sizes: {', '.join(name for name, _ in series)}"
-    return _chart("cf2-histogram", 700, height, label, boxes, texts, axes)
+    return _chart("cf2-histogram", left + HISTOGRAM_WIDTH + 10, height, label, boxes, texts, axes)
 
 
 def curve(e: Explanation, *, wide: float = 260.0, tall: float = 90.0) -> Markup:

@@ -34,7 +34,7 @@ from cf2.report.words import (
     verdict_sentences,
 )
 from cf2.results import metrics
-from cf2.results.explanation import STATUSES, Explanation
+from cf2.results.explanation import STATUSES, WHOLE, Explanation
 from cf2.results.explanations import Explanations
 from cf2.results.names import entry
 from cf2.storage import check_place, write_bytes
@@ -128,12 +128,14 @@ def _page(
         by_key[e.key].append((name, e))
     cards = [card(shown, context) for shown in by_key.values()]
     panels = [panel for card in cards for panel in card["panels"]]
-    listed = [row(e, name, context) for name, found in groups for e in found.items[: max(1, rows // len(groups))]]
+    # Every method has the same room in the table.
+    in_table = [(name, e) for name, found in groups for e in found.items[: max(1, rows // len(groups))]]
+    listed = [row(e, name, context) for name, e in in_table]
     counts = Counter(line["status"] for line in listed)
     data = context.get("dataset")
     held = _held([e for _, found in groups for e in found])
     names = {content: place for place, (content, _) in enumerate(held)}
-    for line, e in zip(listed, (e for _, found in groups for e in found.items[: max(1, rows // len(groups))])):
+    for line, (_, e) in zip(listed, in_table):
         line["holds"] = sorted(names[content] for content in contents(e) & names.keys())
     return {
         "title": title or (f"Explanations of {data}" if data else "Explanations"),
@@ -149,7 +151,7 @@ def _page(
         "truth": bool(context.get("truth")),
         "held": held,
         "contexts": any("pns" in m for m in methods),
-        "targets": next((e.task for _, found in groups for e in found if e.task != "graph"), ""),
+        "targets": next((e.task for _, found in groups for e in found if e.task not in WHOLE), ""),
         "edits": any(line["edits"] for line in listed),
         "numbers": all(_gives_numbers(found) for _, found in groups),
         "drawn_as": {name for panel in panels for name in panel["drawn_as"]},
@@ -164,10 +166,10 @@ def _page(
 
 
 def _held(every: Sequence[Explanation]) -> list[tuple[str, dict[str, tuple[int, int, metrics.Estimate]]]]:
-    """What the answers hold, in how many of how many of each class, and the share; nothing where all hold the same."""
+    """What explanations contain, how many of how many of each class do, and that share; nothing for a single one."""
     rows = shared(every)[:MAX_SHARED]
     made = [(content, {n: (*both, share(*both)) for n, both in by_class.items()}) for content, by_class in rows]
-    return made if len(made) > 1 else []
+    return made if len(made) > 1 and len({e.key for e in every}) > 1 else []
 
 
 def _gives_numbers(found: Explanations) -> bool:
@@ -243,7 +245,7 @@ def _panel(name: str, e: Explanation, context: Mapping[str, Any], others: Sequen
         "units": _listed(e, atoms),
         "edits": list_edits(e, atoms, MAX_LISTED),
         "wide": drawn.has_edits and is_molecule(context),
-        "drawn_as": [edit.past for edit in drawn.edit_kinds] if drawn.edited else ["chosen"],
+        "drawn_as": [edit.past for edit in drawn.edit_kinds] if drawn.edited else ["chosen"][: len(drawn.nodes)],
         "marked": bool(drawn.marked.any()),
     }
 

@@ -480,7 +480,9 @@ def next_step(e: Explanation, *, read_only: bool = False) -> str:
     if case == "unverified" and e.sufficient and e.necessary:
         case = "found"
     if adds_or_changes(e) and case in ("found", "impossible", "not found", "unverified"):
-        one_by_one = "" if read_only else "Make the edits one by one to see which of them changes the prediction."
+        one_by_one = (
+            "" if read_only or e.size < 2 else "Make the edits one by one to see which of them changes the prediction."
+        )
         steps = [one_by_one] if e.necessary else [more_edits, longer]
     else:
         steps = {

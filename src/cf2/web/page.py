@@ -151,7 +151,7 @@ def show(whatif: WhatIf, state: State, near: Sequence[int] = ()) -> dict[str, An
         "caption": drawn.caption,
         "answer": live.answer_html(e, said(whatif, e, state), context),
         "units": live.units_html(e, listed, state.removed, context, disabled=read_only),
-        "unlisted": f"{left:,} more are not listed; give a node's id to see those at it." if left else "",
+        "unlisted": f"{left:,} more are not listed. Enter a node's id above to list its units." if left else "",
         "edited": live.units_html(edited, own, gone, context),
         "edits_only": adds_or_changes(e),  # which are no part that could be shown alone
         "without": "Make the edits" if adds_or_changes(e) else "Remove the explanation",

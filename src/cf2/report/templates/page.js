@@ -94,6 +94,7 @@ const list = (follow) => {
   byId("list").replaceChildren(...found.slice(page * PAGE, (page + 1) * PAGE).map(entry));
   byId("pages").textContent = `${(page + 1).toLocaleString("en")} of ${pages.toLocaleString("en")}`;
   byId("count").textContent = `${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} instances`;
+  byId("previous").parentElement.hidden = pages < 2;
   byId("previous").disabled = page === 0;
   byId("next").disabled = page + 1 >= pages;
 };

@@ -30,7 +30,7 @@
     const holder = cards.has(idOf(r)) ? first.appendChild(document.createElement("a")) : first;
     if (holder !== first) holder.href = "#instance-" + idOf(r);
     holder.textContent = r.key.join(", ");
-    cell(line, r.method);
+    if (byId("method")) cell(line, r.method);
     cell(line, r.says);
     if (!numbers) {
       cell(line, r.p.toFixed(2));
@@ -47,6 +47,7 @@
     body.replaceChildren();
     shown.slice(page * PAGE, (page + 1) * PAGE).forEach((r) => drawRow(body, r));
     byId("place").textContent = `page ${page + 1} of ${pages}`;
+    byId("previous").parentElement.hidden = pages < 2;
     byId("previous").disabled = page === 0;
     byId("next").disabled = page + 1 >= pages;
     byId("count").textContent = `${shown.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} explanations`;
