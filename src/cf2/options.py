@@ -342,9 +342,8 @@ class Spec:
     units: tuple[str, ...] = _option(
         ("edges",),
         _names("kind of unit"),
-        "What an explanation is made of: edges, features, node_features, columns, or several of them. auto, the "
-        "default of `cf2.explain`: edges; for nodes and pairs without an answer made of edges, edges and features "
-        "(of more than 2,000 units, those that matter most by gradient).",
+        "What an explanation is made of: edges, features, node_features, columns, or several of them. auto: edges; for "
+        "nodes and pairs, edges and features if no set of edges passes.",
     )
     question: Question = _option(
         "why",
@@ -355,8 +354,8 @@ class Spec:
     target: NumberByKey = _option(
         None,
         _classes,
-        "Class to explain instead of the predicted class, one for all keys or one per key. Counterfactuals: the "
-        "class to reach. Multilabel models: the label. Regression with several columns: the column.",
+        "Class to explain instead of the predicted one, for all keys or by key. Counterfactuals: the class to reach. "
+        "Multilabel models: the label. Regression with several columns: the column.",
     )
     edits: tuple[Edit, ...] = _option(
         ("remove",),
@@ -367,8 +366,8 @@ class Spec:
         None,
         _candidates,
         "Node pairs that may be added as edges, such as 3:17,4:9. near: all pairs inside the receptive field. "
-        "target: pairs that contain the explained node. far: pairs of the explained node with nodes of the whole "
-        "graph. Default: try near; if nothing is found, try far.",
+        "target: pairs with the explained node. far: pairs of the explained node with any node of the graph. "
+        "Default: near; if nothing is found, far.",
     )
     keep: Pairs | None = _option(None, _pairs, "Edges that must not be removed, as pairs such as 3:17,4:9.")
     forbid: Pairs | None = _option(
@@ -383,8 +382,8 @@ class Spec:
     valid: Valid | None = _option(
         None,
         _choice(Valid, none=True),
-        "Accept only edits with a valid result. molecule: RDKit must be able to sanitise it; needs `atoms`, and `bond` "
-        "or `smiles` of the graphs.",
+        "Accept only valid results. molecule: RDKit must be able to sanitise them; needs `atoms`, and `bond` or "
+        "`smiles` of the graphs.",
     )
     charges: bool = _option(
         False, _flag(True, False), "For valid=molecule: allow edits that give an atom a formal charge."
@@ -398,24 +397,23 @@ class Spec:
     contexts: int = _option(
         0,
         _number(0, MAX_CONTEXTS),
-        "Number of contexts, random parts of the rest of the graph, that test how surely the set decides; 0: none.",
+        "Number of contexts (random parts of the rest of the graph) in which the set is tested; 0: none.",
     )
     contexts_add: int = _option(
         0,
         _number(0, MAX_COUNT),
-        "Noise in contexts: each also has a random number of edges, up to this many, that are not in the graph.",
+        "Noise in contexts: up to this many random edges that are not in the graph are added to each.",
     )
     surely: float | None = _option(
         None,
         _number(0, 0.999, none=True),
-        "Search for the smallest set that also decides in this share of contexts, such as 0.9. The share is the lower "
-        "end of the 95 % interval of its PNS on fresh contexts (256 unless `contexts` is given).",
+        "Search for the smallest set that also decides in this share of contexts, such as 0.9: the lower end of the "
+        "95 % interval of its PNS on fresh contexts (256 unless `contexts` is given).",
     )
     costs: tuple[tuple[Edit, float], ...] = _option(
         (),
         _costs,
-        "Cost of each kind of edit, such as add=2,change=1.5; default 1. The size of an answer is the sum of its "
-        "costs.",
+        "Cost of each kind of edit, such as add=2,change=1.5; default 1. The size of an answer is its total cost.",
     )
     one_hot: tuple[tuple[int, ...], ...] | None = _option(
         None,
@@ -425,7 +423,7 @@ class Spec:
     added_attributes: dict[str, Any] = _option(
         {},
         _attributes,
-        "Values of `edge_attr` and other edge attributes for added edges, by name. Default: the most common value.",
+        "Values of `edge_attr` and other attributes of added edges, by name. Default: the most common value.",
     )
     atoms: tuple[str, ...] | None = _option(
         None,
@@ -435,13 +433,13 @@ class Spec:
     search: bool = _option(
         False,
         _flag(True, False),
-        "Search for a set that passes the tests, starting from the scores of a method that only ranks.",
+        "Search for a set that passes the tests, starting from the scores of a ranking method.",
     )
     sizes: NumberByKey = _option(
         None,
         _sizes,
-        "Number of units that a ranking method selects, one for all keys or one per key, for example the sizes of "
-        "another method's answers. Default: the method's `k` or `threshold`.",
+        "Number of units that a ranking method selects, for all keys or by key. Default: the method's `k` or "
+        "`threshold`.",
     )
     seed: int | None = _option(None, _number(0, none=True), "Seed for a random start. Default: a fixed start.")
     output: Output = _option(
@@ -449,7 +447,7 @@ class Spec:
         _choice(Output),
         "What the model returns: logits, log_probabilities or probabilities of classes, multilabel (`target` is "
         "the label), or regression. auto detects logits and probabilities. Use multilabel_logits or "
-        "multilabel_probabilities if the values do not tell.",
+        "multilabel_probabilities if the values are ambiguous.",
     )
     tolerance: float | None = _option(
         None,
@@ -460,12 +458,12 @@ class Spec:
     level: Level = _option(
         "auto",
         _choice(Level),
-        "What is explained in a single graph: its nodes (node), the whole graph (graph) or pairs of nodes (pair).",
+        "What is explained in a single graph: nodes (node), the whole graph (graph) or node pairs (pair).",
     )
     leave_out_pair: bool = _option(
         True,
         _flag(True, False),
-        "Remove the edge between an explained pair from the graph; if false, this edge is a unit.",
+        "Remove the edge between an explained pair from the graph; if false, the edge is a unit.",
     )
     node_type: str | None = _option(
         None, _text("the name of a type", none=True), "HeteroData only: type of the explained nodes."
@@ -476,9 +474,9 @@ class Spec:
     reverse: Reverse = _option(
         "auto",
         _reverse,
-        "HeteroData only: which edge types are reverses of each other, so that an edge and its reverse form one "
-        "unit. auto: types whose edges mirror each other exactly. none: no types. A mapping such as "
-        "user,buys,item=item,bought_by,user: these types only.",
+        "HeteroData only: edge types that are reverses of each other; an edge and its reverse form one unit. auto: "
+        "types whose edges mirror each other exactly. none: no types. A mapping such as "
+        "user,buys,item=item,bought_by,user: only these types.",
     )
     directed: bool | None = _option(
         None,
@@ -495,13 +493,13 @@ class Spec:
     max_units: int | None = _option(
         None,
         _number(1, none=True),
-        "Maximum number of units per instance; larger instances are refused, or reduced if `reduce` is given. "
-        "Default: none, but of more than 20,000 units only the 2,000 with the largest gradients are searched.",
+        "Maximum number of units per instance; larger instances are refused, or reduced with `reduce`. Default: no "
+        "limit, but above 20,000 units only the 2,000 with the largest gradients are searched.",
     )
     reduce: Reduce | None = _option(
         None,
         _choice(Reduce, none=True),
-        "How to handle instances above max_units. gradient: search only among the units with the largest gradients.",
+        "How to handle instances above max_units. gradient: search only the units with the largest gradients.",
     )
     settings: dict[str, Any] = _option({}, _settings, "Settings of the method, by name.")
 

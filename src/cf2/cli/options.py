@@ -49,7 +49,7 @@ Root = Annotated[
     ),
 ]
 Engine = Annotated[str, typer.Option(help="Engine that runs the work: local, processes or ray.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Number of workers. Default: all cores.")]
+Workers = Annotated[int | None, typer.Option(min=1, metavar="<int>", help="Number of workers. Default: all cores.")]
 Address = Annotated[str | None, typer.Option(help="Address of the Ray cluster. Default: a local cluster.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")]
 RunPath = Annotated[Path, typer.Argument(help="Run directory, created by `cf2 explain … --out`.")]
@@ -70,7 +70,7 @@ ExplainDataset = Annotated[
 Data = Annotated[
     str | None,
     typer.Option(
-        help="MODULE:FUNCTION that returns (model, data). This runs your code. With --chemprop: a CSV of molecules."
+        help="MODULE:FUNCTION that returns (model, data); runs your code. With --chemprop: a CSV of molecules."
     ),
 ]
 Chemprop = Annotated[
@@ -83,16 +83,16 @@ OwnSizes = Annotated[
     bool,
     typer.Option(
         "--own-sizes",
-        help="Let ranking methods use their own k or threshold. "
-        "By default they select as many units as the first method that searches.",
+        help="Let ranking methods use their own k or threshold instead of the sizes of the first method that searches.",
     ),
 ]
 RunsPath = Annotated[Path, typer.Argument(help="Directory that contains the runs.")]
 Checkpoint = Annotated[Path | None, typer.Option(callback=_named, help="Model saved by `cf2 train`.")]
 Setting = Annotated[
-    list[str] | None, typer.Option("--set", help="Method setting, such as effort=quick. May be repeated.")
+    list[str] | None,
+    typer.Option("--set", metavar="<str>", help="Method setting, such as effort=quick. May be repeated."),
 ]
-Seeds = Annotated[int | None, typer.Option(min=1, max=1000, help="Number of seeds to explain with.")]
+Seeds = Annotated[int | None, typer.Option(min=1, max=1000, metavar="<int>", help="Number of seeds to explain with.")]
 EvaluateMethod = Annotated[str | None, typer.Option(help="Method of the run. Default: all methods.")]
 ReportPath = Annotated[Path, typer.Option("--out", "-o", callback=_plain_file, help="HTML file to write.")]
 Pictures = Annotated[int, typer.Option(min=0, help="Number of instances to draw.")]
@@ -181,6 +181,7 @@ _KINDS: dict[str, Any] = {  # of the options of a Spec that are neither words no
     **dict.fromkeys(("units", "edits"), str),
     **dict.fromkeys(("seed", "max_units", "sizes", "contexts"), int | None),
 }
+_METAVARS = {list[str] | None: "<str>"}
 _DEFAULTS: dict[str, str | None] = dict.fromkeys(("method", "costs", "added_attributes", "contexts"))
 _DEFAULTS |= {"units": ",".join(spec.Spec().units), "edits": ",".join(spec.Spec().edits)}
 DEFAULT_CONTEXTS = 32  # of `cf2 explain`: at most a third of what a search costs, on the shipped models
@@ -191,23 +192,14 @@ _MORE = {
 }
 
 
-PANELS = {  # of the help of `cf2 explain`, beside the options of the command itself
-    "What to ask": (
-        "method",
-        "units",
-        "question",
-        "target",
-        "alternatives",
-        "contexts",
-        "contexts_add",
-        "surely",
-        "search",
-        "seed",
-    ),
-    "Counterfactuals": ("edits", "candidates", "costs", "one_hot", "added_attributes", "valid", "charges", "atoms"),
-    "Constraints": ("keep", "forbid", "groups", "connected", "sizes", "max_units", "reduce", "robust"),
-    "The model": ("output", "tolerance", "masking", "device", "level", "leave_out_pair", "directed"),
-    "Typed graphs": ("node_type", "edge_type", "reverse"),
+# The help of `cf2 explain` by topic. What can be negated (--no-…) has a panel of its own, because it takes two columns.
+PANELS = {
+    "What to ask": "method units question target alternatives contexts contexts_add surely seed",
+    "Counterfactuals": "edits candidates costs one_hot added_attributes valid atoms",
+    "Constraints": "keep forbid groups sizes max_units reduce",
+    "The model": "output tolerance masking device level",
+    "Switches": "search connected charges directed leave_out_pair",
+    "Typed graphs": "node_type edge_type reverse",
 }
 
 
@@ -219,8 +211,9 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
     default = _DEFAULTS.get(option.name, option.default)
     flag = f"--{name}/--no-{name}" if bool in (kind, *get_args(kind)) else f"--{name}"
     meaning = option.metadata["meaning"] + _MORE.get(option.name, "")
-    panel = next((name for name, options in PANELS.items() if option.name in options), "Other options")
-    given = typer.Option(flag, help=meaning, rich_help_panel=panel)
+    panel = next((topic for topic, options in PANELS.items() if option.name in options.split()), "Other options")
+    deprecated = option.name == "robust"
+    given = typer.Option(flag, help=meaning, rich_help_panel=panel, metavar=_METAVARS.get(kind), hidden=deprecated)
     described = Annotated.__class_getitem__((kind, given))  # type: ignore[attr-defined]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=described)
 
