@@ -21,7 +21,7 @@ Labels = Annotated[str, typer.Option(help="Node labels: auto, degree, class or n
 Counted = Annotated[bool, typer.Option("--counted", help="Only count in the explained graphs; do not run the model.")]
 Rules = Annotated[bool, typer.Option("--rules", help="Find edit rules of counterfactuals instead; runs the model.")]
 UNTRUSTED = "The patterns were only counted, because testing runs the function of the run. Add --trust to test."
-COLUMNS = ("pattern", "answers", "cover", "precise", "needed", "chance", "enough", "one")
+COLUMNS = ("pattern", "answers", "coverage", "precision", "necessary", "chance", "sufficient", "one")
 
 
 def patterns(
@@ -63,7 +63,9 @@ def patterns(
 
 def _show(found: Patterns) -> None:
     how = "tested" if any(row.necessity is not None for row in found) else "counted"
-    out.print(f"Found in {found.about['found_on']} answers, {how} on other predictions, percent:", highlight=False)
+    out.print(
+        f"Found in {found.about['found_on']} explanations, {how} on other predictions (percent):", highlight=False
+    )
     for prediction in found.classes():
         rows = [[row.pattern.text, f"{row.support} of {row.answers}", *_shares(row)] for row in found.of(prediction)]
         tested = found.about["tested"].get(prediction, 0)

@@ -146,10 +146,10 @@ def remarks(rows: Sequence[dict[str, Any]], max_units: int | None) -> None:
             more = "more --edits, other --candidates or another --target"
             ask = more if row["question"] == "counterfactual" else "--question counterfactual --edits remove,add"
             number = row.get("default_class")
-            kept = "keep their answer without any unit" if number is None else f"are of the default class, {number}"
+            kept = "stay the same without any unit" if number is None else f"are of the default class, {number}"
             say(
                 f"{row['label']}: {row['default']} of {row['n']} predictions {kept}. Features may decide them: add "
-                f"--units auto. To see what would have to change, use {ask}."
+                f"--units auto. To find what would have to change, use {ask}."
             )
         for status, number in row.get("statuses", {}).items():
             if status not in ("found", "refused"):

@@ -117,7 +117,7 @@ def rule_of(jobs: Sequence[Spec], spec: Spec) -> str:
     if isinstance(spec.sizes, tuple):
         leader = _leader(jobs, spec)
         name = "another method" if leader is None else leader.method
-        return f"as many units as the answer of {name} has, instance by instance"
+        return f"as many as {name} selects for the same instance"
     size = spec.settings.get("k") if spec.sizes is None else spec.sizes
     if size is not None:
         return f"the {size} units with the highest scores"
@@ -132,7 +132,8 @@ def rules_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
         if row.get("rule"):
             by_rule.setdefault(row["rule"], {})[str(row["method"])] = None
     return "\n".join(
-        f"{', '.join(names)} only rank{'s' * (len(names) == 1)}: chosen are {rule}." for rule, names in by_rule.items()
+        f"{', '.join(names)} only rank{'s' * (len(names) == 1)} units; selected: {rule}."
+        for rule, names in by_rule.items()
     )
 
 
