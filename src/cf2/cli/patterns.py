@@ -21,7 +21,7 @@ Labels = Annotated[str, typer.Option(help="Node labels: auto, degree, class or n
 Counted = Annotated[bool, typer.Option("--counted", help="Only count in the explained graphs; do not run the model.")]
 Rules = Annotated[bool, typer.Option("--rules", help="Find edit rules of counterfactuals instead; runs the model.")]
 UNTRUSTED = "The patterns were only counted, because testing runs the function of the run. Add --trust to test."
-COLUMNS = ("pattern", "answers", "coverage", "precision", "necessary", "chance", "sufficient", "one")
+COLUMNS = ("pattern", "answers", "cover", "prec.", "nec.", "chance", "suff.", "one")
 
 
 def patterns(
