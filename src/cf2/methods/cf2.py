@@ -28,7 +28,7 @@ from cf2.methods.relaxation import Descent, Step, cf2_loss, counterfactual_loss,
 from cf2.sets.search import Choice, Effort, Search
 from cf2.sets.trials import left_out
 
-SETTLED = 20  # epochs that the masks of a second try have to settle
+SETTLED = 20  # epochs of the masks of a second search
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,11 @@ class Verified(Relaxed):
 
 
 def rank_verified(problem: SetProblem, settings: Verified) -> Ranking:
-    """Relax for a few epochs, then search for the smallest set that passes the tests.
-
-    Edits that add or change are ranked by their slopes on the graph as it is: half of each of a thousand additions is
-    no graph to learn from. So are all units where the model has no gradient: by leaving each out of the graph.
-    """
+    """Relax for a few epochs, then search for the smallest set that passes the tests."""
 
     def rank(asked: SetProblem) -> Ranking:
+        # Edits that add or change are ranked by their slopes on the graph as it is, because a graph with half of each
+        # of a thousand additions teaches nothing. Without gradients, units are ranked by leaving each one out.
         edits = asked.oracle.absent is not None
         if not isinstance(asked, Problem) or not (edits or asked.oracle.has_slopes):
             return rank_left_out(asked)
@@ -115,11 +113,10 @@ def rank_verified(problem: SetProblem, settings: Verified) -> Ranking:
 
 
 def _guided_longer(problem: Problem, settings: Verified, search: Search, found: Ranking) -> Ranking:
-    """Search again where nothing was found and nothing is proved, from masks that had time to settle.
-
-    After two epochs masks tell which units matter, not how they work together. An answer that most sets give, the
-    empty one too, needs the latter.
-    """
+    """Search again for instances without a set and without a proof, from masks that had time to settle."""
+    # After two epochs masks say which units matter, not how they work together. If the model gives the answer for most
+    # sets, the empty one too, that is what a search needs. A quick search says whether the masks lead to a set at all,
+    # and only if they do, the whole search follows.
     choice, pack = found.choice, problem.pack
     missed = torch.tensor([status == "not found" for status in choice.status or ()], device=pack.units.owner.device)
     rows = missed.nonzero().flatten()
@@ -148,14 +145,14 @@ def _guided_longer(problem: Problem, settings: Verified, search: Search, found: 
 
 
 def rank_edits(problem: Problem) -> Ranking:
-    """Edits by how much making each of them helps, on the graph as it is."""
+    """Edits ranked by how much each of them alone helps, by slopes on the graph as it is."""
     (gains, cost), price = first_gains(problem), problem.pack.units.price
     scores = best_changes(problem, gains if price is None else gains / price)
     return Ranking(scores, Choice(torch.zeros_like(scores, dtype=torch.bool), cost))
 
 
 def rank_left_out(problem: SetProblem) -> Ranking:
-    """Units by what the answer loses when each is left out, from trials alone."""
+    """Units ranked by what the answer loses when each is left out, by trials."""
     trials = replace(problem, tests=problem.tests[-1:]).trials()
     scores = trials.flat(left_out(trials))
     return Ranking(scores, Choice(torch.zeros_like(scores, dtype=torch.bool), trials.evaluations))

@@ -27,7 +27,7 @@ EQUAL_SCORES = "All units have the same score, so the first of them are chosen: 
 
 @dataclass(frozen=True, eq=False)
 class SetProblem:
-    """Instances that are explained together, whatever their units are: what is said of each, and what is asked."""
+    """Instances that are explained together: the model's answers for them, and the question."""
 
     oracle: Oracle
     keys: Sequence[Key]
@@ -75,12 +75,12 @@ class SetProblem:
 
 @dataclass(frozen=True, eq=False)
 class Problem(SetProblem):
-    """The same of packed graphs."""
+    """A problem of packed graphs."""
 
     oracle: GraphOracle
     instances: Sequence[Instance] = ()
     tables: Sequence[InstanceUnits] = ()  # the units of each instance in the user's ids
-    trained: Any = None  # what the method needs beside the model: see `Method.needs`
+    trained: Any = None  # what the method needs beside the model, see `Method.needs`
 
     @property
     def predictor(self) -> Predictor:
@@ -104,7 +104,7 @@ class Problem(SetProblem):
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """What a method says of the units of a problem: a score each [units], higher is more important, and a choice."""
+    """The score of every unit of a problem [units], higher is more important, and the units that are chosen."""
 
     scores: Tensor
     choice: Choice
@@ -112,7 +112,7 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Method:
-    """A method, and everything that other code must know of it.
+    """A method, with everything that other code needs to know about it.
 
     Attributes
     ----------
@@ -157,11 +157,11 @@ class Method:
 
     def make_settings(self, given: Mapping[str, Any]) -> Any:
         """The frozen settings, or an error that names the unknown or missing one."""
-        known = {f.name: f for f in fields(self.settings)}
+        items = {item.name: item for item in fields(self.settings)}
         for name in given:
-            if name not in known:
-                raise unknown_name(f"a setting of method {self.name!r}", name, known)
-        for name, item in known.items():
+            if name not in items:
+                raise unknown_name(f"a setting of method {self.name!r}", name, items)
+        for name, item in items.items():
             if item.type == "bool" and not isinstance(given.get(name, False), bool):
                 raise CF2Error(f"Expected `{name}` to be True or False", got=shown(given[name], 80))
             if name not in given and item.default is MISSING and item.default_factory is MISSING:
@@ -320,7 +320,7 @@ def ranked(problem: Problem, scores: Tensor, settings: Any, evaluations: int | T
 
 
 def _equal_scores(pack: Pack, scores: Tensor, selected: Tensor) -> list[str]:
-    """A word for instances whose units all have one score: what is chosen of them says nothing."""
+    """A note for instances whose units all have the same score, so that the choice says nothing."""
     owner, rows = pack.units.owner, len(pack.units.counts)
     low, high = (
         scores.new_zeros(rows).scatter_reduce(0, owner, scores, way, include_self=False) for way in ("amin", "amax")

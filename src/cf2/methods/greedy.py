@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cf2.methods.contract import CheckedSettings, Method, Problem, Ranking, integer
+from cf2.sets.moves import flipped
 from cf2.sets.search import Choice
 from cf2.sets.trials import Trials, best_of
 
@@ -57,8 +58,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
 def _candidates(trials: Trials, live: Tensor, sets: Tensor, budget: int | None) -> tuple[Tensor, Tensor]:
     """The units that a step tries [n], and the positions in `live` that they belong to [n]."""
     may = trials.selectable[live] & ~sets
-    if trials.constraints is not None:
-        may &= trials.constraints.movable(live, sets)
+    may &= trials.constraints.movable(live, sets)
     if budget is not None:
         count = may.sum(1, keepdim=True).clamp(min=1)
         left = ((budget - trials.evaluations[live]) // len(trials.tests)).clamp(min=0)[:, None]
@@ -77,8 +77,7 @@ def _tried(trials: Trials, live: Tensor, sets: Tensor, owner: Tensor, unit: Tens
     for start in range(0, len(owner), step):
         part = torch.arange(start, min(start + step, len(owner)), device=owner.device)
         rows = live[owner[part]]
-        candidates = sets[rows].clone()
-        candidates[torch.arange(len(part), device=part.device), unit[part]] = True
+        candidates = flipped(sets[rows], unit[part])
         good = trials.allowed(rows, candidates)
         outcome = trials.run(rows[good], candidates[good])
         value[part[good]], passes[part[good]] = outcome.score, outcome.passes

@@ -1,6 +1,6 @@
-"""The moves of a search: prune, repair, grow, exchange, and widen the margin; each over many instances at once.
+"""The moves of a search: prune, repair, grow, exchange and widen, each over many instances at once.
 
-A move proposes sets by ranking or slope, and only what `Trials` says of them decides.
+A move proposes sets by a ranking or by slopes. Only trials decide whether a set passes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cf2.sets.trials import ALIKE, EQUAL, Outcome, Trials, best_of, names_of, ra
 
 # -- pruning --------------------------------------------------------------------------------------------------
 
-MAX_STEPS_AHEAD = 4  # steps of a pruning that are run at once where there is a single instance
+MAX_STEPS_AHEAD = 4  # steps of a pruning that are run in one call for a single instance
 
 
 def prune(
@@ -24,11 +24,11 @@ def prune(
 ) -> Tensor:
     """Drop runs of the least important units, halving their length, then single ones, while the tests pass.
 
-    This is delta debugging (Zeller and Hildebrandt, 2002) guided by a ranking: about log U trials where few units are
-    needed, where single drops would take U. A set that has not `passed` keeps the tests that it passes now. With sizes
-    `below` which to get, a set is left as it is once as many runs have proved needed: it cannot get smaller any more.
+    This is delta debugging (Zeller and Hildebrandt, 2002) guided by a ranking: about log U trials if few units are
+    needed, while single drops take U. A set that has not `passed` keeps the tests that it passes now. If it is given,
+    `below` [R] is a size that each set has to get below: pruning stops as soon as that many runs have proved needed.
     """
-    # The columns are sorted once and stay: what is dropped leaves a gap, and `skip` counts over the gaps.
+    # The columns are sorted by rank once. A dropped unit leaves a gap, and `skip` does not count the gaps.
     order = ranking.argsort(dim=1, stable=True)
     state = _Pruning(
         rows=rows,
@@ -36,9 +36,9 @@ def prune(
         need=_needs(trials, rows, sets, passed),
         below=below,
         sets=sets.gather(1, order),
-        free=_free(trials, rows, sets).gather(1, order),
+        free=(sets & ~trials.must[rows]).gather(1, order),
     )
-    ahead = 0  # steps that are known already
+    ahead = 0  # steps whose trials have been run already
     while True:
         todo = state.todo()
         if not len(todo):
@@ -52,36 +52,41 @@ def prune(
 
 
 class _Pruning:
-    """How far the prunings of some sets are; their columns are in the order of the ranking."""
+    """The state of the prunings of some sets, whose columns are in the order of the ranking.
+
+    Invariant: in the present pass over the runs of `length`, the first `skip` free units have proved needed.
+    """
 
     def __init__(
         self, rows: Tensor, back: Tensor, need: Tensor, below: Tensor | None, sets: Tensor, free: Tensor
     ) -> None:
         self.rows, self.back, self.need, self.below, self.sets, self.free = rows, back, need, below, sets, free
-        self.length = (free.sum(1) // 2).clamp(min=1)
+        self.length = (free.sum(1) // 2).clamp(min=1)  # of a run; 0 when the set is done
         self.skip = torch.zeros_like(self.length)  # units at the bottom of the ranking that have proved needed
 
     def todo(self) -> Tensor:
-        """Which are not done."""
+        """The positions of the sets that are not done."""
         return ((self.length > 0) & (self.skip < self.free.sum(1))).nonzero().flatten()
 
     def block(self, todo: Tensor) -> Tensor:
         """The run of units that is tried next."""
-        mine, first = self.free[todo], self.skip[todo, None]
-        place = mine.cumsum(1) - 1
-        return mine & (place >= first) & (place < first + self.length[todo, None])
+        free, first = self.free[todo], self.skip[todo, None]
+        position = free.cumsum(1) - 1
+        return free & (position >= first) & (position < first + self.length[todo, None])
 
     def without(self, todo: Tensor, block: Tensor) -> Tensor:
-        """The sets without the run, with their columns as trials have them."""
+        """The sets without the run, with the columns in the order of the units."""
         return (self.sets[todo] & ~block).gather(1, self.back[todo])
 
     def step(self, todo: Tensor, block: Tensor, good: Tensor) -> None:
-        """Go on: the run is dropped where that is good, and is needed elsewhere."""
+        """Drop the run where that is `good`, pass over it elsewhere, and halve the length at the end of a pass."""
         dropped = block & good[:, None]
         self.sets[todo] &= ~dropped
         self.free[todo] &= ~dropped
         self.skip[todo[~good]] += self.length[todo[~good]]
         if self.below is not None:
+            # A run that proved needed holds at least one unit of any answer inside of this set. With `below` such
+            # runs, the set cannot get small enough any more (nearly: passing is not monotone).
             lost = todo[self.skip[todo] >= self.length[todo] * self.below[todo]]
             self.length[lost], self.skip[lost] = 1, self.sets.size(1)
         over = todo[self.skip[todo] >= self.free[todo].sum(1)]
@@ -91,17 +96,17 @@ class _Pruning:
         self.skip[finer] = 0
 
     def take(self, index: Tensor) -> _Pruning:
-        """Some of them, which may repeat."""
+        """The prunings of some of the sets, which may repeat."""
         below = None if self.below is None else self.below[index]
-        made = _Pruning(self.rows[index], self.back[index], self.need[index], below, self.sets[index], self.free[index])
-        made.length, made.skip = self.length[index], self.skip[index]
-        return made
+        part = _Pruning(self.rows[index], self.back[index], self.need[index], below, self.sets[index], self.free[index])
+        part.length, part.skip = self.length[index], self.skip[index]
+        return part
 
 
 def _look_ahead(trials: Trials, state: _Pruning) -> int:
-    """Run what the next steps may ask for, whatever each of them gives, in one call; how many steps that are."""
-    # A binary tree of outcomes: with one instance a call costs so much more than a row that 2^depth rows are cheaper
-    # than depth calls. The results go to the table of trials, where the real steps find them.
+    """Run the trials that the next steps may need in one call; the number of these steps."""
+    # A binary tree of outcomes: for one instance a call costs as much as about 37 rows, so 2^depth rows are cheaper
+    # than depth calls. The results are kept in the table of trials, where the real steps find them.
     depth = MAX_STEPS_AHEAD if len(state.rows) == 1 else MAX_STEPS_AHEAD - 1
     rows, sets = [], []
     for _ in range(depth):
@@ -119,13 +124,8 @@ def _look_ahead(trials: Trials, state: _Pruning) -> int:
     return depth
 
 
-def _free(trials: Trials, rows: Tensor, sets: Tensor) -> Tensor:
-    """The units of sets that may be dropped."""
-    return sets if trials.required is None else sets & ~trials.required[rows]
-
-
 def _needs(trials: Trials, rows: Tensor, sets: Tensor, passed: Tensor) -> Tensor:
-    """Which tests [R, tests] a pruned set must keep passing: all, or those that it passes now."""
+    """Which tests [R, tests] a pruned set must keep passing: all of them, or those that it passes now."""
     need = torch.ones(len(rows), len(trials.tests), dtype=torch.bool, device=rows.device)
     failed = (~passed).nonzero().flatten()
     for column, test in enumerate(trials.tests):
@@ -136,15 +136,15 @@ def _needs(trials: Trials, rows: Tensor, sets: Tensor, passed: Tensor) -> Tensor
 def prune_single(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor) -> Tensor:
     """Drop units until every one left is needed by itself: the proof of `minimal`.
 
-    Each round tries every single drop. Where several work, as many as still work together go at once. Passing is not
-    monotone in S (a smaller set can pass where a larger one fails), so single drops have to be tried again after each.
+    Each round tries every single drop. If several pass, as many as still pass together are dropped at once. Passing is
+    not monotone in S (a smaller set can pass where a larger one fails), so all single drops are tried again after each
+    round. The last round, in which none passes, is the proof.
     """
     sets = sets.clone()
     todo = torch.arange(len(rows), device=rows.device)
     while len(todo):
-        owner, unit = _free(trials, rows[todo], sets[todo]).nonzero(as_tuple=True)
-        candidates = sets[todo[owner]].clone()
-        candidates[torch.arange(len(unit), device=unit.device), unit] = False
+        owner, unit = (sets[todo] & ~trials.must[rows[todo]]).nonzero(as_tuple=True)
+        candidates = flipped(sets[todo[owner]], unit)
         good = trials.passes(rows[todo[owner]], candidates)
         loose = torch.zeros_like(sets[todo])
         loose[owner[good], unit[good]] = True
@@ -153,15 +153,21 @@ def prune_single(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor) ->
     return sets
 
 
+def flipped(sets: Tensor, units: Tensor) -> Tensor:
+    """Sets [R, U] with one unit [R] each added if it is not there, and dropped if it is."""
+    flips = torch.zeros_like(sets).scatter_(1, units[:, None], True)
+    return sets ^ flips
+
+
 def _drop_together(trials: Trials, rows: Tensor, sets: Tensor, loose: Tensor, ranking: Tensor) -> Tensor:
-    """Drop the least important of the loose units: all, or half of them, or a quarter, … or one, as may be."""
+    """Drop the least important `loose` units, each of which can be dropped alone: all, or half of them, … or one."""
     sets = sets.clone()
     order = ranking.masked_fill(~loose, float("inf")).argsort(dim=1, stable=True).argsort(1)
     count = loose.sum(1)
     left = torch.arange(len(rows), device=rows.device)
     while len(left):
         candidates = sets[left] & ~(loose[left] & (order[left] < count[left, None]))
-        single = count[left] == 1  # known to pass
+        single = count[left] == 1  # has passed before
         good = single.clone()
         good[~single] = trials.passes(rows[left[~single]], candidates[~single])
         sets[left[good]] = candidates[good]
@@ -172,24 +178,24 @@ def _drop_together(trials: Trials, rows: Tensor, sets: Tensor, loose: Tensor, ra
 
 # -- moves ----------------------------------------------------------------------------------------------------
 
-STEPS_BEFORE_GIVING_UP = 2  # units beyond the first after which it is judged whether growing leads anywhere
+STEPS_BEFORE_GIVING_UP = 2  # units beyond the first after which growing may be given up
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much of everything an effort spends."""
+    """What an effort spends on each move."""
 
     repairs: int  # moves towards a first passing set
-    restarts: int  # prunings in other orders, where there are many units
-    grown: int  # units that a set grown from nothing may have, where a small passing set is known
-    exchanges: int  # swaps without a smaller set before an instance is left alone
+    restarts: int  # prunings in other orders, for instances of many units
+    grown: int  # units that a set grown from nothing may have, if a small passing set is known
+    exchanges: int  # swaps without a smaller set after which an exchange ends
     drops: int  # candidates tried in each move that drops a unit
-    adds: int  # candidates tried in each move that adds one
+    adds: int  # candidates tried in each move that adds a unit
     proof: int  # sets tried to prove an answer smallest
     rounds: int = 1  # exchanges from so many starts
-    partly: bool = False  # whether a proof goes on where it cannot reach the end, for a lower bound
-    swaps: int = 0  # swaps without a wider margin before a smallest set is left alone
-    slack: int = 1  # a restart is given up when it looks to end with so many times the units of the best set
+    partly: bool = False  # whether a proof that cannot reach the end is made as far as it goes, for a lower bound
+    swaps: int = 0  # swaps without a wider margin after which widening ends
+    slack: int = 1  # a restart is given up if it would end with more than so many times the units of the best set
 
 
 # -- 1. start ----------------------------------------------------------------------------------------------
@@ -198,30 +204,30 @@ class Budget:
 def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor]:
     """The shortest tried prefix of any ranking that passes, else the tried prefix nearest to passing.
 
-    With what the tests gave, and which ranking it was [B]. Lengths grow by half as much again: all of them would cost U
-    trials, and pruning takes off what is too much for log U.
+    Returns the sets [B, U], their outcome, and the number of the ranking that each comes from [B]. Lengths grow by
+    half: all of them would cost U trials, and pruning takes off what is too much for log U.
     """
-    rows, sets, ways = [], [], []
-    for way, ranking in enumerate(rankings):
-        place = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
+    rows, sets, numbers = [], [], []
+    for number, ranking in enumerate(rankings):
+        position = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
         for length in _lengths(trials.width) or [0]:
             fits = ((trials.counts > length) | (length == trials.width)).nonzero().flatten()
             rows.append(fits)
-            sets.append(trials.admissible(fits, place[fits] < length))
-            ways.append(torch.full_like(fits, way))
-    row, candidates, way_of = torch.cat(rows), torch.cat(sets), torch.cat(ways)
+            sets.append(trials.admissible(fits, position[fits] < length))
+            numbers.append(torch.full_like(fits, number))
+    row, candidates, ranking_of = torch.cat(rows), torch.cat(sets), torch.cat(numbers)
     size = trials.size(row, candidates)
 
     def value(outcome: Outcome) -> Tensor:
         return torch.where(outcome.passes, 1e6 - size, outcome.score.clamp(min=-1e5))
 
     outcome = race(trials, row, row, candidates, torch.full_like(row, len(trials.tests) - 1), value)
-    winner = best_of(row, value(outcome), len(trials.counts))  # everything is a candidate of each
-    return candidates[winner], outcome.take(winner), way_of[winner]
+    winner = best_of(row, value(outcome), len(trials.counts))  # exists, because all units are a candidate of each
+    return candidates[winner], outcome.take(winner), ranking_of[winner]
 
 
 def _lengths(width: int) -> list[int]:
-    """Sizes to try: a few small ones, then by half as much again each, and everything."""
+    """Sizes to try: 2, 4, then each half as large again, and everything."""
     lengths, length = [], 2
     while length < width:
         lengths.append(length)
@@ -229,9 +235,9 @@ def _lengths(width: int) -> list[int]:
     return [*lengths, width] if width else []
 
 
-FIRST_REPAIRS = 4  # moves of a repair after which it is asked whether any set passes at all
+FIRST_REPAIRS = 4  # moves of a repair after which a proof is tried that no set passes
 
-Settle = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]  # sets, passed -> both, and where nothing passes
+Settle = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]  # sets, passed -> sets, passed, whether none can
 
 
 def repair(
@@ -240,9 +246,9 @@ def repair(
     """Add or drop the most promising unit of sets that fail, until they pass or the budget is spent.
 
     A tabu search (Glover, 1989): a unit that was moved is held for five moves, or the walk would take it back at once.
-    `start` is what the tests gave for `sets`: where nothing nearer to passing is found, a set stays as it is. Sets that
-    fail after a few moves are given to `settle`, which may know that none passes; where it does not, the walk goes on.
-    With the sets, which of them pass, and for which instances none does [B].
+    `start` is the outcome of `sets`. If nothing nearer to passing is found, a set stays as it is. Sets that fail after
+    a few moves are given to `settle`, which may find one or prove that none passes; otherwise the walk goes on.
+    Returns the sets [B, U], whether they pass [B], and whether it is proved that no set of an instance does [B].
     """
     passed = start.passes.clone()
     best = start.score.clone()
@@ -266,16 +272,16 @@ def repair(
 
 
 def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor, Tensor]:
-    """From nothing, add the most promising unit again and again: a small passing set where the ranking misled.
+    """From nothing, add the most promising unit again and again, up to `most` [R]: a start without a ranking.
 
-    Rankings come from soft masks, under which most units look needed; from nothing, the few that carry the answer stand
-    out. Given up early where a test, going on at its pace so far, would not be passed in time.
+    Rankings come from soft masks, under which most units look needed. From nothing, the few that carry the answer stand
+    out. A set is given up if a test would not be passed at `most` units at its pace so far.
     """
     nothing = torch.zeros_like(trials.valid[rows])
     sets = trials.admissible(rows, nothing)
     passed = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
     most = torch.minimum(most, trials.selectable[rows].sum(1))
-    first = torch.zeros(len(rows), len(trials.tests), device=rows.device)  # the slack with the first unit
+    first_slack = torch.zeros(len(rows), len(trials.tests), device=rows.device)  # after the first unit
     step = 0
     while True:
         live = (~passed & (sets.sum(1) < most)).nonzero().flatten()
@@ -284,9 +290,9 @@ def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor,
         picked, outcome, _ = _move(trials, rows[live], sets[live], nothing[live], 0, adds)
         stuck = (picked == sets[live]).all(1)  # nothing is left to add
         if step == 0:
-            first[live] = outcome.slack
+            first_slack[live] = outcome.slack
         elif step >= STEPS_BEFORE_GIVING_UP:
-            pace = (outcome.slack - first[live]).clamp(min=0) / step
+            pace = (outcome.slack - first_slack[live]).clamp(min=0) / step
             stuck |= (outcome.slack + pace * (most[live] - picked.sum(1))[:, None] < 0).any(1)
         sets[live], passed[live], most[live[stuck]] = picked, outcome.passes, 0
         step += 1
@@ -297,32 +303,33 @@ def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor,
 
 PROPOSALS_PER_CALL = 4  # swaps of an instance that are tried at once
 CALLS_PER_SLOPE = 2  # calls after which slopes are measured anew where the walk is
-LEARNED = 0.5  # share of the error of a guess by which it is corrected
+LEARNED = 0.5  # share of the error of a guess by which the slopes are corrected
 
 
 def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tensor:
     """Look for a smaller passing set: drop a unit, then swap others until the tests pass.
 
-    The walk goes through sets of one unit less than the best (`base`), so whatever passes is smaller. Swaps are
-    proposed by what units are believed to add to each test: at first the slopes, and then what the trials have shown.
-    Of a swap that gives something else than was guessed, both units take half of the correction (the method of
-    Kaczmarz, 1937), which costs nothing where a gradient costs three trials. The walk moves to the best proposal also
-    where that is no better, and never proposes a set twice. An instance is left alone after so many proposals without
-    a smaller set as it has units in its best one and `exchanges` more.
+    An exchange ends after `exchanges` proposals in vain, and one more for each unit of the best set.
     """
-    every = torch.arange(len(rows), device=rows.device)
+    # Invariant: `base` has one unit less than `best`, which passes, so any `base` that passes is smaller.
+    # Swaps are proposed by a linear guess of what units add to the slack of each test. It starts as the slopes and is
+    # corrected by every trial: both units of a swap take half of the correction (the method of Kaczmarz, 1937), which
+    # costs nothing, while a gradient costs three evaluations per test.
+    # The walk moves to the best proposal also if it is worse than before, and never tries a set twice.
+    # Tried in vain: a ridge regression over the trials of a pack (larger sets on Mutag), gradients at every step (more
+    # evaluations), and implicit hitting sets by MILP (passing is not monotone).
     best, base = sets.clone(), sets.clone()
     slack = torch.zeros(len(rows), len(trials.tests), device=rows.device)
     slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
     vain, calls = torch.zeros_like(rows), torch.zeros_like(rows)
-    been = set(names_of(every, sets))
+    tried = set(names_of(torch.arange(len(rows), device=rows.device), sets))
     live = shrunk = (best.sum(1) > 1).nonzero().flatten()
     while len(live):
         base[shrunk] = best[shrunk]
         while len(shrunk):
             slack[shrunk], slope[shrunk] = trials.slopes(rows[shrunk], best[shrunk])
             passed = _drop_one(trials, rows, base, slack, slope, shrunk, budget)
-            been.update(names_of(shrunk, base[shrunk]))
+            tried.update(names_of(shrunk, base[shrunk]))
             # Constraints may put back what was dropped, or more, so a set that passes need not be smaller.
             passed &= trials.size(rows[shrunk], base[shrunk]) < trials.size(rows[shrunk], best[shrunk]) - EQUAL
             shrunk = shrunk[passed]
@@ -331,18 +338,18 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
         stale = live[(calls[live] > 0) & (calls[live] % CALLS_PER_SLOPE == 0)]
         slack[stale], slope[stale] = trials.slopes(rows[stale], base[stale])
         limit = trials.size(rows, best) - EQUAL
-        swaps = _swaps(trials, rows, base, slack, slope, live, score, limit, been, int(vain.max()))
-        owner, made = swaps.owner, swaps.made
-        been.update(names_of(owner, made))
-        outcome = race(trials, owner, rows[owner], made, swaps.guess.argmin(1), _worth)
-        # What was not run, because it could not win any more, teaches nothing.
+        swaps = _swaps(trials, rows, base, slack, slope, live, score, limit, tried, int(vain.max()))
+        owner = swaps.owner
+        tried.update(names_of(owner, swaps.sets))
+        outcome = race(trials, owner, rows[owner], swaps.sets, swaps.guess.argmin(1), _worth)
+        # A test that was not run, because the set could not win any more, has infinite slack and teaches nothing.
         error = LEARNED / 2 * torch.where(outcome.slack.isfinite(), outcome.slack - swaps.guess, 0)
         slope.index_put_((owner, swaps.add), error, accumulate=True)
         slope.index_put_((owner, swaps.drop), -error, accumulate=True)
         winner = best_of(owner, _worth(outcome), len(rows))
         moved = (winner >= 0).nonzero().flatten()
         winner = winner[moved]
-        base[moved], slack[moved] = made[winner], outcome.slack[winner]
+        base[moved], slack[moved] = swaps.sets[winner], outcome.slack[winner]
         vain += torch.bincount(owner, minlength=len(rows))
         calls[moved] += 1
         shrunk = moved[outcome.passes[winner]]
@@ -354,20 +361,20 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
 
 
 def _worth(outcome: Outcome) -> Tensor:
+    """Passing sets first, then by the score."""
     return outcome.score + 1e3 * outcome.passes
 
 
 def _drop_one(
     trials: Trials, rows: Tensor, base: Tensor, slack: Tensor, slope: Tensor, live: Tensor, budget: Budget
 ) -> Tensor:
-    """Drop a unit of each `base`, and learn from what that gives; whether the tests still pass."""
+    """Drop a unit of each `base` and correct its slope by the outcome; whether the tests still pass [live]."""
     held = torch.zeros_like(base[live])
-    near = slack[live], slope[live]
-    base[live], outcome, unit = _move(trials, rows[live], base[live], held, budget.drops, 0, near)
-    known = outcome.slack.isfinite()
-    error = torch.where(known, outcome.slack - slack[live] + slope[live, unit], 0)
+    base[live], outcome, unit = _move(trials, rows[live], base[live], held, budget.drops, 0, (slack[live], slope[live]))
+    measured = outcome.slack.isfinite()
+    error = torch.where(measured, outcome.slack - slack[live] + slope[live, unit], 0)
     slope[live, unit] -= LEARNED * error
-    slack[live] = torch.where(known, outcome.slack, slack[live])
+    slack[live] = torch.where(measured, outcome.slack, slack[live])
     return outcome.passes
 
 
@@ -380,37 +387,30 @@ def _move(
     adds: int,
     slopes: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Outcome, Tensor]:
-    """The best of the most promising single drops and adds, chosen by slopes and decided by trials.
+    """Drop or add the unit for which the tests are nearest to passing then, by trials of the most promising ones.
 
-    A slope is a first-order guess of what a unit adds, so it only selects candidates: those few are really run.
-
-    With the outcome and the unit that was moved. A set that no unit can be dropped from or added to stays as it is and
-    counts as failing, with unit 0.
+    A slope is a first-order guess of what a unit adds, so it only selects up to `drops` and `adds` candidates, which
+    are really run. Returns the sets, their outcome, and the unit that was moved. If a set has no candidate, it stays as
+    it is and counts as failing, with unit 0.
     """
     slack, slope = trials.slopes(rows, sets) if slopes is None else slopes
     sign = torch.where(sets, -1.0, 1.0)
     if trials.price is not None:
-        slope = slope / trials.price[rows].clamp(min=1e-9)[..., None]  # what a unit wins for what it counts
-    guess = score(slack[:, None].double() + sign[..., None] * slope)  # so precise that only slopes tell units apart
+        slope = slope / trials.price[rows].clamp(min=1e-9)[..., None]  # per unit of price
+    guess = score(slack[:, None].double() + sign[..., None] * slope)  # double, so that only slopes tell units apart
     equal = ALIKE * slope.abs().sum(2).amax(1)
-    allowed = trials.selectable[rows] & torch.where(sets, drops > 0, adds > 0)
-    if trials.required is not None:
-        allowed &= ~trials.required[rows]
-    if trials.constraints is not None:
-        allowed &= trials.constraints.movable(rows, sets)
+    allowed = trials.free[rows] & torch.where(sets, drops > 0, adds > 0)
+    allowed &= trials.constraints.movable(rows, sets)
     guess = guess.masked_fill(~allowed, float("-inf"))
     guess = torch.where(held & allowed, guess - 1e6, guess)  # a held unit is the last resort
     chosen = []
     for kind, count in ((sets, drops), (~sets, adds)):
         if count:
             chosen.append(top(guess.masked_fill(~kind, float("-inf")), count, equal))
-    guessed, unit = (torch.cat(column, 1) for column in zip(*chosen))
-    owner, place = guessed.isfinite().nonzero(as_tuple=True)
-    unit = unit[owner, place]
-    candidates = sets[owner].clone()
-    candidates[torch.arange(len(owner), device=owner.device), unit] ^= True
-    if trials.constraints is not None:
-        candidates = trials.constraints.mended(rows[owner], candidates)
+    guessed, units = (torch.cat(column, 1) for column in zip(*chosen))
+    owner, column = guessed.isfinite().nonzero(as_tuple=True)
+    unit = units[owner, column]
+    candidates = trials.constraints.mended(rows[owner], flipped(sets[owner], unit))
 
     def value(outcome: Outcome) -> Tensor:
         if trials.price is None:
@@ -423,44 +423,43 @@ def _move(
     winner = best_of(owner, value(outcome), len(rows))
     if bool((winner >= 0).all()):
         return candidates[winner], outcome.take(winner), unit[winner]
-    # One row more at the end, for the instances without a candidate.
-    failing = Outcome(
+    # Position -1, of instances without a candidate, is one more row at the end, which fails.
+    with_failing = Outcome(
         torch.cat([outcome.passed, torch.zeros_like(slack[:1], dtype=torch.bool)]),
         torch.cat([outcome.slack, torch.full_like(slack[:1], float("-inf"))]),
     )
     moved = torch.where((winner >= 0)[:, None], torch.cat([candidates, sets[:1]])[winner], sets)
-    return moved, failing.take(winner), torch.cat([unit, unit.new_zeros(1)])[winner]
+    return moved, with_failing.take(winner), torch.cat([unit, unit.new_zeros(1)])[winner]
 
 
 # -- edit moves -----------------------------------------------------------------------------------------------
 
 MAX_GROWN_EDITS = 24  # edits of a set that is grown from nothing
-WIDER_STEP = 8  # where a set was grown in vain, or is large, so many times the candidates are tried in each step
-MANY_EDITS = 3  # edits of a set that is grown again, with more candidates
+FIRST_STEP, WIDER_STEP = 2, 8  # times the budget's candidates in each step of the first and the second growing
+SOME_EDITS, MANY_EDITS = 2, 3  # a set of more edits than these is grown, and grown again with more candidates
 
 
 def start_edits(trials: Trials, ranking: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
-    """A first set of edits per instance [B, U], and whether it passes [B]; where none does, nothing is edited."""
+    """A first set of edits per instance [B, U], and whether it passes [B]; if none passes, nothing is edited."""
     # Among removals nearly everything is needed to keep an answer, so searches start from much and prune. Edits are
     # the other way round: there are thousands of candidates and one to three of them do, so sets are grown.
-    rows = torch.arange(len(trials.counts), device=ranking.device)
-    first = ranking
-    if trials.constraints is not None:  # what the rules refuse by itself spoils every prefix
-        alone = trials.constraints.movable(rows, torch.zeros_like(trials.valid), alone=True)
-        first = ranking.masked_fill(~alone, float("-inf"))
-    sets, outcome, _ = prefixes(trials, first)
+    rows, nothing = torch.arange(len(trials.counts), device=ranking.device), torch.zeros_like(trials.valid)
+    # An edit that the constraints refuse by itself would spoil every prefix that holds it.
+    alone = trials.constraints.movable(rows, nothing, alone=True)
+    sets, outcome, _ = prefixes(trials, ranking.masked_fill(~alone, float("-inf")))
     passed = outcome.passes.clone()
-    sets = torch.where(passed[:, None], sets, trials.admissible(rows, torch.zeros_like(sets)))
+    sets = torch.where(passed[:, None], sets, trials.admissible(rows, nothing))
     hit = passed.nonzero().flatten()
     sets[hit] = prune(trials, hit, sets[hit], ranking[hit], passed[hit])
-    for adds in (2 * budget.adds, WIDER_STEP * budget.adds):
+    for step, small, limit in (
+        (FIRST_STEP, SOME_EDITS, MAX_GROWN_EDITS),
+        (WIDER_STEP, MANY_EDITS, 2 * MAX_GROWN_EDITS),
+    ):
         size = sets.sum(1)
-        large = trials.size(rows, sets) > (2 if adds == 2 * budget.adds else MANY_EDITS) * _cheapest(trials)
-        todo = rows[~passed | large]
-        known = size[todo] - 1 if trials.price is None else size[todo] + 2  # more edits may be the cheaper ones
-        limit = MAX_GROWN_EDITS if adds == 2 * budget.adds else 2 * MAX_GROWN_EDITS
-        most = torch.where(passed[todo], known.clamp(max=MAX_GROWN_EDITS), limit)
-        grown, good = grow(trials, todo, most, adds)
+        todo = rows[~passed | (trials.size(rows, sets) > small * _cheapest(trials))]
+        below = size[todo] - 1 if trials.price is None else size[todo] + 2  # more edits may be the cheaper ones
+        most = torch.where(passed[todo], below.clamp(max=MAX_GROWN_EDITS), limit)
+        grown, good = grow(trials, todo, most, step * budget.adds)
         better = good & (~passed[todo] | (trials.size(todo, grown) < trials.size(todo, sets[todo])))
         sets[todo[better]] = grown[better]
         passed[todo[better]] = True
@@ -476,17 +475,17 @@ def _cheapest(trials: Trials) -> Tensor | float:
 
 # -- margins --------------------------------------------------------------------------------------------------
 
-MAX_USEFUL_SLACK = 10.0  # more slack than this is no better: of two classes, the other one has less than 5 in 100,000
+MAX_USEFUL_SLACK = 10.0  # more slack is no better: of two classes, the other one has a probability below 5 in 100,000
 EQUAL_MARGINS = 1e-3  # margins closer than this are equal: they may be the same number, summed in another order
 
 
 def margin(slack: Tensor) -> Tensor:
-    """By how much all tests hold, from the slack in each [..., tests]: as the one does that holds least."""
+    """By how much all tests hold: the least of the slack in each [..., tests]."""
     return slack.clamp(max=MAX_USEFUL_SLACK).amin(-1)
 
 
 def margins(trials: Trials, rows: Tensor, sets: Tensor) -> Tensor:
-    """The margins of sets [R] that are known to pass; they have been tried, so nothing is run again."""
+    """The margins of sets that pass [R]; they have been tried before, so nothing is run."""
     return margin(torch.stack([trials.test(test, rows, sets)[1] for test in trials.tests], 1))
 
 
@@ -498,9 +497,9 @@ def widest(rows: Tensor, margins: Tensor, instances: int) -> Tensor:
 def widen(trials: Trials, rows: Tensor, sets: Tensor, swaps: int) -> Tensor:
     """Swap units of passing sets [R, U] while the tests pass by a wider margin; no set gets larger.
 
-    Many sets of the smallest size pass; the one that is furthest from failing says more, and survives small changes
-    of the input. Swaps are tried in the order of what slopes promise. A set is left alone after `swaps` of them without
-    a wider margin, or when there are no more.
+    Many sets of the smallest size pass. The one that is furthest from failing says more and survives small changes of
+    the input. Swaps are tried in the order of what slopes promise. Widening ends after `swaps` swaps of the present set
+    in vain, or when there are no more.
     """
     every = torch.arange(len(rows), device=rows.device)
     sets = sets.clone()
@@ -508,39 +507,39 @@ def widen(trials: Trials, rows: Tensor, sets: Tensor, swaps: int) -> Tensor:
     vain = torch.zeros_like(rows)  # swaps of the present set
     slack = torch.zeros(len(rows), len(trials.tests), device=rows.device)
     slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
-    been = set(names_of(every, sets))
+    tried = set(names_of(every, sets))
     live = fresh = every[: len(rows) if swaps else 0]
     while len(live):
         slack[fresh], slope[fresh] = trials.slopes(rows[fresh], sets[fresh])
-        tried = _swaps(trials, rows, sets, slack, slope, live, margin, limit, been, int(vain.max()))
-        owner, made = tried.owner, tried.made
-        been.update(names_of(owner, made))
+        proposed = _swaps(trials, rows, sets, slack, slope, live, margin, limit, tried, int(vain.max()))
+        owner = proposed.owner
+        tried.update(names_of(owner, proposed.sets))
         value = torch.full((len(owner),), float("-inf"), device=rows.device)
-        good = trials.run(rows[owner], made).passes
-        value[good] = margins(trials, rows[owner[good]], made[good])
-        place = widest(owner, value, len(rows))
-        wider = (place >= 0) & (torch.cat([value, best[:1]])[place] > best + EQUAL_MARGINS)
+        good = trials.run(rows[owner], proposed.sets).passes
+        value[good] = margins(trials, rows[owner[good]], proposed.sets[good])
+        winner = widest(owner, value, len(rows))
+        wider = (winner >= 0) & (torch.cat([value, best[:1]])[winner] > best + EQUAL_MARGINS)
         count = torch.bincount(owner, minlength=len(rows))
         vain += count
         fresh = wider.nonzero().flatten()
-        sets[fresh], best[fresh], vain[fresh] = made[place[fresh]], value[place[fresh]], 0
+        sets[fresh], best[fresh], vain[fresh] = proposed.sets[winner[fresh]], value[winner[fresh]], 0
         live = live[wider[live] | ((count[live] > 0) & (vain[live] < swaps))]
     return sets
 
 
 # -- swaps ----------------------------------------------------------------------------------------------------
 
-MAX_SWAP_PARTNERS = 12  # units to drop, and units to add, that a swap is made of
+MAX_SWAP_PARTNERS = 12  # units to drop, and units to add, from which swaps are made
 
 
 class Swaps(NamedTuple):
-    """Sets with one unit of another set swapped for another [r]."""
+    """Proposed sets, each another set with one unit swapped."""
 
-    owner: Tensor  # [r], which set it was
-    made: Tensor  # [r, U]
+    owner: Tensor  # [r], the position of the other set
+    sets: Tensor  # [r, U]
     drop: Tensor  # [r]
     add: Tensor  # [r]
-    guess: Tensor  # [r, tests], what slack it is believed to have
+    guess: Tensor  # [r, tests], the slack that is expected of it
 
 
 def _swaps(
@@ -552,42 +551,37 @@ def _swaps(
     live: Tensor,
     value: Callable[[Tensor], Tensor],
     limit: Tensor,
-    been: set[bytes],
+    tried: set[bytes],
     skipped: int,
 ) -> Swaps:
-    """The most promising swaps of the `live` ones of sets [R, U], by the `value` of the slack that they may give.
+    """The `PROPOSALS_PER_CALL` most promising swaps of the `live` ones of sets [R, U].
 
-    A swap is guessed to give slack - slope of what goes + slope of what comes. All pairs of the best partners are
-    ranked at once; those that were tried (`been`), break a constraint or count more than the `limit` [R] are passed
-    over.
+    They are ranked by the `value` of the slack that is expected: slack - slope of the dropped unit + slope of the added
+    one. Sets that were `tried`, break a constraint or are larger than the `limit` [R] are passed over.
     """
-    own, base, slope = rows[live], sets[live], slope[live]
-    free, other = base, trials.selectable[own] & ~base
-    if trials.required is not None:
-        free = free & ~trials.required[own]
-    if trials.constraints is not None:
-        movable = trials.constraints.movable(own, base)
-        free, other = free & movable, other & movable
+    # All pairs of the best partners are ranked at once, [live, drops · adds]. At most `skipped` of them were tried
+    # before, so that many more than are wanted are taken, and constraints may refuse three of four.
+    live_rows, base, slope = rows[live], sets[live], slope[live]
+    movable = trials.constraints.movable(live_rows, base)
+    droppable = base & ~trials.must[live_rows] & movable
+    addable = trials.selectable[live_rows] & ~base & movable
     equal = ALIKE * slope.abs().sum(2).amax(1)
     now, never = slack[live, None].double(), float("-inf")
-    left, drop = top(value(now - slope).masked_fill(~free, never), MAX_SWAP_PARTNERS, equal)
-    came, add = top(value(now + slope).masked_fill(~other, never), MAX_SWAP_PARTNERS, equal)
+    dropped_value, drop = top(value(now - slope).masked_fill(~droppable, never), MAX_SWAP_PARTNERS, equal)
+    added_value, add = top(value(now + slope).masked_fill(~addable, never), MAX_SWAP_PARTNERS, equal)
     loss, gain = (slope.gather(1, unit[..., None].expand(-1, -1, slope.size(2))) for unit in (drop, add))
     guess = (now[:, None] - loss[:, :, None] + gain[:, None]).flatten(1, 2)
-    exists = (left.isfinite()[:, :, None] & came.isfinite()[:, None]).flatten(1)
-    promise, pair = top(value(guess).masked_fill(~exists, never), skipped + 4 * PROPOSALS_PER_CALL, 2 * equal)
-    position, at = promise.isfinite().nonzero(as_tuple=True)
-    pair = pair[position, at]
+    exists = (dropped_value.isfinite()[:, :, None] & added_value.isfinite()[:, None]).flatten(1)
+    promise, pairs = top(value(guess).masked_fill(~exists, never), skipped + 4 * PROPOSALS_PER_CALL, 2 * equal)
+    position, column = promise.isfinite().nonzero(as_tuple=True)
+    pair = pairs[position, column]
     drop, add = drop[position, pair // add.size(1)], add[position, pair % add.size(1)]
-    made, each = base[position], torch.arange(len(position), device=rows.device)
-    made[each, drop], made[each, add] = False, True
-    if trials.constraints is not None:
-        made = trials.constraints.mended(own[position], made)
-    new = torch.tensor([name not in been for name in names_of(live[position], made)], dtype=torch.bool)
-    new = new.to(rows.device) & (trials.size(own[position], made) <= limit[live[position]])
-    new = (new & trials.allowed(own[position], made)).nonzero().flatten()
-    taken = torch.bincount(position[new], minlength=len(live))
-    place = torch.arange(len(new), device=rows.device) - (taken.cumsum(0) - taken)[position[new]]
-    new = new[place < PROPOSALS_PER_CALL]
+    swapped = trials.constraints.mended(live_rows[position], flipped(flipped(base[position], drop), add))
+    new = torch.tensor([name not in tried for name in names_of(live[position], swapped)], dtype=torch.bool)
+    new = new.to(rows.device) & (trials.size(live_rows[position], swapped) <= limit[live[position]])
+    new = (new & trials.allowed(live_rows[position], swapped)).nonzero().flatten()
+    count = torch.bincount(position[new], minlength=len(live))
+    number = torch.arange(len(new), device=rows.device) - (count.cumsum(0) - count)[position[new]]  # within its set
+    new = new[number < PROPOSALS_PER_CALL]
     position = position[new]
-    return Swaps(live[position], made[new], drop[new], add[new], guess[position, pair[new]].float())
+    return Swaps(live[position], swapped[new], drop[new], add[new], guess[position, pair[new]].float())

@@ -1,9 +1,9 @@
-"""What a model says when exactly these units are there; all that a search, a proof or a verdict ever asks.
+"""The oracle: what a model says when exactly these units are there.
 
-Nothing in this package knows what a unit is. An oracle has B instances, each with some units, and answers for rows of
-states [R, U]: true where a unit is as it was at first, false where it is not. `outputs` is all it must have. What it
-knows beyond that makes searches cheaper, never possible: slopes, which states look the same to the model, and which
-sets are worth listing in a proof.
+A search, a proof and a verdict ask nothing else, and nothing in this package knows what a unit is. An oracle has B
+instances, each with some units, and answers for rows of states [R, U]: true if a unit is as it was at first, false if
+it is not. Only `outputs` is needed. Everything else makes searches cheaper: slopes, which states look the same to the
+model, and which sets are worth listing in a proof.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from cf2.sets.tests import Criterion
     from cf2.sets.trials import Trials
 
-# What makes searches faster and changes no answer, so that `cf2 bench` can switch each off: what was tried is kept,
-# trials are run on their own receptive fields, few instances are put to both tests at once, wide features stay sparse,
-# layers compute equal rows once.
+# Short cuts make searches faster and change no answer; `cf2 bench` switches each off. "kept": no set is run twice.
+# "fields": trials are run on their own receptive fields. "together": few instances are put to both tests in one call.
+# "sparse": wide features stay sparse. "quotient": layers compute equal rows once.
 SHORT_CUTS = {"kept", "fields", "together", "sparse", "quotient"}
-MAX_MOVES = 4  # of units of a set, after which its steepest slopes by trials are measured anew
-MAX_MOVES_OF_ALL = 16  # after which all of them are
-STEEPEST = 32  # units in a set, and as many outside of it, are measured after `MAX_MOVES`
-MAX_FLIPS = 256  # of units of one set, in slopes by trials
+MAX_MOVES = 4  # units by which a set may differ from that at which its steepest slopes were measured by trials
+MAX_MOVES_OF_ALL = 16  # the same for all of its slopes
+STEEPEST = 32  # units in a set, and as many outside of it, that are measured again after `MAX_MOVES`
+MAX_FLIPS = 256  # trials of one set for its slopes
 MAX_FLIP_ENTRIES = 1 << 22  # of the table of sets that are tried at once for slopes
 
 Asked = tuple[Tensor, int | None]  # sets [r, U], and the test they are put to (None: all tests and constraints)
-Listing = Generator[Asked, Tensor, None]  # asks for trials of sets and is sent which of them pass, bool [r]
+Listing = Generator[Asked, Tensor, None]  # yields sets to be tried and is sent which of them pass, bool [r]
 
 
 class Looks(Protocol):
-    """What the model can see in some states: rows with the same name give the same outputs."""
+    """What the model can see in some states: rows with the same name have the same outputs."""
 
     @property
     def names(self) -> list[bytes]:
@@ -51,18 +51,18 @@ class Oracle(ABC):
     Attributes
     ----------
     counts : Tensor [B]
-        How many units each instance has; `width` is the most of them, `valid` [B, U] which columns of a row exist.
+        The number of units of each instance; `width` is the largest, `valid` [B, U] says which columns of a row exist.
     selectable : Tensor [B, U]
         Which units may be chosen.
     required, absent, fixed, price : Tensor [B, U] or None
         Units that every set holds; units that are not there at first; units that are as they were in every state; what
         a unit adds to the size of a set.
     narrowed : list of bool
-        Instances of which some units are never looked at, so that nothing is proved of them.
+        Instances with units that are never tried, so that nothing is proved of them.
     local : bool
         Whether the model sees only a part of most states, so that `looks` says which ones are the same to it.
     few : bool
-        Whether a call costs more than its rows, so that rows are better asked for together.
+        Whether a call costs more than its rows, so that it is better to ask for rows together.
     """
 
     def __init__(self, counts: Tensor) -> None:
@@ -83,10 +83,10 @@ class Oracle(ABC):
 
     @abstractmethod
     def take(self, rows: Tensor) -> Oracle:
-        """The same for some of the instances, which may repeat."""
+        """The oracle of some of the instances, which may repeat."""
 
     def band(self, criterion: Criterion) -> Tensor | float:
-        """The slack within which a test hangs on rounding, per instance [B] or for all: a proof counts it as passed."""
+        """The slack within which rounding may decide a test, per instance [B] or for all; it counts as passed."""
         return 0.0
 
     def name(self, row: int) -> object:
@@ -94,7 +94,7 @@ class Oracle(ABC):
         return row
 
     def checked(self, states: Tensor) -> Tensor:
-        """What the model says of every instance in a state each [B, U], in the plainest way: verdicts come from it."""
+        """What the model says of every instance in a state each [B, U], without short cuts: verdicts come from it."""
         return self.outputs(torch.arange(len(self.counts), device=states.device), states)
 
     def looks(self, rows: Tensor, states: Tensor) -> Iterator[tuple[slice, Looks]]:
@@ -104,34 +104,35 @@ class Oracle(ABC):
     def slopes(self, trials: Trials, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """The slack of sets [R, U] in every test [R, tests], and what each unit adds to it [R, U, tests].
 
-        Without gradients they come from trials: of each unit by itself, added or left out. A walk moves one unit at a
-        time and looks at the steepest slopes alone. So these are measured again when a set has moved by more than
-        `MAX_MOVES` units, and all of them after `MAX_MOVES_OF_ALL`. An oracle that has gradients answers for the price
-        of one.
+        An oracle without gradients measures slopes by trials: of each unit by itself, added or left out.
         """
+        # A gradient costs three evaluations per test and trials cost one per unit, so slopes by trials are kept. A walk
+        # moves one unit at a time and uses the steepest slopes only: these are measured again when a set has moved by
+        # more than `MAX_MOVES` units, and all of them after `MAX_MOVES_OF_ALL`.
         now = torch.stack([trials.test(test, rows, sets)[1] for test in trials.tests], 1)
         if trials.measured is None:
             slope = torch.zeros(*trials.valid.shape, len(trials.tests), device=rows.device)
             nowhere = torch.zeros_like(trials.valid)
             trials.measured = torch.zeros_like(trials.counts, dtype=torch.bool), nowhere, nowhere.clone(), slope
-        known, places, recent, slopes = trials.measured
+        has_slopes, all_at, steepest_at, slopes = trials.measured
         slope = slopes[rows]
-        far = ~known[rows] | ((places[rows] ^ sets).sum(1) > MAX_MOVES_OF_ALL)
-        near = ~far & ((recent[rows] ^ sets).sum(1) > MAX_MOVES)
-        if bool(far.any()):
-            slope[far] = self._measured(trials, rows[far], sets[far], now[far])
-            known[rows[far]], places[rows[far]] = True, sets[far]
-        if bool(near.any()):
-            flips = self._steepest(trials, rows[near], sets[near], slope[near])[:, :, None]
-            again = self._flipped(trials, rows[near], sets[near], now[near], flips)
-            slope[near] = torch.where(flips, again, slope[near])
-        fresh = far | near
-        recent[rows[fresh]], slopes[rows[fresh]] = sets[fresh], slope[fresh]
+        all_anew = ~has_slopes[rows] | ((all_at[rows] ^ sets).sum(1) > MAX_MOVES_OF_ALL)
+        some_anew = ~all_anew & ((steepest_at[rows] ^ sets).sum(1) > MAX_MOVES)
+        if bool(all_anew.any()):
+            slope[all_anew] = self._measured(trials, rows[all_anew], sets[all_anew], now[all_anew])
+            has_slopes[rows[all_anew]], all_at[rows[all_anew]] = True, sets[all_anew]
+        if bool(some_anew.any()):
+            part, part_sets = rows[some_anew], sets[some_anew]
+            flips = self._steepest(trials, part, part_sets, slope[some_anew])[:, :, None]
+            measured = self._flipped(trials, part, part_sets, now[some_anew], flips)
+            slope[some_anew] = torch.where(flips, measured, slope[some_anew])
+        fresh = all_anew | some_anew
+        steepest_at[rows[fresh]], slopes[rows[fresh]] = sets[fresh], slope[fresh]
         return now, slope
 
     @staticmethod
     def _steepest(trials: Trials, rows: Tensor, sets: Tensor, slope: Tensor) -> Tensor:
-        """The `STEEPEST` units in each set and those outside of it, by slopes that were measured before [R, U]."""
+        """The `STEEPEST` units in each set, and as many outside of it, by the slopes so far [R, U]."""
         steepest = torch.zeros_like(sets)
         for part in (trials.selectable[rows] & sets, trials.selectable[rows] & ~sets):
             first = slope.abs().sum(2).masked_fill(~part, -1).topk(min(STEEPEST, trials.width), 1).indices
@@ -141,7 +142,8 @@ class Oracle(ABC):
     def _measured(self, trials: Trials, rows: Tensor, sets: Tensor, now: Tensor) -> Tensor:
         """What each unit adds to the slack `now` [R, tests] of sets, from trials: [R, U, tests].
 
-        Of more than `MAX_FLIPS` units, blocks of neighbours are flipped first, then the units of the steepest blocks.
+        If there are more than `MAX_FLIPS` units, blocks of neighbours are flipped first, and then single units of the
+        steepest blocks.
         """
         if trials.width <= MAX_FLIPS:
             return self._flipped(trials, rows, sets, now, trials.selectable[rows][:, :, None])
@@ -155,29 +157,30 @@ class Oracle(ABC):
 
     @staticmethod
     def _flipped(trials: Trials, rows: Tensor, sets: Tensor, now: Tensor, flips: Tensor) -> Tensor:
-        """What each unit adds to the slack [R, U, tests], from trials in which units are flipped together.
+        """What each unit adds to the slack [R, U, tests], from trials in which blocks of units are flipped.
 
-        `flips` [R, U, blocks] says which; one block stands for every unit by itself. Units of a block share its slope.
+        `flips` [R, U, blocks] says which, and units of a block share its slope. A single block is no block: each of
+        its units is flipped by itself.
         """
         slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
         alone = flips.size(2) == 1
         owner, which = (flips[:, :, 0] if alone else flips.any(1)).nonzero(as_tuple=True)
         step = max(1, MAX_FLIP_ENTRIES // max(trials.width, 1))
         for start in range(0, len(owner), step):
-            own, part = owner[start : start + step], which[start : start + step]
-            flip = torch.nn.functional.one_hot(part, trials.width).bool() if alone else flips[own, :, part]
-            change = torch.stack([trials.test(test, rows[own], sets[own] ^ flip)[1] for test in trials.tests], 1)
-            change = (change - now[own]) / flip.sum(1, keepdim=True)
-            at, unit = flip.nonzero(as_tuple=True)
-            slope[own[at], unit] = torch.where(sets[own[at], unit, None], -change[at], change[at])
+            of, block = owner[start : start + step], which[start : start + step]
+            flip = torch.nn.functional.one_hot(block, trials.width).bool() if alone else flips[of, :, block]
+            change = torch.stack([trials.test(test, rows[of], sets[of] ^ flip)[1] for test in trials.tests], 1)
+            change = (change - now[of]) / flip.sum(1, keepdim=True)
+            trial, unit = flip.nonzero(as_tuple=True)
+            slope[of[trial], unit] = torch.where(sets[of[trial], unit, None], -change[trial], change[trial])
         return slope
 
     def twins(self, row: int) -> Tensor:
-        """Pairs [p, 2] of interchangeable units of one instance: of such sets, those with the first unit count."""
+        """Pairs [p, 2] of interchangeable units of one instance: a proof tries no set with only the second one."""
         return torch.zeros((0, 2), dtype=torch.long, device=self.counts.device)
 
     def listing(self, proof: Exhaustion) -> Listing | None:
-        """The sets that a proof has to try, where the oracle knows of some that cannot pass; None: all of them."""
+        """The sets that a proof has to try, if the oracle knows that the others cannot pass; None: all of them."""
         return None
 
     @property
@@ -191,7 +194,7 @@ class Oracle(ABC):
         return False
 
     def admissible(self, chosen: Tensor) -> Tensor:
-        """A choice [units, bool] with what must not be chosen left out, and what must be put in."""
+        """A choice [units, bool] without the units that must not be chosen, and with those that must be."""
         chosen = chosen & self.selectable[self.valid]
         return chosen if self.required is None else chosen | self.required[self.valid]
 

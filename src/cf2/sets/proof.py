@@ -1,7 +1,7 @@
 """Proof by exhaustion: every set smaller than the answer, in order of size, packed over all instances.
 
-Not every set has to be tried. An oracle may know units that can be exchanged without the model noticing (`twins`), so
-that only sets that take them in their order count; and it may list the sets that are left (`listing`).
+Not every set has to be tried. An oracle may know units that the model cannot tell apart (`twins`), so that only sets
+that take them in their order are tried. It may also list the sets that could pass at all (`listing`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from cf2.sets.trials import Trials
 
 MAX_SETS_PER_CALL = 2048  # of one instance
 MAX_ENTRIES_PER_CALL = 1 << 23  # of the table of all sets that are tried at once
-LIKELY = 16  # a proof is begun where there are so many times as many sets as it may run, if many can be left out
+LIKELY = 16  # times the budget: of so many sets, a listing is likely to leave out enough
 BOUNDLESS = 1 << 62
-MAX_PROOFS_TOGETHER = 8  # made side by side where whole inputs are run
+MAX_PROOFS_TOGETHER = 8  # proofs made side by side if every trial runs a whole input
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,23 +38,20 @@ class Proof:
     exhausted: Tensor  # no set of fewer free units than this passes
 
     def lower_bound(self, trials: Trials) -> Tensor:
-        """No smaller set passes, [B]: what must be chosen, and the cheapest of so many further units.
-
-        All sets of fewer than `exhausted` free units were tried, so a passing one has at least as many; with prices, it
-        counts at least as much as the cheapest of them.
-        """
+        """The size below which no set passes [B]."""
+        # All sets of fewer than `exhausted` free units were tried. So a passing set holds what it must and at least so
+        # many free units, which count no less than the cheapest ones do.
         rows = torch.arange(len(self.sets), device=self.sets.device)
-        must = torch.zeros_like(trials.valid) if trials.required is None else trials.required
         prices = torch.ones_like(trials.valid, dtype=torch.double) if trials.price is None else trials.price.double()
-        free = prices.masked_fill(~trials.selectable | must, float("inf")).sort(1).values
+        free = prices.masked_fill(~trials.free, float("inf")).sort(1).values
         taken = torch.arange(free.size(1), device=free.device)[None] < self.exhausted[:, None]
-        bound = trials.size(rows, must).double() + free.masked_fill(~taken | free.isinf(), 0).sum(1)
+        bound = trials.size(rows, trials.must).double() + free.masked_fill(~taken | free.isinf(), 0).sum(1)
         size = trials.size(rows, self.sets).double()
         bound = torch.where(self.optimal, size, torch.where(self.passed, torch.minimum(bound, size), bound))
         return (bound + 1e-6).floor().long()
 
     def smallest(self, trials: Trials) -> Tensor:
-        """Whether no smaller set passes than the one that is given [B], be it found by the proof or after it."""
+        """Whether no set passes that is smaller than the given one [B], which may be found after the proof."""
         rows = torch.arange(len(self.sets), device=self.sets.device)
         reached = trials.size(rows, self.sets) <= self.lower_bound(trials)
         return self.optimal | (self.passed & (self.exhausted > 0) & reached)
@@ -63,14 +60,13 @@ class Proof:
 def prove(
     trials: Trials, sets: Tensor, passed: Tensor, budget: int, before: Proof | None = None, *, partly: bool = False
 ) -> Proof:
-    """Try every smaller set (every set, where none passes) of the instances for which `budget` sets are enough.
+    """Try every smaller set (every set, if none passes) of the instances for which `budget` sets are enough.
 
-    With `partly`, all sets of as many sizes are tried as the budget allows. `before` is what an earlier proof has shown
-    of the same instances; it is not shown again.
+    With `partly`, all sets of as many sizes are tried as the budget allows. What an earlier proof `before` has shown
+    of the same instances is not shown again.
     """
-    never = torch.zeros_like(passed)
-    known = before or Proof(sets, passed, never, never, torch.zeros_like(trials.counts))
-    shown = (t.clone() for t in (known.optimal, known.impossible, known.exhausted))
+    before = before or unproved(trials, sets, passed)
+    shown = (fact.clone() for fact in (before.optimal, before.impossible, before.exhausted))
     proof = Proof(sets.clone(), passed.clone(), *shown)
     searches, whole = [], False
     for row, count in enumerate(trials.counts.tolist()):
@@ -97,25 +93,30 @@ def prove(
     return proof
 
 
+def unproved(trials: Trials, sets: Tensor, passed: Tensor) -> Proof:
+    """Sets of which nothing is proved yet."""
+    never = torch.zeros_like(passed)
+    return Proof(sets, passed, never, never, torch.zeros_like(trials.counts))
+
+
 class Exhaustion:
-    """How far the sets of one instance have been tried, in order of the number of their free units."""
+    """The proof of one instance while it is made: sets are tried in order of the number of their free units."""
 
     def __init__(
         self, trials: Trials, row: int, best: Tensor | None, budget: int, exhausted: int, partly: bool
     ) -> None:
         self.trials, self.row, self.best, self.partly = trials, row, best, partly
         self.budget, self.exhausted = budget, exhausted
-        free = _free(trials, row)
+        free = trials.free[row].nonzero().flatten()
         self.free: list[int] = free.tolist()
-        self.top = len(free) if best is None else _most(trials, row, best, free)
-        none = torch.zeros_like(trials.valid[row])
-        self.must = none if trials.required is None else trials.required[row]
+        self.top = len(free) if best is None else _most_units(trials, row, best, free)
+        self.must = trials.must[row]
         self.complete = self.exhausted > self.top
-        self.certain = _affordable(len(free), self.top, budget, exhausted)  # the budget is known to hold
+        self.certain = _affordable(len(free), self.top, budget, exhausted)  # the budget pays for all sets
         self.likely = _affordable(len(free), self.top, budget * LIKELY, exhausted)  # if many sets can be left out
 
     def spend(self, sets: int) -> bool:
-        """Take so many sets from the budget, if it has them."""
+        """Take so many sets from the budget; False if it has fewer."""
         if sets > self.budget and not self.certain:
             return False
         self.budget -= sets
@@ -123,30 +124,34 @@ class Exhaustion:
 
     @property
     def left(self) -> int:
-        """The most sets that `spend` gives."""
+        """The most sets that can be spent."""
         return BOUNDLESS if self.certain else self.budget
 
     def table(self, sets: NDArray[np.bool_]) -> Tensor:
-        """Sets of the units of this instance, as wide as those of its pack."""
+        """Sets of the units of this instance, padded to the width of its pack."""
         table = torch.zeros((len(sets), self.trials.width), dtype=torch.bool)
         table[:, : sets.shape[1]] = torch.from_numpy(sets)
         return table.to(self.trials.valid.device)
 
     def allowed(self, sets: Tensor) -> Tensor:
-        """Those of the sets that keep to the constraints."""
-        return sets[self.trials.allowed(torch.full((len(sets),), self.row, device=sets.device), sets)]
+        """The sets that keep to the constraints."""
+        return sets[self.trials.allowed(self.rows(sets), sets)]
+
+    def rows(self, sets: Tensor) -> Tensor:
+        """The row of this instance, once for each set."""
+        return torch.full((len(sets),), self.row, device=sets.device)
 
     def size(self, sets: Tensor) -> Tensor:
         """The sizes of sets of this instance."""
-        return _size(self.trials, self.row, sets)
+        return self.trials.size(self.rows(sets), sets)
 
     def combined(self, base: Tensor, units: list[int], number: int) -> Iterator[Tensor]:
         """The base with every choice of so many of the units, smaller than the best set, in blocks [r, U]."""
         every = combinations(units, number)
-        while some := list(islice(every, MAX_SETS_PER_CALL)):
-            sets = base.expand(len(some), -1).clone()
+        while block := list(islice(every, MAX_SETS_PER_CALL)):
+            sets = base.expand(len(block), -1).clone()
             if number:
-                flat = np.fromiter(chain.from_iterable(some), dtype=np.int64, count=number * len(some))
+                flat = np.fromiter(chain.from_iterable(block), dtype=np.int64, count=number * len(block))
                 sets.scatter_(1, torch.from_numpy(flat).view(-1, number).to(sets.device), True)
             if self.best is not None:
                 sets = sets[self.size(sets) < self.size(self.best[None])]
@@ -154,23 +159,23 @@ class Exhaustion:
                 yield sets
 
     def found(self, good: Tensor) -> bool:
-        """Take the smallest of passing sets, of these that of the widest margin; whether nothing smaller can follow."""
+        """Take the smallest of `good` sets (of several, that of the widest margin); True if none smaller can follow."""
         if not len(good):
             return False
         size = self.size(good)
         smallest = good[size == size.min()]
-        rows = torch.full((len(smallest),), self.row, device=good.device)
+        rows = self.rows(smallest)
         self.best = smallest[int(widest(rows * 0, margins(self.trials, rows, smallest), 1)[0])]
-        return self.trials.price is None  # all that follow are larger
+        return self.trials.price is None  # sets come by their number of units, which is then their size
 
     def done(self, number: int) -> None:
-        """All sets of that many free units have been tried."""
+        """Note that all sets of that many free units have been tried."""
         self.exhausted = max(self.exhausted, number + 1)
         self.complete = self.exhausted > self.top
 
 
 def every_set(search: Exhaustion) -> Listing:
-    """All sets, but for twins in another order."""
+    """All sets, except those that take twins in another order."""
     trials = search.trials
     pairs = twins(trials, search.row)
     for number in range(search.exhausted, search.top + 1):
@@ -192,21 +197,19 @@ def in_twin_order(sets: Tensor, pairs: Tensor) -> Tensor:
 
 
 def twins(trials: Trials, row: int) -> Tensor:
-    """Interchangeable units [p, 2]; to constraints, what the model cannot tell apart may differ all the same."""
-    return trials.oracle.twins(row) if trials.constraints is None else trials.valid.new_zeros((0, 2), dtype=torch.long)
+    """Interchangeable units [p, 2]; none under constraints, which may tell units apart that are equal to the model."""
+    return trials.valid.new_zeros((0, 2), dtype=torch.long) if trials.constrained else trials.oracle.twins(row)
 
 
 def _run(trials: Trials, searches: list[tuple[Exhaustion, Listing]]) -> None:
-    """Carry out the trials that all searches ask for side by side.
-
-    A listing is a generator that yields sets and is sent which of them pass, so that each reads as if it were
-    alone while the sets of all instances share calls of the model.
-    """
+    """Carry out the trials that the listings of all searches ask for, side by side."""
+    # A listing is a coroutine: it yields sets and is sent which of them pass. So each one reads as if it were alone,
+    # while the sets of all instances share calls of the model.
     asking: list[tuple[Exhaustion, Listing, Asked]] = []
-    for search, tries in searches:
-        asked = next(tries, None)
+    for search, listing in searches:
+        asked = next(listing, None)
         if asked is not None:
-            asking.append((search, tries, asked))
+            asking.append((search, listing, asked))
     while asking:
         room, count = MAX_ENTRIES_PER_CALL, 0
         while count < len(asking) and room > 0:
@@ -214,38 +217,31 @@ def _run(trials: Trials, searches: list[tuple[Exhaustion, Listing]]) -> None:
             count += 1
         now, asking = asking[:count], asking[count:]
         for column in sorted({asked[1] for _, _, asked in now}, key=lambda c: -1 if c is None else c):
-            group = [(search, tries, asked[0]) for search, tries, asked in now if asked[1] == column]
+            group = [(search, listing, asked[0]) for search, listing, asked in now if asked[1] == column]
             sets = torch.cat([block for _, _, block in group])
-            rows = torch.cat([torch.full((len(b),), s.row, device=b.device) for s, _, b in group])
-            good = trials.passes(rows, sets, small=True) if column is None else trials.one(column, rows, sets)
-            for (search, tries, _), passing in zip(group, torch.split(good, [len(b) for _, _, b in group])):
+            rows = torch.cat([search.rows(block) for search, _, block in group])
+            if column is None:
+                good = trials.passes(rows, sets, small=True)
+            else:
+                good, _ = trials.test(trials.tests[column], rows, sets)
+            for (search, listing, _), passing in zip(group, torch.split(good, [len(block) for _, _, block in group])):
                 try:
-                    asking.append((search, tries, tries.send(passing)))
+                    asking.append((search, listing, listing.send(passing)))
                 except StopIteration:
                     continue
 
 
-def _free(trials: Trials, row: int) -> Tensor:
-    """The units of one instance that may be chosen or not."""
-    may = trials.selectable[row] if trials.required is None else trials.selectable[row] & ~trials.required[row]
-    return may.nonzero().flatten()
-
-
-def _size(trials: Trials, row: int, sets: Tensor) -> Tensor:
-    return trials.size(torch.full((len(sets),), row, device=sets.device), sets)
-
-
-def _most(trials: Trials, row: int, known: Tensor, free: Tensor) -> int:
-    """The most free units that a set smaller than the known one can have."""
+def _most_units(trials: Trials, row: int, best: Tensor, free: Tensor) -> int:
+    """The most free units that a set smaller than the best one can have; -1 where none is smaller."""
     # With prices, that is how many of the cheapest units fit below its size; the proof may stop there.
-    must = torch.zeros_like(known) if trials.required is None else trials.required[row]
-    room = float(_size(trials, row, known[None])[0] - _size(trials, row, must[None])[0])
+    rows = torch.tensor([row, row], device=best.device)
+    size, least = trials.size(rows, torch.stack([best, trials.must[row]])).tolist()
     prices = torch.ones(len(free)) if trials.price is None else trials.price[row, free].double().sort().values
-    return int((prices.cumsum(0) < room - 1e-9).sum()) if room > 0 else -1
+    return int((prices.cumsum(0) < size - least - 1e-9).sum()) if size > least else -1
 
 
 def _affordable(count: int, top: int, budget: int, done: int = 0) -> bool:
-    """Whether there are at most `budget` sets of `done` to `top` of `count` units; looks no further than it must."""
+    """Whether there are at most `budget` sets of `done` to `top` of `count` units."""
     sets = 0
     for size in range(done, top + 1):
         sets += math.comb(count, size)

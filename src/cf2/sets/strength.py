@@ -1,15 +1,15 @@
 """How surely a set decides: probabilities of sufficiency and necessity over contexts.
 
-The two tests ask of S alone and of all but S. A *context* T is some part of the units outside of S, and asks the same
-questions between these two ends. In a context every unit is there with probability p, and p is uniform on [0, 1], so
-that contexts of every size are equally likely:
+The two tests keep S alone, or all but S. A *context* T is some of the units outside of S, and S is kept or removed
+beside it. In a context every unit is there with probability p, and p is uniform on [0, 1], so that contexts of every
+size are equally likely:
 
     PS(S)  = P[f(S ∪ T) = c]
     PN(S)  = P[f(T) ≠ c | f(S ∪ T) = c]
     PNS(S) = P[f(S ∪ T) = c and f(T) ≠ c]
 
-"= c" is what the criterion of the question says. Where S adds or changes something, f(T) is the context with these
-edits carried out. What is `fixed` is always there, and what is `absent` is in no context.
+"= c" is what the criterion of the question says. If S adds or changes something, f(T) is the context with these edits
+carried out. `fixed` units are in every context, and `absent` units in none. (PN, PS and PNS are those of Pearl, 1999.)
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cf2.sets.moves import flipped
 from cf2.sets.oracle import Oracle
 from cf2.sets.tests import WITHOUT, Criterion, Test
 from cf2.sets.trials import Trials, best_of, top
 
-MAX_STATES_PER_CALL = 1 << 26  # states of units that are written down at once
+MAX_STATES_PER_CALL = 1 << 26  # entries of a table of states
 CONFIDENCE = 0.95  # of an interval
 MAX_NODES = 100  # of a branch and bound for the least hitting set
-HOLDS = Test("holds", WITHOUT, same=True)  # asked of what is gone in a state
+HOLDS = Test("holds", WITHOUT, same=True)  # its sets are the units that are gone in a state
 
-# Contexts of an instance by its row and the units [U] that may be gone: states [count, U], the same in every call.
+# The contexts of an instance, from its row and the units [U] that may be gone: states [n, U], the same in every call.
 Draw = Callable[[int, Tensor], Tensor]
 
 
@@ -46,19 +47,19 @@ class Probability(NamedTuple):
 
 @dataclass(frozen=True)
 class Strength:
-    """PS, PN and PNS of one set; `pn` is None where the answer holds in no context."""
+    """PS, PN and PNS of one set; `pn` is None if the answer holds in no context."""
 
     ps: Probability
     pn: Probability | None
     pns: Probability
     contexts: int
     every: bool  # whether these are all contexts there are
-    lost: tuple[int, ...] | None = None  # units without which the answer is lost though the set is there, the fewest
+    lost: tuple[int, ...] | None = None  # the fewest units whose removal loses the answer although the set is there
     bound: int = 0  # no set of fewer units keeps the answer in every context
 
 
 def draw_contexts(count: int, free: Tensor, generator: torch.Generator) -> Tensor:
-    """Contexts as states [count, U]: each has a p of its own, with which every `free` [U] unit is as it was."""
+    """Contexts as states [count, U]: each has its own p, with which every `free` [U] unit is there."""
     p = torch.rand((count, 1), generator=generator)
     bits = torch.rand((count, int(free.sum())), generator=generator) < p
     there = (~free).expand(count, -1).clone()
@@ -69,7 +70,7 @@ def draw_contexts(count: int, free: Tensor, generator: torch.Generator) -> Tenso
 def every_context(units: int) -> tuple[Tensor, Tensor]:
     """All contexts over some units, bool [2^units, units], and the probability of each under the mixture.
 
-    Of a units that are there and b that are not it is ∫ p^a (1-p)^b dp = B(a+1, b+1).
+    With a units there and b units gone, the probability is ∫ p^a (1-p)^b dp = B(a+1, b+1).
 
     >>> contexts, probability = every_context(2)
     >>> contexts.sum(1).tolist(), [round(p, 3) for p in probability.tolist()]
@@ -81,7 +82,7 @@ def every_context(units: int) -> tuple[Tensor, Tensor]:
 
 
 def clopper_pearson(hits: int, count: int, confidence: float = CONFIDENCE) -> Probability:
-    """A share with the interval of Clopper and Pearson, which covers at least as often as it says.
+    """A share with the interval of Clopper and Pearson (1934), which covers the truth at least as often as it says.
 
     >>> [round(part, 3) for part in clopper_pearson(10, 10)]
     [1.0, 0.692, 1.0]
@@ -95,7 +96,7 @@ def clopper_pearson(hits: int, count: int, confidence: float = CONFIDENCE) -> Pr
 
 
 def holding(oracle: Oracle, criterion: Criterion) -> Trials:
-    """Whether the answer holds in states, none of which is run twice."""
+    """Trials of whether the answer holds in states."""
     return Trials(oracle, criterion, (HOLDS,))
 
 
@@ -104,18 +105,18 @@ def strengths(
 ) -> list[Strength]:
     """PS, PN and PNS of sets [R, U, bool] of instances `rows` [R], which may repeat.
 
-    All sets of an instance meet the same `count` contexts that `draw` gives. If `exact`, a set outside of which there
-    are so few units that all contexts are at most `count` meets these instead. `held` counts what was run.
+    All sets of an instance are measured in the same `count` contexts, those of `draw`. If `exact`, and there are at
+    most `count` contexts outside of a set at all, it is measured in all of these instead. `held` counts evaluations.
     """
-    free = _free(held.oracle)
+    free = _removable(held.oracle)
     measured = []
     for part in torch.split(torch.arange(len(rows)), max(1, MAX_STATES_PER_CALL // (2 * count * max(held.width, 1)))):
         measured += _strengths(held, rows[part], sets[part], free, count if exact else 0, draw)
     return measured
 
 
-def _free(oracle: Oracle) -> Tensor:
-    """The units that contexts may have or not have [B, U]."""
+def _removable(oracle: Oracle) -> Tensor:
+    """The units that are there in some contexts and gone in others [B, U]."""
     free = oracle.valid.clone()
     for flag in (oracle.absent, oracle.fixed):
         free = free if flag is None else free & ~flag
@@ -123,14 +124,14 @@ def _free(oracle: Oracle) -> Tensor:
 
 
 def _strengths(held: Trials, rows: Tensor, sets: Tensor, free: Tensor, most: int, draw: Draw) -> list[Strength]:
-    """The same in one packed pass; exact where there are at most so many contexts."""
+    """The same in one packed pass; exact for sets with at most `most` contexts."""
     contexts, weights = [], []
     for row, chosen in zip(rows.tolist(), sets):
         outside, weight = free[row] & ~chosen, None
         units = int(outside.sum())
         if 2 ** min(units, 63) <= most:
             bits, weight = every_context(units)
-            there = (~free[row]).expand(len(bits), -1).clone()  # what cannot go is there, what is absent as it was
+            there = (~free[row]).expand(len(bits), -1).clone()  # units that no context removes, and S
             there[:, outside] = bits.to(rows.device)
         else:
             there = draw(row, free[row])
@@ -138,38 +139,40 @@ def _strengths(held: Trials, rows: Tensor, sets: Tensor, free: Tensor, most: int
         weights.append(weight)
     lengths = torch.tensor([len(part) for part in contexts], device=rows.device)
     owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)
-    states, own = torch.cat(contexts), sets[owner]
-    seen = (held.test(HOLDS, rows[owner], ~part) for part in (states | own, states & ~own))
-    said = torch.stack([column for passed, room in seen for column in (passed & (room >= 0), passed)])
+    states, chosen_of = torch.cat(contexts), sets[owner]
+    halves = (held.test(HOLDS, rows[owner], ~part) for part in (states | chosen_of, states & ~chosen_of))
+    said = torch.stack([column for passed, room in halves for column in (passed & (room >= 0), passed)])
     absent, measured = held.oracle.absent, []
     # `passed` counts what rounding may decide either way as kept. A share counts what the model says, and a bound only
     # contexts in which the answer is lost for certain.
-    for place, (k, may_keep, s, may_still) in enumerate(torch.split(said, lengths.tolist(), dim=1)):
-        row, chosen = rows[place], sets[place]
-        with_set = contexts[place] | chosen
-        quiet = (with_set | free[row]).all(1)  # noise loses the answer by what is there, not by what is gone
-        lost = ~with_set[~k & quiet]
+    for position, halves_of in enumerate(torch.split(said, lengths.tolist(), dim=1)):
+        with_it, may_keep, without_it, may_still = halves_of
+        row, chosen = rows[position], sets[position]
+        with_set = contexts[position] | chosen
+        no_noise = (with_set | free[row]).all(1)  # with added noise, what is gone is not what loses the answer
+        lost = ~with_set[~with_it & no_noise]
         removes = absent is None or not bool((chosen & absent[row]).any())
-        hit = [~with_set[~may_keep & quiet], ~contexts[place][~may_still & quiet & removes] | chosen]
+        hit = [~with_set[~may_keep & no_noise], ~contexts[position][~may_still & no_noise & removes] | chosen]
         bound = _least_hitting(torch.cat(hit)[:, free[row]].cpu())
         fewest = tuple(lost[lost.sum(1).argmin()].nonzero().flatten().tolist()) if len(lost) else None
-        measured.append(replace(_strength(k.cpu(), s.cpu(), weights[place]), lost=fewest, bound=bound))
+        strength = _strength(with_it.cpu(), without_it.cpu(), weights[position])
+        measured.append(replace(strength, lost=fewest, bound=bound))
     return measured
 
 
 def _least_hitting(gone: Tensor) -> int:
-    """How many units a set has at least that meets each of these sets [n, units].
-
-    A set that keeps the answer in every context meets each set of units whose removal loses it.
-    """
+    """A lower bound of the size of a set that holds a unit of each of the sets `gone` [n, units]."""
+    # If the answer is lost without some units, then a set that keeps it in every context holds at least one of them.
+    # So such a set hits every set of units whose removal has lost the answer: a least hitting set, which is hard. The
+    # dual bound of the branch and bound is sound wherever its limit of nodes stops it.
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     gone = gone[gone.any(1)]
     if not len(gone):
         return 0
-    met = LinearConstraint(torch.unique(gone, dim=0).double().numpy(), 1)
-    taken = np.ones(gone.size(1))
-    solved = milp(taken, integrality=taken, bounds=Bounds(0, 1), constraints=met, options={"node_limit": MAX_NODES})
+    is_hit = LinearConstraint(torch.unique(gone, dim=0).double().numpy(), 1)
+    ones = np.ones(gone.size(1))
+    solved = milp(ones, integrality=ones, bounds=Bounds(0, 1), constraints=is_hit, options={"node_limit": MAX_NODES})
     return 1 if solved.mip_dual_bound is None else max(ceil(solved.mip_dual_bound - 1e-6), 1)
 
 
@@ -194,23 +197,23 @@ def _strength(kept: Tensor, still: Tensor, weight: Tensor | None) -> Strength:
 # -- sets that decide surely ----------------------------------------------------------------------------------
 
 SEARCH_CONTEXTS = 64  # by which a search compares sets
-RUNGS = ((8, 6), (24, 2), (SEARCH_CONTEXTS, 1))  # contexts that candidates have met, and how many are kept after them
+RUNGS = ((8, 6), (24, 2), (SEARCH_CONTEXTS, 1))  # after so many contexts, so many candidates are kept
 MAX_CANDIDATES = 32  # units that are tried in a step, the most promising by slope
 MAX_STEPS = 64
-ROOM = 1.0  # standard errors by which a search goes beyond what fresh contexts must show
-MORE_ROOM = 3.0  # and goes on to where what it found first is not sure enough on these
-MAX_JUDGED = 4  # sets in a row that meet the fresh contexts
-JUDGED_CONFIDENCE = 1 - (1 - CONFIDENCE) / 2  # two rows of sets are judged, so that each has half of the error
+ROOM = 1.0  # standard errors by which a search aims beyond the share that fresh contexts must show
+MORE_ROOM = 3.0  # the same for the second attempt, if the first one was not sure enough on these
+MAX_JUDGED = 4  # sets judged one after the other
+JUDGED_CONFIDENCE = 1 - (1 - CONFIDENCE) / 2  # two attempts are judged, so that each has half of the error
 
 
 @dataclass(frozen=True, eq=False)
 class Sure:
-    """The smallest set of an instance that decides surely enough, or the surest one judged, on fresh contexts."""
+    """The smallest set of an instance that is sure enough on fresh contexts, or else the surest one judged."""
 
     chosen: Tensor  # [U] bool
     strength: Strength
     reached: bool
-    default: bool  # the answer holds when everything is gone: then the whole set decides nothing
+    default: bool  # the answer holds when everything is gone, so that the set of all units decides nothing
     curve: tuple[tuple[int, float], ...]  # sizes, ascending, and the best PNS of each on the contexts of the search
 
 
@@ -219,46 +222,48 @@ def find_sure(
 ) -> dict[int, Sure]:
     """By instance of `rows` [R], the smallest set found that passes the tests and has a PNS of at least `goal`.
 
-    It grows from passing `sets` [R, U] by the unit that decides most of the contexts, of those that `draw` gives, in
-    which the set does not decide yet. From the end it goes back by the unit that costs least. A few contexts are met by
-    all candidates, and more by the best (successive halving). The smallest set that seems sure enough is judged on
-    `count` contexts that `fresh` gives and that nothing was chosen by, and while one is sure the next smaller follows.
-    If the first one is not, the search goes on to a surer one, which is judged, and so on down from there.
-    What these two rows hold does not depend on the fresh contexts, and each ends with the first set that fails, so
-    that judging several sets costs no more than `JUDGED_CONFIDENCE` pays.
+    A set grows from passing `sets` [R, U], and then shrinks, by its PNS in the contexts of `draw`. It is judged on
+    `count` contexts of `fresh`.
     """
+    # Each step adds the unit that decides most of the contexts in which the set does not decide yet, or drops the unit
+    # that costs least. All candidates meet a few contexts and only the best meet more (successive halving, Karnin et
+    # al., 2013).
+    # The smallest set that seems sure enough is judged on fresh contexts, and while one is sure, the next smaller
+    # follows. If the first one is not, the search goes on to a surer set, and down from there. The sets of these two
+    # sequences do not depend on the fresh contexts, and each sequence ends with its first set that fails. So a sequence
+    # errs no more often than a single test does, and each has half of the error (`JUDGED_CONFIDENCE`).
     search = _SureSearch(trials, held, rows, sets, draw)
     needed = _share_needed(goal, count)
     error = (needed * (1 - needed) / SEARCH_CONTEXTS) ** 0.5
-    aim, far = (min(needed + room * error, 1.0) for room in (ROOM, MORE_ROOM))
+    aim, higher_aim = (min(needed + room * error, 1.0) for room in (ROOM, MORE_ROOM))
     search.grow(~search.default, aim)
     grown = search.sets.clone()
     search.shrink(~search.default & (search.share >= needed), needed, sets.sum(1))
-    met: list[dict[int, Strength]] = [{} for _ in search.best]
-    _judge(search, [_smallest(best, aim) for best in search.best], goal, count, fresh, met)
-    failed = torch.tensor([bool(own) and not any(_low(s) >= goal for s in own.values()) for own in met])
+    judged: list[dict[int, Strength]] = [{} for _ in search.best]
+    _judge(search, [_smallest(best, aim) for best in search.best], goal, count, fresh, judged)
+    failed = torch.tensor([bool(by_size) and not any(_low(s) >= goal for s in by_size.values()) for by_size in judged])
     failed = failed.to(rows.device) & ~search.default
     search.sets[failed] = grown[failed]
-    search.note(failed.nonzero().flatten())
-    search.grow(failed, far)
+    search.measure(failed.nonzero().flatten())
+    search.grow(failed, higher_aim)
     search.shrink(failed & (search.share >= aim), aim, sets.sum(1))
-    # Where a set decides in all contexts of the search, only its size says that another is surer.
-    last = [_smallest(best, far) if far < 1 else max(best, default=None) for best in search.best]
+    # Among sets that decide in all contexts of the search, a larger one is surer.
+    last = [_smallest(best, higher_aim) if higher_aim < 1 else max(best, default=None) for best in search.best]
     begin = [size if bad else None for size, bad in zip(last, failed.tolist())]
-    _judge(search, begin, goal, count, fresh, met)
+    _judge(search, begin, goal, count, fresh, judged)
     found = {}
-    for place, own in enumerate(met):
-        sure = [size for size, strength in own.items() if _low(strength) >= goal]
-        if own:
-            size = min(sure) if sure else max(own, key=lambda size: (own[size].pns.value, -size))
-            curve = tuple((size, share) for size, (share, _) in sorted(search.best[place].items()))
-            chosen, default = search.best[place][size][1], bool(search.default[place])
-            found[int(rows[place])] = Sure(chosen, own[size], bool(sure), default, curve)
+    for position, by_size in enumerate(judged):
+        sure = [size for size, strength in by_size.items() if _low(strength) >= goal]
+        if by_size:
+            size = min(sure) if sure else max(by_size, key=lambda size: (by_size[size].pns.value, -size))
+            curve = tuple((size, share) for size, (share, _) in sorted(search.best[position].items()))
+            chosen, default = search.best[position][size][1], bool(search.default[position])
+            found[int(rows[position])] = Sure(chosen, by_size[size], bool(sure), default, curve)
     return found
 
 
 def _smallest(best: dict[int, tuple[float, Tensor]], aim: float) -> int | None:
-    """The smallest size whose set has a PNS of `aim`, by the contexts of the search, or else that of the surest set."""
+    """The smallest size whose set has a PNS of `aim` in the contexts of the search, or else that of the surest set."""
     good = [size for size, (share, _) in best.items() if share >= aim]
     return min(good) if good else max(best, key=lambda size: (best[size][0], -size), default=None)
 
@@ -269,26 +274,26 @@ def _judge(
     goal: float,
     count: int,
     fresh: Draw,
-    met: list[dict[int, Strength]],
+    judged: list[dict[int, Strength]],
 ) -> None:
-    """Put the set of size `begin` of each instance to the fresh contexts, and smaller ones as long as they are sure."""
-    now = {place: size for place, size in enumerate(begin) if size is not None and size not in met[place]}
+    """Measure the set of size `begin` of each instance in fresh contexts, and smaller ones as long as they are sure."""
+    sizes = {position: size for position, size in enumerate(begin) if size is not None and size not in judged[position]}
     for _ in range(MAX_JUDGED):
-        if not now:
+        if not sizes:
             return
-        chosen = torch.stack([search.best[place][size][1] for place, size in now.items()])
-        measured = strengths(search.held, search.rows[list(now)], chosen, count, fresh)
-        going = {}
-        for (place, size), strength in zip(now.items(), measured):
-            met[place][size] = strength
-            smaller = max((other for other in search.best[place] if other < size), default=None)
-            if _low(strength) >= goal and smaller is not None and smaller not in met[place]:
-                going[place] = smaller
-        now = going
+        chosen = torch.stack([search.best[position][size][1] for position, size in sizes.items()])
+        measured = strengths(search.held, search.rows[list(sizes)], chosen, count, fresh)
+        following = {}
+        for (position, size), strength in zip(sizes.items(), measured):
+            judged[position][size] = strength
+            smaller = max((other for other in search.best[position] if other < size), default=None)
+            if _low(strength) >= goal and smaller is not None and smaller not in judged[position]:
+                following[position] = smaller
+        sizes = following
 
 
 def _low(strength: Strength) -> float:
-    """What the PNS of a set is at least, at `JUDGED_CONFIDENCE`."""
+    """A lower bound of the PNS of a set, at `JUDGED_CONFIDENCE`."""
     if strength.every:
         return strength.pns.value
     hits = round(strength.pns.value * strength.contexts)
@@ -296,30 +301,29 @@ def _low(strength: Strength) -> float:
 
 
 def _share_needed(goal: float, count: int) -> float:
-    """The least share of `count` contexts whose interval begins at `goal` or above; 1 where none does."""
+    """The least share of `count` contexts whose interval begins at `goal` or above; 1 if none does."""
     hits = (n for n in range(int(goal * count), count + 1) if clopper_pearson(n, count, JUDGED_CONFIDENCE).low >= goal)
     return next(hits, count) / count
 
 
 class _SureSearch:
-    """Sets of some instances that grow and shrink, and in which contexts of the search they decide."""
+    """Sets of some instances that grow and shrink, with the contexts in which they decide."""
 
     def __init__(self, trials: Trials, held: Trials, rows: Tensor, sets: Tensor, draw: Draw) -> None:
         self.trials, self.held, self.rows, self.sets = trials, held, rows, sets.clone()
-        free = _free(held.oracle)
-        self.may = (trials.selectable & free)[rows]
-        if trials.required is not None:
-            self.may = self.may & ~trials.required[rows]
-        self.default = _holds(held, rows, ~free[rows])
-        self.contexts = torch.stack([draw(row, free[row]) for row in rows.tolist()])  # [R, n, U]
+        removable = _removable(held.oracle)
+        self.movable = (trials.free & removable)[rows]
+        self.default = _holds(held, rows, ~removable[rows])
+        self.contexts = torch.stack([draw(row, removable[row]) for row in rows.tolist()])  # [R, n, U]
+        # Whether the answer holds in a context with the set, and without it [R, n]; the set decides if only with it.
         self.kept, self.still = (torch.zeros_like(self.contexts[:, :, 0]) for _ in range(2))
-        self.slack = torch.zeros(self.kept.shape, dtype=torch.float, device=rows.device)  # of the tighter of both
-        self.best: list[dict[int, tuple[float, Tensor]]] = [{} for _ in rows.tolist()]
-        self.note(torch.arange(len(rows), device=rows.device))
+        self.slack = torch.zeros(self.kept.shape, dtype=torch.float, device=rows.device)  # the lesser one of both
+        self.best: list[dict[int, tuple[float, Tensor]]] = [{} for _ in rows.tolist()]  # by size: PNS and set
+        self.measure(torch.arange(len(rows), device=rows.device))
 
     @property
     def decided(self) -> Tensor:
-        """In which contexts the sets decide [R, n]."""
+        """Whether the sets decide in each context [R, n]."""
         return self.kept & ~self.still
 
     @property
@@ -332,7 +336,7 @@ class _SureSearch:
         for _ in range(MAX_STEPS):
             todo = (allowed & (self.share < aim)).nonzero().flatten()
             order = _order(self.decided[todo].double())
-            todo = self._step(todo, self.may[todo] & ~self.sets[todo], order, (~self.decided[todo]).sum(1))
+            todo = self._step(todo, self.movable[todo] & ~self.sets[todo], order, (~self.decided[todo]).sum(1))
             if not len(todo):
                 return
             allowed = torch.zeros_like(allowed).index_fill(0, todo, True)  # the others cannot move
@@ -340,11 +344,10 @@ class _SureSearch:
     def shrink(self, allowed: Tensor, least: float, smallest: Tensor) -> None:
         """Drop the unit that costs least until the PNS of a set is below `least` or its size that of `smallest` [R]."""
         for _ in range(MAX_STEPS):
-            going = allowed & (self.share >= least) & (self.sets.sum(1) > smallest)
-            todo = going.nonzero().flatten()
-            # Contexts in which it decides by least come first: there a unit that matters is missed.
+            todo = (allowed & (self.share >= least) & (self.sets.sum(1) > smallest)).nonzero().flatten()
+            # Contexts in which it decides by the least slack come first: they show first that a unit matters.
             order = _order(torch.where(self.decided[todo], self.slack[todo], float("inf")))
-            todo = self._step(todo, self.may[todo] & self.sets[todo], order, self.decided[todo].sum(1))
+            todo = self._step(todo, self.movable[todo] & self.sets[todo], order, self.decided[todo].sum(1))
             if not len(todo):
                 return
             allowed = torch.zeros_like(allowed).index_fill(0, todo, True)
@@ -352,8 +355,10 @@ class _SureSearch:
     def _step(self, todo: Tensor, units: Tensor, order: Tensor, count: Tensor) -> Tensor:
         """Flip, in each set at `todo` [r], the one of `units` [r, U] with the highest PNS then; which sets moved.
 
-        The contexts of an instance are asked in their `order` [r, n], and only the first `count` [r] of them.
+        Candidates meet the contexts of their instance in the `order` [r, n], and only the first `count` [r] of them.
         """
+        # Successive halving: each rung meets the next contexts with the candidates that are left, and keeps the best.
+        # The value of a candidate is the number of contexts in which it decides, so far.
         owner, unit = self._candidates(todo, units)
         value, start = torch.zeros(len(owner), dtype=torch.double, device=owner.device), 0
         for stop, keep in RUNGS:
@@ -371,27 +376,24 @@ class _SureSearch:
         best = best[best >= 0]
         todo, unit = todo[owner[best]], unit[best]
         self.sets[todo, unit] ^= True
-        self.note(todo)
+        self.measure(todo)
         return todo
 
     def _candidates(self, todo: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        """Owners among `todo` and units, of `units` [r, U], whose flip is allowed; of many the most promising."""
-        owner, unit = units.nonzero(as_tuple=True)
-        owner, unit = self._promising(todo, owner, unit)
-        flipped = self.sets[todo[owner]].clone()
-        flipped[torch.arange(len(unit), device=unit.device), unit] ^= True
-        good = self.trials.allowed(self.rows[todo[owner]], flipped)
+        """Flips that are allowed, of the most promising `units` [r, U]: positions in `todo`, and the unit of each."""
+        owner, unit = self._promising(todo, *units.nonzero(as_tuple=True))
+        good = self.trials.allowed(self.rows[todo[owner]], flipped(self.sets[todo[owner]], unit))
         return owner[good], unit[good]
 
     def _promising(self, todo: Tensor, owner: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
-        """Of instances with many candidates, those with the steepest slopes in both tests together."""
+        """The candidates with the steepest slopes in both tests together, for instances that have many."""
         counts = torch.bincount(owner, minlength=len(todo))
         crowded = (counts > MAX_CANDIDATES).nonzero().flatten()
         if not len(crowded):
             return owner, unit
         _, slope = self.trials.slopes(self.rows[todo[crowded]], self.sets[todo[crowded]])
-        value = torch.full(self.may[todo].shape, float("inf"), device=slope.device)
-        sign = torch.where(self.sets[todo[crowded]], -1.0, 1.0)  # a unit that is dropped gives back what it adds
+        value = torch.full(self.movable[todo].shape, float("inf"), device=slope.device)
+        sign = torch.where(self.sets[todo[crowded]], -1.0, 1.0)  # to drop a unit takes back what it adds
         value[crowded] = slope.sum(2) * sign
         table = torch.full_like(value, float("-inf"))
         table[owner, unit] = value[owner, unit]
@@ -399,41 +401,42 @@ class _SureSearch:
         owner, unit = (table > float("-inf")).nonzero(as_tuple=True)
         return owner, unit
 
-    def _worth(self, place: Tensor, unit: Tensor, candidate: Tensor, context: Tensor) -> Tensor:
-        """What contexts say of candidates, sets at `place` [K] with a `unit` [K] flipped, by pairs of both [P].
+    def _worth(self, positions: Tensor, units: Tensor, candidate: Tensor, context: Tensor) -> Tensor:
+        """Whether candidates decide in contexts, and a little by slack, by pairs of both [P].
 
-        That is 1 where the candidate decides, and a little by slack. Where the unit is in the context, f(S ∪ T) stays
-        as it is, and elsewhere f(T) does: one run is enough, and none where the set cannot decide whatever that says.
+        A candidate is the set at one of `positions` [K] with one of `units` [K] flipped.
         """
-        own, flip = place[candidate], unit[candidate]
-        worth = torch.zeros(len(own), dtype=torch.double, device=own.device)
-        inside = self.contexts[own, context, flip]
-        open_ = torch.where(inside, self.kept[own, context], ~self.still[own, context]).nonzero().flatten()
-        for some in torch.split(open_, max(1, MAX_STATES_PER_CALL // max(self.held.width, 1))):
-            contexts, sets, there = self.contexts[own[some], context[some]], self.sets[own[some]], inside[some]
-            states = torch.where(there[:, None], contexts & ~sets, contexts | sets)
-            states[torch.arange(len(some), device=own.device), flip[some]] ^= True
-            holds, slack = self.held.test(HOLDS, self.rows[own[some]], ~states)
-            worth[some] = (holds ^ there) + 1e-3 * torch.where(there, -slack, slack).clamp(-1, 1).double()
+        # A pair needs one run: if the unit is in the context, f(S ∪ T) stays as it is, otherwise f(T) does. It needs
+        # none if that half already says that the set cannot decide.
+        position, flip = positions[candidate], units[candidate]
+        worth = torch.zeros(len(position), dtype=torch.double, device=position.device)
+        inside = self.contexts[position, context, flip]
+        undecided = torch.where(inside, self.kept[position, context], ~self.still[position, context])
+        step = max(1, MAX_STATES_PER_CALL // max(self.held.width, 1))
+        for part in torch.split(undecided.nonzero().flatten(), step):
+            there, at, contexts = inside[part], position[part], self.contexts[position[part], context[part]]
+            states = torch.where(there[:, None], contexts & ~self.sets[at], contexts | self.sets[at])
+            holds, slack = self.held.test(HOLDS, self.rows[at], ~flipped(states, flip[part]))
+            worth[part] = (holds ^ there) + 1e-3 * torch.where(there, -slack, slack).clamp(-1, 1).double()
         return worth
 
-    def note(self, places: Tensor) -> None:
-        """Note what the sets at some places do in all contexts, and keep them where they pass and are the surest."""
-        sets, contexts, n = self.sets[places, None], self.contexts[places], self.contexts.size(1)
-        rows = self.rows[places].repeat_interleave(n)
-        seen = [self.held.test(HOLDS, rows, ~states.flatten(0, 1)) for states in (contexts | sets, contexts & ~sets)]
-        (kept, room), (still, excess) = ([part.view(-1, n) for part in pair] for pair in seen)
-        self.kept[places], self.still[places] = kept, still
-        self.slack[places] = torch.minimum(room, -excess).float()
-        passed, share = self.trials.passes(self.rows[places], self.sets[places]), self.share
-        for place in places[passed].tolist():
-            size, own = int(self.sets[place].sum()), float(share[place])
-            if own > self.best[place].get(size, (-1.0,))[0]:
-                self.best[place][size] = (own, self.sets[place].clone())
+    def measure(self, positions: Tensor) -> None:
+        """Run the sets at some positions in all contexts; of sets that pass, the surest of each size is kept."""
+        sets, contexts, n = self.sets[positions, None], self.contexts[positions], self.contexts.size(1)
+        rows = self.rows[positions].repeat_interleave(n)
+        halves = [self.held.test(HOLDS, rows, ~states.flatten(0, 1)) for states in (contexts | sets, contexts & ~sets)]
+        (kept, room), (still, excess) = ([part.view(-1, n) for part in half] for half in halves)
+        self.kept[positions], self.still[positions] = kept, still
+        self.slack[positions] = torch.minimum(room, -excess).float()
+        passed, shares = self.trials.passes(self.rows[positions], self.sets[positions]), self.share
+        for position in positions[passed].tolist():
+            size, share = int(self.sets[position].sum()), float(shares[position])
+            if share > self.best[position].get(size, (-1.0,))[0]:
+                self.best[position][size] = (share, self.sets[position].clone())
 
 
 def _order(values: Tensor) -> Tensor:
-    """The columns of each row of values [R, n] from the least on; of equals the first."""
+    """The columns of each row of values [R, n], sorted from the least; of equals the first comes first."""
     return values.argsort(dim=1, stable=True)
 
 

@@ -1,4 +1,6 @@
-"""What a set S of units does to a graph. Nothing else in the package says what is there and what is gone.
+"""Interventions, criteria and tests: what a set S of units does to an input, and what the model has to say then.
+
+Nothing else in the package says what is there and what is gone.
 
 >>> import torch
 >>> chosen = torch.tensor([True, False])
@@ -30,8 +32,7 @@ class Intervention:
     def states(self, chosen: Tensor, absent: Tensor | None = None) -> Tensor:
         """Which units are as they were at first, in the shape in which S is given: bool, or soft and differentiable.
 
-        What can be removed is there while it is as it was; what can be added or changed is not there yet. Keeping S
-        alone adds and changes nothing: `absent` units stay as they were.
+        Keeping S alone adds and changes nothing, so `absent` units stay as they were.
         """
         if self.keeps:
             return chosen if absent is None else chosen | absent
@@ -59,7 +60,7 @@ def soft_outputs(
 
 @dataclass(frozen=True)
 class Test:
-    """After the intervention the model must give the same answer, or another one."""
+    """Whether the model must give the `same` answer after the intervention, or another one."""
 
     __test__ = False  # not a test of ours: pytest would collect the name
 
@@ -81,7 +82,7 @@ QUESTIONS: Mapping[str, tuple[Test, ...]] = MappingProxyType(
 
 TINY = 1e-12
 NO_ANSWER = -30.0  # the slack of outputs that are NaN: below log(TINY), with which a class is missed the most
-SMALLEST = 1.2e-38  # the smallest normal float: below it, -log P has no gradient
+SMALLEST = 1.2e-38  # the smallest normal float; below it, -log P has no gradient
 
 
 class Criterion(Protocol):
@@ -101,19 +102,19 @@ class Criterion(Protocol):
         """Whether outputs give the answer, bool [R]."""
 
     def margin(self, outputs: Tensor) -> Tensor:
-        """By how much they do, in [-1, 1]: the quantity of the paper's hinges."""
+        """By how much outputs give the answer, in [-1, 1]: the quantity of the paper's hinges."""
 
     def slack(self, outputs: Tensor) -> Tensor:
-        """The same without saturation: positive where they give the answer, and with a slope everywhere."""
+        """The same without saturation: positive if they give the answer, and with a slope everywhere."""
 
     def loss(self, outputs: Tensor) -> Tensor:
-        """What falls as outputs come nearer to the answer."""
+        """A loss that falls as outputs come nearer to the answer."""
 
     def odds(self, outputs: Tensor) -> Tensor:
-        """What grows with the answer and keeps its gradient however sure the model is."""
+        """A number that grows with the answer and keeps its gradient however sure the model is."""
 
     def precise_loss(self, outputs: Tensor) -> Tensor:
-        """`loss` where it rounds to 0."""
+        """`loss`, computed so that it does not round to 0 for sure outputs."""
 
 
 def passes(criterion: Criterion, outputs: Tensor, same: bool, confidence: float = 0.0) -> Tensor:
@@ -121,8 +122,7 @@ def passes(criterion: Criterion, outputs: Tensor, same: bool, confidence: float 
 
     Outputs that are NaN give no answer at all, neither the same nor another one.
     """
-    good = criterion.holds(outputs) if same else ~criterion.holds(outputs)
-    good = good & ~outputs.isnan().any(1)
+    good = (criterion.holds(outputs) == same) & ~outputs.isnan().any(1)
     if not confidence:
         return good
     margin = criterion.margin(outputs)
@@ -131,14 +131,13 @@ def passes(criterion: Criterion, outputs: Tensor, same: bool, confidence: float 
 
 def slack(criterion: Criterion, outputs: Tensor, same: bool) -> Tensor:
     """By how much outputs give the same answer, or another one, without saturation, in single precision."""
-    found = criterion.slack(outputs).float()
-    found = found if same else -found
-    return torch.where(found.isnan(), NO_ANSWER, found)
+    room = criterion.slack(outputs).float()
+    return torch.where(room.isnan(), NO_ANSWER, room if same else -room)
 
 
 @dataclass(frozen=True, eq=False)
 class PredictedClass:
-    """The model gives the class y the largest probability; of equals, the first counts."""
+    """The model gives the class y the largest probability; of equal ones, the first counts."""
 
     y: Tensor  # [B]
 
@@ -318,7 +317,7 @@ def _column(outputs: Tensor, column: Tensor) -> Tensor:
 
 # -- verdict ---------------------------------------------------------------------------------------------
 
-SAME_MARGIN = 1e-4  # margins that differ by less are the same answer, rounded otherwise
+SAME_MARGIN = 1e-4  # margins that differ by less are equal up to rounding
 NOT_ASKED = torch.zeros(0, dtype=torch.bool)
 VERDICT_RUNS = 2  # evaluations that a verdict costs
 
@@ -333,8 +332,8 @@ class Verdict:
     necessary: Tensor  # [B] bool
 
     margins: Tensor  # [B, 2], by how much each of the tests is passed
-    tied: Tensor = NOT_ASKED  # [B] bool, whether the answer or a test hangs on rounding
-    plain: Tensor = NOT_ASKED  # [B] bool, whether the tests were run once more on each whole input by itself
+    tied: Tensor = NOT_ASKED  # [B] bool, whether rounding decides the answer or a test
+    plain: Tensor = NOT_ASKED  # [B] bool, whether the tests were run again on each whole input by itself
     mixed: Tensor = NOT_ASKED  # [B] bool, whether that gave something else
 
     def passes(self, tests: tuple[Test, ...], confidence: float = 0.0) -> Tensor:
@@ -349,14 +348,15 @@ class Verdict:
 def judge(oracle: Oracle, criterion: Criterion, sets: Tensor, outputs: Tensor) -> Verdict:
     """Run the model on the sets [B, U, bool] alone and on all but them. Every verdict comes from here.
 
-    `outputs` are what the model says of the inputs as they are. Where that is not the answer in question, nothing can
-    be the reason for it: neither test is passed.
+    `outputs` are what the model says of the inputs as they are. If that is not the answer in question, no set explains
+    it, and neither test is passed.
     """
     only, without = (oracle.checked(test.intervention.states(sets, oracle.absent)) for test in QUESTIONS["why"])
     given = criterion.holds(outputs)
     sufficient = given & passes(criterion, only, SUFFICIENT.same)
     necessary = given & passes(criterion, without, NECESSARY.same)
     margins = torch.stack([criterion.margin(only), -criterion.margin(without)], 1)
+    # Nothing removed is the input as it was: a model that says something else then is no function of its input.
     nothing = ~sets.any(1)
     apart = (criterion.margin(outputs) + margins[:, 1]).abs() > SAME_MARGIN
     wrong = (necessary & nothing & apart).nonzero().flatten()
