@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv, SimpleConv, global_add_pool, global_mean_pool
 from torch_geometric.nn.norm import PairNorm
 
@@ -204,6 +204,35 @@ def test_rows_of_edges_in_another_order_do_not_count_as_mixing(caplog: pytest.Lo
     ]
     assert len(cf2.explain(Attends(), graphs, effort="quick")) == 4
     assert not caplog.records
+
+
+class OneRowOfTypes(nn.Module):
+    """Puts the nodes of both types one after the other before a layer; `mixes` over all of them where asked."""
+
+    def __init__(self, mixes: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.mixes, self.lin, self.conv = mixes, nn.Linear(3, 8), SAGEConv(8, 2)
+
+    def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[Any, Tensor]) -> Tensor:
+        h = self.lin(torch.cat([x_dict["a"], x_dict["b"]])).relu()
+        h = h - h.mean(0) if self.mixes else h
+        shift = torch.tensor([[0], [len(x_dict["a"])]])
+        edges = edge_index_dict["a", "to", "b"] + shift
+        return self.conv(h, torch.cat([edges, edges.flip(0)], 1))[: len(x_dict["a"])]
+
+
+@pytest.mark.parametrize("mixes", [False, True])
+def test_a_model_that_puts_types_one_after_the_other_does_not_mix_by_that(
+    mixes: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, data = torch.Generator().manual_seed(0), HeteroData()
+    data["a"].x, data["b"].x = torch.randn(9, 3, generator=made), torch.randn(7, 3, generator=made)
+    data["a", "to", "b"].edge_index = torch.stack(
+        [torch.arange(14) % 9, torch.randint(7, (14,), generator=made)]
+    ).unique(dim=1)
+    assert len(cf2.explain(OneRowOfTypes(mixes), data, nodes=[0, 3, 5], node_type="a", effort="quick")) == 3
+    assert bool(caplog.records) is mixes
 
 
 # -- the order of nodes and edges --------------------------------------------------------------------------

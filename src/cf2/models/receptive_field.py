@@ -183,7 +183,9 @@ class ReceptiveField:
         degrees = not all(map(_reads_no_degree, self.predictor.layers))
         directions: list[Direction] = [own, "both"] if graph.directed and own != "both" else [own]
         plain = not self.predictor.layers  # nothing says how far it looks, so it is measured further and more often
-        probes = self.targets.probes(own, PROBES * (4 if plain else 1))
+        count = PROBES * (4 if plain else 1)
+        # A model that undoes directions reads edges even of nodes that none leads to, as in a bipartite typed graph.
+        probes = self.targets.probes(own, count) or self.targets.probes(directions[-1], count)
         small = graph.edge_index.size(1) <= FULL_CHECK_EDGES
         if not probes:  # no node has an edge; a model may look at all nodes all the same
             self._outputs([0 if self.targets.level == "node" else (0, 0)], 1, own)

@@ -84,8 +84,24 @@ def _mixes(packed: Pack, states: Tensor, run: Run, differ: Differ, model: torch.
         return True
     if any(len(part) != len(inside) for part in parts):
         return False  # it takes other ways with other graphs
-    nodes = packed.node_ptr.diff().tolist()
-    return any(_other_rows(value, steps, nodes, precision) for value, *steps in zip(inside, *parts))
+    nodes, by_type = packed.node_ptr.diff().tolist(), _by_type(packed)
+    return any(
+        _other_rows(value, steps, nodes, precision)
+        # A model of a typed graph may put the nodes of a type of all graphs one after the other.
+        and (by_type is None or len(value) != len(by_type) or _other_rows(value[by_type], steps, nodes, precision))
+        for value, *steps in zip(inside, *parts)
+    )
+
+
+def _by_type(packed: Pack) -> Tensor | None:
+    """Where in rows of all nodes, sorted by type, the rows of each instance are, sorted by type; None without types."""
+    if "node_type" not in packed.extras:
+        return None
+    kind = packed.extras["node_type"][1]
+    sorted_nodes = kind.argsort(stable=True)
+    rank = torch.empty_like(sorted_nodes)
+    rank[sorted_nodes] = torch.arange(len(kind), device=kind.device)
+    return rank[sorted_nodes[packed.batch[sorted_nodes].argsort(stable=True)]]
 
 
 @contextmanager
