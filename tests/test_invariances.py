@@ -124,7 +124,7 @@ def double() -> Iterator[None]:
 def narrow() -> Iterator[None]:
     """One instance or one trial in a pack."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "PART", 1)
+        patch.setattr(session, "UNITS_PER_PART", 1)
         patch.setattr(oracle, "MAX_FLOATS_PER_CALL", 1)
         yield
 

@@ -243,6 +243,6 @@ def test_a_file_in_the_place_of_a_directory_is_one_sentence(
 
 def test_shards_of_a_run_by_command_are_written_by_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shards, "SECONDS_PER_SHARD", 0.0)
-    monkeypatch.setattr("cf2.runs.session.PART", 20)
+    monkeypatch.setattr("cf2.runs.session.UNITS_PER_PART", 20)
     assert cf2(*WORDS, tmp_path / "run").returncode == 0
     assert len(list((tmp_path / "run" / "shards").iterdir())) > 1

@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]
     base = tmp_path_factory.mktemp("damaged")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "SECONDS_PER_SHARD", 0.0)
-        patch.setattr(session, "PART", 60)
+        patch.setattr(session, "UNITS_PER_PART", 60)
         other = ["explain", "tree-cycles", "--nodes", "511-520", *METHODS]
         assert cf2(*WORDS, "--set", "k=6", "--out", base / "run").returncode == 0
         assert cf2(*other, "--set", "k=3", "--out", base / "other").returncode == 0

@@ -26,7 +26,7 @@ def ring(count: int = 12) -> Data:
 def test_ctrl_c_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(1)
     model, data = SAGEConv(3, 2), ring()
-    monkeypatch.setattr(session, "GROUP", 2)
+    monkeypatch.setattr(session, "KEYS_AT_ONCE", 2)
     whole = cf2.explain(model, data, range(6))
     done = 0
 

@@ -23,7 +23,7 @@ from cf2.runs.store import Store
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of about three nodes of the ring."""
-    monkeypatch.setattr(sessions, "PART", 60)
+    monkeypatch.setattr(sessions, "UNITS_PER_PART", 60)
 
 
 def parts_of(request: Request, chunk: Chunk) -> list[list[Explanation]]:
@@ -55,7 +55,7 @@ def test_a_part_is_bounded_by_its_units(monkeypatch: pytest.MonkeyPatch) -> None
     request = ring_source().request(KEYS, Spec("gradient"))
     (whole,) = parts_of(request, Chunk(0, KEYS))
     for most in (1, 60, 100):
-        monkeypatch.setattr(sessions, "PART", most)
+        monkeypatch.setattr(sessions, "UNITS_PER_PART", most)
         for part in parts_of(request, Chunk(0, KEYS)):
             assert len(part) == 1 or sum(e.num_units for e in part) <= most
     with Session(request) as session:
@@ -127,7 +127,7 @@ def test_seconds_are_those_of_the_work_and_not_of_who_takes_it(monkeypatch: pyte
     request = ring_source().request(KEYS, Spec("gradient"))
     now = [0.0]
     monkeypatch.setattr(sessions.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(sessions, "PART", 60)
+    monkeypatch.setattr(sessions, "UNITS_PER_PART", 60)
     with Session(request) as session:
         for part in session.parts(Chunk(0, KEYS)):
             assert np.allclose([e.seconds for e in part], 0)

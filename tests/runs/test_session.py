@@ -72,7 +72,7 @@ def test_more_keys_than_one_group_come_in_their_order_and_are_counted(
 ) -> None:
     request = ring_source().request(KEYS, Spec("gradient", search=search, settings={"k": 2}))
     whole = explained(request, KEYS[::-1])
-    monkeypatch.setattr(sessions, "GROUP", 6)
+    monkeypatch.setattr(sessions, "KEYS_AT_ONCE", 6)
     told: list[int] = []
     with Session(request) as session:
         grouped = session.explain(KEYS[::-1], told.append)

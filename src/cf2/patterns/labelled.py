@@ -24,7 +24,7 @@ from cf2.options import Key
 from cf2.patterns.pattern import AND, BOND_ORDERS, IN_CHAIN, IN_RING, Label, Pattern, connected_patterns, covers
 from cf2.results.explanation import Explanation
 from cf2.results.names import entry
-from cf2.runs.session import GROUP, Session
+from cf2.runs.session import KEYS_AT_ONCE, Session
 from cf2.sets.tests import Criterion
 from cf2.units.kinds import InstanceUnits
 from cf2.units.molecules import read_smiles
@@ -240,8 +240,8 @@ def collected(
     Where labels are `detailed`, those of atoms say more than the element.
     """
     problems, columns = [], 0
-    for start in range(0, len(keys), GROUP):
-        for problem in session.problems(keys[start : start + GROUP]):
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        for problem in session.problems(keys[start : start + KEYS_AT_ONCE]):
             problems.append(problem)
             columns += int(problem.pack.edge_index.size(1))
         if columns > MAX_EDGE_COLUMNS:

@@ -27,7 +27,7 @@ from cf2.pyg.arguments import arrange, arrange_types, classes_of, keys_of
 from cf2.pyg.masks import Layout, VerifiedExplanation, VerifiedHeteroExplanation, plain_edges, units_for
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
-from cf2.runs.session import GROUP, Request, Session, check_names, complete
+from cf2.runs.session import KEYS_AT_ONCE, Request, Session, check_names, complete
 from cf2.sets.tests import PredictedClass
 from cf2.units.kinds import unit_kinds
 
@@ -135,8 +135,8 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         explained: list[Explanation] = []
         request = Request(model, targets, spec, self.trained, call=call)
         with torch.enable_grad(), Session(request) as session:
-            for start in range(0, len(keys), GROUP):
-                part = session.explain(keys[start : start + GROUP])
+            for start in range(0, len(keys), KEYS_AT_ONCE):
+                part = session.explain(keys[start : start + KEYS_AT_ONCE])
                 if own and not numbers:
                     _check_own(part, dict(classes))
                 explained += part

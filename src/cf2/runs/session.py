@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,14 +59,16 @@ from cf2.units.kinds import InstanceUnits, places_in, unit_kinds, units_of
 from cf2.units.molecules import Molecules
 from cf2.units.packs import Pack, chunks, pack
 
-GROUP = 256  # keys that are cut at once, so that memory is bounded and the packs are the same on every engine
-FIRST = 64  # keys by which a model is measured
-PART = 8_000  # units of one part: some seconds of work
+KEYS_AT_ONCE = 256  # keys that are cut at once, so that memory is bounded and the packs are the same on every engine
+KEYS_TO_MEASURE = 64  # keys by which a model is measured
+UNITS_PER_PART = 8_000  # units of one part: some seconds of work
 NOISE_STREAM = 1 << 30  # keeps the edges of noise apart from what a method draws with the same seed
 SAME_OUTPUT = 1e-4  # two values of a run closer than this are one, rounded otherwise
 
-# What people try that only other methods know, and the three options that they may mean.
-LIKELY = {"k": ("`alternatives`, the number of answers", "`max_units`", "`sizes`, for methods that only rank")}
+MEANT_BY_K = (  # which people try with methods that do not know it
+    "Did you mean `alternatives`, the number of answers? Others that limit an answer: `max_units` and `sizes`, for "
+    "methods that only rank."
+)
 OWN_FEATURES = "The prediction stays the same without any edge, so features could be chosen too."
 FEATURES_TOO = "No set of edges alone passes, so features could be chosen too."
 FEATURES_IN_VAIN = "Edges and features together were tried as well, in vain."
@@ -94,12 +95,11 @@ def check_names(spec: Spec, options: Iterable[str]) -> None:
     searching = fields(Search) if spec.search and not method.searches else ()
     known = [f.name for f in (*fields(method.settings), *searching)]
     for name in spec.settings:
-        if name in LIKELY and name not in known:
-            first, *others = LIKELY[name]
-            do = f"Did you mean {first}? Others that limit an answer: {' and '.join(others)}."
-            raise CF2Error(f"Expected an option, or a setting of method {spec.method!r}", got=repr(name), do=do)
+        what = f"an option, or a setting of method {spec.method!r}"
+        if name == "k" and name not in known:
+            raise CF2Error(f"Expected {what}", got=repr(name), do=MEANT_BY_K)
         if name not in known:
-            raise unknown_name(f"an option, or a setting of method {spec.method!r}", name, [*known, *options])
+            raise unknown_name(what, name, [*known, *options])
 
 
 def make_settings(spec: Spec, method: Method, trained: Any = None) -> tuple[Any, Search | None]:
@@ -161,11 +161,12 @@ class Request:
 
     def context(self) -> dict[str, Any]:
         """What a reader of its explanations needs to know of it."""
-        own: dict[str, Any] = (
-            {} if self.valid is None else {"own_valid": True}
-        )  # a function, which a Spec does not hold
-        own |= {} if self.reference is None else {"reference": len(self.reference)}
-        return {"method": self.spec.method, "spec": self.spec.to_json(), **own}
+        context: dict[str, Any] = {"method": self.spec.method, "spec": self.spec.to_json()}
+        if self.valid is not None:
+            context["own_valid"] = True  # a function, which a Spec does not hold
+        if self.reference is not None:
+            context["reference"] = len(self.reference)
+        return context
 
 
 class Chunk(NamedTuple):
@@ -202,7 +203,7 @@ class Session:
             adapter=adapter_for(request.model, request.targets.level, request.call, request.targets),
         )
         editing = Editing.of(spec, request.targets, request.reference)
-        self.group = GROUP if editing is None else GROUP // 8  # candidates take room
+        self.group = KEYS_AT_ONCE if editing is None else KEYS_AT_ONCE // 8  # candidates take room
         self.tolerance = spec.tolerance if measured is None or measured.tolerance is None else measured.tolerance
         self.field = ReceptiveField(
             self.predictor, request.targets, None if measured is None else measured.reach, editing
@@ -227,22 +228,20 @@ class Session:
         self.predictor.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.predictor.__exit__(kind, error, trace)
+    def __exit__(self, *raised: Any) -> None:
+        self.predictor.__exit__(*raised)
 
     # -- measuring ----------------------------------------------------------------------------------------------
 
     def measure(self, keys: Sequence[Key]) -> Request:
         """The request with everything measured that a session would find out from these keys."""
-        for _ in self.problems(keys[:FIRST]):
+        for _ in self.problems(keys[:KEYS_TO_MEASURE]):
             pass
         return replace(self.request, measured=self.measured)
 
     @property
     def measured(self) -> Measured | None:
-        """What has been found out about the model so far; None where every key was refused."""
+        """What has been measured of the model so far; None where every key was refused."""
         findings = self.predictor.findings
         return None if findings is None else Measured(findings, self.field.reach, self.tolerance)
 
@@ -256,7 +255,7 @@ class Session:
         """Of a regression without a tolerance: measure it once, on the first of the given keys."""
         if not takes_tolerance(self.spec.output) or self.tolerance is not None:
             return
-        instances = self.field.instances(keys[:FIRST])
+        instances = self.field.instances(keys[:KEYS_TO_MEASURE])
         takes = self.predictor.adapter.takes
         outputs = torch.cat([P for _, _, P in self.field.packed(instances, lambda part: pack(part, takes=takes))])
         columns = target_columns(outputs, [instance.key for instance in instances], self.spec.target, self.kind)
@@ -374,7 +373,7 @@ class Session:
         How the keys are packed does not depend on what is done already, so the results do not either.
         """
         for group in self._groups(chunk.keys):
-            yield from self._explained(self._problems(group, chunk.done, PART))
+            yield from self._explained(self._problems(group, chunk.done, UNITS_PER_PART))
 
     def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
         started = time.perf_counter()

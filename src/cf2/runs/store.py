@@ -37,7 +37,7 @@ from cf2.results import files
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.check import Check, check
-from cf2.runs.session import GROUP, Chunk, Request, Session, complete
+from cf2.runs.session import KEYS_AT_ONCE, Chunk, Request, Session, complete
 from cf2.runs.source import ModelAndData
 from cf2.storage import PARTIAL, ROOM, fingerprint, writing
 from cf2.units.kinds import InstanceUnits
@@ -49,7 +49,7 @@ SHARD_NAME = re.compile(r"(?P<job>.+)-(?P<number>\d{6,})\.(?P<digest>[0-9a-f]{16
 # What only the writer of a run writes: not the report that another command may be writing here.
 OWN_PARTIAL = re.compile(rf"{PARTIAL}\d+-(manifest\.json|context\.json|trained-.+\.safetensors|.+-\d{{6,}}\.parquet)")
 DIGITS = 16  # of every digest in a run directory
-CHUNK_SIZE = GROUP
+CHUNK_SIZE = KEYS_AT_ONCE
 SECONDS_PER_SHARD = 5.0  # after which what is finished goes to the disk
 MAX_WAITING = 1024  # explanations that wait for that
 CHECKED_SHARDS, CHECKED_KEYS = 3, 4  # of a job that is resumed: so many shards, and keys of each, are judged again

@@ -18,7 +18,7 @@ from cf2.options import Key, Spec
 from cf2.results.explanation import Explanation
 from cf2.runs.engines.cluster import RAY
 from cf2.runs.engines.machine import LOCAL, PROCESSES, ChunksFailed, Engine, Outcome, Resources, cores
-from cf2.runs.session import FIRST, Chunk, Progress, Request, Session
+from cf2.runs.session import KEYS_TO_MEASURE, Chunk, Progress, Request, Session
 from cf2.runs.store import CHUNK_SIZE, Store
 
 ENGINES = {engine.name: engine for engine in (LOCAL, PROCESSES, RAY)}
@@ -50,7 +50,7 @@ def explain_many(
     """
     require_number("chunk_size", chunk_size, 1, integer=True)
     source = iter(keys)
-    first = list(islice(source, FIRST))
+    first = list(islice(source, KEYS_TO_MEASURE))
     if not first:
         return []
     whole: dict[int, list[Explanation]] = {}
@@ -87,7 +87,7 @@ def explain_run(run: Store, spec: Spec | None = None, **where: Unpack[Where]) ->
             progress(len(run.keys) - sum(len(chunk.keys) - len(chunk.done) for chunk in pending))
         if not pending:
             return
-        request, first = run.request(spec), run.keys[:FIRST]
+        request, first = run.request(spec), run.keys[:KEYS_TO_MEASURE]
         with run.writer(spec) as writer:
             explain_chunks(request, pending, first, keep=lambda outcome: writer.add(outcome.found), **where)
 
