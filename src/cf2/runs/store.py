@@ -16,7 +16,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -139,10 +139,8 @@ class Store:
     path: Path
     manifest: dict[str, Any]
     source: ModelAndData | None = field(default=None, repr=False)
-    # What this object has made in the directory: nothing of it stays if the work fails before anything is finished.
-    _is_new: bool = field(default=False, repr=False)
-    _new_directories: list[Path] = field(default_factory=list, repr=False)  # the outermost first
-    _new_jobs: set[str] = field(default_factory=set, repr=False)
+    # Takes back what this object has made in the directory, if the work fails before anything is finished.
+    _undo: ExitStack = field(default_factory=ExitStack, repr=False)
     _is_locked: bool = field(default=False, repr=False)
     _unfinished: dict[str, set[Key]] = field(default_factory=dict, repr=False)  # by job, for as long as it is locked
     _named: dict[Path, str] = field(default_factory=dict, repr=False)  # in the log: files that are not used, and why
@@ -190,10 +188,8 @@ class Store:
         plan = {"source": dict(source.description), "fingerprints": source.fingerprints()}
         plan = as_json({**plan, "chunk_size": chunk_size, "keys": list(keys)})
         store._refuse_occupied(resume)
-        store._new_directories = [p for p in reversed([store.path, *store.path.parents]) if not p.exists()]
-        with writing(store.path):
-            store.path.mkdir(parents=True, exist_ok=True)
         try:
+            store._make_directory(store.path)
             with store.locked():
                 store._refuse_occupied(resume)  # nobody else has begun one meanwhile
                 if (store.path / MANIFEST).exists():
@@ -202,7 +198,7 @@ class Store:
                     store._begin(plan, spec)
                 store.add(spec)
         except Exception:
-            store._take_back()
+            store._undo.close()
             raise
         return store
 
@@ -248,10 +244,9 @@ class Store:
 
     def _begin(self, plan: dict[str, Any], spec: Spec) -> None:
         """Write a new run of one job; its manifest comes last."""
-        self._is_new = True
-        self._new_jobs.add(spec.name)
-        with writing(self.path / SHARDS):
-            (self.path / SHARDS).mkdir(exist_ok=True)
+        for name in (LOCK, CONTEXT, MANIFEST):
+            self._undo.callback(_remove, self.path / name)
+        self._make_directory(self.path / SHARDS)
         context = self._write_context(plan["keys"])
         created = datetime.now(UTC).isoformat(timespec="seconds")
         about = {"format": FORMAT, "id": uuid.uuid4().hex, "created": created, "versions": versions()}
@@ -311,15 +306,13 @@ class Store:
             do="Repeat the first command to resume, or choose another directory.",
         )
 
-    def _take_back(self) -> None:
-        """Leave the directory as it was found. What is in it beside a run's own files stays."""
-        if self._is_new:
-            for name in (MANIFEST, CONTEXT, LOCK, *(TRAINED.format(job=job) for job in self._new_jobs)):
-                with suppress(OSError):
-                    (self.path / name).unlink(missing_ok=True)
-        for place in ([self.path / SHARDS] if self._is_new else []) + self._new_directories[::-1]:
-            with suppress(OSError):
-                place.rmdir()
+    def _make_directory(self, path: Path) -> None:
+        """Make a directory and those above it."""
+        for place in reversed([path, *path.parents]):
+            if not place.exists():
+                self._undo.callback(_remove, place)
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
 
     # -- one writer -----------------------------------------------------------------------------------------
 
@@ -370,17 +363,10 @@ class Store:
                 yield
             except Exception:
                 if not self.survey([spec]).holders[spec.name]:
-                    self._forget(spec)
+                    self._undo.close()
                 raise
-
-    def _forget(self, spec: Spec) -> None:
-        jobs = [job for job in self.manifest["jobs"] if Spec.from_json(job).name != spec.name]
-        if self._is_new and not jobs:
-            self._take_back()
-        elif spec.name in self._new_jobs and jobs:
-            trained = {job: digest for job, digest in self.manifest["trained"].items() if job != spec.name}
-            self.update(jobs=jobs, trained=trained)
-            (self.path / TRAINED.format(job=spec.name)).unlink(missing_ok=True)
+            finally:
+                self._undo.pop_all()
 
     def update(self, **changes: Any) -> None:
         """Change what the manifest says, at once; it holds a digest of itself."""
@@ -399,9 +385,8 @@ class Store:
                 self._refuse_changes(*({name: s[name] for name in s if name not in free} for s in (before, now)))
                 if job.name == spec.name:
                     return job
+            self._undo.callback(self.update, jobs=self.manifest["jobs"])
             self.update(jobs=[*self.manifest["jobs"], now])
-            if self.source is not None:
-                self._new_jobs.add(spec.name)
         return spec
 
     # -- what is asked for ----------------------------------------------------------------------------------
@@ -478,6 +463,8 @@ class Store:
             do="Put the old file back, or choose another directory.",
         )
         with self.locked():
+            self._undo.callback(self.update, trained=self.manifest["trained"])
+            self._undo.callback(_remove, file)
             storage.write_with(file, trained.save)
             self.update(trained={**self.manifest["trained"], spec.name: digest})
         return trained
@@ -716,6 +703,12 @@ def _read_manifest(file: Path) -> dict[str, Any]:
     )
     require(_is_whole(manifest), f"Expected {file} to describe a run", got="another manifest", do=EXPLAIN_AGAIN)
     return dict(manifest)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a directory that holds nothing; what cannot be removed stays."""
+    with suppress(OSError):
+        path.rmdir() if path.is_dir() else path.unlink()
 
 
 def _refuse_links(path: Path) -> None:
