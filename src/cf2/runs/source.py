@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from cf2.models.adapters import Call
 from cf2.options import EdgeType, Key, Spec
 from cf2.results.names import Names
 from cf2.runs.session import Request, train
+from cf2.storage import fingerprint
 
 FITTED_ON = 200  # training instances of a method that is trained first
 
@@ -193,15 +193,11 @@ def values_of(graph: Data | HeteroData) -> dict[str, Any]:
 
 def _fingerprint(name: str, parts: Iterable[Mapping[str, Any]]) -> str:
     """A short SHA-256 over values by name: tensors by their type, shape and bytes, plain values as they print."""
-    digest = hashlib.sha256(name.encode())
+    told: list[Any] = [name]
     for part in parts:
-        for key in sorted(part):
-            value = part[key]
+        for key, value in sorted(part.items()):
             if isinstance(value, Tensor) and not nn.parameter.is_lazy(value):
-                plain = value.detach().cpu()
-                plain = (plain if plain.layout == torch.strided else plain.to_dense()).contiguous()
-                digest.update(f"\0{key} {plain.dtype} {tuple(plain.shape)} ".encode())
-                digest.update(plain.reshape(-1).view(torch.uint8).numpy().data if plain.numel() else b"")
+                told += [f"\0{key} {value.dtype} {tuple(value.shape)} ", value]
             elif value is None or isinstance(value, bool | int | float | str):
-                digest.update(f"\0{key} {value!r}".encode())
-    return digest.hexdigest()[:32]
+                told.append(f"\0{key} {value!r}")
+    return fingerprint(*told, digits=32)
