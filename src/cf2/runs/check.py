@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
@@ -77,11 +78,11 @@ class Check:
     def __bool__(self) -> bool:
         return not self.false
 
-    def __add__(self, other: Check) -> Check:
-        none = ClaimCount()
-        names = {**self.claims, **other.claims}
-        sums = {name: map(sum, zip(self.claims.get(name, none), other.claims.get(name, none))) for name in names}
-        return Check({name: ClaimCount(*count) for name, count in sums.items()}, self.false + other.false)
+    def __iadd__(self, other: Check) -> Check:
+        for claim, count in other.claims.items():
+            self.claims[claim] = ClaimCount(*map(sum, zip(self.claims.get(claim, ClaimCount()), count)))
+        self.false += other.false
+        return self
 
     def __repr__(self) -> str:
         total = sum(count.checked for count in self.claims.values())
@@ -94,10 +95,8 @@ class Check:
 
     def _note(self, e: Explanation, claim: str, holds: bool | None, sentence: str) -> None:
         """Count a claim that holds, does not (the sentence says why), or cannot be checked (None)."""
-        count = ClaimCount(holds is not None, holds is False, holds is None)
-        self.claims[claim] = ClaimCount(*map(sum, zip(self.claims.get(claim, ClaimCount()), count)))
-        if holds is False:
-            self.false.append(FalseClaim(e.key, e.rank, claim, sentence))
+        false = [FalseClaim(e.key, e.rank, claim, sentence)] if holds is False else []
+        self += Check({claim: ClaimCount(holds is not None, len(false), holds is None)}, false)
 
 
 def check(found: Explanations, model: Any, data: Any, *, call: Call | None = None, most: int = 4096) -> Check:
@@ -139,16 +138,9 @@ def check(found: Explanations, model: Any, data: Any, *, call: Call | None = Non
     result = Check()
     if not len(found):
         return result
-    spec, level = Spec.from_json(found.context.get("spec") or {}), found[0].task
-    if level == "input":
+    with _claimants(found[0].task, found.context, model, data, call) as claimant:
         for answers in _by_key(found):
-            _check_key(result, [_Claimant(e, spec, _edited_input(e, model, data)) for e in answers], most)
-        return result
-    caller = _Caller(model, targets_for(graphs_of(data, level, positions=True), level, spec), call, spec.device)
-    with Loan(caller.model, caller.device, caller.origin) as loan, torch.no_grad(), default_dtype(loan.dtype):
-        for answers in _by_key(found):
-            graph, place = caller.graph(answers[0].key)
-            _check_key(result, [_Claimant(e, spec, _EditedGraph(e, spec, caller, graph, place)) for e in answers], most)
+            _check_key(result, [claimant(e) for e in answers], most)
     return result
 
 
@@ -157,26 +149,32 @@ def outputs_at(e: Explanation, model: Any, data: Any, states: np.ndarray, call: 
 
     By plain code on the whole graph, one edited copy at a time; probabilities, or the numbers of a regression.
     """
-    spec, level = Spec.from_json(e.context.get("spec") or {}), e.task
-    if level == "input":
-        return _rows_at(_Claimant(e, spec, _edited_input(e, model, data)), states)
+    with _claimants(e.task, e.context, model, data, call) as claimant:
+        one = claimant(e)
+        rows = [one.edited.row(state | one.edited.fixed) for state in states]
+        values = [row if bool(row.isnan().any()) else one.values(row) for row in rows]
+    return np.stack([np.broadcast_to(row.numpy(), e.probabilities.shape) for row in values])
+
+
+@contextmanager
+def _claimants(
+    level: str, context: Mapping[str, Any], model: Any, data: Any, call: Call | None
+) -> Iterator[Callable[[Explanation], _Claimant]]:
+    """What makes of an explanation one that can be tried on its input, with the model borrowed."""
+    spec = Spec.from_json(context.get("spec") or {})
+    if level == "input":  # of a function, `model` and `data` are its `f` and `n`
+        functions, counts = functions_of(model, data)
+
+        def of_function(e: Explanation) -> _Claimant:
+            known = e.key in range(len(functions))
+            require(known, f"Expected a function for key {e.key}", got=f"{len(functions)} of them")
+            return _Claimant(e, spec, _EditedInput(e, functions[e.key], counts[e.key]))  # type: ignore[index]
+
+        yield of_function
+        return
     caller = _Caller(model, targets_for(graphs_of(data, level, positions=True), level, spec), call, spec.device)
     with Loan(caller.model, caller.device, caller.origin) as loan, torch.no_grad(), default_dtype(loan.dtype):
-        return _rows_at(_Claimant(e, spec, _EditedGraph(e, spec, caller, *caller.graph(e.key))), states)
-
-
-def _rows_at(claimant: _Claimant, states: np.ndarray) -> np.ndarray:
-    rows = [claimant.edited.row(state | claimant.edited.fixed) for state in states]
-    values = [row if bool(row.isnan().any()) else claimant.values(row) for row in rows]
-    return np.stack([np.broadcast_to(row.numpy(), claimant.e.probabilities.shape) for row in values])
-
-
-def _edited_input(e: Explanation, model: Any, data: Any) -> _EditedInput:
-    """The input of a function: `model` and `data` are its `f` and `n`."""
-    functions, counts = functions_of(model, data)
-    key = e.key
-    require(key in range(len(functions)), f"Expected a function for key {key}", got=f"{len(functions)} of them")
-    return _EditedInput(e, functions[key], counts[key])  # type: ignore[index]
+        yield lambda e: _Claimant(e, spec, _EditedGraph(e, spec, caller))
 
 
 def _by_key(found: Explanations) -> Iterator[list[Explanation]]:
@@ -259,8 +257,9 @@ class _EditedInput:
 class _EditedGraph:
     """What a model says of the whole graph that an explanation is about, edited as sets of its units say."""
 
-    def __init__(self, e: Explanation, spec: Spec, caller: _Caller, graph: Instance, place: Tensor) -> None:
-        self.e, self.spec, self.caller, self.graph, self.place = e, spec, caller, graph, place
+    def __init__(self, e: Explanation, spec: Spec, caller: _Caller) -> None:
+        self.e, self.spec, self.caller = e, spec, caller
+        self.graph, self.place = caller.graph(e.key)
         self.spacing = caller.spacing
         self.kinds = [e.units.names[kind] for kind in e.units.kind]
         self.absent = np.array([kind in ("added_edges", "changes") for kind in self.kinds], dtype=bool)
