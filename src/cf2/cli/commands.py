@@ -28,13 +28,13 @@ from cf2.cli.terminal import (
     print_json,
     remarks,
     say,
-    show_tracebacks,
     table,
     tell,
 )
 
-app = Commands(
+app = typer.Typer(
     name="cf2",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -61,7 +61,6 @@ def options(
 
     Example: cf2 demo
     """
-    show_tracebacks(debug)
 
 
 @app.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import inspect
 import json
 import os
@@ -147,14 +146,14 @@ def with_spec_options(command: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     own += [_parameter(f) for f in spec.options() if f.name != "settings"]  # `--set NAME=VALUE` gives these
+    return _with_parameters(command, own)
 
-    @functools.wraps(command)
-    def called(**given: Any) -> Any:
-        return command(**given)
 
-    called.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
-    called.__annotations__ = {p.name: p.annotation for p in own}
-    return called
+def _with_parameters(command: Callable[..., Any], parameters: list[inspect.Parameter]) -> Callable[..., Any]:
+    """The command, whose options typer reads from these parameters."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
 
 
 To = Annotated[str | None, typer.Option("--to", "--target", help="Class to reach. Default: any other class.")]
@@ -164,14 +163,11 @@ def as_counterfactual(explain: Callable[..., Any]) -> Callable[..., Any]:
     """`cf2 counterfactual`: `cf2 explain` with its question fixed and `--to` in place of `--target`."""
 
     def counterfactual(to: str | None = None, **given: Any) -> Any:
-        return inspect.unwrap(explain)(question="counterfactual", target=to, **given)
+        return explain(question="counterfactual", target=to, **given)
 
-    signature = inspect.signature(explain)
-    own = [p for p in signature.parameters.values() if p.name not in ("question", "target", "debug")]
+    own = [p for p in inspect.signature(explain).parameters.values() if p.name not in ("question", "target")]
     own.append(inspect.Parameter("to", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=To))
-    counterfactual.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
-    counterfactual.__annotations__ = {p.name: p.annotation for p in own}
-    return counterfactual
+    return _with_parameters(counterfactual, own)
 
 
 _KINDS: dict[str, Any] = {  # of the options of a Spec that are neither words nor what their default is

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import json
 import logging
 import math
@@ -20,7 +18,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from typer.core import TyperGroup
 
 from cf2.errors import CF2Error, os_reason, own_line
 from cf2.runs.progress import bar as progress_bar
@@ -29,21 +29,16 @@ out = Console()
 err = Console(stderr=True)
 
 
-def _escape(text: str) -> str:
-    """Square brackets as they are, not as rich's markup."""
-    return text.replace("[", r"\[")
-
-
 def tell(text: str, *, error: bool = False) -> None:
     """A line for the reader, if there is anything to say, on stderr, so that stdout stays what was asked for."""
     if text:
-        err.print(f"{'[bold red]Error:[/] ' if error else ''}{_escape(text)}", highlight=False, soft_wrap=True)
+        err.print(f"{'[bold red]Error:[/] ' if error else ''}{escape(text)}", highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
     """A line on stdout that is no table, if there is anything to say."""
     if text:
-        out.print(_escape(text), highlight=False, soft_wrap=True)
+        out.print(escape(text), highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -68,7 +63,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
         numbers = position and all(_numeric(str(row[position])) for row in rows)
         shown.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*(_escape(str(cell)) for cell in row))
+        shown.add_row(*(escape(str(cell)) for cell in row))
     return shown
 
 
@@ -158,8 +153,6 @@ def remarks(rows: Sequence[dict[str, Any]], max_units: int | None) -> None:
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show the full traceback of an error (also with CF2_DEBUG=1).")]
-
 
 @dataclass
 class _Command:
@@ -177,37 +170,37 @@ class _Stopped(SystemExit):
     """Ctrl-C or SIGTERM inside of a command."""
 
 
-class Commands(typer.Typer):
-    """An app each of whose commands takes `--debug` and says, when it is stopped, what is kept."""
-
-    def command(  # type: ignore[override]
-        self, *given: Any, **options: Any
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """As typer's own."""
-        register = super().command(*given, **options)
-        return lambda function: register(_stoppable(function))
-
-
-def _stoppable(function: Callable[..., Any]) -> Callable[..., Any]:
-    signature = inspect.signature(function, eval_str=True)
-    debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
-
-    @functools.wraps(function)
-    def called(debug: bool = False, **given: Any) -> Any:
-        show_tracebacks(debug)
-        try:
-            return function(**given)
-        except KeyboardInterrupt:  # which typer would turn into an exit code without a word
-            raise _Stopped from None
-
-    called.__signature__ = signature.replace(parameters=[*signature.parameters.values(), debug])  # type: ignore[attr-defined]
-    called.__annotations__ = {**{p.name: p.annotation for p in signature.parameters.values()}, "debug": Debug}
-    return called
-
-
 def show_tracebacks(wanted: bool) -> None:
     """From here on, an error of this command is shown with its traceback, if that is wanted."""
     _now.debug = _now.debug or wanted
+
+
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug",
+        callback=show_tracebacks,
+        expose_value=False,
+        help="Show the full traceback of an error (also with CF2_DEBUG=1).",
+    ),
+]
+
+
+class Commands(TyperGroup):
+    """Commands that take `--debug` as the group does, and that say when they are stopped what is kept."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        debug = next(option for option in self.params if option.name == "debug")
+        for command in self.commands.values():
+            command.params.append(debug)
+
+    def invoke(self, ctx: Any) -> Any:
+        """As typer's own."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # which typer would turn into an exit code without a word
+            raise _Stopped from None
 
 
 def if_stopped(kept: str | Callable[[], str]) -> None:
