@@ -80,7 +80,7 @@ def _outcomes(ray: Any, parts: list[Any], chunks: Iterable[Chunk], resources: Re
             _refuse_ended(ray)
         for stream in done:
             try:
-                outcome = Outcome(waiting[stream], *ray.get(next(stream)))
+                outcome = ray.get(next(stream))
             except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
                 reason = f"its Ray worker failed {resources.retries + 1} times: {_first_line(error)}"
                 outcome = Outcome(waiting[stream], reason=reason, ended=True)
@@ -104,8 +104,8 @@ def _first_line(error: BaseException) -> str:
 _SESSIONS: dict[str, Session] = {}  # in a Ray worker: the model is loaded once for all of its chunks
 
 
-def _explain(token: str, parts: list[Any], chunk: Chunk, directory: str) -> Iterator[tuple[Any, str, bool]]:
-    """What the outcomes of a chunk say, in a worker."""
+def _explain(token: str, parts: list[Any], chunk: Chunk, directory: str) -> Iterator[Outcome]:
+    """The outcomes of a chunk, in a worker."""
     import ray
 
     try:
@@ -118,10 +118,9 @@ def _explain(token: str, parts: list[Any], chunk: Chunk, directory: str) -> Iter
             message, *arrays = ray.get(parts)  # arrays are views of the object store
             _SESSIONS[token] = Session(deserialise(message, arrays)).__enter__()
     except Exception as error:
-        yield [], reason_of(error), True
+        yield Outcome(chunk, reason=reason_of(error), ended=True)
         return
-    for outcome in attempt(_SESSIONS[token], chunk):
-        yield outcome.found, outcome.reason, outcome.ended
+    yield from attempt(_SESSIONS[token], chunk)
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ from cf2.runs.session import Chunk, Request, Session
 MIN_SHARED_BYTES = 1 << 16  # below that, looking an array up costs as much as sending it
 ALIGNMENT = 64  # bytes
 CHUNKS_PER_WORKER = 2  # the one it does, and the next, so that it never waits for this process
+READY = "ready"  # what a worker says when it has loaded the model
 SECONDS_TO_DIE = 60  # for a worker that has hung up to end, so that one can say what it died of
 
 
@@ -283,24 +284,25 @@ class _Pool:
 
     def _receive(self, worker: _Worker) -> Outcome | None:
         try:
-            kind, value = worker.connection.recv()
+            outcome = worker.connection.recv()
         except (EOFError, OSError):
             return self._replace(worker)
-        if kind == "broken":
-            raise CF2Error(
-                "Expected a worker process to load the model",
-                got=value,
-                do='Define the model in a module that can be imported, or use engine="local".',
-            )
-        if kind == "ready":
+        if outcome == READY:
             worker.ready = True
             return None
-        chunk, (found, reason, ended) = worker.chunks[0], value
-        if ended:
+        if isinstance(outcome, str):
+            raise CF2Error(
+                "Expected a worker process to load the model",
+                got=outcome,
+                do='Define the model in a module that can be imported, or use engine="local".',
+            )
+        assert isinstance(outcome, Outcome)
+        if outcome.ended:
             worker.chunks.popleft()
         else:  # whoever takes the chunk over if this worker dies need not do this part again
-            worker.chunks[0] = chunk._replace(done=chunk.done | {e.key for e in found})
-        return Outcome(chunk, found, reason, ended)
+            chunk = worker.chunks[0]
+            worker.chunks[0] = chunk._replace(done=chunk.done | {e.key for e in outcome.found})
+        return outcome
 
     def _replace(self, worker: _Worker) -> Outcome | None:
         """Take back the chunks of a dead worker; its first has one try less, the others did not cause it."""
@@ -368,10 +370,10 @@ def _serve(connection: Connection, message: bytes, buffers: Sequence[memoryview]
         session = Session(deserialise(message, buffers))
     except Exception as error:
         with suppress(OSError):  # the other end may have gone meanwhile, and its data with it
-            connection.send(("broken", reason_of(error)))
+            connection.send(reason_of(error))
         return
     with session, suppress(EOFError, OSError):
-        connection.send(("ready", None))
+        connection.send(READY)
         while True:
             for outcome in attempt(session, connection.recv()):
-                connection.send(("outcome", (outcome.found, outcome.reason, outcome.ended)))
+                connection.send(outcome)
