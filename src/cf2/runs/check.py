@@ -150,9 +150,9 @@ def outputs_at(e: Explanation, model: Any, data: Any, states: np.ndarray, call: 
     By plain code on the whole graph, one edited copy at a time; probabilities, or the numbers of a regression.
     """
     with _claimants(e.task, e.context, model, data, call) as claimant:
-        one = claimant(e)
-        rows = [one.edited.row(state | one.edited.fixed) for state in states]
-        values = [row if bool(row.isnan().any()) else one.values(row) for row in rows]
+        answer = claimant(e)
+        rows = [answer.edited.row(state | answer.edited.fixed) for state in states]
+        values = [row if bool(row.isnan().any()) else answer.values(row) for row in rows]
     return np.stack([np.broadcast_to(row.numpy(), e.probabilities.shape) for row in values])
 
 
@@ -223,9 +223,9 @@ class _Caller:
         """Whether an attribute is of nodes, edges or the graph; where sizes leave that open, as in other graphs."""
         kind = graph.extras[name][0]
         for other in range(min(len(self.targets), 64)) if self.targets.level == "graph" else ():
-            one = self.targets.instance(other)
-            if name in one.extras:
-                fits = kinds_that_fit(name, len(one.extras[name][1]), len(one.x), one.edge_index.size(1))
+            sample = self.targets.instance(other)
+            if name in sample.extras:
+                fits = kinds_that_fit(name, len(sample.extras[name][1]), len(sample.x), sample.edge_index.size(1))
                 kind = kind if kind in fits or not fits else fits[0]
         return kind
 
@@ -433,8 +433,8 @@ class _Claimant:
         if form == "multilabel_logits":
             return row.sigmoid()
         if len(row) == 1:
-            one = {"probabilities": row, "log_probabilities": row.exp()}.get(form, row.sigmoid())
-            return torch.cat([1 - one, one])
+            positive = {"probabilities": row, "log_probabilities": row.exp()}.get(form, row.sigmoid())
+            return torch.cat([1 - positive, positive])
         return {"probabilities": row, "log_probabilities": row.exp()}.get(form, row.softmax(0))
 
     def near(self, values: Tensor, stored: np.ndarray) -> bool:
@@ -567,17 +567,17 @@ class _Claimant:
 
 def _check_key(result: Check, answers: list[_Claimant], most: int) -> None:
     """Every claim of all answers for one key."""
-    for one in answers:
-        _check_outputs(result, one)
-        if one.e.status != "refused":
-            _check_status(result, one, most)
-            _check_proofs(result, one, most)
-            _check_contexts(result, one, most)
-    first, listed = answers[0], [one.e.selected for one in answers]
-    whole = [one.e.rank for one in answers] == list(range(len(answers)))  # not some of them alone
-    for number, one in enumerate(answers[1:], 1):
-        inside = any((one.e.selected | ~other).all() for other in listed[:number])
-        result._note(one.e, "alternative", not inside, "an answer before it is a part of it.")
+    for answer in answers:
+        _check_outputs(result, answer)
+        if answer.e.status != "refused":
+            _check_status(result, answer, most)
+            _check_proofs(result, answer, most)
+            _check_contexts(result, answer, most)
+    first, listed = answers[0], [answer.e.selected for answer in answers]
+    whole = [answer.e.rank for answer in answers] == list(range(len(answers)))  # not some of them alone
+    for number, answer in enumerate(answers[1:], 1):
+        inside = any((answer.e.selected | ~other).all() for other in listed[:number])
+        result._note(answer.e, "alternative", not inside, "an answer before it is a part of it.")
     if first.e.complete:
         sets = first.sets(most) if whole else None
         rest = [c for c in sets or () if not any((c | ~known).all() for known in listed)]
@@ -585,47 +585,47 @@ def _check_key(result: Check, answers: list[_Claimant], most: int) -> None:
         result._note(first.e, "complete", holds, f"{other} passes, and none of the {len(listed)} answers is in it.")
 
 
-def _check_outputs(result: Check, one: _Claimant) -> None:
+def _check_outputs(result: Check, answer: _Claimant) -> None:
     """What the model says, of the whole graph, of the set alone and of all but it."""
-    e = one.e
-    rows = {"probabilities": one.whole}
+    e = answer.e
+    rows = {"probabilities": answer.whole}
     if e.status != "refused":
-        rows |= {"probabilities_only": one.only(e.selected), "probabilities_without": one.without(e.selected)}
+        rows |= {"probabilities_only": answer.only(e.selected), "probabilities_without": answer.without(e.selected)}
     for name, row in rows.items():
-        values, stored = one.values(row), getattr(e, name)
+        values, stored = answer.values(row), getattr(e, name)
         said = f"{np.round(stored, 6).tolist()} is stored, and the model says {np.round(values.numpy(), 6).tolist()}."
-        result._note(e, "outputs", one.near(values, stored), f"`{name}`: {said}")
+        result._note(e, "outputs", answer.near(values, stored), f"`{name}`: {said}")
     if e.output == "classes":
-        best = one._scores(one.whole).topk(2)
-        sure = float(best.values.diff().abs()) > ROUNDING * one.edited.spacing * float(best.values.abs().max())
+        best = answer._scores(answer.whole).topk(2)
+        sure = float(best.values.diff().abs()) > ROUNDING * answer.edited.spacing * float(best.values.abs().max())
         holds = int(best.indices[0]) == e.prediction if sure else None
         result._note(
             e, "prediction", holds, f"class {e.prediction} is stored, and the model says {int(best.indices[0])}."
         )
 
 
-def _check_status(result: Check, one: _Claimant, most: int) -> None:
+def _check_status(result: Check, answer: _Claimant, most: int) -> None:
     """The verdicts, and what the status says of them."""
-    e, chosen = one.e, one.e.selected
-    given = True if e.output == "classes" and e.target is None else one.says(one.whole)
+    e, chosen = answer.e, answer.e.selected
+    given = True if e.output == "classes" and e.target is None else answer.says(answer.whole)
     for verdict in ("sufficient", "necessary"):
-        passed, stored = False if given is False else one.test(chosen, verdict, 0.0), getattr(e, verdict)
+        passed, stored = False if given is False else answer.test(chosen, verdict, 0.0), getattr(e, verdict)
         holds = None if passed is None or given is None else passed == stored
         result._note(e, verdict, holds, f"{stored} is stored, and the model says the opposite.")
     holds, why = None, ""
     if e.status == "found":
-        holds = one.passes(chosen)
-        why = "passes its tests" if one.allowed(chosen) else "keeps to the constraints"
-        why = f"{one.named(chosen)} is given as an answer that {why}, and it does not."
+        holds = answer.passes(chosen)
+        why = "passes its tests" if answer.allowed(chosen) else "keeps to the constraints"
+        why = f"{answer.named(chosen)} is given as an answer that {why}, and it does not."
     elif e.status == "not found":
-        passed = given and one.passes(chosen)
+        passed = given and answer.passes(chosen)
         if passed and e.surely is not None:  # it passes its tests, but may decide in too few contexts
-            values = _exact(one, one.contexts(~chosen, most)) if e.all_contexts else None
+            values = _exact(answer, answer.contexts(~chosen, most)) if e.all_contexts else None
             passed = None if values is None else values[1] >= e.surely
         holds = None if passed is None else not passed
-        why = f"{one.named(chosen)} is given, which is an answer."
+        why = f"{answer.named(chosen)} is given, which is an answer."
     elif e.status == "impossible":
-        holds, other = one.none_passes(one.sets(most))
+        holds, other = answer.none_passes(answer.sets(most))
         why = f"no set is said to pass, and {other} does."
     elif e.status == "empty":
         holds, why = not len(e.units), "there are units to choose from."
@@ -636,64 +636,64 @@ def _check_status(result: Check, one: _Claimant, most: int) -> None:
     if given is False and e.status not in ("not predicted", "empty"):
         result._note(e, "not predicted", False, f"the status is {e.status!r}, and the model does not give the target.")
     if e.default is not None:
-        said = one.keeps(one.edited.absent | one.edited.fixed)
+        said = answer.keeps(answer.edited.absent | answer.edited.fixed)
         sentence = f"{e.default} is stored, and with everything removed the model says otherwise."
         result._note(e, "default", None if said is None else said == e.default, sentence)
 
 
-def _check_proofs(result: Check, one: _Claimant, most: int) -> None:
+def _check_proofs(result: Check, answer: _Claimant, most: int) -> None:
     """What is claimed of other sets than the one that is given."""
-    e, chosen = one.e, one.e.selected
+    e, chosen = answer.e, answer.e.selected
     if e.minimal:
         members = np.flatnonzero(chosen).tolist()
-        holds, other = one.none_passes([one._mask(set(members) - {unit}) for unit in members])
-        result._note(e, "minimal", holds, f"{other}, which is one unit less than {one.named(chosen)}, passes as well.")
+        holds, other = answer.none_passes([answer._mask(set(members) - {unit}) for unit in members])
+        result._note(e, "minimal", holds, f"{other} passes with one unit less than {answer.named(chosen)}.")
     if e.optimal:
-        holds, other = one.none_passes(one.sets(most, float(one.edited.price[chosen].sum())))
-        result._note(e, "optimal", holds, f"{other} passes and is smaller than {one.named(chosen)}.")
+        holds, other = answer.none_passes(answer.sets(most, float(answer.edited.price[chosen].sum())))
+        result._note(e, "optimal", holds, f"{other} passes and is smaller than {answer.named(chosen)}.")
     if e.lower_bound is not None:
-        holds, other = one.none_passes(one.sets(most, e.lower_bound))
+        holds, other = answer.none_passes(answer.sets(most, e.lower_bound))
         sentence = f"no set of fewer than {e.lower_bound} units is said to pass, and {other} does."
         if e.status == "found" and e.lower_bound > e.size:
             holds, sentence = False, f"{e.lower_bound} is above the size of the answer, {e.size}."
         result._note(e, "lower_bound", holds, sentence)
 
 
-def _check_contexts(result: Check, one: _Claimant, most: int) -> None:
+def _check_contexts(result: Check, answer: _Claimant, most: int) -> None:
     """What is claimed of all contexts, and the one that is shown. Shares of drawn contexts are not tried again."""
-    e, chosen = one.e, one.e.selected
+    e, chosen = answer.e, answer.e.selected
     if e.ps is None or e.pns is None:
         return
     if e.counterexample is not None:
-        there = ~one._mask(e.counterexample)
-        kept = one.keeps(there)
+        there = ~answer._mask(e.counterexample)
+        kept = answer.keeps(there)
         holds = None if kept is None else not kept and bool((there | ~chosen).all())
-        result._note(e, "counterexample", holds, f"without {one.named(~there)} the set keeps the answer.")
+        result._note(e, "counterexample", holds, f"without {answer.named(~there)} the set keeps the answer.")
     if e.all_contexts:
-        values = _exact(one, one.contexts(~chosen, most))
+        values = _exact(answer, answer.contexts(~chosen, most))
         holds = None if values is None else bool(np.allclose(values, (e.ps[0], e.pns[0]), atol=1e-6))
         result._note(e, "all_contexts", holds, f"PS and PNS are {values}, and {e.ps[0]} and {e.pns[0]} are stored.")
     if e.always_bound is not None:
-        states = one.contexts(np.ones_like(chosen), most)
-        kept_in = [None] if states is None else [one.keeps(state) for state in states]
+        states = answer.contexts(np.ones_like(chosen), most)
+        kept_in = [None] if states is None else [answer.keeps(state) for state in states]
         holds, sentence = None, ""
         if states is not None and None not in kept_in:
             lost = states[~np.array(kept_in, dtype=bool)]
-            governed = ~one.edited.absent & ~one.edited.fixed
+            governed = ~answer.edited.absent & ~answer.edited.fixed
             small = [own & governed for own in states if (own & governed).sum() < e.always_bound]
             other = next((own for own in small if (own & ~lost).any(1).all()), None)
             holds = other is None
-            sentence = "" if other is None else f"{one.named(other)} keeps the answer in every context."
+            sentence = "" if other is None else f"{answer.named(other)} keeps the answer in every context."
         result._note(e, "always_bound", holds, sentence)
 
 
-def _exact(one: _Claimant, states: np.ndarray | None) -> tuple[float, float] | None:
+def _exact(answer: _Claimant, states: np.ndarray | None) -> tuple[float, float] | None:
     """PS and PNS over all contexts, given as states in which the set is there."""
     ps = pns = 0.0
     count = 0 if states is None else int(math.log2(len(states)))
     for state in () if states is None else states:
         there = int(state.sum()) - (len(state) - count)
-        kept, still = one.keeps(state), one.keeps(state & ~one.e.selected)
+        kept, still = answer.keeps(state), answer.keeps(state & ~answer.e.selected)
         if kept is None or still is None:
             return None
         weight = 1 / ((count + 1) * math.comb(count, there))
