@@ -11,15 +11,14 @@ import typer
 
 from cf2 import __version__
 from cf2.cli import options as o
-from cf2.cli.patterns import patterns
-from cf2.cli.runs import check, evaluate, list_runs, report
+from cf2.cli.runs import check, evaluate, list_runs, patterns, report
 from cf2.cli.terminal import (
+    GO_ON,
     Commands,
     Debug,
     bar,
     cell,
     comparison_table,
-    go_on,
     if_stopped,
     kept_in,
     named_bar,
@@ -72,6 +71,7 @@ def demo(
     Example: cf2 demo --nodes 10 --out /tmp/demo
     """
     from cf2.cli import demo as show
+    from cf2.report.html import write_report
     from cf2.runs.comparison import rules_in_words
 
     if_stopped("The report is written at the end, so nothing was saved. Start again.")
@@ -88,7 +88,7 @@ def demo(
         for found in show.compare(source, nodes, progress):
             results.append(found)
             rows.append(show.row(found))
-    path = show.finish(results, directory).resolve()
+    path = write_report(results, directory / show.REPORT, title="cf2 demo: BA-Shapes").resolve()
     if as_json:
         print_json({"rows": rows, "report": str(path)})
     else:
@@ -355,7 +355,7 @@ def reproduce(
     from cf2.samples import from_clone
 
     paper = from_clone(".", "reproduction")
-    if_stopped(f"Finished work is stored in {path}. {go_on()}")
+    if_stopped(f"Finished work is stored in {path}. {GO_ON}")
     with named_bar("reproducing") as step:
         result = paper.reproduce(
             path,

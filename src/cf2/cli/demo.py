@@ -10,7 +10,6 @@ from typing import Any
 
 from cf2.methods import registry
 from cf2.options import Spec
-from cf2.report.html import write_report
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
 from cf2.runs.comparison import rule_of
@@ -61,8 +60,3 @@ def row(found: Explanations) -> dict[str, Any]:
     rule = rule_of((), Spec.from_json(found.context["spec"]))
     about = {"method": method, "label": method, **({"rule": rule} if rule else {})}
     return {**about, **scores, "found": metrics.answered(found)}
-
-
-def finish(results: list[Explanations], out: Path) -> Path:
-    """Write the report about all methods."""
-    return write_report(results, out / REPORT, title="cf2 demo: BA-Shapes")

@@ -151,6 +151,7 @@ def remarks(rows: Sequence[dict[str, Any]], max_units: int | None) -> None:
                 say(f"{row['label']}: {number} of {row['n']} {status}. {STATUSES[status]}")
 
 
+GO_ON = "Run the same command with --resume to continue."
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 
@@ -215,13 +216,8 @@ def kept_in(path: Path) -> str:
     with suppress(CF2Error):
         counts = Store.open(path).finished()
         done, asked = sum(row.finished for row in counts), sum(row.asked for row in counts)
-        return f"{done:,} of {asked:,} are finished and stored in {path}. {go_on()}"
-    return f"Nothing has finished yet. {go_on()}"
-
-
-def go_on() -> str:
-    """How a command that was stopped goes on."""
-    return "Run the same command with --resume to continue."
+        return f"{done:,} of {asked:,} are finished and stored in {path}. {GO_ON}"
+    return f"Nothing has finished yet. {GO_ON}"
 
 
 def guarded(command: Callable[[], Any]) -> None:

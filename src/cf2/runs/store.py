@@ -272,14 +272,13 @@ class Store:
 
         A few explanations of a few shards of every job are judged again.
         """
-        assert self.source is not None
         survey = self.survey()
         for spec in self.jobs():
             shards = list(survey.shards(spec.name).items())
             some = shards[:: max(1, len(shards) // CHECKED_SHARDS)][:CHECKED_SHARDS]
             loaded = [[e for e in self._load(*shard) if not e.rank and e.status != "refused"] for shard in some]
             stored = [e for part in loaded for e in part[:: max(1, len(part) // CHECKED_KEYS)][:CHECKED_KEYS]]
-            other = next(_differences(self.source, spec, stored, again=True), None) if stored else None
+            other = next(_differences(self._given, spec, stored, again=True), None) if stored else None
             require(
                 other is None,
                 f"Expected the model of the run in {str(self.path)!r}",
@@ -289,8 +288,7 @@ class Store:
 
     def _write_context(self, keys: Sequence[Any]) -> str:
         """Write what a reader needs beside the explanations; returns its digest."""
-        assert self.source is not None
-        content = (json.dumps(self.source.context([files.as_key(key) for key in keys])) + "\n").encode()
+        content = (json.dumps(self._given.context([files.as_key(key) for key in keys])) + "\n").encode()
         storage.write_bytes(self.path / CONTEXT, content)
         return fingerprint(content, digits=DIGITS)
 
@@ -435,15 +433,18 @@ class Store:
 
     def request(self, spec: Spec) -> Request:
         """What a job does; what its method needs is made if it is not there, and what was trained is kept."""
-        require(self.source is not None, "Expected the model and data of the run", got="none")
-        assert self.source is not None
         needs = registry.get(spec.method).needs
-        given = self._trained(spec) if needs == "training" else self.source.needed(spec, self.keys)
-        return self.source.request(self.keys, spec, given)
+        given = self._trained(spec) if needs == "training" else self._given.needed(spec, self.keys)
+        return self._given.request(self.keys, spec, given)
+
+    @property
+    def _given(self) -> ModelAndData:
+        if self.source is None:
+            raise CF2Error("Expected the model and data of the run", got="none")
+        return self.source
 
     def _trained(self, spec: Spec) -> Trained:
         """What was trained for a job: from its file, if that is the one that the manifest knows, or trained now."""
-        assert self.source is not None
         file, expected = self.path / TRAINED.format(job=spec.name), self.manifest["trained"].get(spec.name)
         if expected is not None:
             try:
@@ -454,7 +455,7 @@ class Store:
             except CF2Error as error:
                 why = error
             log.warning("%s is not what the run has trained, and is trained again. %s", file, why)
-        trained: Trained = self.source.needed(spec, self.keys)
+        trained: Trained = self._given.needed(spec, self.keys)
         digest = weights_digest(trained.tensors)
         require(
             digest == expected or len(self._missing(spec)) == len(self.manifest["keys"]),
