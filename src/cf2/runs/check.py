@@ -29,7 +29,7 @@ from cf2.models.soft_masks import Loan, default_dtype
 from cf2.options import Key, Spec
 from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.explanations import Explanations
-from cf2.runs.functions import Function, called, functions_of
+from cf2.runs.functions import Function, functions_of, returned_by
 
 ROUNDING = 100  # spacings of floats, relative to the outputs: what is decided by less is not decided
 SAME_OUTPUT = 1e-4  # two probabilities closer than this are one
@@ -247,7 +247,7 @@ class _EditedInput:
 
     def row(self, as_it_was: Mask) -> Tensor:
         """What it returns where exactly these units are there."""
-        return called(self.f, as_it_was[None, self.unit])[0]
+        return returned_by(self.f, as_it_was[None, self.unit])[0]
 
     def joined(self, chosen: Mask, connected: bool) -> bool:
         """Any set will do."""

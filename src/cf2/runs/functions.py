@@ -107,8 +107,8 @@ def explain_sets(
     for name in selected:
         if name not in SetOptions.__annotations__:
             raise unknown_name("an option of `explain_sets`", name, [*SetOptions.__annotations__, *asked])
-    called = Names(class_names=selected.pop("class_names", None))
-    target = called.number(selected.pop("target", None))
+    classes = Names(class_names=selected.pop("class_names", None))
+    target = classes.number(selected.pop("target", None))
     if isinstance(target, list):
         require(len(target) == len(counts), f"Expected {len(counts)} classes in `target`", got=len(target))
         target = tuple(enumerate(target))
@@ -116,19 +116,19 @@ def explain_sets(
     chosen: dict[str, Any] = {name: value for name, value in selected.items() if name in meanings()}
     spec = Spec(**chosen, units=("units",), target=target, settings=settings)
     context = {"method": spec.method, "spec": spec.to_json()}
-    context |= {"class_names": list(called.classes())} if called.classes() else {}
+    context |= {"class_names": list(classes.classes())} if classes.classes() else {}
     context["graphs"] = {str(row): own.context() for row, own in enumerate(units)}
     method = registry.get(spec.method)
     check_asked(spec, method, None)
     started = time.perf_counter()
-    problem, output = _problem(FunctionOracle(functions, units), spec, len(called.classes()))
+    problem, output = _problem(FunctionOracle(functions, units), spec, len(classes.classes()))
 
     def facts(part: SetProblem, row: int) -> Facts:
         first = units[part.keys[row]].first.numpy()  # type: ignore[index]
         ids = np.stack([np.full_like(first, -1), first], 1)
         return Facts(UnitTable(("units",), np.zeros(len(first), np.int8), ids), "input", output)
 
-    answers = Answers(spec, method, method.make_settings(settings), None, facts, called.classes())
+    answers = Answers(spec, method, method.make_settings(settings), None, facts, classes.classes())
     return Explanations(tuple(answers.of(problem, started)), context)
 
 
@@ -152,13 +152,13 @@ def functions_of(f: Any, n: Any) -> tuple[list[Function], list[int]]:
 
 
 def _units(count: int, names: Any, keep: Any, forbid: Any, groups: Any, costs: Any) -> Units:
-    called = [f"unit {unit}" for unit in range(count)] if names is None else list(map(str, _listed("names", names)))
-    require(len(called) == count, f"Expected `names` to hold {count} names, one for each unit", got=len(called))
+    titles = [f"unit {unit}" for unit in range(count)] if names is None else list(map(str, _listed("names", names)))
+    require(len(titles) == count, f"Expected `names` to hold {count} names, one for each unit", got=len(titles))
 
     def number(option: str, unit: Any) -> int:
         """The number of a unit that is given by number or by name."""
         with reading(unit, f"Expected `{option}` to hold units"):
-            found = called.index(unit) if called.count(unit) == 1 else unit
+            found = titles.index(unit) if titles.count(unit) == 1 else unit
         good = isinstance(found, int) and not isinstance(found, bool) and found in range(count)
         expected = f"Expected `{option}` to hold units: names that one unit has, or numbers below {count}"
         require(good, expected, got=shown(unit, 80))
@@ -170,10 +170,10 @@ def _units(count: int, names: Any, keep: Any, forbid: Any, groups: Any, costs: A
     together = [numbers("groups", group) for group in _listed("groups", groups)]
     grouped = [unit for group in together for unit in group]
     require(len(set(grouped)) == len(grouped), "Expected every unit in one group of `groups` at most", got=groups)
-    leader, titles = torch.arange(count), list(called)
+    leader, of_group = torch.arange(count), list(titles)
     for group in filter(None, together):
         leader[group] = min(group)
-        titles[min(group)] = " + ".join(called[unit] for unit in group)
+        of_group[min(group)] = " + ".join(titles[unit] for unit in group)
     first, unit = torch.unique(leader, return_inverse=True)
     price = torch.ones(count)
     by_unit = costs if isinstance(costs, Mapping) else dict(enumerate(_listed("costs", costs)))
@@ -188,7 +188,7 @@ def _units(count: int, names: Any, keep: Any, forbid: Any, groups: Any, costs: A
         for option, given in (("keep", keep), ("forbid", forbid))
     )
     kept, forbidden = (torch.isin(torch.arange(len(first)), own) for own in flagged)
-    return Units(unit, first, kept, ~(kept | forbidden), torch.zeros(len(first)).index_add(0, unit, price), titles)
+    return Units(unit, first, kept, ~(kept | forbidden), torch.zeros(len(first)).index_add(0, unit, price), of_group)
 
 
 def _listed(option: str, given: Any) -> list[Any]:
@@ -230,7 +230,7 @@ class FunctionOracle(Oracle):
         for row in torch.unique(rows).tolist():
             own, at = self.units[row], (rows == row).nonzero().flatten()
             for part in torch.split(at, min(MAX_ROWS, max(1, MAX_ENTRIES // max(len(own.unit), 1)))):
-                said = called(self.functions[row], states[part][:, own.unit].numpy())
+                said = returned_by(self.functions[row], states[part][:, own.unit].numpy())
                 found = said.new_zeros((len(rows), said.size(1))) if found is None else found
                 expected = f"Expected {found.size(1)} outputs per row, as before"
                 require(said.size(1) == found.size(1), expected, got=said.size(1))
@@ -238,7 +238,7 @@ class FunctionOracle(Oracle):
         return torch.zeros(0, 1) if found is None else found
 
 
-def called(function: Function, states: np.ndarray) -> Tensor:
+def returned_by(function: Function, states: np.ndarray) -> Tensor:
     """What a function returns of states [R, n], as numbers [R, C]."""
     expected = f"Expected the function to return one row of numbers for each of {len(states)} inputs"
     try:

@@ -89,13 +89,13 @@ class Finished(NamedTuple):
 class Survey(NamedTuple):
     """What lies among the shards of a run."""
 
-    holders: dict[str, dict[Key, Path]]  # by job: the shard of every key that is finished
+    shard_of: dict[str, dict[Key, Path]]  # by job: the shard of every key that is finished
     refused: dict[Path, str]  # the files that are not used, and why
 
     def shards(self, job: str) -> dict[Path, list[Key]]:
         """The shards of a job, with their keys."""
         shards: dict[Path, list[Key]] = {}
-        for key, file in self.holders[job].items():
+        for key, file in self.shard_of[job].items():
             shards.setdefault(file, []).append(key)
         return shards
 
@@ -278,7 +278,7 @@ class Store:
             some = shards[:: max(1, len(shards) // CHECKED_SHARDS)][:CHECKED_SHARDS]
             loaded = [[e for e in self._load(*shard) if not e.rank and e.status != "refused"] for shard in some]
             stored = [e for part in loaded for e in part[:: max(1, len(part) // CHECKED_KEYS)][:CHECKED_KEYS]]
-            other = next(_differences(self._given, spec, stored, again=True), None) if stored else None
+            other = next(_differences(self._model_and_data, spec, stored, again=True), None) if stored else None
             require(
                 other is None,
                 f"Expected the model of the run in {str(self.path)!r}",
@@ -288,7 +288,7 @@ class Store:
 
     def _write_context(self, keys: Sequence[Any]) -> str:
         """Write what a reader needs beside the explanations; returns its digest."""
-        content = (json.dumps(self._given.context([files.as_key(key) for key in keys])) + "\n").encode()
+        content = (json.dumps(self._model_and_data.context([files.as_key(key) for key in keys])) + "\n").encode()
         storage.write_bytes(self.path / CONTEXT, content)
         return fingerprint(content, digits=DIGITS)
 
@@ -360,7 +360,7 @@ class Store:
             try:
                 yield
             except Exception:
-                if not self.survey([spec]).holders[spec.name]:
+                if not self.survey([spec]).shard_of[spec.name]:
                     self._undo.close()
                 raise
             finally:
@@ -434,11 +434,11 @@ class Store:
     def request(self, spec: Spec) -> Request:
         """What a job does; what its method needs is made if it is not there, and what was trained is kept."""
         needs = registry.get(spec.method).needs
-        given = self._trained(spec) if needs == "training" else self._given.needed(spec, self.keys)
-        return self._given.request(self.keys, spec, given)
+        given = self._trained(spec) if needs == "training" else self._model_and_data.needed(spec, self.keys)
+        return self._model_and_data.request(self.keys, spec, given)
 
     @property
-    def _given(self) -> ModelAndData:
+    def _model_and_data(self) -> ModelAndData:
         if self.source is None:
             raise CF2Error("Expected the model and data of the run", got="none")
         return self.source
@@ -455,7 +455,7 @@ class Store:
             except CF2Error as error:
                 why = error
             log.warning("%s is not what the run has trained, and is trained again. %s", file, why)
-        trained: Trained = self._given.needed(spec, self.keys)
+        trained: Trained = self._model_and_data.needed(spec, self.keys)
         digest = weights_digest(trained.tensors)
         require(
             digest == expected or len(self._missing(spec)) == len(self.manifest["keys"]),
@@ -483,7 +483,7 @@ class Store:
     def _missing(self, spec: Spec) -> set[Key]:
         """The keys that a job has no shard for; looked up once for as long as nobody else can write."""
         if not self._is_locked or spec.name not in self._unfinished:
-            self._unfinished[spec.name] = set(self.keys) - self.survey([spec]).holders[spec.name].keys()
+            self._unfinished[spec.name] = set(self.keys) - self.survey([spec]).shard_of[spec.name].keys()
         return self._unfinished[spec.name]
 
     # -- writing shards -------------------------------------------------------------------------------------
@@ -554,11 +554,11 @@ class Store:
                 continue
             keys: tuple[Key, ...] | str = "is no shard of this run"
             if name and job in identities:
-                keys = _shard_keys(file, name["digest"], identities[job], asked, survey.holders[job])
+                keys = _shard_keys(file, name["digest"], identities[job], asked, survey.shard_of[job])
             if isinstance(keys, str):
                 survey.refused[file] = keys
             else:
-                survey.holders[job].update(dict.fromkeys(keys, file))
+                survey.shard_of[job].update(dict.fromkeys(keys, file))
         for file, reason in survey.refused.items():
             self._warn(file, reason, f"it is set aside in {SET_ASIDE}" if self._is_locked else "it is not used")
             if self._is_locked:
@@ -602,7 +602,7 @@ class Store:
         """How much of what the run asks for is there, by row."""
         survey, total = self.survey(), len(self.manifest["keys"])
         return [
-            Finished(row, sum(len(survey.holders[spec.name]) for spec in jobs), total * len(jobs))
+            Finished(row, sum(len(survey.shard_of[spec.name]) for spec in jobs), total * len(jobs))
             for row, jobs in self.rows().items()
         ]
 
@@ -647,7 +647,7 @@ class Store:
         for spec in self.jobs():
             unread = [shard for shard, keys in survey.shards(spec.name).items() if not self._load(shard, keys)]
             problems += [f"Shard {shard.name} does not hold what it names." for shard in unread]
-            if missing := total - len(survey.holders[spec.name]):
+            if missing := total - len(survey.shard_of[spec.name]):
                 problems.append(f"{spec.name}: {missing:,} of {total:,} keys are missing; --resume explains them.")
         return problems
 
@@ -741,7 +741,7 @@ def _is_whole(manifest: Mapping[str, Any]) -> bool:
 
 
 def _shard_keys(
-    file: Path, digest: str, identity: Mapping[str, Any], asked: set[Key], holders: Mapping[Key, Path]
+    file: Path, digest: str, identity: Mapping[str, Any], asked: set[Key], shard_of: Mapping[Key, Path]
 ) -> tuple[Key, ...] | str:
     """The keys of a shard, or why it is not used: it must be whole, and of the job with this identity."""
     if file.is_symlink():
@@ -765,7 +765,7 @@ def _shard_keys(
         return REFUSALS[other]
     if footer.num_rows < len(keys) or len(set(keys)) != len(keys) or not asked.issuperset(keys):
         return "holds other keys than the run asks for"
-    twice = next((holders[key] for key in keys if key in holders), None)
+    twice = next((shard_of[key] for key in keys if key in shard_of), None)
     return keys if twice is None else f"holds keys that {twice.name} holds as well"
 
 
