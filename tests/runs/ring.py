@@ -17,15 +17,16 @@ from cf2.samples.sources import fingerprint
 KEYS = list(range(0, 40, 2))
 
 
-def ring_source(weights: int = 7, root: str | None = None) -> ModelAndData:
-    """The ring; `weights` draws another model, `root` says that its data lies elsewhere."""
+def ring_source(weights: int = 7, root: str | None = None, swapped: bool = False) -> ModelAndData:
+    """The ring; `weights` draws another model, `root` says that its data lies elsewhere, `swapped` orders its edges."""
     with torch.random.fork_rng():
         torch.manual_seed(weights)
         model = build("gcn", task="node", num_features=4, num_classes=3, hidden=8, layers=2)
     at = torch.arange(40)
     ahead = torch.cat([torch.stack([at, (at + 1) % 40]), torch.stack([at, (at * 7 + 3) % 40])], 1)
     ahead = ahead[:, ahead[0] != ahead[1]]
-    data = Data(x=torch.eye(4)[at % 4], edge_index=torch.cat([ahead, ahead.flip(0)], 1), y=at % 3)
+    both = torch.cat([ahead.flip(0), ahead] if swapped else [ahead, ahead.flip(0)], 1)
+    data = Data(x=torch.eye(4)[at % 4], edge_index=both, y=at % 3)
     description = {"kind": "test", "weights": fingerprint(model.state_dict().values()), "root": root}
     return ModelAndData(model, "node", [data], ("a", "b", "c"), description=description)
 
@@ -49,3 +50,8 @@ def left(run: Store) -> list[int]:
 def shard_files(run: Store) -> list[Path]:
     """What lies among the shards."""
     return sorted((run.path / "shards").iterdir())
+
+
+def contents(path: Path) -> dict[str, bytes | None]:
+    """Everything below a directory."""
+    return {str(p.relative_to(path)): p.read_bytes() if p.is_file() else None for p in path.rglob("*")}

@@ -7,19 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ring import KEYS, make, ring_source, spec_of
+from ring import KEYS, contents, make, ring_source, spec_of
 
 from cf2.errors import CF2Error
 from cf2.options import Spec
 from cf2.runs import engines
 from cf2.runs.store import Store
-
-
-def contents(path: Path) -> dict[str, bytes | None]:
-    """Everything below a directory."""
-    if not path.exists():
-        return {"": None}
-    return {str(p.relative_to(path)): p.read_bytes() if p.is_file() else None for p in path.rglob("*")}
 
 
 def start(path: Path, engine: str = "local", **changes: Any) -> None:
@@ -50,37 +43,36 @@ WRONG: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("there", ["new", "deep", "empty"])
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_start_that_fails_leaves_the_place_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, there: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
-    path = tmp_path / "a" / "b" if there == "deep" else tmp_path / "run"
-    if there == "empty":
-        path.mkdir()
     if wrong == "ray":
         monkeypatch.setitem(sys.modules, "ray", None)
+    (tmp_path / "empty").mkdir()
     before = contents(tmp_path)
-    with pytest.raises(CF2Error):
-        start(path, **WRONG[wrong])
-    assert contents(tmp_path) == before
+    for path in (tmp_path / "empty", tmp_path / "a" / "b"):
+        with pytest.raises(CF2Error):
+            start(path, **WRONG[wrong])
+        assert contents(tmp_path) == before
     start(path)
     assert len(Store.open(path).explanations()) == len(KEYS)
 
 
-@pytest.mark.parametrize("failing_write", ["write_bytes", "write_json"])
-def test_a_disk_that_is_full_at_the_start_leaves_the_place_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing_write: str
+@pytest.mark.parametrize("failing", ["storage.write_bytes", "storage.write_json", "runs.engines.explain_chunks"])
+@pytest.mark.parametrize("spec", [spec_of(), Spec("gem", seed=0, settings={"epochs": 1, "k": 2})])
+def test_whatever_fails_before_anything_is_finished_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, spec: Spec
 ) -> None:
-    def full(*_: Any) -> None:
-        raise CF2Error("Expected to write", got="No space left on device")
+    def fail(*_: Any, **__: Any) -> None:
+        raise CF2Error("Expected more luck")
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"cf2.storage.{failing_write}", full)
-        with pytest.raises(CF2Error, match="No space"):
-            make(tmp_path / "a" / "b")
+        patch.setattr(f"cf2.{failing}", fail)
+        with pytest.raises(CF2Error, match="luck"):
+            start(tmp_path / "a" / "b", spec=spec)
     assert contents(tmp_path) == {}
-    start(tmp_path / "a" / "b")
+    start(tmp_path / "a" / "b", spec=spec)
 
 
 def test_a_second_method_that_fails_leaves_the_run_with_the_first(
@@ -94,16 +86,6 @@ def test_a_second_method_that_fails_leaves_the_run_with_the_first(
         assert contents(tmp_path) == before
     run = make(tmp_path / "run", spec=Spec("gem", seed=0, settings={"epochs": 1, "k": 2}), resume=True)
     assert [job.name for job in run.jobs()] == ["cf2-relaxed", "gem-seed0"]
-
-
-def test_what_a_failed_training_had_is_taken_back_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise CF2Error("Expected more luck")
-
-    monkeypatch.setattr(engines, "explain_chunks", fail)
-    with pytest.raises(CF2Error, match="luck"):
-        start(tmp_path / "run", spec=Spec("gem", seed=0, settings={"epochs": 1, "k": 2}))
-    assert contents(tmp_path) == {}
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
