@@ -102,34 +102,11 @@ def test_drawn_contexts_do_not_depend_on_packing_and_cover_the_exact_value() -> 
     assert [e.pns for e in other] != [e.pns for e in together]
 
 
-def test_edges_that_are_kept_are_in_every_context() -> None:
-    model = GraphNet("sum", seed=5)
-    data = GRAPHS[1]
-    pair = pairs_of(cf2.explain(model, [data])[0])[0]
-    (e,) = cf2.explain(model, [data], method="random", k=1, keep=[pair], contexts=64)
-    assert e.contexts == 2 ** (e.num_units - 2)
-    chosen = {own for own, taken in zip(pairs_of(e), e.selected) if taken}
-    outside = [own for own in pairs_of(e) if own not in chosen | {pair}]
-    ps = 0.0
-    for bits in product([False, True], repeat=len(outside)):
-        a, b = sum(bits), len(bits) - sum(bits)
-        gone = {own for own, there in zip(outside, bits) if not there}
-        ps += factorial(a) * factorial(b) / factorial(a + b + 1) * (says(model, data, gone) == e.prediction)
-    assert e.ps is not None
-    assert e.ps[0] == pytest.approx(ps)
-
-
 def test_an_answer_that_is_not_given_has_no_strength() -> None:
     model = GraphNet("sum", seed=5)
     said = cf2.explain(model, GRAPHS)[0].prediction
     (e,) = cf2.explain(model, GRAPHS[:1], target=1 - said, contexts=8)
     assert (e.status, e.ps, e.contexts) == ("not predicted", None, 0)
-
-
-def test_alternatives_are_measured_too() -> None:
-    found = cf2.explain(GraphNet("sum", seed=5), GRAPHS, alternatives=3, contexts=64)
-    assert any(e.rank for e in found)
-    assert all(e.pns is not None and e.all_contexts for e in found)
 
 
 @pytest.mark.parametrize("ending", ["json", "parquet"])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch_geometric.data import Data
 
 import cf2
-from cf2.report.html import write_report
 from cf2.samples.models import build
 
 
@@ -44,17 +41,6 @@ def test_a_hub_over_the_budget_is_refused_and_the_others_are_explained() -> None
     plain = cf2.explain(model, data, nodes=nodes)
     assert np.array_equal(found[0].selected, plain[0].selected)
     assert not any(e.status == "refused" for e in cf2.explain(model, data, nodes=nodes, max_units=40))
-
-
-def test_a_refused_hub_is_counted_shown_and_read_back(tmp_path: Path) -> None:
-    model, data = star()
-    found = cf2.explain(model, data, nodes=[1, 0], max_units=10)
-    assert cf2.metrics.pn(found) == 0.5 * found[0].necessary
-    found.save(tmp_path / "found.parquet")
-    again = cf2.load(tmp_path / "found.parquet")
-    assert (again[1].status, again[1].note) == ("refused", found[1].note)
-    page = write_report([found], tmp_path / "page.html").read_text()
-    assert "1 refused" in page
 
 
 def test_a_reduced_hub_says_so_and_is_verified_on_the_whole_graph() -> None:

@@ -26,6 +26,16 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "UNITS_PER_PART", 60)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A run in one chunk that nothing happened to."""
+    run = make(tmp_path_factory.mktemp("parts") / "whole", chunk_size=256)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sessions, "UNITS_PER_PART", 60)
+        engines.explain_run(run)
+    return run
+
+
 def parts_of(request: Request, chunk: Chunk) -> list[list[Explanation]]:
     with Session(request) as session:
         request = session.measure(chunk.keys)
@@ -63,10 +73,7 @@ def test_a_part_is_bounded_by_its_units(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.usefixtures("small_parts", "at_once")
-def test_a_run_stopped_inside_of_its_only_chunk_goes_on_there(tmp_path: Path, undisturbed: Store) -> None:
-    whole = make(tmp_path / "whole", chunk_size=256)
-    engines.explain_run(whole)
-    assert len(shard_files(whole)) > 3
+def test_a_run_stopped_inside_of_its_only_chunk_goes_on_there(tmp_path: Path, whole: Store) -> None:
     for stop in (1, 2, 3):
         run = make(tmp_path / f"run-{stop}", chunk_size=256)
         told: list[int] = []
@@ -86,9 +93,7 @@ def test_a_run_stopped_inside_of_its_only_chunk_goes_on_there(tmp_path: Path, un
 
 
 @pytest.mark.usefixtures("small_parts", "at_once")
-def test_a_part_of_which_some_was_lost_is_done_again_and_only_that_is_written(tmp_path: Path) -> None:
-    whole = make(tmp_path / "whole", chunk_size=256)
-    engines.explain_run(whole)
+def test_a_part_of_which_some_was_lost_is_done_again_and_only_that_is_written(tmp_path: Path, whole: Store) -> None:
     run = make(tmp_path / "run", chunk_size=256)
     (job,) = run.jobs()
     kept = whole.explanations().items[::2]
@@ -100,8 +105,9 @@ def test_a_part_of_which_some_was_lost_is_done_again_and_only_that_is_written(tm
     assert (told[0], sum(told)) == (len(kept), len(KEYS))
 
 
+@pytest.mark.usefixtures("small_parts")
 def test_parts_that_came_before_a_chunk_failed_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None
+    tmp_path: Path, whole: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = Answers.of, [0]
 
@@ -118,8 +124,6 @@ def test_parts_that_came_before_a_chunk_failed_are_kept(
     done = len(run.explanations())
     assert 0 < done < len(KEYS)
     engines.explain_run(make(tmp_path / "run", chunk_size=256, resume=True))
-    whole = make(tmp_path / "whole", chunk_size=256)
-    engines.explain_run(whole)
     assert same_results(run.explanations(), whole.explanations())
 
 

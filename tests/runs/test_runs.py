@@ -9,6 +9,7 @@ import random
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from cf2.errors import CF2Error
 from cf2.options import Spec
 from cf2.results.explanations import same_results
 from cf2.runs import engines, store
-from cf2.runs.store import EDIT_OPTIONS, JOB_OPTIONS, Finished, Store
+from cf2.runs.store import EDIT_OPTIONS, Finished, Store
 
 
 def test_a_run_gives_back_what_was_explained(undisturbed: Store) -> None:
@@ -169,75 +170,41 @@ def test_one_run_holds_several_methods_and_seeds(tmp_path: Path) -> None:
         run.explanations("random")
 
 
-OTHER: dict[str, Any] = {
-    "method": "gradient",
-    "units": ("features",),
-    "question": "factual",
-    "target": 1,
-    "search": True,
-    "seed": 5,
-    "output": "logits",
-    "level": "node",
-    "directed": True,
-    "masking": "messages",
-    "device": "cpu",
-    "max_units": 7,
-    "reduce": "gradient",
-    "settings": {"epochs": 3},
-    "edits": ("remove", "add"),
-    "candidates": "target",
-    "keep": ((0, 1),),
-    "forbid": ((0, 1),),
-    "groups": "ring",
-    "connected": True,
-    "valid": "molecule",
-    "charges": True,
-    "alternatives": 2,
-    "contexts": 16,
-    "contexts_add": 3,
-    "surely": 0.5,
-    "costs": (("remove", 2.0),),
-    "one_hot": ((0, 1),),
-    "added_attributes": {"edge_attr": 1.0},
-    "atoms": ("C", "N", "O"),
-    "tolerance": 0.5,
-    "leave_out_pair": False,
-    "node_type": "user",
-    "edge_type": ("user", "likes", "item"),
-    "reverse": "none",
-    "sizes": 2,
-}
+OPTIONS = [option.name for option in specs.options() if option.name != "robust"]
 
 
-@pytest.mark.parametrize("option", [option.name for option in specs.options() if option.name != "robust"])
+def other_job(spec: Spec, **changes: Any) -> Any:
+    """A job beside that of a Spec whose options are said to be others."""
+    changed = spec.to_json() | {"seed": 4} | changes
+    return SimpleNamespace(name="another", question=changed["question"], to_json=lambda: changed)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
 def test_jobs_of_a_run_differ_in_method_settings_seed_search_and_question_and_in_nothing_else(
     tmp_path: Path, option: str
 ) -> None:
-    # another job by its seed, whatever else it changes; that of edits is of a counterfactual
-    first = replace(spec_of(), method="gradient", question="counterfactual", settings={})
-    run = make(tmp_path / "run", spec=first if option in EDIT_OPTIONS else spec_of())
+    run = make(tmp_path / "run")
     (known,) = run.jobs()
-    job = replace(known, **{"seed": 4, "settings": {}, option: OTHER[option]})
+    job = other_job(known, **{option: {"epochs": 3} if option == "settings" else "another"})
     if option in ("method", "settings", "seed", "search", "sizes", "question"):
         run.add(job)
-        assert run.jobs()[1] == job
+        assert run.manifest["jobs"][1] == job.to_json()
     else:
         with pytest.raises(CF2Error, match=rf"{option}(\.\w+)? was"):
             run.add(job)
         assert len(Store.open(run.path).jobs()) == 1
-    assert set(JOB_OPTIONS) == {"method", "settings", "seed", "search", "sizes"}
 
 
-@pytest.mark.parametrize("option", EDIT_OPTIONS)
-def test_a_counterfactual_beside_another_question_may_differ_in_its_edits(tmp_path: Path, option: str) -> None:
+def test_a_counterfactual_beside_another_question_may_differ_in_its_edits(tmp_path: Path) -> None:
     run = make(tmp_path / "run", spec=Spec("gradient", settings={"k": 2}))
     (first,) = run.jobs()
-    job = replace(first, question="counterfactual", **{option: OTHER[option]})
-    run.add(job)
+    run.add(other_job(first, question="counterfactual", **dict.fromkeys(EDIT_OPTIONS, "another")))
+    run = make(tmp_path / "named", spec=first)
+    run.add(replace(first, question="counterfactual", edits=("remove", "add")))
     assert [spec.name for spec in run.jobs()] == ["gradient", "gradient-counterfactual"]
     assert list(run.rows()) == ["gradient", "gradient, counterfactual"]
     with pytest.raises(CF2Error, match=r"units was"):
-        run.add(replace(job, seed=1, units=("features",)))
+        run.add(other_job(first, question="counterfactual", units="another"))
 
 
 def test_a_run_keeps_the_questions_apart(tmp_path: Path) -> None:
