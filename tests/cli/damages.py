@@ -72,16 +72,6 @@ def truncate_shard(shard: Path, rng: random.Random) -> None:
 
 
 @damage_of_shard
-def lengthen_shard(shard: Path, rng: random.Random) -> None:
-    shard.write_bytes(_read(shard) + rng.randbytes(rng.randrange(1, 99)))
-
-
-@damage_of_shard
-def rename_shard_to_another_digest(shard: Path, rng: random.Random) -> None:
-    _move(shard, f"{shard.name.partition('.')[0]}.{rng.randbytes(8).hex()}.parquet")
-
-
-@damage_of_shard
 def rename_shard_to_another_job(shard: Path, rng: random.Random) -> None:
     job = "random-seed0" if shard.name.startswith("gradient") else "gradient"
     _move(shard, f"{job}-000077.{shard.name.partition('.')[2]}")

@@ -87,7 +87,7 @@ def check_evaluate(path: Path, true: dict[str, dict[Any, Explanation]], figures:
             assert {**row, "seconds": 0} == {**figures[row["method"]], "seconds": 0}
 
 
-SEEDS = [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 400))]
+SEEDS = [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 400))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands_here import Done, cf2
-from typer.testing import CliRunner
 
 from cf2 import options as specs
-from cf2.cli.commands import app
 from cf2.options import Spec
 from cf2.results.explanations import Explanations, same_results
 from cf2.runs.store import Store
-from cf2.samples.sources import restore
 
 MINE = """
 import torch
@@ -152,33 +148,6 @@ def test_without_a_word_every_option_is_the_default_of_a_spec() -> None:
     assert Store.open("sure").jobs()[0].contexts == 0  # as many as a sure set is judged by
 
 
-def test_the_help_says_what_every_option_means() -> None:
-    shown = CliRunner().invoke(app, ["explain", "--help"], env={"COLUMNS": "400", "TERM": "dumb"}).stdout
-    text = " ".join(shown.replace("│", " ").split())
-    for name, meaning in specs.meanings().items():
-        if name not in ("settings", "robust"):  # what is deprecated is hidden
-            assert f"--{name.replace('_', '-')}" in text
-            assert meaning.split(";")[0].rstrip(".") in text
-    assert "--set" in text
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--max-units", "0"], "`max_units`"),
-        (["--seed", "-1"], "`seed`"),
-        (["--target", "2"], "classes from 0 to 1"),
-        (["--level", "link"], "`level`"),
-        (["--method", "gem", "--units", "features"], "method 'gem' scores"),
-    ],
-)
-def test_a_value_that_cannot_be_is_refused(words: list[str], says: str) -> None:
-    done = own("make", "--nodes", "0", *words)
-    assert done.returncode == 1
-    assert says in done.said
-    assert "Traceback" not in done.stderr
-
-
 # -- several methods ------------------------------------------------------------------------------------------
 
 
@@ -189,14 +158,6 @@ def test_settings_go_to_the_methods_that_know_them() -> None:
     assert (jobs["gradient"]["k"], jobs["random"]["k"], jobs["cf2"]["effort"]) == (2, 2, "quick")
     assert "k" not in jobs["cf2"]
     assert own("make", "--nodes", "0", *methods, "--set", "kay=2", out="other").returncode == 1
-
-
-def test_a_search_from_a_methods_scores_gives_verified_sets() -> None:
-    words = ["explain", "tree-cycles", "--nodes", "511-516", "--method", "gradient", "--set", "k=6"]
-    assert cf2(*words, "--out", "ranked").returncode == cf2(*words, "--search", "--out", "searched").returncode == 0
-    assert {e.status for e in found("ranked")} == {"unverified"}
-    assert {e.status for e in found("searched")} == {"found"}
-    assert all(e.sufficient and e.necessary and e.minimal for e in found("searched"))
 
 
 def test_what_is_too_large_is_named_and_the_rest_is_explained() -> None:
@@ -215,13 +176,6 @@ def test_what_is_too_large_is_named_and_the_rest_is_explained() -> None:
 # -- the user's own data --------------------------------------------------------------------------------------
 
 
-def test_one_graph_of_the_user_as_a_whole() -> None:
-    (module,) = Path.cwd().glob("mine_*.py")
-    module.write_text(MINE + "\n\ndef one():\n    model, made = graphs()\n    return model, made[0]\n")
-    assert own("one", "--level", "graph").json["rows"][0]["n"] == 1
-    assert [(e.key, e.task) for e in found()] == [(0, "graph")]
-
-
 @pytest.mark.parametrize(("function", "keys"), [("make", "0,4"), ("graphs", "0-1")])
 @pytest.mark.parametrize("method", ["gem", "pgexplainer"])
 def test_a_method_that_is_trained_first_is_trained_on_the_rest_of_the_users_data(
@@ -231,14 +185,6 @@ def test_a_method_that_is_trained_first_is_trained_on_the_rest_of_the_users_data
     (row,) = own(function, *words).json["rows"]
     assert (row["method"], row["n"], row["size"]) == (method, 2, 2.0)
     assert Path(f"run/trained-{method}.safetensors").is_file()
-
-
-def test_where_nothing_is_left_to_train_on_that_is_said() -> None:
-    done = own("make", "--method", "gem", "--set", "k=2")
-    assert done.returncode == 1
-    assert "Expected instances to train the method on beside those that are explained" in done.said
-    assert "Explain fewer" in done.said
-    assert "Traceback" not in done.stderr
 
 
 # -- truth ----------------------------------------------------------------------------------------------------
@@ -265,74 +211,6 @@ def test_truth_of_the_users_own_graphs_reads_edges_as_the_run_does() -> None:
     assert all(e.directed for e in found())
     assert own("directed", "--method", "truth", "--no-directed", out="undirected").json["rows"][0]["f1"] == 1.0
     assert not any(e.directed for e in found("undirected"))
-
-
-def test_without_truth_that_is_said() -> None:
-    done = own("make", "--method", "truth", "--nodes", "0,4")
-    assert done.returncode == 1
-    assert "Expected the true explanation of node 0 of mine_" in done.said
-    assert "Traceback" not in done.stderr
-
-
-# -- raw data elsewhere ---------------------------------------------------------------------------------------
-
-
-def write_rings(root: Path) -> None:
-    """A set `tu:RINGS` as torch_geometric lays it out."""
-    raw = root / "TUDataset" / "RINGS" / "raw"
-    raw.mkdir(parents=True)
-    edges, owner, first = [], [], 1
-    for number, nodes in enumerate([3, 4, 5, 6, 7, 8] * 3, start=1):
-        owner += [number] * nodes
-        pairs = [(first + at, first + (at + 1) % nodes) for at in range(nodes)]
-        edges += pairs + [(b, a) for a, b in pairs]
-        first += nodes
-    (raw / "RINGS_A.txt").write_text("".join(f"{a}, {b}\n" for a, b in edges))
-    (raw / "RINGS_graph_indicator.txt").write_text("".join(f"{number}\n" for number in owner))
-    (raw / "RINGS_graph_labels.txt").write_text("".join(f"{n % 2}\n" for n in range(18)))
-
-
-def test_a_run_with_a_data_root_is_evaluated_resumed_and_restored_without_any_setting(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CF2_DATA", str(here / "elsewhere"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
-    write_rings(here / "root")
-    data = ["--data-root", "root"]
-    assert cf2("train", "tu:RINGS", "--epochs", 2, "--out", "model", *data).returncode == 0
-    words = ["explain", "tu:RINGS", "--checkpoint", "model", "--method", "gradient", "--set", "k=2", "--out", "run"]
-    done = cf2(*words, "--nodes", "0-3", *data, "--json")
-    assert done.json["rows"][0]["n"] == 4
-    monkeypatch.delenv("CF2_DATA")
-    (here / "cache").mkdir(exist_ok=True)
-    monkeypatch.chdir(here / "cache")  # the path that was given was relative
-    run = here / "run"
-    assert cf2("evaluate", run, "--json").json["n"] == 4
-    assert cf2("report", run, "-o", here / "r.html").returncode == 0
-    source = restore(Store.open(run).manifest["source"])  # what `cf2 serve` asks for
-    assert len(source) == 18
-    assert str(source.description["root"]) == str(here / "root")
-
-
-@pytest.mark.data
-def test_a_run_on_molecules_is_evaluated_and_restored_without_any_setting(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = os.environ["CF2_DATA"]
-    monkeypatch.delenv("CF2_DATA")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
-    words = ["explain", "mutag0", "--data-root", root, "--nodes", "0-2", "--method", "gradient", "--method", "truth"]
-    assert cf2(*words, "--out", "run").returncode == 0
-    scores = cf2("evaluate", "run", "--json").json
-    assert [row["method"] for row in scores["methods"]] == ["gradient", "truth"]
-    assert restore(Store.open("run").manifest["source"]).atoms
-
-
-def test_a_run_by_processes_is_the_same() -> None:
-    words = ["--nodes", "0-5", "--method", "gradient", "--set", "k=2"]
-    own("make", *words, out="one")
-    own("make", *words, "--engine", "processes", "--workers", 1, out="two")
-    assert same_results(found("one"), found("two"))
 
 
 # -- several questions ----------------------------------------------------------------------------------------

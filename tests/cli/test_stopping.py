@@ -211,22 +211,8 @@ def test_a_run_that_has_begun_counts_what_is_finished(tmp_path: Path, monkeypatc
         true(run, job, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr("cf2.runs.engines.explain_run", second_job_is_stopped)
-    words = [
-        "explain",
-        "tree-cycles",
-        "--nodes",
-        "511-513",
-        "--method",
-        "gradient",
-        "--method",
-        "random",
-        "--set",
-        "k=2",
-        "--seed",
-        "0",
-        "--out",
-        "run",
-    ]
+    methods = ["--method", "gradient", "--method", "random", "--set", "k=2", "--seed", "0"]
+    words = ["explain", "tree-cycles", "--nodes", "511-513", *methods, "--out", "run"]
     done = cf2(*words, cwd=tmp_path)
     assert done.returncode == 130
     assert "3 of 6 are finished and stored in run" in done.said

@@ -87,12 +87,6 @@ def test_a_run_of_every_task_is_whole_and_true(here: Path, task: str) -> None:
         else:
             assert changed == (int(said.argmax()) != e.prediction)
     assert function != "numbers" or True in seen
-    again = cf2(*asked[:-1], "other", "--engine", "processes", "--workers", "1") if task == "numbers" else None
-    if again is not None:
-        assert again.returncode == 0, again.stderr
-        other = Store.open(here / "other").explanations()
-        assert [e.tolerance for e in other] == [e.tolerance for e in found]
-        assert all(np.array_equal(a.selected, b.selected) for a, b in zip(other, found))
 
 
 @pytest.mark.data
