@@ -15,7 +15,7 @@ from cf2.errors import CF2Error, os_reason, require, require_file
 PARTIAL = "partial-"  # how the name of a file begins that is being written
 MAX_JSON_BYTES = 1 << 30
 
-ROOM = "Make room, or choose another place."
+MAKE_ROOM = "Make room, or choose another place."
 
 
 def fingerprint(*parts: Any, digits: int = 64) -> str:
@@ -104,7 +104,7 @@ def publish(partial: Path, final: Path) -> None:
 
 
 @contextmanager
-def writing(path: Path, do: str = ROOM) -> Iterator[None]:
+def writing(path: Path, do: str = MAKE_ROOM) -> Iterator[None]:
     """A failure to write `path` as one clear error."""
     try:
         yield
@@ -116,7 +116,9 @@ def check_place(path: Path) -> None:
     """Refuse a place that a file cannot be written to, before the work whose result goes there."""
     above = next(place for place in path.absolute().parents if place.exists())
     got = f"{str(above)!r}, which is {'not writable' if above.is_dir() else 'a file'}"
-    require(above.is_dir() and os.access(above, os.W_OK), f"Expected a directory to write {path} in", got=got, do=ROOM)
+    require(
+        above.is_dir() and os.access(above, os.W_OK), f"Expected a directory to write {path} in", got=got, do=MAKE_ROOM
+    )
     require(not path.is_dir(), "Expected the path of a file to write", got=f"{str(path)!r}, a directory")
 
 

@@ -15,8 +15,7 @@ from ring import contents, make, ring_source, spec_of
 from cf2.errors import CF2Error
 from cf2.runs import engines
 from cf2.runs.comparison import list_runs
-from cf2.runs.store import DIGITS, Store
-from cf2.storage import fingerprint
+from cf2.runs.store import Store, digest_of
 
 pytestmark = pytest.mark.usefixtures("at_once")
 QUICK = spec_of(method="gradient", settings={"k": 2})
@@ -42,7 +41,7 @@ def rewrite(run: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
     del manifest["digest"]
     change(manifest)
-    digest = fingerprint(manifest, digits=DIGITS)
+    digest = digest_of(manifest)
     (run / "manifest.json").write_text(json.dumps({**manifest, "digest": digest}))
 
 
@@ -98,7 +97,7 @@ CONTEXTS += [{"truth": [1]}, {"dataset": {}}, {"graphs": {"0": {"labels": 5}}}, 
 def test_a_context_that_is_none_is_refused(run: Path, context: Any) -> None:
     content = json.dumps(context).encode()
     (run / "context.json").write_bytes(content)
-    rewrite(run, lambda manifest: manifest.update(context=fingerprint(content, digits=DIGITS)))
+    rewrite(run, lambda manifest: manifest.update(context=digest_of(content)))
     with pytest.raises(CF2Error, match="to say what its explanations are about"):
         Store.open(run).explanations()
 

@@ -33,7 +33,7 @@ from cf2.runs.functions import Function, functions_of, returned_by
 
 ROUNDING = 100  # spacings of floats, relative to the outputs: what is decided by less is not decided
 SAME_OUTPUT = 1e-4  # two probabilities closer than this are one
-LISTED = 8  # units of a set that a sentence names
+MAX_UNITS_NAMED = 8  # units of a set that a sentence names
 Mask = np.ndarray  # bool [units]
 
 
@@ -139,7 +139,7 @@ def check(found: Explanations, model: Any, data: Any, *, call: Call | None = Non
     if not len(found):
         return result
     with _claimants(found[0].task, found.context, model, data, call) as claimant:
-        for answers in _by_key(found):
+        for answers in by_key(found):
             _check_key(result, [claimant(e) for e in answers], most)
     return result
 
@@ -177,7 +177,7 @@ def _claimants(
         yield lambda e: _Claimant(e, spec, _EditedGraph(e, spec, caller))
 
 
-def _by_key(found: Explanations) -> Iterator[list[Explanation]]:
+def by_key(found: Iterable[Explanation]) -> Iterator[list[Explanation]]:
     """All answers of one key together; what was asked for twice comes twice."""
     answers: list[Explanation] = []
     for e in found:
@@ -185,7 +185,8 @@ def _by_key(found: Explanations) -> Iterator[list[Explanation]]:
             yield answers
             answers = []
         answers.append(e)
-    yield answers
+    if answers:
+        yield answers
 
 
 # -- running the model --------------------------------------------------------------------------------------------
@@ -559,7 +560,7 @@ class _Claimant:
         """A set in words."""
         units = self.e.units
         rows = [f"{units.names[units.kind[u]]} {tuple(units.ids[u].tolist())}" for u in np.flatnonzero(chosen)]
-        return "{" + ", ".join(rows[:LISTED]) + (", …" if len(rows) > LISTED else "") + "}"
+        return "{" + ", ".join(rows[:MAX_UNITS_NAMED]) + (", …" if len(rows) > MAX_UNITS_NAMED else "") + "}"
 
 
 # -- the claims -----------------------------------------------------------------------------------------------

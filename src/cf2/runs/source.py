@@ -21,7 +21,7 @@ from cf2.results.names import Names
 from cf2.runs.session import Request, train
 from cf2.storage import fingerprint
 
-FITTED_ON = 200  # training instances of a method that is trained first
+MAX_TRAINING_INSTANCES = 200  # training instances of a method that is trained first
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +143,7 @@ class ModelAndData:
             got="none",
             do="Explain fewer, so that some are left.",
         )
-        return others[:FITTED_ON]
+        return others[:MAX_TRAINING_INSTANCES]
 
     def true_edges(self, keys: Sequence[Key]) -> dict[Key, Any]:
         """The true edges of the keys as pairs [n, 2] of node ids, of a typed graph by edge type; all must be known."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,10 +37,10 @@ from cf2.options import Key, Spec, as_json, titled
 from cf2.results import files
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
-from cf2.runs.check import Check, check
+from cf2.runs.check import Check, by_key, check
 from cf2.runs.session import KEYS_AT_ONCE, Chunk, Request, Session, complete
 from cf2.runs.source import ModelAndData
-from cf2.storage import PARTIAL, ROOM, fingerprint, writing
+from cf2.storage import MAKE_ROOM, PARTIAL, fingerprint, writing
 from cf2.units.kinds import InstanceUnits
 
 FORMAT = 2
@@ -48,7 +49,7 @@ TRAINED = "trained-{job}.safetensors"
 SHARD_NAME = re.compile(r"(?P<job>.+)-(?P<number>\d{6,})\.(?P<digest>[0-9a-f]{16})\.parquet")
 # What only the writer of a run writes: not the report that another command may be writing here.
 OWN_PARTIAL = re.compile(rf"{PARTIAL}\d+-(manifest\.json|context\.json|trained-.+\.safetensors|.+-\d{{6,}}\.parquet)")
-DIGITS = 16  # of every digest in a run directory
+digest_of = partial(fingerprint, digits=16)  # of whatever a run directory holds
 CHUNK_SIZE = KEYS_AT_ONCE
 SECONDS_PER_SHARD = 5.0  # after which what is finished goes to the disk
 MAX_WAITING = 1024  # explanations that wait for that
@@ -60,7 +61,7 @@ JOB_OPTIONS = ("method", "settings", "seed", "search", "sizes")  # what jobs of 
 # Options of a counterfactual alone.
 EDIT_OPTIONS = ("edits", "candidates", "costs", "valid", "charges", "one_hot", "added_attributes")
 
-PLAIN = (str, int, float, type(None))  # what the manifest says about models, data and versions by name
+PLAIN_TYPES = (str, int, float, type(None))  # what the manifest says about models, data and versions by name
 REFUSALS = {  # by the part of a shard's identity that differs
     "run": "is of another run",
     "job": "is of another method or seed, and was renamed",
@@ -69,7 +70,7 @@ REFUSALS = {  # by the part of a shard's identity that differs
     "model": "is about another model",
     "trained": "was made with another trained explainer",
 }
-EXPLAIN_AGAIN = "Explain again into a new directory."
+EXPLAIN_TYPES_AGAIN = "Explain again into a new directory."
 LIST_RUNS = "`cf2 runs` lists those that there are."
 
 log = logging.getLogger("cf2")
@@ -290,7 +291,7 @@ class Store:
         """Write what a reader needs beside the explanations; returns its digest."""
         content = (json.dumps(self._model_and_data.context([files.as_key(key) for key in keys])) + "\n").encode()
         storage.write_bytes(self.path / CONTEXT, content)
-        return fingerprint(content, digits=DIGITS)
+        return digest_of(content)
 
     def _refuse_changes(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         """Raise an error that says what differs, if anything does."""
@@ -335,13 +336,13 @@ class Store:
                 do="Wait until it has ended, or choose another directory.",
             ) from None
         except OSError as error:
-            raise CF2Error(f"Expected to write {file}", got=os_reason(error), do=ROOM) from error
+            raise CF2Error(f"Expected to write {file}", got=os_reason(error), do=MAKE_ROOM) from error
         with lock:
             with suppress(OSError):  # the name is for the message above alone
                 file.write_text(f"{os.getpid()}\n{socket.gethostname()}\n", encoding="utf-8")
-            for partial in self.path.iterdir():  # what writers that ended left half-written
-                if OWN_PARTIAL.fullmatch(partial.name) and not partial.is_dir():
-                    partial.unlink(missing_ok=True)
+            for leftover in self.path.iterdir():  # what writers that ended left half-written
+                if OWN_PARTIAL.fullmatch(leftover.name) and not leftover.is_dir():
+                    leftover.unlink(missing_ok=True)
             self._unfinished.clear()
             if self.manifest:
                 same = (now := _read_manifest(self.path / MANIFEST))["id"] == self.manifest["id"]
@@ -369,7 +370,7 @@ class Store:
     def update(self, **changes: Any) -> None:
         """Change what the manifest says, at once; it holds a digest of itself."""
         self.manifest = as_json({**self.manifest, **changes})
-        storage.write_json(self.path / MANIFEST, {**self.manifest, "digest": fingerprint(self.manifest, digits=DIGITS)})
+        storage.write_json(self.path / MANIFEST, {**self.manifest, "digest": digest_of(self.manifest)})
 
     def add(self, spec: Spec) -> Spec:
         """Have the run hold another method or seed; one that is there already must be the same."""
@@ -398,7 +399,7 @@ class Store:
         file, do = self.path / CONTEXT, "--resume writes it again."
         require_file(file, f"{file} to say what the explanations are about", most=storage.MAX_JSON_BYTES, do=do)
         content = file.read_bytes()
-        same = fingerprint(content, digits=DIGITS) == self.manifest["context"]
+        same = digest_of(content) == self.manifest["context"]
         require(same, f"Expected {file} as the run wrote it", got="one that was changed or damaged since", do=do)
         return files.checked_context(json.loads(content), file)
 
@@ -513,7 +514,7 @@ class Store:
         return {
             "run": self.manifest["id"],
             "job": spec.name,
-            "spec": fingerprint(spec.to_json(), digits=DIGITS),
+            "spec": digest_of(spec.to_json()),
             "data": self.manifest["fingerprints"].get("data"),
             "model": self.manifest["fingerprints"].get("model"),
             "trained": self.manifest["trained"].get(spec.name),
@@ -522,18 +523,18 @@ class Store:
     def write_shard(self, number: int, identity: Mapping[str, Any], explanations: Sequence[Explanation]) -> Path:
         """Write a file among the shards, whatever job it is of: use `write` to add to a run."""
         stem, shards = f"{identity['job']}-{number:06d}", self.path / SHARDS
-        partial = storage.partial_path(self.path / f"{stem}.parquet")
+        unfinished = storage.partial_path(self.path / f"{stem}.parquet")
         keys = [list(e.key) if isinstance(e.key, tuple) else e.key for e in explanations if not e.rank]
         do = "Make room; what is finished is kept, and --resume goes on with it."
         try:
             with writing(shards / f"{stem}.parquet", do):
                 shards.mkdir(exist_ok=True)
-                files.write(Explanations(tuple(explanations), {"shard": {**identity, "keys": keys}}), partial)
-                storage.synchronise(partial)
-                final = shards / f"{stem}.{fingerprint(partial, digits=DIGITS)}.parquet"
-                storage.publish(partial, final)
+                files.write(Explanations(tuple(explanations), {"shard": {**identity, "keys": keys}}), unfinished)
+                storage.synchronise(unfinished)
+                final = shards / f"{stem}.{digest_of(unfinished)}.parquet"
+                storage.publish(unfinished, final)
         finally:
-            partial.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
         return final
 
     # -- reading shards -------------------------------------------------------------------------------------
@@ -660,16 +661,13 @@ class Store:
         """The claims of at most `sample` keys spread over the run, how many keys, and what is wrong beside claims."""
         stored: list[tuple[Spec, list[Explanation]]] = []
         for spec in self.jobs():
-            for e in self.explanations(spec.method, spec.seed, spec.question):
-                if e.seed == spec.seed and e.status != "refused":
-                    if e.rank and stored:
-                        stored[-1][1].append(e)
-                    else:
-                        stored.append((spec, [e]))
-        positions = {round(at) for at in np.linspace(0, len(stored) - 1, min(sample, len(stored)))}
+            found = self.explanations(spec.method, spec.seed, spec.question)
+            explained = (e for e in found if e.seed == spec.seed and e.status != "refused")
+            stored += [(spec, answers) for answers in by_key(explained)]
+        chosen = [stored[round(at)] for at in np.linspace(0, len(stored) - 1, min(sample, len(stored)))]
         result, problems = Check(), []
         for spec in self.jobs():
-            answers = [stored[position][1] for position in sorted(positions) if stored[position][0] == spec]
+            answers = [own for job, own in chosen if job == spec]
             other = list(_differences(source, spec, [several[0] for several in answers])) if answers else []
             problems += other
             if answers and not other:
@@ -677,7 +675,7 @@ class Store:
                 context = {"spec": source.settled(spec).to_json()}
                 found = Explanations(tuple(e for several in answers for e in several), context)
                 result += check(found, source.model, graphs, call=source.call, most=SETS_PER_CLAIM)
-        return result, len(positions), problems
+        return result, len(chosen), problems
 
 
 def _read_manifest(file: Path) -> dict[str, Any]:
@@ -688,21 +686,21 @@ def _read_manifest(file: Path) -> dict[str, Any]:
         is_ours,
         f"Expected {file} to have format {FORMAT}",
         got=manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__,
-        do=f"It was made by another version of cf2. {EXPLAIN_AGAIN}",
+        do=f"It was made by another version of cf2. {EXPLAIN_TYPES_AGAIN}",
     )
     require(
         "id" in manifest and "digest" in manifest,
         f"Expected {file} to say which run it is of, so that its shards can be told from others",
         got="none of that",
-        do=f"It was made before version 0.2 was finished. {EXPLAIN_AGAIN}",
+        do=f"It was made before version 0.2 was finished. {EXPLAIN_TYPES_AGAIN}",
     )
     require(
-        manifest.pop("digest") == fingerprint(manifest, digits=DIGITS),
+        manifest.pop("digest") == digest_of(manifest),
         f"Expected {file} as it was written",
         got="one that was changed or damaged since",
-        do=f"Put the old one back. If there is none: {EXPLAIN_AGAIN.lower()}",
+        do=f"Put the old one back. If there is none: {EXPLAIN_TYPES_AGAIN.lower()}",
     )
-    require(_is_whole(manifest), f"Expected {file} to describe a run", got="another manifest", do=EXPLAIN_AGAIN)
+    require(_is_whole(manifest), f"Expected {file} to describe a run", got="another manifest", do=EXPLAIN_TYPES_AGAIN)
     return dict(manifest)
 
 
@@ -735,7 +733,7 @@ def _is_whole(manifest: Mapping[str, Any]) -> bool:
         good = good and 0 < len(keys) == len({tuple(key) for key in keys}) and 0 < len(jobs) == len(set(jobs))
         good = good and type(manifest["chunk_size"]) is int and manifest["chunk_size"] > 0
         good = good and all(isinstance(manifest[name], str) for name in ("id", "created", "context"))
-        return good and all(isinstance(value, PLAIN) for value in named)
+        return good and all(isinstance(value, PLAIN_TYPES) for value in named)
     except (KeyError, TypeError, AttributeError):
         return False
 
@@ -748,7 +746,7 @@ def _shard_keys(
         return "is a link"
     try:
         require_file(file, "a shard", most=files.MAX_FILE_BYTES)  # a pipe is not opened: that would wait for ever
-        if fingerprint(file, digits=DIGITS) != digest:
+        if digest_of(file) != digest:
             return "is truncated, damaged or renamed"
         with files.open_parquet(file) as opened:
             footer = opened.metadata
@@ -794,7 +792,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def _shortened(value: Any) -> str:
     """A value in a few words."""
     if isinstance(value, list) and len(value) > 6:
-        return f"{len(value)} keys from {value[0]} to {value[-1]} ({fingerprint(json.dumps(value), digits=DIGITS)})"
+        return f"{len(value)} keys from {value[0]} to {value[-1]} ({digest_of(json.dumps(value))})"
     return json.dumps(value, default=str)
 
 
