@@ -14,7 +14,6 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -32,7 +31,6 @@ from cf2.runs.session import Chunk, Request, Session
 
 MIN_SHARED_BYTES = 1 << 16  # below that, looking an array up costs as much as sending it
 ALIGNMENT = 64  # bytes
-CHUNKS_PER_WORKER = 2  # the one it does, and the next, so that it never waits for this process
 READY = "ready"  # what a worker says when it has loaded the model
 SECONDS_TO_DIE = 60  # for a worker that has hung up to end, so that one can say what it died of
 
@@ -220,24 +218,24 @@ PROCESSES = Engine("processes", _run)
 class _Worker:
     process: Any
     connection: Connection
-    chunks: deque[Chunk] = field(default_factory=deque)  # the first is being done
+    chunk: Chunk | None = None  # that it is doing
     ready: bool = False  # it has loaded the model
 
 
 class _Pool:
-    """Workers, and the chunks that they have; one that dies is replaced."""
+    """Workers, of which each has one chunk at a time; one that dies is replaced."""
 
     def __init__(self, given: tuple[Any, ...], resources: Resources) -> None:
         self.given, self.size, self.retries = given, resources.workers or cores(), resources.retries
         self.context = worker_context()
         self.workers: list[_Worker] = []
-        self.returned: deque[Chunk] = deque()  # by workers that died
+        self.returned: list[Chunk] = []  # by workers that died
         self.deaths: dict[int, int] = {}  # by the number of the chunk that a worker died of
 
     def outcomes(self, chunks: Iterator[Chunk]) -> Iterator[Outcome]:
         while True:
             self._hand_out(chunks)
-            busy: dict[Any, _Worker] = {worker.connection: worker for worker in self.workers if worker.chunks}
+            busy: dict[Any, _Worker] = {worker.connection: worker for worker in self.workers if worker.chunk}
             if not busy:
                 return
             for connection in wait(list(busy)):
@@ -249,7 +247,7 @@ class _Pool:
         for worker in self.workers:
             worker.connection.close()  # an idle worker sees that and ends
         for worker in self.workers:
-            if worker.chunks:
+            if worker.chunk:
                 worker.process.terminate()
             worker.process.join(5)
             if worker.process.is_alive():
@@ -257,20 +255,19 @@ class _Pool:
                 worker.process.join()
 
     def _hand_out(self, chunks: Iterator[Chunk]) -> None:
-        """Fill the workers up evenly: everyone gets a first chunk before anyone gets a second."""
-        for depth in range(CHUNKS_PER_WORKER):
-            for number in range(self.size):
-                if number < len(self.workers) and len(self.workers[number].chunks) > depth:
-                    continue
-                chunk = self.returned.popleft() if self.returned else next(chunks, None)
-                if chunk is None:
-                    return
-                if number >= len(self.workers):
-                    self.workers.append(self._start())
-                worker = self.workers[number]
-                worker.chunks.append(chunk)
-                with suppress(OSError):  # a worker that died meanwhile is found when its answer is read
-                    worker.connection.send(chunk)
+        """Give every worker that is idle a chunk; workers are started as they are needed."""
+        for number in range(self.size):
+            if number < len(self.workers) and self.workers[number].chunk:
+                continue
+            chunk = self.returned.pop() if self.returned else next(chunks, None)
+            if chunk is None:
+                return
+            if number >= len(self.workers):
+                self.workers.append(self._start())
+            worker = self.workers[number]
+            worker.chunk = chunk
+            with suppress(OSError):  # a worker that died meanwhile is found when its answer is read
+                worker.connection.send(chunk)
 
     def _start(self) -> _Worker:
         ours, theirs = self.context.Pipe()
@@ -297,31 +294,30 @@ class _Pool:
                 do='Define the model in a module that can be imported, or use engine="local".',
             )
         assert isinstance(outcome, Outcome)
-        if outcome.ended:
-            worker.chunks.popleft()
-        else:  # whoever takes the chunk over if this worker dies need not do this part again
-            chunk = worker.chunks[0]
-            worker.chunks[0] = chunk._replace(done=chunk.done | {e.key for e in outcome.found})
+        assert worker.chunk is not None
+        # Whoever takes the chunk over if this worker dies need not do this part again.
+        done = worker.chunk.done | {e.key for e in outcome.found}
+        worker.chunk = None if outcome.ended else worker.chunk._replace(done=done)
         return outcome
 
     def _replace(self, worker: _Worker) -> Outcome | None:
-        """Take back the chunks of a dead worker; its first has one try less, the others did not cause it."""
+        """Take back the chunk of a dead worker, which has one try less."""
         worker.process.join(SECONDS_TO_DIE)
         code = worker.process.exitcode
         if not worker.ready and code == 1:
             raise _unguarded()  # Python could not even start it
         worker.connection.close()
         self.workers.remove(worker)
-        first = worker.chunks.popleft()
-        self.returned.extendleft(reversed(worker.chunks))
-        deaths = self.deaths[first.number] = self.deaths.get(first.number, 0) + 1
+        chunk = worker.chunk
+        assert chunk is not None
+        deaths = self.deaths[chunk.number] = self.deaths.get(chunk.number, 0) + 1
         if deaths <= self.retries:
-            self.returned.appendleft(first)
+            self.returned.append(chunk)
             return None
         cause = f"with exit code {code}"
         if code is not None and code < 0:
             cause = f"killed by {signal.Signals(-code).name}" + (" (out of memory?)" if code == -9 else "")
-        return Outcome(first, reason=f"its worker process died {deaths} times, {cause}", ended=True)
+        return Outcome(chunk, reason=f"its worker process died {deaths} times, {cause}", ended=True)
 
 
 def worker_context() -> Any:
