@@ -1,11 +1,11 @@
-"""From what torch_geometric passes to a model to what is explained: the model's call, its targets, keys and classes."""
+"""From what torch_geometric passes to a model to what is explained: the bound model, its targets, keys and classes."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,22 +15,140 @@ from cf2.errors import CF2Error, require
 from cf2.graphs.graph import Direction, Graph, Instance, check_tensors
 from cf2.graphs.targets import GraphTargets, NodeTargets, PairTargets, Targets, Whole, check_ids
 from cf2.graphs.typed import ATTRIBUTES
-from cf2.models.adapters import NEEDED, Call, CallOfOurs, module_of
+from cf2.models.adapters import module_of
 from cf2.options import EdgeType, Key, Spec
 
-Kind = Literal["node", "edge", "graph", "constant"]
+PAIRS = "edge_label_index"
+PACKED = {"graph": ("batch", "batch_dict", "batch_size"), "edge": (PAIRS,)}  # by level: these are made for every pack
 _CARRIER = {"node": "node_argument", "edge": "edge_argument", "graph": "node_graph_argument"}
+
+
+def arrange(
+    model: torch.nn.Module, x: Any, edge_index: Any, kwargs: Mapping[str, Any], *, level: str, outputs: int, spec: Spec
+) -> tuple[torch.nn.Module, Targets]:
+    """The model with its further arguments bound, and its targets: nodes, pairs, or the graphs of a batch.
+
+    What describes nodes, edges or graphs goes into the graph, with which it is cut and packed. `outputs` is how many
+    rows the model gives; `x` and `edge_index` are dictionaries of a typed graph.
+    """
+    model, typed = module_of(model), isinstance(x, Mapping)
+    further = {name: value for name, value in kwargs.items() if name not in PACKED.get(level, ())}
+    of_graphs, batch = level == "graph", kwargs.get("batch_dict", kwargs.get("batch"))
+    parts = (_typed if typed else _plain)(x, edge_index, further, of_graphs, batch, spec)
+    bound, graph = BoundModel(model, parts.constants, parts.names, kwargs), parts.graph
+    if level == "edge":
+        return bound, LabelledPairs(graph, labelled_pairs(kwargs), edge_type=spec.edge_type)
+    if parts.of_node is not None:
+        return bound, BatchTargets(graph, parts.of_node, directed=True if typed else spec.directed)
+    if typed and spec.node_type is None:
+        return bound, NodeTargets(graph, None, _type_of_rows(x, outputs))
+    return bound, NodeTargets(graph, None, spec.node_type if typed else None)
+
+
+class _Parts(NamedTuple):
+    """The arguments of a call, by what they are for."""
+
+    graph: Graph  # with what describes its nodes and edges
+    of_node: Tensor | None  # the graph of every node, where graphs are explained
+    names: dict[str, str]  # what the graph calls an argument -> what the model calls it
+    constants: dict[str, Any]  # what is passed on as it is
+
+
+def _plain(x: Any, edge_index: Any, further: Mapping[str, Any], of_graphs: bool, batch: Any, spec: Spec) -> _Parts:
+    data = Data(x=x, edge_index=edge_index)
+    x, edge_index = check_tensors(data, "the graph")
+    of_node = _graph_of_node(batch, x, edge_index) if of_graphs else None
+    graphs = None if of_node is None else int(of_node.max()) + 1
+    names, constants = {}, {}
+    for name, value in further.items():
+        kind = _described(name, value, len(x), edge_index.size(1), graphs)
+        if kind is None:
+            constants[name] = value
+            continue
+        if kind == "graph" and of_node is not None:  # kept per node, so that it is packed with the graph's nodes
+            value = value[of_node.to(value.device)]
+        own = name if kind == "edge" and name.startswith("edge_") else f"{_CARRIER[kind]}_{name}"
+        names[own], data[own] = name, value
+    return _Parts(Graph(data, directed=spec.directed), of_node, names, constants)
+
+
+def _typed(x: Any, edge_index: Any, further: Mapping[str, Any], of_graphs: bool, batch: Any, spec: Spec) -> _Parts:
+    data = HeteroData()
+    for node_type, value in x.items():
+        data[node_type].x = value
+    for edge_type, ends in edge_index.items():
+        data[edge_type].edge_index = ends
+    by_type = [name for name, value in further.items() if isinstance(value, Mapping)]
+    for name in by_type:
+        attribute = name.removesuffix("_dict")
+        require(
+            attribute in ATTRIBUTES,
+            f"Expected the further arguments by type to be {' or '.join(ATTRIBUTES)} of edges",
+            got=f"`{name}`",
+            do="Explain with cf2.explain(…, call=…), or have the model hold it.",
+        )
+        for edge_type, value in further[name].items():
+            data[edge_type][attribute] = value
+    graph = Graph(data, directed=spec.directed, reverse=spec.reverse)
+    of_node = _graph_of_node(batch, x, graph.edge_index) if of_graphs else None
+    constants = {name: value for name, value in further.items() if name not in by_type}
+    return _Parts(graph, of_node, {name: name for name in by_type}, constants)
+
+
+def _described(name: str, value: object, nodes: int, edges: int, graphs: int | None) -> str | None:
+    """What an argument describes, by its length, as torch_geometric decides it for a Data object; None: nothing."""
+    rows = value.size(0) if isinstance(value, Tensor) and value.dim() else -1
+    if rows == edges and (edges not in (nodes, graphs) or "edge" in name):
+        return "edge"
+    if rows == nodes:
+        return "node"
+    return "graph" if rows == graphs else None
+
+
+class BoundModel(torch.nn.Module):
+    """A model with some arguments in place, and others under names that say what they describe."""
+
+    def __init__(
+        self, model: torch.nn.Module, constants: Mapping[str, Any], names: Mapping[str, str], given: Mapping[str, Any]
+    ) -> None:
+        super().__init__()
+        self.model = model
+
+        def forward(x: Any, edge_index: Any, **passed: Any) -> Any:
+            arguments = dict(constants)
+            for own, value in passed.items():
+                per_graph = own.startswith(_CARRIER["graph"])
+                arguments[names.get(own, own)] = value[_first(passed["batch"])] if per_graph else value
+            return model(x, edge_index, **arguments)
+
+        # The adapters ask the signature what may be passed.
+        takes = {*inspect.signature(model.forward).parameters, *given}
+        filled = [name for name in ("edge_weight", *PACKED["graph"], PAIRS) if name in takes]
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        declared = [inspect.Parameter(name, kind) for name in dict.fromkeys(["x", "edge_index", *filled, *names])]
+        forward.__signature__ = inspect.Signature(declared)  # type: ignore[attr-defined]
+        self.forward = forward
+
+
+def _first(batch: Tensor) -> Tensor:
+    """The first node of every graph of a packed batch."""
+    return torch.searchsorted(batch, torch.arange(int(batch[-1]) + 1, device=batch.device))
+
+
+# -- targets --------------------------------------------------------------------------------------------------
 
 
 class BatchTargets(GraphTargets):
     """The graphs of one batch; their nodes keep the ids that they have in the batch."""
 
-    def __init__(self, batch: Graph, of_node: Tensor, *, directed: bool | None = True) -> None:
-        graphs = int(of_node.max()) + 1 if of_node.numel() else 1
+    def __init__(self, batch: Graph, of_node: Tensor, *, directed: bool | None) -> None:
         self._batch, self.schema = batch, batch.schema
         self._mixed = directed is None and batch.directed  # some of the graphs may be undirected
-        self._nodes = _members(of_node, graphs)
-        self._edges = _members(of_node[batch.edge_index[0]], graphs)
+        of_edge, graphs = of_node[batch.edge_index[0]], int(of_node.max()) + 1 if of_node.numel() else 1
+        self._nodes, self._edges = (
+            torch.split(group.argsort(stable=True), torch.bincount(group, minlength=graphs).tolist())
+            for group in (of_node, of_edge)
+        )
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -66,48 +184,6 @@ class LabelledPairs(PairTargets):
         return super()._ends(self._pairs[key])
 
 
-def _members(group: Tensor, groups: int) -> list[Tensor]:
-    """The positions of every group, ascending."""
-    return list(torch.split(group.argsort(stable=True), torch.bincount(group, minlength=groups).tolist()))
-
-
-def arrange(
-    model: torch.nn.Module,
-    x: Tensor,
-    edge_index: Tensor,
-    kwargs: Mapping[str, Any],
-    *,
-    level: str,
-    directed: bool | None,
-) -> tuple[torch.nn.Module, Targets]:
-    """The model with its further arguments in place, and its targets: nodes, pairs, or the graphs of a batch."""
-    model, data = module_of(model), Data(x=x, edge_index=edge_index)
-    x, edge_index = check_tensors(data, "the graph")
-    batch = _batch(kwargs.get("batch"), x, edge_index) if level == "graph" else None
-    constants: dict[str, Any] = {}
-    names: dict[str, str] = {}  # ours -> the model's; ours say what a tensor describes
-    for name, value in kwargs.items():
-        if (batch is not None and name in ("batch", "batch_size")) or (level == "edge" and name == PAIRS):
-            continue  # the packed ones take their place
-        kind = _kind(name, value, x.size(0), edge_index.size(1), None if batch is None else int(batch.max()) + 1)
-        if kind == "constant":
-            constants[name] = value
-            continue
-        if kind == "graph" and batch is not None:  # kept per node, so that it is packed with the graph's nodes
-            value = value[batch.to(value.device)]
-        own = name if kind == "edge" and name.startswith("edge_") else f"{_CARRIER[kind]}_{name}"
-        names[own] = name
-        data[own] = value
-    bound = ModelWithArguments(model, constants, names, kwargs)
-    graph = Graph(data, directed=directed)
-    if level == "edge":
-        return bound, LabelledPairs(graph, labelled_pairs(kwargs))
-    return bound, NodeTargets(graph) if batch is None else BatchTargets(graph, batch, directed=directed)
-
-
-PAIRS = "edge_label_index"
-
-
 def labelled_pairs(kwargs: Mapping[str, Any]) -> Tensor:
     """The pairs whose outputs a model of edges returns."""
     pairs = kwargs.get(PAIRS)
@@ -122,73 +198,6 @@ def labelled_pairs(kwargs: Mapping[str, Any]) -> Tensor:
     return pairs.t().reshape(-1, 2)
 
 
-def arrange_types(
-    model: torch.nn.Module,
-    x: Mapping[str, Tensor],
-    edge_index: Mapping[EdgeType, Tensor],
-    kwargs: Mapping[str, Any],
-    *,
-    level: str,
-    outputs: int,
-    spec: Spec,
-) -> tuple[Targets, Call]:
-    """The targets of a typed graph, and how the model is called with its further arguments."""
-    model, data = module_of(model), HeteroData()
-    for name, value in x.items():
-        data[name].x = value
-    for kind, ends in edge_index.items():
-        data[kind].edge_index = ends
-    batch = _batch_name(model, kwargs) if level == "graph" else None
-    by_type = {name: value for name, value in kwargs.items() if isinstance(value, Mapping) and name != batch}
-    per_edge = {name: name.removesuffix("_dict") for name in by_type}
-    for name, own in per_edge.items():
-        require(
-            own in ATTRIBUTES,
-            f"Expected the further arguments by type to be {' or '.join(ATTRIBUTES)} of edges",
-            got=f"`{name}`",
-            do="Explain with cf2.explain(…, call=…), or have the model hold it.",
-        )
-        for kind, value in kwargs[name].items():
-            data[kind][own] = value
-    constants = {name: value for name, value in kwargs.items() if name not in {*per_edge, PAIRS, batch}}
-    graph = Graph(data, directed=spec.directed, reverse=spec.reverse)
-    targets: Targets
-    if level == "edge":
-        targets = LabelledPairs(graph, labelled_pairs(kwargs), edge_type=spec.edge_type)
-    elif level == "graph":
-        targets = BatchTargets(graph, _typed_batch(kwargs.get(batch or ""), x, graph.edge_index))
-    else:
-        targets = NodeTargets(graph, None, _type_of_rows(x, outputs) if spec.node_type is None else spec.node_type)
-
-    def call(inner: torch.nn.Module, packed: Any) -> Any:
-        arguments = {name: packed.collect(own) for name, own in per_edge.items()}
-        arguments |= {PAIRS: packed.edge_label_index} if level == "edge" else {}
-        arguments |= {} if batch is None else {batch: packed.collect("batch")}
-        return inner(packed.x_dict, packed.edge_index_dict, **arguments, **constants)
-
-    return targets, CallOfOurs(call)
-
-
-def _batch_name(model: torch.nn.Module, kwargs: Mapping[str, Any]) -> str | None:
-    """The argument in which a model is handed the graph of every node, by type."""
-    takes = {**inspect.signature(model.forward).parameters, **kwargs}
-    found = next((name for name in ("batch_dict", "batch") if name in takes), None)
-    expected = f"Expected the forward of a model of graphs to take `batch_dict`, {NEEDED['graph'][1]}"
-    require(found is not None, expected, got=f"forward({', '.join(takes)})")
-    return found
-
-
-def _typed_batch(batch: Any, x: Mapping[str, Tensor], edge_index: Tensor) -> Tensor:
-    """The graph of every node of all types, one type after the other; without a batch there is one."""
-    given = {} if batch is None else batch
-    named = isinstance(given, Mapping) and (batch is None or set(given) >= set(x))
-    got = list(given) if isinstance(given, Mapping) else f"an object of type {type(given).__name__}"
-    require(named, f"Expected a `batch` for the nodes of each type, {', '.join(x)}", got=got)
-    none = torch.zeros(2, 0, dtype=torch.long)
-    of_node = torch.cat([_batch(given.get(name), rows, none) for name, rows in x.items()])
-    return _inside(of_node, edge_index)
-
-
 def _type_of_rows(x: Mapping[str, Tensor], outputs: int) -> str:
     """The node type whose nodes the rows of the model's output are, by how many there are."""
     fits = [name for name, value in x.items() if value.size(0) == outputs]
@@ -201,68 +210,39 @@ def _type_of_rows(x: Mapping[str, Tensor], outputs: int) -> str:
     return fits[0]
 
 
-def _kind(name: str, value: object, nodes: int, edges: int, graphs: int | None) -> Kind:
-    """What a keyword argument describes, by its length, as torch_geometric decides it for a Data object."""
-    rows = value.size(0) if isinstance(value, Tensor) and value.dim() else -1
-    if rows == edges and (edges not in (nodes, graphs) or "edge" in name):
-        return "edge"
-    if rows == nodes:
-        return "node"
-    return "graph" if rows == graphs else "constant"
+def _graph_of_node(batch: Any, x: Any, edge_index: Tensor) -> Tensor:
+    """The graph of every node, type after type; without a batch there is one."""
+    if isinstance(x, Mapping):
+        given = {} if batch is None else batch
+        good = isinstance(given, Mapping) and (batch is None or set(given) >= set(x))
+        got = list(given) if isinstance(given, Mapping) else f"an object of type {type(given).__name__}"
+        require(good, f"Expected a `batch` for the nodes of each type, {', '.join(x)}", got=got)
+        of_node = torch.cat([_checked_batch(given.get(name), len(rows)) for name, rows in x.items()])
+    else:
+        of_node = _checked_batch(batch, len(x))
+    tail, head = of_node[edge_index]
+    require(bool((tail == head).all()), "Expected every edge to lie inside one graph of `batch`", got="one between two")
+    return of_node
 
 
-def _batch(batch: Any, x: Tensor, edge_index: Tensor) -> Tensor:
-    """The graph of every node; without a batch there is one."""
+def _checked_batch(batch: Any, nodes: int) -> Tensor:
     if batch is None:
-        return torch.zeros(x.size(0), dtype=torch.long)
-    expected = f"Expected `batch` to give each of the {x.size(0)} nodes its graph"
+        return torch.zeros(nodes, dtype=torch.long)
+    expected = f"Expected `batch` to give each of the {nodes} nodes its graph"
     if not isinstance(batch, Tensor) or batch.layout != torch.strided or batch.is_meta:
         raise CF2Error(expected, got=f"an object of type {type(batch).__name__}")
     batch = batch.detach().cpu()
-    whole = not batch.is_floating_point() and not batch.is_complex() and batch.dtype != torch.bool
+    integers = not batch.is_floating_point() and not batch.is_complex() and batch.dtype != torch.bool
     require(
-        batch.shape == (x.size(0),) and whole and bool((batch >= 0).all()),
+        batch.shape == (nodes,) and integers and bool((batch >= 0).all()),
         expected,
-        got=f"shape {tuple(batch.shape)} and dtype {batch.dtype}" if whole else f"dtype {batch.dtype}",
+        got=f"shape {tuple(batch.shape)} and dtype {batch.dtype}",
         do="Graphs are counted from 0.",
     )
-    return _inside(batch.long(), edge_index)
+    return batch.long()
 
 
-def _inside(batch: Tensor, edge_index: Tensor) -> Tensor:
-    tail, head = batch[edge_index]
-    require(bool((tail == head).all()), "Expected every edge to lie inside one graph of `batch`", got="one between two")
-    return batch
-
-
-class ModelWithArguments(torch.nn.Module):
-    """A model with some arguments in place and others under names that say what they describe."""
-
-    def __init__(
-        self, model: torch.nn.Module, constants: Mapping[str, Any], names: Mapping[str, str], given: Mapping[str, Any]
-    ) -> None:
-        super().__init__()
-        self.model = model
-
-        def forward(x: Tensor, edge_index: Tensor, **passed: Any) -> Any:
-            arguments = dict(constants)
-            for own, value in passed.items():
-                per_graph = own.startswith(_CARRIER["graph"])
-                arguments[names.get(own, own)] = value[_first(passed["batch"])] if per_graph else value
-            return model(x, edge_index, **arguments)
-
-        # The core asks the signature what may be passed.
-        takes = {*inspect.signature(model.forward).parameters, *given}
-        filled = [name for name in ("edge_weight", "batch", "batch_size", PAIRS) if name in takes]
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        declared = [inspect.Parameter(name, kind) for name in dict.fromkeys(["x", "edge_index", *filled, *names])]
-        forward.__signature__ = inspect.Signature(declared)  # type: ignore[attr-defined]
-        self.forward = forward
-
-
-def _first(batch: Tensor) -> Tensor:
-    """The first node of every graph of a packed batch."""
-    return torch.searchsorted(batch, torch.arange(int(batch[-1]) + 1, device=batch.device))
+# -- which outputs, and which classes -------------------------------------------------------------------------
 
 
 def keys_of(index: Any, outputs: int) -> list[Key]:

@@ -23,7 +23,7 @@ from cf2.methods import registry
 from cf2.methods.trained import check_needs
 from cf2.models.outputs import TOLERANCE_SHARE
 from cf2.options import AlgorithmOptions, Key, Output, Spec, meanings, rows_of, with_options
-from cf2.pyg.arguments import arrange, arrange_types, classes_of, keys_of
+from cf2.pyg.arguments import arrange, classes_of, keys_of
 from cf2.pyg.masks import Layout, VerifiedExplanation, VerifiedHeteroExplanation, plain_edges, units_for
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
@@ -113,15 +113,12 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         )
         level, own = self.model_config.task_level.value, self.explainer_config.explanation_type == ExplanationType.model
         numbers = self.model_config.mode == ModelMode.regression
-        edge_index, call = plain_edges(edge_index), None
+        edge_index = plain_edges(edge_index)
+        model, targets = arrange(model, x, edge_index, kwargs, level=level, outputs=len(target), spec=self.spec)
         out: VerifiedExplanation | VerifiedHeteroExplanation
         if isinstance(x, dict):
-            targets, call = arrange_types(
-                model, x, edge_index, kwargs, level=level, outputs=len(target), spec=self.spec
-            )
             out = VerifiedHeteroExplanation().set_value_dict("x", x).set_value_dict("edge_index", edge_index)
         else:
-            model, targets = arrange(model, x, edge_index, kwargs, level=level, directed=self.spec.directed)
             out = VerifiedExplanation(x=x, edge_index=edge_index)
         keys = keys_of(index, len(targets))
         classes = () if numbers else classes_of(target, keys, len(targets))
@@ -133,7 +130,7 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
             tolerance=_tolerance(target, self.spec) if numbers else None,
         )
         explained: list[Explanation] = []
-        request = Request(model, targets, spec, self.trained, call=call)
+        request = Request(model, targets, spec, self.trained)
         with torch.enable_grad(), Session(request) as session:
             for start in range(0, len(keys), KEYS_AT_ONCE):
                 part = session.explain(keys[start : start + KEYS_AT_ONCE])

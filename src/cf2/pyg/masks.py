@@ -97,15 +97,20 @@ class Verified:
         for kind in layout.units:
             if kind == "edges":
                 self._fill_edges(shown)
-            else:
-                self._fill_nodes(shown, kind)
+                continue
+            for store in self.node_stores:  # type: ignore[attr-defined]
+                mask = _node_mask(shown, kind, store.x, store._key)
+                store.node_mask = torch.from_numpy(mask).to(store.x.device)
         return self
 
     def _fill_edges(self, shown: list[Explanation]) -> None:
-        raise NotImplementedError
-
-    def _fill_nodes(self, shown: list[Explanation], kind: str) -> None:
-        raise NotImplementedError
+        stores: Any = self.edge_stores  # type: ignore[attr-defined]
+        typed = stores[0]._key is not None
+        edge_index = {store._key: store.edge_index for store in stores} if typed else stores[0].edge_index
+        masks = [e.edge_mask(edge_index, soft=True) for e in shown]
+        for store in stores:
+            union = np.max([mask[store._key] if typed else mask for mask in masks], axis=0)
+            store.edge_mask = torch.from_numpy(union).to(store.edge_index.device)
 
 
 class VerifiedExplanation(Verified, Masks):  # type: ignore[misc]
@@ -135,14 +140,9 @@ class VerifiedExplanation(Verified, Masks):  # type: ignore[misc]
         self._store["edge_index"] = plain_edges(edges)
 
     def _fill_edges(self, shown: list[Explanation]) -> None:
-        device, ends = self.edge_index.device, self.edge_index.cpu().numpy()
-        union = np.max([e.edge_mask(ends, soft=True) for e in shown], axis=0)
-        self.edge_mask = torch.from_numpy(union).to(device)
-        chosen = np.stack([e.edge_mask(ends) for e in shown], axis=1)
-        self.edge_masks = torch.from_numpy(chosen > 0).to(device)
-
-    def _fill_nodes(self, shown: list[Explanation], kind: str) -> None:
-        self.node_mask = torch.from_numpy(_node_mask(shown, kind, self.x)).to(self.edge_index.device)
+        super()._fill_edges(shown)
+        chosen = np.stack([e.edge_mask(self.edge_index) for e in shown], axis=1)
+        self.edge_masks = torch.from_numpy(chosen > 0).to(self.edge_index.device)
 
     def _apply_masks(self, node_mask: Tensor | None = None, edge_mask: Tensor | None = None) -> VerifiedExplanation:
         """The subgraph; a node at the end of a kept edge stays, even if none of its features was chosen."""
@@ -185,16 +185,6 @@ class VerifiedHeteroExplanation(Verified, TypedMasks):  # type: ignore[misc]
         value_dict = plain_edges(value_dict) if key == "edge_index" else value_dict
         held: VerifiedHeteroExplanation = super().set_value_dict(key, value_dict)
         return held
-
-    def _fill_edges(self, shown: list[Explanation]) -> None:
-        edge_index = self.collect("edge_index")
-        masks = [e.edge_mask(edge_index, soft=True) for e in shown]
-        for name, ends in edge_index.items():
-            self[name].edge_mask = torch.from_numpy(np.max([mask[name] for mask in masks], axis=0)).to(ends.device)
-
-    def _fill_nodes(self, shown: list[Explanation], kind: str) -> None:
-        for node_type, x in self.collect("x").items():
-            self[node_type].node_mask = torch.from_numpy(_node_mask(shown, kind, x, node_type)).to(x.device)
 
     def _apply_masks(
         self, node_mask_dict: dict[str, Tensor], edge_mask_dict: dict[EdgeType, Tensor]
