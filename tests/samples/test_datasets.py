@@ -13,22 +13,14 @@ from cf2.samples import molecules
 from cf2.samples import registry as datasets
 
 
-@pytest.mark.parametrize("name", ["tu:", "tu:..", "tu:../x", "planetoid:a/b", "planetoid:.", "other:x", "ba-shape"])
-def test_names_that_are_no_names_are_refused(name):
-    nearest = ".*Did you mean 'ba-shapes'" if name == "ba-shape" else ""
-    with pytest.raises(CF2Error, match=r"Expected the (name of a set of|data set)" + nearest):
-        datasets.load(name)
+def test_names_that_are_no_names_are_refused():
+    with pytest.raises(CF2Error, match=r"Expected the data set.*Did you mean 'ba-shapes'"):
+        datasets.load("ba-shape")
 
 
 @pytest.mark.parametrize(
     ("name", "nodes", "edges", "classes"),
-    [
-        ("ba-shapes", 700, 2055, 4),
-        ("tree-cycles", 871, 976, 2),
-        ("ba-community", 1400, 4460, 8),
-        ("tree-grid", 1231, 1705, 2),
-        ("ba-2motifs", 25, 25.5, 2),
-    ],
+    [("ba-shapes", 700, 2055, 4), ("tree-cycles", 871, 976, 2), ("ba-2motifs", 25, 25.5, 2)],
 )
 def test_synthetic_graphs_have_their_sizes_and_are_simple_undirected_and_seeded(name, nodes, edges, classes):
     counts = datasets.statistics(name)
@@ -42,35 +34,32 @@ def test_synthetic_graphs_have_their_sizes_and_are_simple_undirected_and_seeded(
         assert graph.is_coalesced()
 
 
-@pytest.mark.parametrize(
-    ("name", "edges"), [("ba-shapes", 6), ("tree-cycles", 6), ("tree-grid", 12), ("ba-community", 6)]
-)
-def test_each_motif_node_has_its_own_connected_motif_as_truth(name, edges):
+@pytest.mark.parametrize("name", ["ba-shapes", "tree-cycles"])
+def test_each_motif_node_has_its_own_connected_motif_as_truth(name):
     dataset = datasets.load(name)
     members = (dataset.data.motif >= 0).nonzero().view(-1).tolist()
     for node in members[::7]:
         columns = dataset.data.edge_index[:, dataset.truth(node)]
-        assert columns.shape[1] == 2 * edges
+        assert columns.shape[1] == 2 * 6
         assert node in columns
         same = (dataset.data.motif == dataset.data.motif[node]).nonzero().view(-1)
         assert set(columns.unique().tolist()) == set(same.tolist())
     assert dataset.truth(0) is None
-    assert not dataset.truth_edges(0).any()
     for key in (-1, len(dataset)):
         with pytest.raises(CF2Error, match=f"0 to {len(dataset) - 1}"):
             dataset.truth(key)
 
 
 def test_random_edges_inside_a_motif_are_not_its_truth():
-    data = datasets.load("tree-grid", seed=6).data  # a seed with a random edge between two nodes of one grid
+    data = datasets.load("tree-cycles", seed=50).data  # a seed with a random edge between two nodes of one cycle
     ends = data.motif[data.edge_index]
     inside = (ends[0] >= 0) & (ends[0] == ends[1])
-    assert int(inside.sum()) == 80 * 24 + 2
-    assert int((data.edge_motif >= 0).sum()) == 80 * 24
+    assert int(inside.sum()) == 60 * 12 + 2
+    assert int((data.edge_motif >= 0).sum()) == 60 * 12
 
 
 def test_the_fingerprint_tells_apart_edges_labels_and_features():
-    dataset = datasets.load("ba-community")
+    dataset = datasets.load("ba-shapes")
 
     def changed(**fields):
         return replace(dataset, graphs=[Data(**{**dataset.data.to_dict(), **fields})]).fingerprint()
@@ -173,12 +162,7 @@ def test_mutag0_has_eleven_true_edges_per_mutagen_and_none_elsewhere():
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "graphs", "nodes", "features", "classes"),
-    [
-        ("mutag", 4337, None, 14, 2),
-        ("nci1", 4110, None, 37, 2),
-        ("citeseer", 1, 3312, 3703, 6),
-        ("planetoid:CiteSeer", 1, 3327, 3703, 6),
-    ],
+    [("mutag", 4337, None, 14, 2), ("nci1", 4110, None, 37, 2), ("citeseer", 1, 3312, 3703, 6)],
 )
 def test_real_sizes_are_those_of_the_paper(name, graphs, nodes, features, classes):
     counts = datasets.statistics(name)

@@ -13,8 +13,8 @@ from torch_geometric.data import Data
 from cf2.errors import CF2Error
 from cf2.samples import registry as datasets
 from cf2.samples import training
-from cf2.samples.links import link_dataset
 from cf2.samples.models import ARCHITECTURES, build
+from cf2.samples.networks import _planetoid, link_dataset
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -194,6 +194,6 @@ def test_the_real_graph_has_714_links_with_paths_of_three_steps() -> None:
 @pytest.mark.data
 def test_cora_is_divided_and_nothing_is_lost() -> None:
     dataset = datasets.load("cora-links")
-    check_links(datasets.load("planetoid:Cora").data, dataset)
+    check_links(_planetoid("Cora", None), dataset)
     assert dataset.data.num_nodes == 2708
     assert len(dataset.test_ids) == 2 * 527

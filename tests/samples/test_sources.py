@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pooch
 import pytest
 import torch
 from torch import nn
@@ -187,41 +186,23 @@ def test_a_checkpoint_by_path_is_that_model_and_of_that_data_set(tmp_path: Path)
         sources.from_dataset("ba-shapes", checkpoint=path)
 
 
-@pytest.fixture
-def rings(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The root of a set `tu:RINGS` of rings of 3 to 8 nodes, which no setting points to, and no network."""
-    raw = tmp_path / "root" / "TUDataset" / "RINGS" / "raw"
-    raw.mkdir(parents=True)
-    edges, owner, first = [], [], 1
-    for number, nodes in enumerate([3, 4, 5, 6, 7, 8] * 3, start=1):
-        owner += [number] * nodes
-        for at in range(nodes):
-            a, b = first + at, first + (at + 1) % nodes
-            edges += [(a, b), (b, a)]
-        first += nodes
-    (raw / "RINGS_A.txt").write_text("".join(f"{a}, {b}\n" for a, b in edges))
-    (raw / "RINGS_graph_indicator.txt").write_text("".join(f"{number}\n" for number in owner))
-    (raw / "RINGS_graph_labels.txt").write_text("".join(f"{n % 2}\n" for n in range(18)))
-
-    def unreachable(*_: Any, **__: Any) -> None:
-        raise OSError("no network")
-
+def test_a_description_knows_where_the_raw_data_was(cache: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.delenv("CF2_DATA", raising=False)
-    monkeypatch.setattr(pooch, "retrieve", unreachable)
-    return tmp_path / "root"
-
-
-def test_a_description_knows_where_the_raw_data_was(rings: Path, tmp_path: Path) -> None:
-    data = datasets.load("tu:RINGS", root=rings)
+    bought = {"user|buys|item": [[0, 1, 1, 2, 2, 3], [0, 0, 1, 1, 2, 3]], "user|likes|item": [[0, 1, 2, 3]] * 2}
+    content = {"nodes": {"user": 4, "item": 4}, "edges": bought, "truth": []}
+    root = tmp_path / "root"
+    (root / "PaGELink").mkdir(parents=True)
+    (root / "PaGELink" / "synthetic.json").write_text(json.dumps(content))
+    data = datasets.load("page-link", root=root)
     checkpoint = training.save(tmp_path / "model", *training.train(data, epochs=1))
-    source = sources.from_dataset("tu:RINGS", checkpoint=checkpoint, root=rings)
-    assert source.description["root"] == str(rings)
+    source = sources.from_dataset("page-link", checkpoint=checkpoint, root=root)
+    assert source.description["root"] == str(root)
     assert sources.restore(source.description).keys() == source.keys()
-    with pytest.raises(CF2Error, match="could not be downloaded"):
+    with pytest.raises(CF2Error, match="it is missing"):
         sources.restore(source.description | {"root": None})
-    moved = rings.rename(tmp_path / "moved")
+    moved = root.rename(tmp_path / "moved")
     assert sources.restore(source.description, root=moved).keys() == source.keys()
-    with pytest.raises(CF2Error, match="could not be downloaded"):
+    with pytest.raises(CF2Error, match="it is missing"):
         sources.restore(source.description)
 
 

@@ -172,13 +172,6 @@ class Dataset:
             return list(numbers)
         return [(int(a), int(b)) for a, b in self.pairs[numbers].tolist()]
 
-    def truth_edges(self, node: int) -> Tensor:
-        """The planted edges of the motif of a node, bool [edges]; none outside of motifs."""
-        require("edge_motif" in self.data, f"Expected a data set with ground truth, and {self.name!r} has none")
-        motif = int(self.data.motif[self._check(node)])
-        edges: Tensor = (self.data.edge_motif == motif) & (self.data.edge_motif >= 0)
-        return edges
-
     def truths(self, key: Key) -> list[Edges]:
         """Every acceptable explanation of a key, each as `truth` gives it: for example one per benzene ring."""
         number = self._check(key)
@@ -188,7 +181,8 @@ class Dataset:
             return []
         if self.task == "graph":
             return [self.graphs[number].truth]
-        return [self.truth_edges(number)] if int(self.data.motif[number]) >= 0 else []
+        motif = int(self.data.motif[number])
+        return [self.data.edge_motif == motif] if motif >= 0 else []
 
     def truth(self, key: Key) -> Any:
         """The true explanation of a node, graph or pair; where there are several acceptable ones, all of them together.

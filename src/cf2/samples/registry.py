@@ -1,4 +1,4 @@
-"""Every data set by its name: a row each, and the open families `tu:NAME` and `planetoid:NAME`.
+"""Every data set by its name, a row each.
 
 A new sample is a row of `SAMPLES`: how it is made, from the root of the raw files or from the seed.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cf2.errors import CF2Error, require_number, unknown_name
-from cf2.samples import citations, links, molecules, synthetic
+from cf2.samples import molecules, networks, synthetic
 from cf2.samples.datasets import PAPER, Dataset, instances_to_explain, split
 
 __all__ = ["PAPER", "Dataset", "instances_to_explain", "load", "names", "overview", "split", "statistics"]
@@ -19,21 +19,11 @@ Root = str | Path | None
 
 SAMPLES: dict[str, Callable[[Root, int], Dataset]] = {
     "ba-shapes": lambda root, seed: synthetic.ba_shapes(seed),
-    "tree-cycles": lambda root, seed: synthetic.tree("tree-cycles", synthetic.SIX_CYCLE, 60, 0.05, "cycle", seed),
-    "mutag": lambda root, seed: molecules.tu(
-        "Mutagenicity",
-        root,
-        "mutag",
-        molecules.MUTAG_CLASSES,
-        positive=(molecules.MUTAGEN,),
-        atoms=molecules.MUTAG_ATOMS,
-    ),
+    "tree-cycles": lambda root, seed: synthetic.tree_cycles(seed),
+    "mutag": lambda root, seed: molecules.mutag(root),
     "mutag0": lambda root, seed: molecules.mutag0(root),
-    # The atom types of NCI1 are not named; class 1 is active against lung cancer.
-    "nci1": lambda root, seed: molecules.tu("NCI1", root, "nci1", ("inactive", "active"), positive=(1,)),
-    "citeseer": lambda root, seed: citations.citeseer(root),
-    "ba-community": lambda root, seed: synthetic.ba_community(seed),
-    "tree-grid": lambda root, seed: synthetic.tree("tree-grid", synthetic.GRID, 80, 0.1, "grid", seed),
+    "nci1": lambda root, seed: molecules.nci1(root),
+    "citeseer": lambda root, seed: networks.citeseer(root),
     "ba-2motifs": lambda root, seed: synthetic.ba_2motifs(seed),
     "typed-motifs": lambda root, seed: synthetic.typed_motifs(seed),
     "benzene": lambda root, seed: molecules.with_truth("benzene", ("no benzene", "benzene"), root),
@@ -41,14 +31,13 @@ SAMPLES: dict[str, Callable[[Root, int], Dataset]] = {
         "fluoride-carbonyl", ("not both", "fluoride and carbonyl"), root
     ),
     "crippen": lambda root, seed: molecules.crippen(root),
-    "cora-links": lambda root, seed: links.cora_links(root, seed),
-    "page-link": lambda root, seed: links.page_link(root, seed),
+    "cora-links": lambda root, seed: networks.cora_links(root, seed),
+    "page-link": lambda root, seed: networks.page_link(root, seed),
 }
-FAMILIES: dict[str, Callable[[str, Root], Dataset]] = {"tu": molecules.tu, "planetoid": citations.planetoid}
 
 
 def names() -> list[str]:
-    """The names that `load` knows, besides `tu:NAME` and `planetoid:NAME`; the paper's data sets first."""
+    """The names that `load` knows, the paper's data sets first."""
     return list(SAMPLES)
 
 
@@ -58,7 +47,7 @@ def load(name: str, *, root: Root = None, seed: int = 0) -> Dataset:
     Parameters
     ----------
     name : str
-        One of `names()`, or `tu:NAME` or `planetoid:NAME` for any other set of those two collections.
+        One of `names()`.
     root : str or Path, optional
         The directory of the raw files, laid out as torch_geometric does; else the one that `CF2_DATA` names, else
         the cache directory. Files that are nowhere are downloaded to the cache directory.
@@ -71,12 +60,9 @@ def load(name: str, *, root: Root = None, seed: int = 0) -> Dataset:
         The graphs, their labels, and the truth where it is known.
     """
     require_number("seed", seed, 0, integer=True)
-    family, colon, member = str(name).partition(":")
-    if name in SAMPLES:
-        return SAMPLES[name](root, seed)
-    if colon and member and family in FAMILIES:
-        return FAMILIES[family](member, root)
-    raise unknown_name("the data set", name, [*SAMPLES, "tu:NAME", "planetoid:NAME"])
+    if name not in SAMPLES:
+        raise unknown_name("the data set", name, SAMPLES)
+    return SAMPLES[name](root, seed)
 
 
 def statistics(name: str, *, root: Root = None, seed: int = 0) -> dict[str, Any]:

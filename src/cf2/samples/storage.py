@@ -1,24 +1,23 @@
 """Where raw files are found, whether they are intact, and what is kept of those that take long to read.
 
 Raw files are only ever read from the data root, which may be read-only. Downloads and kept graphs go to the cache
-directory.
+directory. Files of TUDataset and Planetoid are read only if their SHA-256 is the known one: then torch_geometric's
+readers, which trust what they read and unpickle some of it, get exactly the bytes that they were tried on.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import numpy as np
 import platformdirs
 import pooch
 import torch
@@ -32,6 +31,10 @@ from cf2.storage import fingerprint, write_with
 FORMAT = 4  # part of the name of each file of kept graphs; raise it when their contents change meaning
 MAX_FILE_BYTES = 2 << 30  # of a raw file, and of what an archive holds
 MAX_ENTRIES = 10**9  # of the dense features of a data set
+URLS = {  # by collection of torch_geometric: of one archive that holds NAME/, or of each file
+    "TUDataset": "https://www.chrsmrrs.com/graphkerneldatasets/{name}.zip",
+    "Planetoid": "https://github.com/kimiyoung/planetoid/raw/master/data/{file}",
+}
 
 
 def cache_directory() -> Path:
@@ -51,26 +54,19 @@ def data_root(root: str | Path | None) -> Path:
 
 @cache
 def known_digests(family: str, name: str) -> dict[str, str]:
-    """The SHA-256 of each raw file of a set for which it is known, by its name."""
+    """The SHA-256 of each raw file of a set, by its name."""
     rows = (line.split() for line in (Path(__file__).parent / "digests.txt").read_text().splitlines())
     return {path.rpartition("/")[2]: digest for path, digest in rows if path.startswith(f"{family}/{name}/")}
 
 
-def raw_directory(
-    root: str | Path | None, family: str, name: str, files: Sequence[str], urls: Callable[[], Sequence[str]]
-) -> Path:
-    """The directory that holds the raw files of a set, all and intact; they are downloaded if none is anywhere.
-
-    `family` is the collection of torch_geometric (`TUDataset`, `Planetoid`), and `urls` gives the addresses: of each
-    file, or of one archive `name.zip` that holds them in `name/`.
-    """
-    plain = name.translate(str.maketrans("", "", "._-"))
-    require(plain.isalnum(), f"Expected the name of a set of {family}", got=repr(name))
+def raw_directory(root: str | Path | None, family: str, name: str) -> Path:
+    """The directory with the raw files of a set of a collection, all and intact; downloaded if none is anywhere."""
     digests = known_digests(family, name)
+    first = next(iter(digests))
     folders = [data_root(root) / family / name / "raw", data_root(root) / name / "raw"]
     cached = cache_directory() / family / name / "raw"
     for folder in [*folders, cached]:
-        missing = [file for file in files if not (folder / file).exists()]
+        missing = [file for file in digests if not (folder / file).exists()]
         if not missing:
             for file in _damaged(folder, digests):
                 raise CF2Error(
@@ -79,16 +75,16 @@ def raw_directory(
                     do="The file is corrupted or truncated: delete it and get it again.",
                 )
             return folder
-        if len(missing) < len(files):
+        if len(missing) < len(digests):
             raise CF2Error(
                 f"Expected the raw file {folder / missing[0]} of {name}, and it is missing",
                 do=f"Put it there, or delete {folder} so that all of them are downloaded again.",
             )
     try:
-        _download(urls(), cached, name, files, digests)
+        _download(family, name, cached, digests)
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise CF2Error(
-            f"Expected the raw file {folders[0] / files[0]} of {name}; it is missing "
+            f"Expected the raw file {folders[0] / first} of {name}; it is missing "
             f"and could not be downloaded ({error})",
             do=f"Put the raw files of torch_geometric's {family} into {folders[0]}, "
             f"or set CF2_DATA (--data-root) to the directory that holds {family}/{name}/raw.",
@@ -96,28 +92,7 @@ def raw_directory(
     return cached
 
 
-def raw_file(root: str | Path | None, family: str, file: str, source: str) -> Path:
-    """One raw file that cannot be downloaded in this form; `source` says in the error where the data comes from."""
-    paths = [data_root(root) / family / file, cache_directory() / family / file]
-    for path in paths:
-        if path.exists():
-            return path
-    raise CF2Error(
-        f"Expected the file {paths[0]}, and it is missing",
-        do=f"Put it there, or set CF2_DATA (--data-root) to the directory that holds {family}/{file}: {source}",
-    )
-
-
-def read_json(path: Path, text: bytes | str | None = None, line: int | None = None) -> Any:
-    """What a raw JSON file holds, or one line of one that holds a value per line."""
-    where = "" if line is None else f" on line {line}"
-    try:
-        return json.loads(read_raw(path) if text is None else text)
-    except (ValueError, RecursionError) as error:
-        raise damaged(path, f"JSON{where}", str(error).rstrip(".")) from error
-
-
-def _download(urls: Sequence[str], cached: Path, name: str, files: Sequence[str], digests: Mapping[str, str]) -> None:
+def _download(family: str, name: str, cached: Path, digests: Mapping[str, str]) -> None:
     """Make the directory `cached` with files that are all there and intact, or leave nothing behind."""
     cache_directory().mkdir(parents=True, exist_ok=True)
     log = pooch.get_logger()
@@ -125,16 +100,16 @@ def _download(urls: Sequence[str], cached: Path, name: str, files: Sequence[str]
     log.setLevel("ERROR")  # it would report every file on stderr
     try:
         with tempfile.TemporaryDirectory(dir=cache_directory()) as folder:
-            for url in urls:
-                file = url.rpartition("/")[2]
-                if file.endswith(".zip"):
-                    pooch.retrieve(url, None, fname=file, path=folder, processor=_unzip)
-                else:
-                    pooch.retrieve(url, digests.get(file), fname=f"{name}/{file}", path=folder)
             raw = Path(folder) / name
-            faults = [file for file in files if not (raw / file).is_file()] or _damaged(raw, digests)
+            for url in dict.fromkeys(URLS[family].format(name=name, file=file) for file in digests):
+                if url.endswith(".zip"):
+                    pooch.retrieve(url, None, fname=f"{name}.zip", path=folder, processor=_unzip)
+                else:
+                    file = url.rpartition("/")[2]
+                    pooch.retrieve(url, digests[file], fname=file, path=raw)
+            faults = [file for file in digests if not (raw / file).is_file()] or _damaged(raw, digests)
             if faults:  # an archive has no known SHA-256 of its own
-                raise ValueError(f"{faults[0]} is damaged or missing in what {urls[0]} gave")
+                raise ValueError(f"{faults[0]} is damaged or missing in what {URLS[family]} gave")
             cached.parent.mkdir(parents=True, exist_ok=True)
             os.rename(raw, cached)
     finally:
@@ -150,31 +125,48 @@ def _unzip(path: str, action: str, pool: object) -> None:
         archive.extractall(Path(path).parent)
 
 
-def open_raw(path: Path) -> BinaryIO:
-    """A raw file to read, refused before it is opened if it is no regular file or beyond all sizes."""
+def _damaged(directory: Path, digests: Mapping[str, str]) -> list[str]:
+    """The files that are not the known ones; a pipe, which would never end, is refused before it is opened."""
+    for file in digests:
+        _require_raw_file(directory / file)
+    return [file for file, expected in digests.items() if fingerprint(directory / file) != expected]
+
+
+def _require_raw_file(path: Path) -> None:
     require_file(path, f"{path} to be a raw file", most=MAX_FILE_BYTES, do="Delete it and get it again.")
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise CF2Error(f"Expected to read {path}", got=os_reason(error)) from error
+
+
+# -- files that people make -----------------------------------------------------------------------------------
+
+
+def raw_file(root: str | Path | None, family: str, file: str, source: str) -> Path:
+    """One raw file that cannot be downloaded in this form; `source` says in the error where the data comes from."""
+    paths = [data_root(root) / family / file, cache_directory() / family / file]
+    for path in paths:
+        if path.exists():
+            return path
+    raise CF2Error(
+        f"Expected the file {paths[0]}, and it is missing",
+        do=f"Put it there, or set CF2_DATA (--data-root) to the directory that holds {family}/{file}: {source}",
+    )
 
 
 def read_raw(path: Path) -> bytes:
     """The bytes of a raw file."""
-    with open_raw(path) as stream:
-        return stream.read()
-
-
-def read_numbers(path: Path, kind: type, separator: str | None = None) -> np.ndarray:
-    """The numbers of a text file [lines, numbers on each]."""
+    _require_raw_file(path)
     try:
-        text = read_raw(path).decode()
-        if not text.strip():
-            raise ValueError("an empty file")
-        numbers: np.ndarray = np.loadtxt(io.StringIO(text), kind, delimiter=separator, ndmin=2, comments=None)
-    except (ValueError, OverflowError) as error:
-        raise damaged(path, "numbers, as many on each line", str(error).rstrip(".")) from error
-    return numbers
+        return path.read_bytes()
+    except OSError as error:
+        raise CF2Error(f"Expected to read {path}", got=os_reason(error)) from error
+
+
+def read_json(path: Path, text: bytes | str | None = None, line: int | None = None) -> Any:
+    """What a raw JSON file holds, or one line of one that holds a value per line."""
+    where = "" if line is None else f" on line {line}"
+    try:
+        return json.loads(read_raw(path) if text is None else text)
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, f"JSON{where}", str(error).rstrip(".")) from error
 
 
 def damaged(path: Path, expected: str, got: str) -> CF2Error:
@@ -191,19 +183,15 @@ def require_size(rows: int, columns: int) -> None:
     )
 
 
-def _damaged(directory: Path, digests: Mapping[str, str]) -> list[str]:
-    return [file for file, expected in digests.items() if fingerprint(directory / file) != expected]
-
-
 def kept(name: str, source: Path, make: Callable[[], list[Data]]) -> list[Data]:
     """The graphs that `make` gives in some seconds, kept in the cache under the digest of the file they are made of."""
     path = cache_directory() / "processed" / f"{name}-{FORMAT}-{fingerprint(source, digits=16)}.pt"
     try:
         tensors, slices = torch.load(path, weights_only=True)
     except Exception:  # it is not there, or not what was written: made again
-        whole, slices, _ = collate(Data, make(), increment=False, add_batch=False)
-        tensors = whole.to_dict()
+        joined, slices, _ = collate(Data, make(), increment=False, add_batch=False)
+        tensors = joined.to_dict()
         with suppress(CF2Error):  # no place to keep them: the next load is slow, but this one is right
             write_with(path, lambda partial: torch.save((tensors, slices), partial))
-    whole = Data.from_dict(tensors)
-    return [separate(Data, whole, number, slices, decrement=False) for number in range(len(slices["x"]) - 1)]
+    joined = Data.from_dict(tensors)
+    return [separate(Data, joined, number, slices, decrement=False) for number in range(len(slices["x"]) - 1)]

@@ -10,7 +10,6 @@ import random
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from cf2.errors import require
@@ -34,11 +33,6 @@ class Motif:
 HOUSE = Motif(edges=((0, 1), (1, 2), (2, 3), (3, 0), (4, 0), (4, 1)), roles=(1, 1, 2, 2, 3))
 SIX_CYCLE = Motif(edges=tuple((i, (i + 1) % 6) for i in range(6)), roles=(1,) * 6)
 FIVE_CYCLE = Motif(edges=tuple((i, (i + 1) % 5) for i in range(5)), roles=(1,) * 5)
-GRID = Motif(
-    edges=tuple((3 * r + c, 3 * r + c + 1) for r in range(3) for c in range(2))
-    + tuple((3 * r + c, 3 * r + c + 3) for r in range(2) for c in range(3)),
-    roles=(1,) * 9,
-)
 
 
 @dataclass
@@ -74,12 +68,11 @@ class _Sketch:
         while missing:
             missing -= self.add_edge(_below(len(self.roles), rng), _below(len(self.roles), rng))
 
-    def finish(self, x: Tensor | None = None) -> Data:
-        pairs = sorted(self.edges.items())
-        both = sorted([(a, b, m) for (a, b), m in pairs] + [(b, a, m) for (a, b), m in pairs])
-        table = torch.tensor(both)
+    def finish(self) -> Data:
+        both = [(tail, head, motif) for (a, b), motif in self.edges.items() for tail, head in ((a, b), (b, a))]
+        table = torch.tensor(sorted(both))
         return Data(
-            x=torch.ones(len(self.roles), WIDTH) if x is None else x,
+            x=torch.ones(len(self.roles), WIDTH),
             edge_index=table[:, :2].t().contiguous(),
             y=torch.tensor(self.roles),
             motif=torch.tensor(self.motifs),
@@ -123,45 +116,22 @@ def _plant_evenly(sketch: _Sketch, motif: Motif, count: int) -> None:
         sketch.plant(motif, number, anchor=number * base // count)
 
 
-def _ba_shapes(rng: random.Random) -> _Sketch:
+def ba_shapes(seed: int = 0) -> Dataset:
+    """80 houses on a Barabási-Albert graph of 300 nodes; the four roles are the classes."""
+    rng = random.Random(seed)
     sketch = _barabasi_albert(300, 5, rng)
     _plant_evenly(sketch, HOUSE, 80)
     sketch.disturb(0.01, rng)
-    return sketch
+    return Dataset("ba-shapes", "node", [sketch.finish()], len(ROLES), WIDTH, ROLES, (1, 2, 3), seed=seed)
 
 
-def ba_shapes(seed: int = 0) -> Dataset:
-    """80 houses on a Barabási-Albert graph of 300 nodes; the four roles are the classes."""
-    return _node_dataset("ba-shapes", _ba_shapes(random.Random(seed)).finish(), ROLES, (1, 2, 3), seed)
-
-
-def tree(name: str, motif: Motif, count: int, noise: float, role: str, seed: int = 0) -> Dataset:
-    """So many motifs on a balanced binary tree of depth 8; the classes are the tree and the motif."""
+def tree_cycles(seed: int = 0) -> Dataset:
+    """60 six-cycles on a balanced binary tree of depth 8; the classes are the tree and the cycle."""
     rng = random.Random(seed)
     sketch = _binary_tree(8)
-    _plant_evenly(sketch, motif, count)
-    sketch.disturb(noise, rng)
-    return _node_dataset(name, sketch.finish(), ("tree", role), (1,), seed)
-
-
-def ba_community(seed: int = 0) -> Dataset:
-    """Two BA-Shapes graphs joined by random edges, their features normal around -1 and +1; eight classes."""
-    rng = random.Random(seed)
-    whole = _Sketch()
-    for community in range(2):
-        part = _ba_shapes(rng)
-        first = len(whole.roles)
-        whole.roles.extend(role + 4 * community for role in part.roles)
-        whole.motifs.extend(motif + 80 * community if motif >= 0 else -1 for motif in part.motifs)
-        for (a, b), motif in part.edges.items():
-            whole.add_edge(first + a, first + b, motif + 80 * community if motif >= 0 else -1)
-    half, missing = len(whole.roles) // 2, 350
-    while missing:
-        missing -= whole.add_edge(_below(half, rng), half + _below(half, rng))
-    centres = [-1.0 if node < half else 1.0 for node in range(2 * half)]
-    x = torch.tensor([[rng.gauss(centre, 1.0) for _ in range(WIDTH)] for centre in centres])
-    names = tuple(f"{role} {side}" for side in "ab" for role in ROLES)
-    return _node_dataset("ba-community", whole.finish(x), names, (1, 2, 3, 5, 6, 7), seed)
+    _plant_evenly(sketch, SIX_CYCLE, 60)
+    sketch.disturb(0.05, rng)
+    return Dataset("tree-cycles", "node", [sketch.finish()], 2, WIDTH, ("tree", "cycle"), (1,), seed=seed)
 
 
 def ba_2motifs(seed: int = 0) -> Dataset:
@@ -175,10 +145,6 @@ def ba_2motifs(seed: int = 0) -> Dataset:
         data = sketch.finish()
         graphs.append(Data(x=data.x, edge_index=data.edge_index, y=torch.tensor([label]), truth=data.edge_motif >= 0))
     return Dataset("ba-2motifs", "graph", graphs, 2, WIDTH, ("house", "cycle"), (0, 1), seed=seed)
-
-
-def _node_dataset(name: str, data: Data, classes: tuple[str, ...], positive: tuple[int, ...], seed: int) -> Dataset:
-    return Dataset(name, "node", [data], len(classes), WIDTH, classes, positive, seed=seed)
 
 
 # -- a typed graph --------------------------------------------------------------------------------------------

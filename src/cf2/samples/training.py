@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -315,7 +314,7 @@ def train(
     return trained
 
 
-def predict(model: nn.Module, dataset: Dataset, *, without_edges: bool = False) -> Tensor:
+def predict(model: nn.Module, dataset: Dataset) -> Tensor:
     """The class that the model gives to each instance, or its number where numbers are predicted.
 
     Parameters
@@ -325,25 +324,21 @@ def predict(model: nn.Module, dataset: Dataset, *, without_edges: bool = False) 
         features, `batch` if graphs are classified and `edge_label_index` if pairs are.
     dataset : Dataset
         The data set.
-    without_edges : bool
-        Whether all edges are removed first.
 
     Returns
     -------
     Tensor
         int64 [len(dataset)], or float32 where numbers are predicted.
     """
-    return answers(dataset, outputs(model, dataset, without_edges=without_edges))
+    return answers(dataset, outputs(model, dataset))
 
 
-def outputs(model: nn.Module, dataset: Dataset, *, without_edges: bool = False) -> Tensor:
+def outputs(model: nn.Module, dataset: Dataset) -> Tensor:
     """What the model gives for each instance, [len(dataset), outputs] or [len(dataset)]."""
     nodes = sum(int(graph.num_nodes or 0) for graph in dataset.graphs) / len(dataset.graphs)
-    rows = []
+    parts = batches(dataset, torch.arange(len(dataset)), max(1, int(MAX_NODES_PER_CALL / nodes)))
     with torch.no_grad():
-        for graph, ids, _ in batches(dataset, torch.arange(len(dataset)), max(1, int(MAX_NODES_PER_CALL / nodes))):
-            rows.append(forward(model, dataset, _without_edges(graph) if without_edges else graph, ids))
-    return torch.cat(rows)
+        return torch.cat([forward(model, dataset, graph, ids) for graph, ids, _ in parts])
 
 
 def answers(dataset: Dataset, rows: Tensor) -> Tensor:
@@ -367,10 +362,8 @@ def batches(dataset: Dataset, ids: Tensor, size: int) -> Batches:
     return collated
 
 
-def forward(
-    model: nn.Module, dataset: Dataset, graph: Any, ids: Tensor, thin: Callable[[Tensor], Tensor] = lambda x: x
-) -> Tensor:
-    """The model's rows of some nodes, of all graphs of a batch, or of pairs [n, 2]; `thin` changes features first."""
+def forward(model: nn.Module, dataset: Dataset, graph: Any, ids: Tensor) -> Tensor:
+    """The model's rows of some nodes, of all graphs of a batch, or of pairs [n, 2]."""
     named: dict[str, Tensor] = {}
     if dataset.num_edge_features:
         named["edge_attr"] = graph.edge_attr
@@ -378,18 +371,6 @@ def forward(
         named["batch"] = graph.batch
     if dataset.pairs is not None:
         named["edge_label_index"] = ids.t()
-    if dataset.typed:
-        x = {kind: thin(features) for kind, features in graph.x_dict.items()}
-        rows: Tensor = model(x, graph.edge_index_dict, **named)
-    else:
-        rows = model(thin(graph.x), graph.edge_index, **named)
+    inputs = (graph.x_dict, graph.edge_index_dict) if dataset.typed else (graph.x, graph.edge_index)
+    rows: Tensor = model(*inputs, **named)
     return rows[ids] if dataset.task == "node" else rows
-
-
-def _without_edges(graph: Any) -> Any:
-    bare = copy.copy(graph)
-    for store in bare.edge_stores:
-        for name in ("edge_index", "edge_attr"):
-            if name in store:
-                store[name] = store[name][:, :0] if name == "edge_index" else store[name][:0]
-    return bare
