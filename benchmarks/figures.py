@@ -17,6 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import cf2
+
+Row = dict[str, Any]
 MEASURED = Path(__file__).parent / "measured"
 WEIGHTS = Path(__file__).parent.parent / "src" / "cf2" / "samples" / "weights"
 
@@ -34,7 +37,7 @@ def keep(
     about = {
         "command": command,
         "date": datetime.date.today().isoformat(),
-        "versions": {"cf2": cf2_version(), "python": platform.python_version(), **versions},
+        "versions": {"cf2": cf2.__version__, "python": platform.python_version(), **versions},
         "machine": f"{os.cpu_count()} cores ({platform.machine()})",
         "shipped": {model: digest(model) for model in shipped},
         "trained": trained,
@@ -43,10 +46,14 @@ def keep(
     (MEASURED / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def cf2_version() -> str:
-    import cf2
-
-    return cf2.__version__
+def keep_rows(name: str, rows: Sequence[Row], trained: str) -> None:
+    """Write rows with the same fields, in formats that their values tell; a field whose name ends in % is a share."""
+    forms = {
+        key: "" if isinstance(value, str) else "d" if isinstance(value, int) else ".2f"
+        for key, value in rows[0].items()
+    }
+    forms |= {key: ".1%" for key in forms if key.endswith("%")}
+    keep(name, f"python benchmarks/{name}.py", forms, [list(row.values()) for row in rows], trained=trained)
 
 
 def digest(model: str) -> str:

@@ -34,7 +34,7 @@ import cf2
 from cf2.models.soft_masks import single_thread
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-import records
+import figures
 from nets import MaxPooled, trained
 
 CONFIG = ModelConfig(mode="multiclass_classification", task_level="graph", return_type="raw")
@@ -74,7 +74,7 @@ if find_spec("captum"):
     WAYS["CaptumExplainer"] = ("GIN", plain(lambda: CaptumExplainer("IntegratedGradients")))
 
 
-def row(layer: str, name: str, judged: Any, seconds: float) -> records.Row:
+def row(layer: str, name: str, judged: Any, seconds: float) -> figures.Row:
     """The means over the instances."""
     means = judged.means
     shares = {f"{field.upper()} %": float(means[field]) for field in ("pn", "ps", "fns", "pns")}
@@ -95,7 +95,7 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     every = [Data(x=g.x, edge_index=g.edge_index, y=g.y) for g in cf2.datasets.load("mutag").graphs]
-    rows: list[records.Row] = []
+    rows: list[figures.Row] = []
     with single_thread():
         for layer in ("GIN", "GAT"):
             model, test, accuracy = trained(every[::2], epochs=10, layer=layer)
@@ -116,7 +116,7 @@ def main() -> None:
                     spent = (time.process_time() - start) / len(graphs)
                     rows.append(row(layer, name, cf2.metrics.judge(model, graphs, masks, size=given.size), spent))
             print(rows, flush=True)
-    records.keep("judged", rows, "a GIN and a GAT that the script trains on half of Mutagenicity")
+    figures.keep_rows("judged", rows, "a GIN and a GAT that the script trains on half of Mutagenicity")
 
 
 if __name__ == "__main__":

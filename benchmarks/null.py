@@ -35,7 +35,7 @@ from cf2.results.explanation import Explanation
 from cf2.samples.storage import data_root
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-import records
+import figures
 from nets import LAYERS, classes, trained
 
 TASKS = {
@@ -92,7 +92,7 @@ def f1(edges: Edges, acceptable: list[Edges]) -> float:
     return max(2 * len(edges & true) / max(len(edges) + len(true), 1) for true in acceptable)
 
 
-def measure(task: str, layer: str, most: int, instances: int) -> list[records.Row]:
+def measure(task: str, layer: str, most: int, instances: int) -> list[figures.Row]:
     """The rows of a task and a layer."""
     pattern, everything = Chem.MolFromSmarts(TASKS[task]), molecules()
     order = np.random.default_rng(0).permutation(len(everything)).tolist()
@@ -146,12 +146,12 @@ def measure(task: str, layer: str, most: int, instances: int) -> list[records.Ro
     return rows
 
 
-def summary(cells: list[records.Row]) -> list[records.Row]:
+def summary(cells: list[figures.Row]) -> list[figures.Row]:
     """The means of every method over tasks and layers, and how many instances they are of."""
     rows = []
     for name in METHODS:
         own = [cell for cell in cells if cell["method"] == name]
-        row: records.Row = {"method": name, "models": len(own), "n": sum(cell["n"] for cell in own)}
+        row: figures.Row = {"method": name, "models": len(own), "n": sum(cell["n"] for cell in own)}
         for field in ("nothing %", "proved %", "marked", "PNS %"):
             values = [cell[field] for cell in own]
             row[field] = None if None in values else float(np.average(values, weights=[cell["n"] for cell in own]))
@@ -166,12 +166,12 @@ def main() -> None:
     parser.add_argument("--molecules", type=int, default=800)
     parser.add_argument("--instances", type=int, default=10, help="so many with and so many without")
     given = parser.parse_args()
-    cells: list[records.Row] = []
+    cells: list[figures.Row] = []
     with single_thread():
         for task in TASKS:
             for layer in LAYERS:
                 cells += measure(task, layer, given.molecules, given.instances)
-                records.keep("null", summary(cells), "GCN, GIN, GAT and SAGE that the script trains")
+                figures.keep_rows("null", summary(cells), "GCN, GIN, GAT and SAGE that the script trains")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,15 @@
-"""Patterns against known truth, what edit rules turn, and how long a summary takes.
+"""Patterns against known truth, and what edit rules turn.
 
     python benchmarks/patterns.py truth [--keys 150] [--splits 5] [--write]
     python benchmarks/patterns.py rules [--keys 120] [--write]
-    python benchmarks/patterns.py time [--keys 2000] [--dataset nci1]
 
-`truth` and `rules` print the tables of NOTES.md, and with `--write` put them there. Answers are found by quick
-effort on the shipped models. `time` explains the first graphs of a data set, which is not timed, and then finds their
-patterns, counted and tested on the model, on one thread; seconds are CPU seconds, as a busy machine does not matter to
-them.
+Both print tables of NOTES.md, and with `--write` put them there. Answers are found by quick effort on the shipped
+models.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,21 +82,6 @@ def rules(keys: int) -> list[str]:
     return lines
 
 
-def seconds(dataset: str, keys: int) -> None:
-    source = from_dataset(dataset)
-    found = explained(source, list(range(min(keys, len(source)))))
-    spent = {}
-    started = time.process_time()
-    found.patterns()
-    spent["counted"] = time.process_time() - started
-    started = time.process_time()
-    tested = found.patterns(source.model, source.targets())
-    spent["tested"] = time.process_time() - started
-    about = {"dataset": dataset, "explanations": len(found), "patterns": len(tested)}
-    print(json.dumps(about | {name: round(value, 1) for name, value in spent.items()}))
-    print(tested)
-
-
 def write(name: str, lines: Sequence[str]) -> None:
     text = PAGE.read_text(encoding="utf-8")
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
@@ -111,15 +91,11 @@ def write(name: str, lines: Sequence[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("truth", "rules", "time"))
+    parser.add_argument("what", choices=("truth", "rules"))
     parser.add_argument("--keys", type=int, help="how many predictions are explained")
     parser.add_argument("--splits", type=int, default=5, help="how many splits into found on and tested on")
-    parser.add_argument("--dataset", default="nci1", help="what is timed")
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/NOTES.md")
     asked = parser.parse_args()
-    if asked.what == "time":
-        seconds(asked.dataset, asked.keys or 2000)
-        return
     lines = truth(asked.keys or 150, asked.splits) if asked.what == "truth" else rules(asked.keys or 120)
     if asked.write:
         write(asked.what, lines)

@@ -239,7 +239,8 @@ def _checked_batch(batch: Any, nodes: int) -> Tensor:
         got=f"shape {tuple(batch.shape)} and dtype {batch.dtype}",
         do="Graphs are counted from 0.",
     )
-    return batch.long()
+    of_node: Tensor = batch.long()
+    return of_node
 
 
 # -- which outputs, and which classes -------------------------------------------------------------------------
