@@ -17,7 +17,7 @@ from torch_geometric.nn import GCNConv, global_add_pool
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.pyg import CF2Explainer, CFGNNExplainer, MethodExplainer, VerifiedExplanation, VerifiedHeteroExplanation
+from cf2.pyg import CF2Explainer, MethodExplainer, VerifiedExplanation, VerifiedHeteroExplanation
 from typed_toys import LIKES, graph, kept, model, transformed
 
 LEVELS = ("node", "edge", "graph")
@@ -112,15 +112,12 @@ def check_grid(net: nn.Module, x: Any, edges: Any, passed: dict[str, Any], confi
     assert count == {"works": 7 * types * kinds, "refused": (16 - 7 * types) * kinds}
 
 
-@pytest.mark.parametrize("algorithm", ["cf2", "cf-gnnexplainer"])
 @pytest.mark.parametrize(("level", "mode", "returns"), list(configurations()))
-def test_homogeneous(level: str, mode: str, returns: str, algorithm: str) -> None:
+def test_homogeneous(level: str, mode: str, returns: str) -> None:
     config = ModelConfig(mode=mode, task_level=level, return_type=returns)
     passed = {"graph": {"batch": BATCH}, "edge": {"edge_label_index": PAIRS}, "node": {}}[level]
 
     def make(searched: bool) -> MethodExplainer:
-        if algorithm == "cf-gnnexplainer":
-            return CFGNNExplainer(epochs=1)
         return CF2Explainer(effort="quick", epochs=1) if searched else CF2Explainer(relaxed=True, epochs=1)
 
     check_grid(Net(config), X, EDGES, passed, config, make)

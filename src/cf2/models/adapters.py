@@ -89,16 +89,6 @@ Call = Callable[[torch.nn.Module, Any], Any]  # the user's own: the model and a 
 
 
 @dataclass(frozen=True)
-class CallOfOurs:
-    """A call that no user wrote: errors speak of the model."""
-
-    call: Call
-
-    def __call__(self, model: torch.nn.Module, batch: Any) -> Any:
-        return self.call(model, batch)
-
-
-@dataclass(frozen=True)
 class OneTask:
     """In place of a call: the task to explain, of a Chemprop model that has several tasks of many classes."""
 
@@ -138,7 +128,7 @@ class Adapter:
 
     def __init__(self, model: torch.nn.Module, call: Call | None = None) -> None:
         self.model, self.own = model, call
-        self.called = "the model" if call is None or isinstance(call, CallOfOurs) else "`call`"  # in errors
+        self.called = "the model" if call is None else "`call`"  # in errors
 
     def takes(self, name: str) -> bool:
         """Whether the model can be handed an argument of that name."""
