@@ -14,7 +14,7 @@ from torch_geometric.nn import GCNConv
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.samples.models import AGGREGATIONS, ARCHITECTURES, ScaledSum, build
+from cf2.samples.models import AGGREGATIONS, ARCHITECTURES, build
 
 EDGES = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
 X = torch.arange(15.0).view(5, 3) / 10
@@ -88,22 +88,19 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 
 
 def test_it_is_a_plain_sum_times_a_constant_with_the_weights_of_a_gcn() -> None:
-    layers = []
-    for kind, options in ((ScaledSum, {"scale": 0.3}), (GCNConv, {"normalize": False})):
-        torch.manual_seed(0)
-        layers.append(kind(3, 2, **options))
-    layer, plain = layers
-    assert torch.equal(layer.lin.weight, plain.lin.weight)
+    scaled, plain = (make(aggregation="sum", layers=1, scale=scale) for scale in (0.3, 1.0))
+    assert all(torch.equal(a, b) for a, b in zip(scaled.state_dict().values(), plain.state_dict().values()))
     weight = torch.rand(6)
     for given in (None, weight):
-        assert torch.allclose(layer(X, EDGES, given), plain(0.3 * X, EDGES, given), atol=1e-6)
-    assert torch.allclose(layer(X, EDGES, 0 * weight), layer(X, EDGES[:, :0]))
+        assert torch.allclose(scaled(X, EDGES, given), plain(0.3 * X, EDGES, given), atol=1e-6)
+    pairs = make(task="pair", aggregation="sum", layers=1, scale=0.3)
+    assert torch.allclose(pairs(X, EDGES, EDGES), make(task="pair", aggregation="sum", layers=1)(0.3 * X, EDGES, EDGES))
 
 
 def test_gnnexplainer_of_torch_geometric_sees_its_edges() -> None:
     GCNConv(3, 2)  # a subclass of a layer that was used before could not be masked
     explainer = Explainer(
-        ScaledSum(3, 2, 0.3),
+        make(aggregation="sum", layers=1, scale=0.3),
         algorithm=GNNExplainer(epochs=2),
         explanation_type="model",
         edge_mask_type="object",

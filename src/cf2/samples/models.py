@@ -19,7 +19,6 @@ from torch_geometric.nn import (
     GINConv,
     GINEConv,
     HGTConv,
-    Linear,
     MessagePassing,
     SAGEConv,
     global_add_pool,
@@ -44,11 +43,18 @@ EdgeIndices = dict[EdgeType, Tensor]
 
 
 class _Layers(nn.Module):
-    """Graph layers with ReLU, and a head on what they give."""
+    """Graph layers with ReLU, and a head on what they give.
 
-    def __init__(self, convs: Sequence[nn.Module], head: nn.Module, readout: str, pool: str = "mean") -> None:
+    With a `scale` c, layers compute c·Σ w·h·W + b, as the paper's code does. The constant is no part of W, so that a
+    step of Adam on W moves the sums by c times as much: sums over hubs do not train otherwise.
+    """
+
+    def __init__(
+        self, convs: Sequence[nn.Module], head: nn.Module, readout: str, pool: str = "mean", scale: float = 1.0
+    ) -> None:
         super().__init__()
         self.convs, self.head, self.readout, self.pool = nn.ModuleList(convs), head, readout, POOLS[pool]
+        self.scale = scale
 
     def embed(self, x: Tensor, edge_index: Tensor, edge: Tensor | None = None) -> Tensor:
         """The last hidden states, or those of all layers side by side, [nodes, width].
@@ -57,9 +63,13 @@ class _Layers(nn.Module):
         """
         states = []
         for conv in self.convs:
+            x = self._scaled(x)
             x = torch.relu(conv(x, edge_index) if edge is None else conv(x, edge_index, edge))
             states.append(x)
         return torch.cat(states, dim=-1) if self.readout == "all" else x
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.scale == 1 else self.scale * x
 
     def logits(self, h: Tensor) -> Tensor:
         """The output of the head for each row, [rows, classes]."""
@@ -116,16 +126,16 @@ class GraphEdgeGNN(_Layers):
 class PairGNN(_Layers):
     """One logit per pair of nodes: the head on the product of their states. The last layer has no ReLU."""
 
-    def __init__(self, convs: Sequence[nn.Module], head: nn.Module, readout: str, pool: str = "mean") -> None:
-        super().__init__(convs, head, readout, pool)
+    def __init__(self, convs: Sequence[nn.Module], head: nn.Module, *shape: Any) -> None:
+        super().__init__(convs, head, *shape)
         _start_as_sum(head)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
         """Logits [pairs] of the pairs `edge_label_index` [2, pairs], edges or not."""
         *first, last = self.convs
         for conv in first:
-            x = torch.relu(conv(x, edge_index))
-        h = last(x, edge_index)
+            x = torch.relu(conv(self._scaled(x), edge_index))
+        h = last(self._scaled(x), edge_index)
         return self.logits(h[edge_label_index[0]] * h[edge_label_index[1]]).view(-1)
 
 
@@ -149,32 +159,6 @@ MODELS: dict[tuple[str, str], type[_Layers]] = {
 
 
 # -- layers ---------------------------------------------------------------------------------------------------
-
-
-class ScaledSum(MessagePassing):  # type: ignore[misc]
-    """The paper's layer: c·Σ w·h·W + b over the neighbours, with a constant c and without self-loops.
-
-    The constant is no part of W, so that a step of Adam on W moves the sums by c times as much: sums over hubs do not
-    train otherwise. It is no subclass of `GCNConv`, because torch_geometric's explainers cannot mask one.
-    """
-
-    normalize = False  # as layers of torch_geometric say that they read no degrees
-
-    def __init__(self, inputs: int, outputs: int, scale: float) -> None:
-        super().__init__(aggr="add")
-        self.lin = Linear(inputs, outputs, bias=False, weight_initializer="glorot")
-        self.lin.reset_parameters()  # as `GCNConv` does: it draws twice, and a seed should give the same weights
-        self.bias = nn.Parameter(torch.zeros(outputs))
-        self.scale = scale
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """Hidden states [nodes, outputs]."""
-        out: Tensor = self.propagate(edge_index, x=self.lin(self.scale * x), edge_weight=edge_weight, size=None)
-        return out + self.bias
-
-    def message(self, x_j: Tensor, edge_weight: Tensor | None) -> Tensor:
-        """The message of each edge, [edges, outputs]."""
-        return x_j if edge_weight is None else edge_weight.view(-1, 1) * x_j
 
 
 class WeighedGCN(nn.Module):
@@ -379,19 +363,18 @@ def build(
         between = TYPED_LAYERS[arch](typed, hidden, layers, aggregation)
         return TYPED_MODELS[task](typed, between, _head(hidden, hidden, num_classes, dense), hidden)
     widths = [num_features] + [hidden] * layers
-    convs = [_layer(arch, a, b, aggregation, num_edge_features, scale) for a, b in pairwise(widths)]
+    convs = [_layer(arch, a, b, aggregation, num_edge_features) for a, b in pairwise(widths)]
     wide = readout == "all" and task != "pair"
     head = _head(hidden * layers if wide else hidden, hidden, num_classes, dense)
-    return MODELS[task, takes](convs, head, readout, pool)
+    scaled = takes == "weight" and aggregation == "sum"
+    return MODELS[task, takes](convs, head, readout, pool, scale if scaled else 1.0)
 
 
-def _layer(arch: str, inputs: int, outputs: int, aggregation: str, edges: int = 0, scale: float = 1.0) -> nn.Module:
-    if arch == "gcn" and edges:
-        return WeighedGCN(inputs, outputs, edges, aggregation)
-    if arch == "gcn" and aggregation == "sum" and scale != 1:
-        return ScaledSum(inputs, outputs, scale)
+def _layer(arch: str, inputs: int, outputs: int, aggregation: str, edges: int = 0) -> nn.Module:
     layer: nn.Module
-    if arch == "gcn":
+    if arch == "gcn" and edges:
+        layer = WeighedGCN(inputs, outputs, edges, aggregation)
+    elif arch == "gcn":
         loops = aggregation == "symmetric-self-loops"
         layer = GCNConv(inputs, outputs, normalize=aggregation != "sum", add_self_loops=loops)
     elif arch == "gin":
