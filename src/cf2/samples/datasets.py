@@ -174,7 +174,7 @@ class Dataset:
 
     def truths(self, key: Key) -> list[Edges]:
         """Every acceptable explanation of a key, each as `truth` gives it: for example one per benzene ring."""
-        number = self._check(key)
+        number = self._number(key)
         if self.explanations is not None:
             return self.explanations(key)
         if not self.has_truth:
@@ -208,14 +208,14 @@ class Dataset:
         digest = hashlib.sha256(f"{self.task} {self.num_classes} {self.num_features}".encode())
         for graph in self.graphs:
             for store in graph.stores:  # one of a Data, one per type of a HeteroData
-                _update(digest, store)
+                _add_to(digest, store)
         for part in (self.pairs, self.pair_labels, self.test_ids):
             if part is not None:
                 digest.update(f"{tuple(part.shape)} {part.tolist()}".encode())
         return digest.hexdigest()
 
-    def _check(self, key: Key) -> int:
-        """The key, if it is one; of a pair, its first node."""
+    def _number(self, key: Key) -> int:
+        """The number of a valid key; of a pair, that of its first node."""
         if self.pairs is not None:
             ends = [self.data[kind] for kind in self.edge_type[::2]] if self.edge_type else [self.data] * 2
             last = [int(end.num_nodes) - 1 for end in ends]
@@ -228,8 +228,8 @@ class Dataset:
         return int(key)  # type: ignore[arg-type]
 
 
-def _update(digest: Any, store: Any) -> None:
-    """Take in the tensors of a graph, or of one type of a typed one."""
+def _add_to(digest: Any, store: Any) -> None:
+    """Update a digest by the tensors of a graph, or of one type of a typed one."""
     kind, x = getattr(store, "_key", None), store.get("x")
     digest.update(b"" if kind is None else str(kind).encode())
     tensors = [store[name] for name in ("edge_index", "y") if name in store]

@@ -39,7 +39,7 @@ log = logging.getLogger("cf2")
 SHIPPED = "shipped"
 MAX_TABLE_BYTES = 2**30  # of a CSV file of molecules
 OUTPUTS = {"classes": "auto", "logit": "logits", "regression": "regression"}  # of a data set, as a Spec has them
-WHOLE = "Add --debug (CF2_DEBUG=1) to see the full traceback."
+SEE_MORE = "Add --debug (CF2_DEBUG=1) to see the full traceback."
 NAMED = ("class_names", "node_names", "feature_names", "smiles", "atoms")  # what may be called something
 RETURNS = (
     "(model, data), (model, graphs) or a dict with `model`, `data`, and perhaps `nodes` or `pairs`, `call`, "
@@ -109,7 +109,7 @@ def from_function(spec: str) -> ModelAndData:
     explain), `call` (how the model is called) and the names that `cf2.explain` takes: `class_names`, `node_names`,
     `feature_names`, `smiles` and `atoms`.
     """
-    given = _call(spec)
+    given = _returned_by(spec)
     model, data = given["model"], given["data"]
     single = isinstance(data, Data | HeteroData)
     graphs: Sequence[Data | HeteroData] = [data] if single else data
@@ -270,8 +270,8 @@ def fingerprint(values: Iterable[Any]) -> str:
     return storage.fingerprint(*parts, digits=32)
 
 
-def _call(spec: str) -> dict[str, Any]:
-    module_name, function_name = _parts(spec)
+def _returned_by(spec: str) -> dict[str, Any]:
+    module_name, function_name = _module_and_function(spec)
     with _current_directory_first():
         try:
             module = importlib.import_module(module_name)
@@ -282,7 +282,7 @@ def _call(spec: str) -> dict[str, Any]:
                 f"Expected to import {module_name!r} from {os.getcwd()} or from what is installed", got=what
             ) from error
         except (Exception, SystemExit) as error:
-            raise CF2Error(f"Expected to import {module_name!r}", got=_said(error), do=WHOLE) from error
+            raise CF2Error(f"Expected to import {module_name!r}", got=_error_line(error), do=SEE_MORE) from error
         function = getattr(module, function_name, None)
         if function is None:
             there = [name for name, value in vars(module).items() if isfunction(value) and not name.startswith("_")]
@@ -292,11 +292,13 @@ def _call(spec: str) -> dict[str, Any]:
         try:
             returned = function()
         except (Exception, SystemExit) as error:
-            raise CF2Error(f"Expected {spec} to return without an error", got=_said(error), do=WHOLE) from error
-    return _unfold(spec, returned)
+            raise CF2Error(
+                f"Expected {spec} to return without an error", got=_error_line(error), do=SEE_MORE
+            ) from error
+    return _checked_return(spec, returned)
 
 
-def _parts(spec: str) -> tuple[str, str]:
+def _module_and_function(spec: str) -> tuple[str, str]:
     """The names of a module and of a function in it."""
     module, _, function = spec.partition(":")
     named = all(part.isidentifier() for part in (*module.split("."), function)) and not module.endswith(".py")
@@ -311,13 +313,13 @@ def _parts(spec: str) -> tuple[str, str]:
     return module, function
 
 
-def _said(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     """An error of the user's code, with the place where it happened."""
     line = own_line(error)
     return f"{type(error).__name__}: {error}".rstrip(".: ") + (f" ({line})" if line else "")
 
 
-def _unfold(spec: str, returned: Any) -> dict[str, Any]:
+def _checked_return(spec: str, returned: Any) -> dict[str, Any]:
     """Whatever the function returned as a checked dict."""
     if isinstance(returned, Mapping):
         given = dict(returned)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -22,8 +23,7 @@ ROLES = ("base", "shoulder", "floor", "roof")  # of the nodes of BA-Shapes
 Edge = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Motif:
+class Motif(NamedTuple):
     """A small graph with a role (class) per node; node 0 is the one that is tied to the base."""
 
     edges: tuple[Edge, ...]
@@ -166,9 +166,6 @@ class _Library:
         self.classic = [True] * CLASSICS  # of each paper
         self.edges: dict[EdgeType, dict[tuple[int, int], int]] = {relation: {} for relation in RELATIONS}
 
-    def below(self, n: int) -> int:
-        return int(self.rng.random() * n)
-
     def link(self, relation: EdgeType, a: int, b: int, author: int = NOBODY) -> None:
         self.edges[relation].setdefault((a, b), author)
 
@@ -180,10 +177,10 @@ class _Library:
         if laureate:
             self.paper(author, leading=True, classic=True, pattern=True)
         for leading, classic in ((True, False), (False, True), (False, False)):
-            for _ in range(self.below(3)):
+            for _ in range(_below(3, self.rng)):
                 paper = self.paper(author, leading=leading, classic=classic)
-                if not leading and self.below(2):
-                    self.link(SUBMITTED, paper, self.below(VENUES // 2))
+                if not leading and _below(2, self.rng):
+                    self.link(SUBMITTED, paper, _below(VENUES // 2, self.rng))
 
     def paper(self, author: int, *, leading: bool, classic: bool, pattern: bool = False) -> int:
         """A new paper: published in a leading venue, another one or none; citing a classic, an ordinary paper or none.
@@ -194,10 +191,10 @@ class _Library:
         number, owner = len(self.classic), author if pattern else NOBODY
         self.classic.append(False)
         self.link(WRITES, author, number, owner)
-        if leading or self.below(2):
-            self.link(PUBLISHED, number, self.below(VENUES // 2) + (0 if leading else VENUES // 2), owner)
-        cited = self.below(CLASSICS) if classic else CLASSICS + self.below(number - CLASSICS + 1)
-        if cited != number and (classic or self.below(2)):  # the first paper has no ordinary one to cite
+        if leading or _below(2, self.rng):
+            self.link(PUBLISHED, number, _below(VENUES // 2, self.rng) + (0 if leading else VENUES // 2), owner)
+        cited = _below(CLASSICS, self.rng) if classic else CLASSICS + _below(number - CLASSICS + 1, self.rng)
+        if cited != number and (classic or _below(2, self.rng)):  # the first paper has no ordinary one to cite
             self.link(CITES, number, cited, owner)
         return number
 
@@ -209,8 +206,9 @@ def typed_motifs(seed: int = 0) -> Dataset:
     for author, laureate in enumerate(laureates):
         library.write(author, bool(laureate))
     for author in range(AUTHORS):
-        for _ in range(library.below(2) * (1 + library.below(REVIEWED))):  # any papers, so that no review tells
-            paper = CLASSICS + library.below(len(library.classic) - CLASSICS)
+        reviews = _below(2, library.rng) * (1 + _below(REVIEWED, library.rng))
+        for _ in range(reviews):  # of any papers, so that no review tells
+            paper = CLASSICS + _below(len(library.classic) - CLASSICS, library.rng)
             if (author, paper) not in library.edges[WRITES]:
                 library.link(REVIEWS, author, paper)
     graph = _finish(library, laureates)
