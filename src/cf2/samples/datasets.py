@@ -15,7 +15,7 @@ from torch_geometric.data import HeteroData
 
 from cf2.errors import require, require_number
 from cf2.methods import registry as methods
-from cf2.options import Key
+from cf2.options import EdgeType, Key
 
 #: The settings that the paper fixes, by data set: how many edges (or feature entries) the methods of a fixed size
 #: choose, the weight λ of the two conditions against the size, and where the relaxed mask is cut.
@@ -30,7 +30,6 @@ PAPER: Mapping[str, Mapping[str, float]] = MappingProxyType(
 )
 EXPLAINED = 200  # the first so many test instances, where no class is singled out
 
-EdgeType = tuple[str, str, str]
 Edges = Tensor | dict[EdgeType, Tensor]  # bool per column of `edge_index`, or of that of each edge type
 TASKS = {"node": "classifies nodes", "graph": "is about whole graphs", "pair": "is about pairs of nodes"}
 OUTPUTS = ("classes", "logit", "regression")

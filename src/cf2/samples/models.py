@@ -26,6 +26,7 @@ from torch_geometric.nn import (
 )
 
 from cf2.errors import require, require_number, unknown_name
+from cf2.options import EdgeType
 
 ARCHITECTURES = ("gcn", "gin", "gat", "sage")
 TYPED_ARCHITECTURES = ("rgcn", "hgt")
@@ -34,7 +35,6 @@ READOUTS = ("last", "all")
 POOLS = {"mean": global_mean_pool, "sum": global_add_pool}
 HEADS = 2  # of a transformer layer
 
-EdgeType = tuple[str, str, str]
 Nodes = dict[str, Tensor]
 EdgeIndices = dict[EdgeType, Tensor]
 

@@ -69,7 +69,7 @@ def _read(name: str, root: Root) -> list[Data]:
     graphs = int(owner.max()) + 1  # the last of them may have no edges
     parts: dict[str, Any] = {
         "x": unbatch(one_hot(labels - labels.min()), owner),
-        "y": numbers("graph_labels").split(1),
+        "y": torch.split(numbers("graph_labels"), 1),
         "edge_index": [part.contiguous() for part in unbatch_edge_index(edge_index, owner, graphs)],
     }
     if bond is not None:

@@ -22,9 +22,9 @@ from torch_geometric.utils import subgraph
 
 from cf2.errors import require
 from cf2.graphs.graph import Graph
-from cf2.options import Key
+from cf2.options import EdgeType, Key
 from cf2.samples import storage
-from cf2.samples.datasets import EXPLAINED, Dataset, Edges, EdgeType, shuffled
+from cf2.samples.datasets import EXPLAINED, Dataset, Edges, shuffled
 
 CITESEER_CLASSES = ("AI", "ML", "IR", "DB", "Agents", "HCI")  # told by the classes' sizes
 MESSAGES, TEST_SHARE = 0.7, 0.1  # shares of the edges; the rest is what a model learns to predict

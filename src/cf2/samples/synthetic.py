@@ -14,8 +14,8 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from cf2.errors import require
-from cf2.options import Key
-from cf2.samples.datasets import Dataset, Edges, EdgeType
+from cf2.options import EdgeType, Key
+from cf2.samples.datasets import Dataset, Edges
 
 WIDTH = 10  # features of each node
 ROLES = ("base", "shoulder", "floor", "roof")  # of the nodes of BA-Shapes
