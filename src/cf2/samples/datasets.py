@@ -102,10 +102,8 @@ class Dataset:
     explanations: Callable[[Key], list[Edges]] | None = None
 
     def __post_init__(self) -> None:
-        for what, value, choices in (("task", self.task, tuple(TASKS)), ("output", self.output, OUTPUTS)):
-            require(
-                value in choices, f"Expected `{what}` to be one of {', '.join(map(repr, choices))}", got=repr(value)
-            )
+        require(self.task in TASKS, f"Expected `task` to be one of {', '.join(TASKS)}", got=repr(self.task))
+        require(self.output in OUTPUTS, f"Expected `output` to be one of {', '.join(OUTPUTS)}", got=repr(self.output))
         require(
             len(self.graphs) == 1 if self.task != "graph" else len(self.graphs) > 0,
             f"Expected data set {self.name!r} to have {'graphs' if self.task == 'graph' else 'one graph'}",
@@ -140,11 +138,6 @@ class Dataset:
     def _nodes(self) -> Any:
         """What holds the nodes that are classified: the graph, or one type of it."""
         return self.data[self.node_type] if self.node_type else self.data
-
-    @property
-    def num_outputs(self) -> int:
-        """How many numbers a model gives for an instance."""
-        return self.num_classes if self.output == "classes" else 1
 
     @property
     def has_truth(self) -> bool:

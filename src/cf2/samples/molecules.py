@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import torch
 from torch import Tensor
@@ -92,33 +93,21 @@ def benzene_nitro_edges(graph: Data) -> Tensor:
     The group is a nitrogen with exactly two terminal oxygens and a carbon neighbour that lies on a six-ring
     of carbons; its edges are the ring, the C-N bond and the two N-O bonds.
     """
-    atoms = graph.x.argmax(dim=1).tolist()
-    columns = graph.edge_index.t().tolist()
-    around: list[list[int]] = [[] for _ in atoms]
-    for a, b in columns:
-        around[a].append(b)
+    atoms, columns = graph.x.argmax(dim=1).tolist(), graph.edge_index.t().tolist()
+    molecule = nx.Graph(columns)
+    carbons = molecule.subgraph([atom for atom in molecule if atoms[atom] == CARBON])
     chosen: set[frozenset[int]] = set()
-    for nitrogen in (node for node, element in enumerate(atoms) if element == NITROGEN):
-        oxygens = [o for o in around[nitrogen] if atoms[o] == OXYGEN and len(around[o]) == 1]
+    for nitrogen in [atom for atom in molecule if atoms[atom] == NITROGEN]:
+        oxygens = [o for o in molecule[nitrogen] if atoms[o] == OXYGEN and molecule.degree(o) == 1]
         if len(oxygens) != 2:
             continue
-        for carbon in around[nitrogen]:
-            ring = _carbon_rings(carbon, atoms, around) if atoms[carbon] == CARBON else set()
-            if ring:
-                chosen |= ring | {frozenset((nitrogen, other)) for other in (carbon, *oxygens)}
+        for carbon in [atom for atom in molecule[nitrogen] if atom in carbons]:
+            cycles = nx.simple_cycles(carbons, length_bound=6)
+            rings = [cycle for cycle in cycles if len(cycle) == 6 and carbon in cycle]
+            for ring in rings:
+                bonds = [*zip(ring, ring[1:] + ring[:1]), *((nitrogen, other) for other in (carbon, *oxygens))]
+                chosen |= {frozenset(bond) for bond in bonds}
     return torch.tensor([frozenset(column) in chosen for column in columns], dtype=torch.bool)
-
-
-def _carbon_rings(start: int, atoms: list[int], around: list[list[int]]) -> set[frozenset[int]]:
-    """The edges of every six-ring of carbons through `start`."""
-    edges: set[frozenset[int]] = set()
-    paths = [[start]]
-    for _ in range(5):
-        paths = [[*p, n] for p in paths for n in around[p[-1]] if atoms[n] == CARBON and n not in p]
-    for path in paths:
-        if start in around[path[-1]]:
-            edges |= {frozenset(pair) for pair in zip(path, path[1:] + path[:1])}
-    return edges
 
 
 # -- GraphAttribution and logP --------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class Recipe:
             self.arch,
             task=data.task,
             num_features=data.num_features,
-            num_classes=data.num_outputs,
+            num_classes=data.num_classes if data.output == "classes" else 1,
             num_edge_features=data.num_edge_features,
             types=data.types,
             **{name: getattr(self, name) for name in shape},
@@ -141,11 +141,6 @@ class Description:
     def metric(self) -> str:
         """What the accuracies are: "accuracy" or "R²"."""
         return "R²" if self.output == "regression" else "accuracy"
-
-    @property
-    def num_outputs(self) -> int:
-        """How many numbers the model gives for an instance."""
-        return self.num_classes if self.output == "classes" else 1
 
     def mismatches(self, dataset: Dataset) -> list[str]:
         """The differences between a data set and the one that the model was trained on, a phrase each."""
