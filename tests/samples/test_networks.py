@@ -1,4 +1,4 @@
-"""Links: no predicted edge is in the graph, half of the pairs are none, and paths are those that the file says."""
+"""Networks: no predicted edge is in the graph, half of the pairs are none, and paths are those that the file says."""
 
 from __future__ import annotations
 
