@@ -26,7 +26,6 @@ from cf2.methods.contract import (
 from cf2.methods.reduction import first_gains
 from cf2.methods.relaxation import Descent, Step, cf2_loss, counterfactual_loss, descend, factual_loss, start
 from cf2.sets.search import Choice, Effort, Search
-from cf2.sets.trials import left_out
 
 SETTLED = 20  # epochs of the masks of a second search
 
@@ -152,9 +151,14 @@ def rank_edits(problem: Problem) -> Ranking:
 
 
 def rank_left_out(problem: SetProblem) -> Ranking:
-    """Units ranked by what the answer loses when each is left out, by trials."""
-    trials = replace(problem, tests=problem.tests[-1:]).trials()
-    scores = trials.flat(left_out(trials))
+    """Units ranked by what the answer loses when each alone is left out of everything, by trials.
+
+    For a test that keeps S, everything but the unit is kept; for one that removes S, the unit is removed.
+    """
+    (test,) = problem.tests[-1:]
+    trials = replace(problem, tests=(test,)).trials()
+    start = trials.selectable if test.intervention.keeps else torch.zeros_like(trials.valid)
+    scores = trials.flat(trials.slopes(trials.rows, start)[1][:, :, 0])
     return Ranking(scores, Choice(torch.zeros_like(scores, dtype=torch.bool), trials.evaluations))
 
 

@@ -34,7 +34,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
     score by when; the others by how near to passing they came alone.
     """
     trials = problem.trials(problem.constraints)
-    rows = torch.arange(problem.num_instances, device=problem.pack.node_ptr.device)
+    rows = trials.rows
     sets = trials.admissible(rows, torch.zeros_like(trials.valid))
     scores = torch.zeros(sets.shape, device=rows.device)
     passed = torch.zeros_like(rows, dtype=torch.bool)
@@ -78,7 +78,7 @@ def _tried(trials: Trials, live: Tensor, sets: Tensor, owner: Tensor, unit: Tens
         part = torch.arange(start, min(start + step, len(owner)), device=owner.device)
         rows = live[owner[part]]
         candidates = flipped(sets[rows], unit[part])
-        good = trials.allowed(rows, candidates)
+        good = trials.constraints.allow(rows, candidates)
         outcome = trials.run(rows[good], candidates[good])
         value[part[good]], passes[part[good]] = outcome.score, outcome.passes
     return value, passes

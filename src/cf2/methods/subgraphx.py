@@ -235,13 +235,12 @@ def _best(children: Sequence[Subgraph], exploration: float) -> Subgraph:
 def grow(subgraphs: Subgraphs, settings: Settings) -> list[Tree]:
     """The trees of all instances, one level of all of them at a time."""
     trials = subgraphs.trials
-    every = torch.arange(len(trials.counts), device=trials.valid.device)
-    trees = [Tree.planted(units) for units in subgraphs.connected(every, trials.valid).cpu().numpy()]
+    trees = [Tree.planted(units) for units in subgraphs.connected(trials.rows, trials.valid).cpu().numpy()]
     left = [settings.budget // (2 * settings.samples)] * len(trees)
     active = [row for row, tree in enumerate(trees) if tree.descend(settings)]
     while active:
-        rows = torch.tensor(active, device=every.device)
-        sets = torch.from_numpy(np.stack([trees[row].path[-1].units for row in active])).to(every.device)
+        rows = torch.tensor(active, device=trials.valid.device)
+        sets = torch.from_numpy(np.stack([trees[row].path[-1].units for row in active])).to(trials.valid.device)
         parent, made = subgraphs.children(rows, sets)
         owners = rows[parent]
         fresh: dict[tuple[int, bytes], int] = {}  # the position in `made` of what was not tried before
@@ -255,7 +254,7 @@ def grow(subgraphs: Subgraphs, settings: Settings) -> list[Tree]:
                 fresh[key] = position
             children[owner].append(units)
         if fresh:
-            positions = torch.tensor(list(fresh.values()), device=every.device)
+            positions = torch.tensor(list(fresh.values()), device=trials.valid.device)
             values = subgraphs.shapley(owners[positions], made[positions]).tolist()
             for (owner, code), units, value in zip(fresh, made[positions].cpu().numpy(), values):
                 trees[owner].tried[code] = Subgraph(units, value)

@@ -30,13 +30,16 @@ def prune(
     """
     # The columns are sorted by rank once. A dropped unit leaves a gap, and `skip` does not count the gaps.
     order = ranking.argsort(dim=1, stable=True)
+    free = (sets & ~trials.must[rows]).gather(1, order)
     state = _Pruning(
         rows=rows,
         back=order.argsort(1),
         need=_needs(trials, rows, sets, passed),
-        below=below,
+        below=torch.full_like(rows, trials.width + 1) if below is None else below,
         sets=sets.gather(1, order),
-        free=(sets & ~trials.must[rows]).gather(1, order),
+        free=free,
+        length=(free.sum(1) // 2).clamp(min=1),
+        skip=torch.zeros_like(rows),
     )
     ahead = 0  # steps whose trials have been run already
     while True:
@@ -51,18 +54,21 @@ def prune(
         state.step(todo, block, good)
 
 
+@dataclass(frozen=True, eq=False)
 class _Pruning:
     """The state of the prunings of some sets, whose columns are in the order of the ranking.
 
     Invariant: in the present pass over the runs of `length`, the first `skip` free units have proved needed.
     """
 
-    def __init__(
-        self, rows: Tensor, back: Tensor, need: Tensor, below: Tensor | None, sets: Tensor, free: Tensor
-    ) -> None:
-        self.rows, self.back, self.need, self.below, self.sets, self.free = rows, back, need, below, sets, free
-        self.length = (free.sum(1) // 2).clamp(min=1)  # of a run; 0 when the set is done
-        self.skip = torch.zeros_like(self.length)  # units at the bottom of the ranking that have proved needed
+    rows: Tensor  # [R], the instance of each set
+    back: Tensor  # [R, U], the column of each unit
+    need: Tensor  # [R, tests], which tests a set must keep passing
+    below: Tensor  # [R], the size that a set has to get below
+    sets: Tensor  # [R, U]
+    free: Tensor  # [R, U], units of the set that may be dropped
+    length: Tensor  # [R], units in a run; 0 when the set is done
+    skip: Tensor  # [R], units at the bottom of the ranking that have proved needed
 
     def todo(self) -> Tensor:
         """The positions of the sets that are not done."""
@@ -84,11 +90,10 @@ class _Pruning:
         self.sets[todo] &= ~dropped
         self.free[todo] &= ~dropped
         self.skip[todo[~good]] += self.length[todo[~good]]
-        if self.below is not None:
-            # A run that proved needed holds at least one unit of any answer inside of this set. With `below` such
-            # runs, the set cannot get small enough any more (nearly: passing is not monotone).
-            lost = todo[self.skip[todo] >= self.length[todo] * self.below[todo]]
-            self.length[lost], self.skip[lost] = 1, self.sets.size(1)
+        # A run that proved needed holds at least one unit of any answer inside of this set. With `below` such runs, the
+        # set cannot get small enough any more (nearly: passing is not monotone).
+        lost = todo[self.skip[todo] >= self.length[todo] * self.below[todo]]
+        self.length[lost], self.skip[lost] = 1, self.sets.size(1)
         over = todo[self.skip[todo] >= self.free[todo].sum(1)]
         finer = over[self.length[over] > 1]
         self.length[over[self.length[over] == 1]] = 0
@@ -97,10 +102,7 @@ class _Pruning:
 
     def take(self, index: Tensor) -> _Pruning:
         """The prunings of some of the sets, which may repeat."""
-        below = None if self.below is None else self.below[index]
-        part = _Pruning(self.rows[index], self.back[index], self.need[index], below, self.sets[index], self.free[index])
-        part.length, part.skip = self.length[index], self.skip[index]
-        return part
+        return _Pruning(*(part[index] for part in vars(self).values()))
 
 
 def _look_ahead(trials: Trials, state: _Pruning) -> int:
@@ -394,22 +396,10 @@ def _move(
     it is and counts as failing, with unit 0.
     """
     slack, slope = trials.slopes(rows, sets) if slopes is None else slopes
-    sign = torch.where(sets, -1.0, 1.0)
     if trials.price is not None:
         slope = slope / trials.price[rows].clamp(min=1e-9)[..., None]  # per unit of price
-    guess = score(slack[:, None].double() + sign[..., None] * slope)  # double, so that only slopes tell units apart
-    equal = ALIKE * slope.abs().sum(2).amax(1)
-    allowed = trials.free[rows] & torch.where(sets, drops > 0, adds > 0)
-    allowed &= trials.constraints.movable(rows, sets)
-    guess = guess.masked_fill(~allowed, float("-inf"))
-    guess = torch.where(held & allowed, guess - 1e6, guess)  # a held unit is the last resort
-    chosen = []
-    for kind, count in ((sets, drops), (~sets, adds)):
-        if count:
-            chosen.append(top(guess.masked_fill(~kind, float("-inf")), count, equal))
-    guessed, units = (torch.cat(column, 1) for column in zip(*chosen))
-    owner, column = guessed.isfinite().nonzero(as_tuple=True)
-    unit = units[owner, column]
+    gain = torch.where(sets, -1.0, 1.0)[..., None] * slope  # of moving each unit
+    owner, unit = _candidates(trials, rows, sets, held, drops, adds, slack, gain)
     candidates = trials.constraints.mended(rows[owner], flipped(sets[owner], unit))
 
     def value(outcome: Outcome) -> Tensor:
@@ -418,18 +408,30 @@ def _move(
         cheap = 1e9 - trials.size(rows[owner], candidates).double()  # of those that pass, the cheapest
         return torch.where(outcome.passes, cheap, outcome.score.double())
 
-    likely = (slack[owner] + sign[owner, unit, None] * slope[owner, unit]).argmin(1)
-    outcome = race(trials, owner, rows[owner], candidates, likely, value)
+    outcome = race(trials, owner, rows[owner], candidates, (slack[owner] + gain[owner, unit]).argmin(1), value)
     winner = best_of(owner, value(outcome), len(rows))
-    if bool((winner >= 0).all()):
-        return candidates[winner], outcome.take(winner), unit[winner]
-    # Position -1, of instances without a candidate, is one more row at the end, which fails.
-    with_failing = Outcome(
-        torch.cat([outcome.passed, torch.zeros_like(slack[:1], dtype=torch.bool)]),
-        torch.cat([outcome.slack, torch.full_like(slack[:1], float("-inf"))]),
-    )
+    # Position -1, of sets without a candidate, is one more row at the end, which fails.
+    failing = torch.zeros_like(slack[:1], dtype=torch.bool), torch.full_like(slack[:1], float("-inf"))
+    passed, room = (torch.cat(pair) for pair in zip((outcome.passed, outcome.slack), failing))
     moved = torch.where((winner >= 0)[:, None], torch.cat([candidates, sets[:1]])[winner], sets)
-    return moved, with_failing.take(winner), torch.cat([unit, unit.new_zeros(1)])[winner]
+    return moved, Outcome(passed[winner], room[winner]), torch.cat([unit, unit.new_zeros(1)])[winner]
+
+
+def _candidates(
+    trials: Trials, rows: Tensor, sets: Tensor, held: Tensor, drops: int, adds: int, slack: Tensor, gain: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The positions [n] and the units [n] of the moves that promise most by the `gain` of slack [R, U, tests]."""
+    guess = score(slack[:, None].double() + gain)  # double, so that only slopes tell units apart
+    allowed = trials.free[rows] & torch.where(sets, drops > 0, adds > 0)
+    allowed &= trials.constraints.movable(rows, sets)
+    guess = guess.masked_fill(~allowed, float("-inf"))
+    guess = torch.where(held & allowed, guess - 1e6, guess)  # a held unit is the last resort
+    equal = ALIKE * gain.abs().sum(2).amax(1)
+    kinds = [(sets, drops), (~sets, adds)]
+    chosen = [top(guess.masked_fill(~kind, float("-inf")), count, equal) for kind, count in kinds if count]
+    guesses, units = (torch.cat(column, 1) for column in zip(*chosen))
+    owner, column = guesses.isfinite().nonzero(as_tuple=True)
+    return owner, units[owner, column]
 
 
 # -- edit moves -----------------------------------------------------------------------------------------------
@@ -443,7 +445,7 @@ def start_edits(trials: Trials, ranking: Tensor, budget: Budget) -> tuple[Tensor
     """A first set of edits per instance [B, U], and whether it passes [B]; if none passes, nothing is edited."""
     # Among removals nearly everything is needed to keep an answer, so searches start from much and prune. Edits are
     # the other way round: there are thousands of candidates and one to three of them do, so sets are grown.
-    rows, nothing = torch.arange(len(trials.counts), device=ranking.device), torch.zeros_like(trials.valid)
+    rows, nothing = trials.rows, torch.zeros_like(trials.valid)
     # An edit that the constraints refuse by itself would spoil every prefix that holds it.
     alone = trials.constraints.movable(rows, nothing, alone=True)
     sets, outcome, _ = prefixes(trials, ranking.masked_fill(~alone, float("-inf")))
@@ -579,7 +581,7 @@ def _swaps(
     swapped = trials.constraints.mended(live_rows[position], flipped(flipped(base[position], drop), add))
     new = torch.tensor([name not in tried for name in names_of(live[position], swapped)], dtype=torch.bool)
     new = new.to(rows.device) & (trials.size(live_rows[position], swapped) <= limit[live[position]])
-    new = (new & trials.allowed(live_rows[position], swapped)).nonzero().flatten()
+    new = (new & trials.constraints.allow(live_rows[position], swapped)).nonzero().flatten()
     count = torch.bincount(position[new], minlength=len(live))
     number = torch.arange(len(new), device=rows.device) - (count.cumsum(0) - count)[position[new]]  # within its set
     new = new[number < PROPOSALS_PER_CALL]

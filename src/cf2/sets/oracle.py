@@ -54,6 +54,8 @@ class Oracle(ABC):
         The number of units of each instance; `width` is the largest, `valid` [B, U] says which columns of a row exist.
     selectable : Tensor [B, U]
         Which units may be chosen.
+    rows : Tensor [B]
+        The number of each instance.
     required, absent, fixed, price : Tensor [B, U] or None
         Units that every set holds; units that are not there at first; units that are as they were in every state; what
         a unit adds to the size of a set.
@@ -66,7 +68,7 @@ class Oracle(ABC):
     """
 
     def __init__(self, counts: Tensor) -> None:
-        self.counts = counts
+        self.counts, self.rows = counts, torch.arange(len(counts), device=counts.device)
         self.width = int(counts.max()) if len(counts) else 0
         self.valid = torch.arange(self.width, device=counts.device)[None] < counts[:, None]
         self.selectable = self.valid
@@ -95,7 +97,7 @@ class Oracle(ABC):
 
     def checked(self, states: Tensor) -> Tensor:
         """What the model says of every instance in a state each [B, U], without short cuts: verdicts come from it."""
-        return self.outputs(torch.arange(len(self.counts), device=states.device), states)
+        return self.outputs(self.rows, states)
 
     def looks(self, rows: Tensor, states: Tensor) -> Iterator[tuple[slice, Looks]]:
         """What the model sees of states, in parts that fit into memory; asked only where the oracle is `local`."""

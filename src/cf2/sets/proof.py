@@ -41,19 +41,17 @@ class Proof:
         """The size below which no set passes [B]."""
         # All sets of fewer than `exhausted` free units were tried. So a passing set holds what it must and at least so
         # many free units, which count no less than the cheapest ones do.
-        rows = torch.arange(len(self.sets), device=self.sets.device)
         prices = torch.ones_like(trials.valid, dtype=torch.double) if trials.price is None else trials.price.double()
         free = prices.masked_fill(~trials.free, float("inf")).sort(1).values
         taken = torch.arange(free.size(1), device=free.device)[None] < self.exhausted[:, None]
-        bound = trials.size(rows, trials.must).double() + free.masked_fill(~taken | free.isinf(), 0).sum(1)
-        size = trials.size(rows, self.sets).double()
+        bound = trials.size(trials.rows, trials.must).double() + free.masked_fill(~taken | free.isinf(), 0).sum(1)
+        size = trials.size(trials.rows, self.sets).double()
         bound = torch.where(self.optimal, size, torch.where(self.passed, torch.minimum(bound, size), bound))
         return (bound + 1e-6).floor().long()
 
     def smallest(self, trials: Trials) -> Tensor:
         """Whether no set passes that is smaller than the given one [B], which may be found after the proof."""
-        rows = torch.arange(len(self.sets), device=self.sets.device)
-        reached = trials.size(rows, self.sets) <= self.lower_bound(trials)
+        reached = trials.size(trials.rows, self.sets) <= self.lower_bound(trials)
         return self.optimal | (self.passed & (self.exhausted > 0) & reached)
 
 
@@ -135,7 +133,7 @@ class Exhaustion:
 
     def allowed(self, sets: Tensor) -> Tensor:
         """The sets that keep to the constraints."""
-        return sets[self.trials.allowed(self.rows(sets), sets)]
+        return sets[self.trials.constraints.allow(self.rows(sets), sets)]
 
     def rows(self, sets: Tensor) -> Tensor:
         """The row of this instance, once for each set."""

@@ -140,8 +140,7 @@ def _answered(trials: Trials, scores: Tensor, budget: Budget, most: int, before:
     """What an effort finds, and the ranking of its start [B, U]; it goes on from what a lower effort found `before`."""
     sets, passed, ranking = _start(trials, scores, budget, most)
     if before is not None:
-        every = torch.arange(len(passed), device=passed.device)
-        smaller = trials.size(every, before.sets) <= trials.size(every, sets)
+        smaller = trials.size(trials.rows, before.sets) <= trials.size(trials.rows, sets)
         kept = before.passed & (~passed | smaller)
         sets, passed = torch.where(kept[:, None], before.sets, sets), passed | kept
     proof = prove(trials, sets, passed, most, before)  # if it can be made now, there is nothing to improve
@@ -205,9 +204,9 @@ def _in_order(trials: Trials, scores: Tensor) -> Tensor:
     return -in_order(scores.masked_fill(~trials.valid, float("-inf"))).float()
 
 
-def _steepest(trials: Trials, rows: Tensor) -> Tensor:
+def _steepest(trials: Trials) -> Tensor:
     """A second ranking, for one gradient: by how much adding each unit to nothing would help the tests."""
-    _, slope = trials.slopes(rows, trials.admissible(rows, torch.zeros_like(trials.valid)))
+    _, slope = trials.slopes(trials.rows, trials.admissible(trials.rows, torch.zeros_like(trials.valid)))
     return _in_order(trials, slope.sum(2))
 
 
@@ -220,15 +219,14 @@ def _start(trials: Trials, scores: Tensor, budget: Budget, most: int) -> tuple[T
             proof = prove(trials, sets, passed, most, proof)
         return proof.sets, proof.passed, proof.impossible
 
-    every = torch.arange(len(trials.counts), device=trials.valid.device)
     given = _in_order(trials, scores)
     if trials.oracle.absent is not None:
         return *start_edits(trials, given, budget), given
-    rankings = torch.stack([given, _steepest(trials, every)])
+    rankings = torch.stack([given, _steepest(trials)])
     sets, outcome, way = prefixes(trials, *rankings)
-    ranking = rankings[way, every]
+    ranking = rankings[way, trials.rows]
     sets, passed, never = repair(trials, sets, outcome, budget, settle)
-    sets = prune(trials, every, sets, ranking, passed)
+    sets = prune(trials, trials.rows, sets, ranking, passed)
     return *_regrow(trials, sets, passed, never, budget), ranking
 
 

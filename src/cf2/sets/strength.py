@@ -382,7 +382,7 @@ class _SureSearch:
     def _candidates(self, todo: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
         """Flips that are allowed, of the most promising `units` [r, U]: positions in `todo`, and the unit of each."""
         owner, unit = self._promising(todo, *units.nonzero(as_tuple=True))
-        good = self.trials.allowed(self.rows[todo[owner]], flipped(self.sets[todo[owner]], unit))
+        good = self.trials.constraints.allow(self.rows[todo[owner]], flipped(self.sets[todo[owner]], unit))
         return owner[good], unit[good]
 
     def _promising(self, todo: Tensor, owner: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:

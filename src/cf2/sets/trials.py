@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cf2.sets.oracle import SHORT_CUTS, Looks, Oracle
+from cf2.sets.oracle import SHORT_CUTS, Oracle
 from cf2.sets.tests import Criterion, Test, passes, slack
 
 # -- what was tried ---------------------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ class Trials:
         self.confidence, self.constrained = confidence, constraints is not None
         self.constraints = constraints or Constraints()
         self.band = oracle.band(criterion)
-        self.counts, self.width, self.valid = oracle.counts, oracle.width, oracle.valid
+        self.counts, self.rows, self.width, self.valid = oracle.counts, oracle.rows, oracle.width, oracle.valid
         self.selectable, self.price = oracle.selectable, oracle.price
         self.must = torch.zeros_like(self.valid) if oracle.required is None else oracle.required
         self.free = self.selectable & ~self.must
@@ -177,7 +178,7 @@ class Trials:
         self.failed = first_order, -first_order
         self.cached = cache and "kept" in SHORT_CUTS
         self.few = oracle.few and self.cached  # changes calls and evaluations, and no answer
-        self._tables = dict[tuple[str, str], TrialTable]()
+        self._tables = defaultdict[tuple[str, str], TrialTable](lambda: TrialTable(self.valid.device))
         # Without gradients: which instances have slopes [B], the sets [B, U] at which all of them and the steepest were
         # measured, and these slopes [B, U, tests].
         self.measured: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
@@ -194,10 +195,6 @@ class Trials:
         """The size of sets [R]: how many units they hold, or the sum of the prices of these."""
         return sets.sum(1) if self.price is None else (sets * self.price[rows]).sum(1)
 
-    def allowed(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """Whether sets keep to the constraints [R]; asked before the model is."""
-        return self.constraints.allow(rows, sets)
-
     def _confirm(self, rows: Tensor, sets: Tensor, good: Tensor) -> Tensor:
         """Which of the `good` sets [R] the constraints confirm."""
         if self.constrained:
@@ -207,9 +204,8 @@ class Trials:
 
     def run(self, rows: Tensor, sets: Tensor) -> Outcome:
         """Every test of every candidate set; a set that breaks a constraint passes none."""
-        columns = self.together(rows, sets) if self.few else [self.test(test, rows, sets) for test in self.tests]
-        outcome = Outcome(*(torch.stack(part, 1) for part in zip(*columns)))
-        good = self._confirm(rows, sets, outcome.passes & self.allowed(rows, sets))
+        outcome = Outcome(*(torch.stack(part, 1) for part in zip(*self.together(rows, sets))))
+        good = self._confirm(rows, sets, outcome.passes & self.constraints.allow(rows, sets))
         return Outcome(outcome.passed & (good | ~outcome.passes)[:, None], outcome.slack)
 
     def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None, *, small: bool = False) -> Tensor:
@@ -219,7 +215,7 @@ class Trials:
         `small` and large sets are counted apart. Small ones mostly fail to be sufficient, unless the model has a
         default answer, for which every small set is sufficient.
         """
-        good = self.allowed(rows, sets)
+        good = self.constraints.allow(rows, sets)
         if self.few and not small:
             passed = torch.stack([passed for passed, _ in self.together(rows, sets)], 1)
             good = good & (passed if need is None else passed | ~need).all(1)
@@ -239,13 +235,7 @@ class Trials:
 
     def test(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         """Whether sets pass one test, and by how much, whatever the constraints say; no set is run twice."""
-        if not self.cached or not len(rows):
-            return self._tried(test, rows, sets)
-        table = self._table(test, "sets")
-        slot, new = table.claim(names_of(rows, sets))
-        if len(new):
-            table.keep(slot[new], *self._tried(test, rows[new], sets[new]))
-        return table.read(slot)
+        return self._put((test,), rows, sets)[0]
 
     def together(self, rows: Tensor, sets: Tensor) -> list[tuple[Tensor, Tensor]]:
         """`test` for all tests in one call of the model: with few instances, a call costs more than its rows.
@@ -253,48 +243,50 @@ class Trials:
         One Mutag molecule: 1.07 ms a call and 29 µs for each further row. So both tests are run of all sets, though
         `passes` would have skipped the second one of some. Evaluations rise, and no answer depends on it.
         """
-        names, new, claimed = names_of(rows, sets), [], []
-        for test in self.tests:
-            table = self._table(test, "sets")
-            slot, positions = table.claim(names)
-            new.append(positions)
-            claimed.append((table, slot))
-        new_rows = torch.cat([rows[positions] for positions in new])
-        if len(new_rows):
-            states = [self._states(test, rows[positions], sets[positions]) for test, positions in zip(self.tests, new)]
-            outputs = torch.split(self.oracle.outputs(new_rows, torch.cat(states)), list(map(len, new)))
-            for test, positions, output, (table, slot) in zip(self.tests, new, outputs, claimed):
-                table.keep(slot[positions], *self._judged(test, rows[positions], output))
-        return [table.read(slot) for table, slot in claimed]
+        return self._put(self.tests, rows, sets)
 
-    def _table(self, test: Test, kind: str) -> TrialTable:
-        if (test.name, kind) not in self._tables:
-            self._tables[test.name, kind] = TrialTable(self.valid.device)
-        return self._tables[test.name, kind]
-
-    def _states(self, test: Test, rows: Tensor, sets: Tensor) -> Tensor:
-        absent = self.oracle.absent
-        return test.intervention.states(sets, None if absent is None else absent[rows])
-
-    def _tried(self, test: Test, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether new sets pass one test, and by how much; sets that look the same to the model are run once."""
+    def _put(self, tests: Sequence[Test], rows: Tensor, sets: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Put sets to some tests: those that were tried before are looked up, and the others are run."""
         if not len(rows):
-            return sets.new_zeros(0), torch.zeros(0, device=rows.device)
-        states = self._states(test, rows, sets)
-        if not self.oracle.local:
-            return self._judged(test, rows, self.oracle.outputs(rows, states))
-        parts = (self._looked(test, rows[part], looks) for part, looks in self.oracle.looks(rows, states))
-        passed, slack = zip(*parts)
-        return torch.cat(passed), torch.cat(slack)
-
-    def _looked(self, test: Test, rows: Tensor, looks: Looks) -> tuple[Tensor, Tensor]:
+            none = torch.zeros(0, device=rows.device)
+            return [(none.bool(), none)] * len(tests)
         if not self.cached:
-            return self._judged(test, rows, looks.outputs(torch.arange(len(rows), device=rows.device)))
-        table = self._table(test, "looks")
-        slot, new = table.claim(looks.names)
-        if len(new):
-            table.keep(slot[new], *self._judged(test, rows[new], looks.outputs(new)))
-        return table.read(slot)
+            return self._run([(test, rows, sets) for test in tests])
+        names = names_of(rows, sets)
+        tables = [self._tables[test.name, "sets"] for test in tests]
+        slots, new = zip(*(table.claim(names) for table in tables))
+        values = iter(self._run([(test, rows[own], sets[own]) for test, own in zip(tests, new) if len(own)]))
+        for table, slot, own in zip(tables, slots, new):
+            if len(own):
+                table.keep(slot[own], *next(values))
+        return [table.read(slot) for table, slot in zip(tables, slots)]
+
+    def _run(self, asked: Sequence[tuple[Test, Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+        """Whether sets [r, U] of instances [r] pass the test that they come with, and by how much."""
+        if not asked:
+            return []
+        absent = self.oracle.absent
+        states = [test.intervention.states(sets, None if absent is None else absent[own]) for test, own, sets in asked]
+        if self.oracle.local:
+            return [self._looked(test, own, state) for (test, own, _), state in zip(asked, states)]
+        outputs = self.oracle.outputs(torch.cat([own for _, own, _ in asked]), torch.cat(states))
+        parts = torch.split(outputs, [len(state) for state in states])
+        return [self._judged(test, own, part) for (test, own, _), part in zip(asked, parts)]
+
+    def _looked(self, test: Test, rows: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether the model passes a test in states, and by how much; what looks the same to it is run once."""
+        judged, table = [], self._tables[test.name, "looks"]
+        for part, looks in self.oracle.looks(rows, states):
+            own = rows[part]
+            if not self.cached:
+                judged.append(self._judged(test, own, looks.outputs(torch.arange(len(own), device=own.device))))
+                continue
+            slot, new = table.claim(looks.names)
+            if len(new):
+                table.keep(slot[new], *self._judged(test, own[new], looks.outputs(new)))
+            judged.append(table.read(slot))
+        passed, slack = zip(*judged)
+        return torch.cat(passed), torch.cat(slack)
 
     def _judged(self, test: Test, rows: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
         self.evaluations.index_add_(0, rows, torch.ones_like(rows))
@@ -313,16 +305,6 @@ class Trials:
             none = torch.zeros(*sets.shape, len(self.tests), device=rows.device)
             return none.sum(1), none
         return self.oracle.slopes(self, rows, sets)
-
-
-def left_out(trials: Trials) -> Tensor:
-    """What the answer loses when each unit alone is left out of everything [B, U]: a ranking without gradients.
-
-    For a test that keeps S, everything but the unit is kept; for one that removes S, the unit is removed.
-    """
-    rows = torch.arange(len(trials.counts), device=trials.counts.device)
-    keeps = trials.tests[-1].intervention.keeps
-    return trials.slopes(rows, trials.selectable if keeps else torch.zeros_like(trials.valid))[1][:, :, -1]
 
 
 EQUAL = 1e-5  # outcomes closer than this are equal: they may be the same number, summed in another order
