@@ -20,7 +20,8 @@ DATA, MODEL = random_graph(30, 45, seed=6), NodeNet("sum", seed=1)
 
 def test_a_question_is_answered_by_its_own_verdicts() -> None:
     sufficient, necessary = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
-    verdict = Verdict(torch.zeros(4, 2), torch.zeros(4, 2), sufficient, necessary, torch.zeros(4, 2))
+    none = torch.zeros(4, dtype=torch.bool)
+    verdict = Verdict(none, none, sufficient, necessary, torch.zeros(4, 2), none, none, none)
     assert verdict.passes(QUESTIONS["why"]).tolist() == [True, False, False, False]
     assert verdict.passes(QUESTIONS["factual"]).tolist() == sufficient.tolist()
     assert verdict.passes(QUESTIONS["counterfactual"]).tolist() == necessary.tolist()

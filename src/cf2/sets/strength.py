@@ -108,11 +108,11 @@ def strengths(
     All sets of an instance are measured in the same `count` contexts, those of `draw`. If `exact`, and there are at
     most `count` contexts outside of a set at all, it is measured in all of these instead. `held` counts evaluations.
     """
-    free = _removable(held.oracle)
-    measured = []
-    for part in torch.split(torch.arange(len(rows)), max(1, MAX_STATES_PER_CALL // (2 * count * max(held.width, 1)))):
-        measured += _strengths(held, rows[part], sets[part], free, count if exact else 0, draw)
-    return measured
+    removable = _removable(held.oracle)
+    most = count if exact else 0  # contexts that are all tried
+    per_call = max(1, MAX_STATES_PER_CALL // (2 * count * max(held.width, 1)))
+    parts = torch.split(torch.arange(len(rows)), per_call)
+    return [own for part in parts for own in _strengths(held, rows[part], sets[part], removable, most, draw)]
 
 
 def _removable(oracle: Oracle) -> Tensor:
@@ -123,40 +123,41 @@ def _removable(oracle: Oracle) -> Tensor:
     return free
 
 
+def _contexts(row: int, chosen: Tensor, free: Tensor, most: int, draw: Draw) -> tuple[Tensor, Tensor | None]:
+    """Contexts of a set as states [n, U], and the probability of each if these are all contexts there are."""
+    outside = free & ~chosen
+    units = int(outside.sum())
+    if 2 ** min(units, 63) > most:
+        return draw(row, free), None
+    bits, weight = every_context(units)
+    there = (~free).expand(len(bits), -1).clone()  # units that no context removes, and S
+    there[:, outside] = bits.to(free.device)
+    return there, weight
+
+
 def _strengths(held: Trials, rows: Tensor, sets: Tensor, free: Tensor, most: int, draw: Draw) -> list[Strength]:
-    """The same in one packed pass; exact for sets with at most `most` contexts."""
-    contexts, weights = [], []
-    for row, chosen in zip(rows.tolist(), sets):
-        outside, weight = free[row] & ~chosen, None
-        units = int(outside.sum())
-        if 2 ** min(units, 63) <= most:
-            bits, weight = every_context(units)
-            there = (~free[row]).expand(len(bits), -1).clone()  # units that no context removes, and S
-            there[:, outside] = bits.to(rows.device)
-        else:
-            there = draw(row, free[row])
-        contexts.append(there)
-        weights.append(weight)
+    """The strengths of sets by one packed pass; exact for sets with at most `most` contexts."""
+    # `passed` counts what rounding may decide either way as kept. A share counts what the model says, and a bound only
+    # contexts in which the answer is lost for certain.
+    contexts, weights = zip(*(_contexts(row, own, free[row], most, draw) for row, own in zip(rows.tolist(), sets)))
     lengths = torch.tensor([len(part) for part in contexts], device=rows.device)
     owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)
     states, chosen_of = torch.cat(contexts), sets[owner]
     halves = (held.test(HOLDS, rows[owner], ~part) for part in (states | chosen_of, states & ~chosen_of))
     said = torch.stack([column for passed, room in halves for column in (passed & (room >= 0), passed)])
-    absent, measured = held.oracle.absent, []
-    # `passed` counts what rounding may decide either way as kept. A share counts what the model says, and a bound only
-    # contexts in which the answer is lost for certain.
-    for position, halves_of in enumerate(torch.split(said, lengths.tolist(), dim=1)):
-        with_it, may_keep, without_it, may_still = halves_of
+    measured = []
+    for position, said_of in enumerate(torch.split(said, lengths.tolist(), dim=1)):
+        kept, may_keep, still, may_still = said_of
         row, chosen = rows[position], sets[position]
         with_set = contexts[position] | chosen
         no_noise = (with_set | free[row]).all(1)  # with added noise, what is gone is not what loses the answer
-        lost = ~with_set[~with_it & no_noise]
+        lost = ~with_set[~kept & no_noise]
+        fewest = tuple(lost[lost.sum(1).argmin()].nonzero().flatten().tolist()) if len(lost) else None
+        absent = held.oracle.absent
         removes = absent is None or not bool((chosen & absent[row]).any())
         hit = [~with_set[~may_keep & no_noise], ~contexts[position][~may_still & no_noise & removes] | chosen]
         bound = _least_hitting(torch.cat(hit)[:, free[row]].cpu())
-        fewest = tuple(lost[lost.sum(1).argmin()].nonzero().flatten().tolist()) if len(lost) else None
-        strength = _strength(with_it.cpu(), without_it.cpu(), weights[position])
-        measured.append(replace(strength, lost=fewest, bound=bound))
+        measured.append(replace(_strength(kept.cpu(), still.cpu(), weights[position]), lost=fewest, bound=bound))
     return measured
 
 
@@ -174,12 +175,6 @@ def _least_hitting(gone: Tensor) -> int:
     ones = np.ones(gone.size(1))
     solved = milp(ones, integrality=ones, bounds=Bounds(0, 1), constraints=is_hit, options={"node_limit": MAX_NODES})
     return 1 if solved.mip_dual_bound is None else max(ceil(solved.mip_dual_bound - 1e-6), 1)
-
-
-def _holds(held: Trials, rows: Tensor, states: Tensor) -> Tensor:
-    """Whether the answer holds in states [R, U]: bool [R]."""
-    passed, room = held.test(HOLDS, rows, ~states)
-    return passed & (room >= 0)
 
 
 def _strength(kept: Tensor, still: Tensor, weight: Tensor | None) -> Strength:
@@ -313,7 +308,8 @@ class _SureSearch:
         self.trials, self.held, self.rows, self.sets = trials, held, rows, sets.clone()
         removable = _removable(held.oracle)
         self.movable = (trials.free & removable)[rows]
-        self.default = _holds(held, rows, ~removable[rows])
+        holds, room = held.test(HOLDS, rows, removable[rows])
+        self.default = holds & (room >= 0)  # the answer stays when everything is gone
         self.contexts = torch.stack([draw(row, removable[row]) for row in rows.tolist()])  # [R, n, U]
         # Whether the answer holds in a context with the set, and without it [R, n]; the set decides if only with it.
         self.kept, self.still = (torch.zeros_like(self.contexts[:, :, 0]) for _ in range(2))
@@ -335,7 +331,7 @@ class _SureSearch:
         """Add units until the PNS of a set is `aim`, each by the contexts in which the set does not decide yet."""
         for _ in range(MAX_STEPS):
             todo = (allowed & (self.share < aim)).nonzero().flatten()
-            order = _order(self.decided[todo].double())
+            order = self.decided[todo].int().argsort(dim=1, stable=True)
             todo = self._step(todo, self.movable[todo] & ~self.sets[todo], order, (~self.decided[todo]).sum(1))
             if not len(todo):
                 return
@@ -346,7 +342,7 @@ class _SureSearch:
         for _ in range(MAX_STEPS):
             todo = (allowed & (self.share >= least) & (self.sets.sum(1) > smallest)).nonzero().flatten()
             # Contexts in which it decides by the least slack come first: they show first that a unit matters.
-            order = _order(torch.where(self.decided[todo], self.slack[todo], float("inf")))
+            order = torch.where(self.decided[todo], self.slack[todo], float("inf")).argsort(dim=1, stable=True)
             todo = self._step(todo, self.movable[todo] & self.sets[todo], order, self.decided[todo].sum(1))
             if not len(todo):
                 return
@@ -380,26 +376,16 @@ class _SureSearch:
         return todo
 
     def _candidates(self, todo: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        """Flips that are allowed, of the most promising `units` [r, U]: positions in `todo`, and the unit of each."""
-        owner, unit = self._promising(todo, *units.nonzero(as_tuple=True))
+        """Flips that are allowed, of the most promising `units` [r, U]: the position in `todo` and the unit of each."""
+        crowded = (units.sum(1) > MAX_CANDIDATES).nonzero().flatten()
+        if len(crowded):
+            rows, sets = self.rows[todo[crowded]], self.sets[todo[crowded]]
+            slope = self.trials.slopes(rows, sets)[1].sum(2)  # in both tests together
+            gain = torch.where(sets, -slope, slope).masked_fill(~units[crowded], float("-inf"))
+            units = units.index_copy(0, crowded, _only_top(gain, MAX_CANDIDATES) > float("-inf"))
+        owner, unit = units.nonzero(as_tuple=True)
         good = self.trials.constraints.allow(self.rows[todo[owner]], flipped(self.sets[todo[owner]], unit))
         return owner[good], unit[good]
-
-    def _promising(self, todo: Tensor, owner: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
-        """The candidates with the steepest slopes in both tests together, for instances that have many."""
-        counts = torch.bincount(owner, minlength=len(todo))
-        crowded = (counts > MAX_CANDIDATES).nonzero().flatten()
-        if not len(crowded):
-            return owner, unit
-        _, slope = self.trials.slopes(self.rows[todo[crowded]], self.sets[todo[crowded]])
-        value = torch.full(self.movable[todo].shape, float("inf"), device=slope.device)
-        sign = torch.where(self.sets[todo[crowded]], -1.0, 1.0)  # to drop a unit takes back what it adds
-        value[crowded] = slope.sum(2) * sign
-        table = torch.full_like(value, float("-inf"))
-        table[owner, unit] = value[owner, unit]
-        table[crowded] = _only_top(table[crowded], MAX_CANDIDATES)
-        owner, unit = (table > float("-inf")).nonzero(as_tuple=True)
-        return owner, unit
 
     def _worth(self, positions: Tensor, units: Tensor, candidate: Tensor, context: Tensor) -> Tensor:
         """Whether candidates decide in contexts, and a little by slack, by pairs of both [P].
@@ -433,11 +419,6 @@ class _SureSearch:
             size, share = int(self.sets[position].sum()), float(shares[position])
             if share > self.best[position].get(size, (-1.0,))[0]:
                 self.best[position][size] = (share, self.sets[position].clone())
-
-
-def _order(values: Tensor) -> Tensor:
-    """The columns of each row of values [R, n], sorted from the least; of equals the first comes first."""
-    return values.argsort(dim=1, stable=True)
 
 
 def _only_top(table: Tensor, count: int) -> Tensor:

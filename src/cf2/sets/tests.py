@@ -139,20 +139,16 @@ def slack(criterion: Criterion, outputs: Tensor, same: bool) -> Tensor:
 class PredictedClass:
     """The model gives the class y the largest probability; of equal ones, the first counts."""
 
-    y: Tensor  # [B]
-
-    @property
-    def answers(self) -> Tensor:
-        return self.y
+    answers: Tensor  # [B], the class y of each instance
 
     def said(self, outputs: Tensor) -> Tensor:
         return outputs.argmax(1)
 
     def take(self, rows: Tensor) -> PredictedClass:
-        return PredictedClass(self.y[rows])
+        return PredictedClass(self.answers[rows])
 
     def holds(self, outputs: Tensor) -> Tensor:
-        return outputs.argmax(1) == self.y
+        return outputs.argmax(1) == self.answers
 
     def margin(self, outputs: Tensor) -> Tensor:
         """P(ŷ) - P(ŷ_s), with ŷ_s the most probable other class."""
@@ -176,13 +172,13 @@ class PredictedClass:
         return torch.where(others < 0.5, -torch.log1p(-others.clamp(max=0.5)), self.loss(outputs))
 
     def _own(self, outputs: Tensor) -> Tensor:
-        return outputs.gather(1, self.y[:, None]).squeeze(1)
+        return _column(outputs, self.answers)
 
     def _runner_up(self, outputs: Tensor) -> Tensor:
-        return outputs.scatter(1, self.y[:, None], float("-inf")).amax(1)
+        return outputs.scatter(1, self.answers[:, None], float("-inf")).amax(1)
 
     def _others(self, outputs: Tensor) -> Tensor:
-        return outputs.scatter(1, self.y[:, None], 0.0).sum(1)
+        return outputs.scatter(1, self.answers[:, None], 0.0).sum(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,21 +221,17 @@ class NotYet:
 class Label:
     """The model's probability of one label of many is on the same side of 0.5."""
 
-    column: Tensor  # [B], the label
+    answers: Tensor  # [B], the label
     given: Tensor  # [B] bool, whether the model gives it
 
-    @property
-    def answers(self) -> Tensor:
-        return self.column
-
     def said(self, outputs: Tensor) -> Tensor:
-        return self.column
+        return self.answers
 
     def take(self, rows: Tensor) -> Label:
-        return Label(self.column[rows], self.given[rows])
+        return Label(self.answers[rows], self.given[rows])
 
     def holds(self, outputs: Tensor) -> Tensor:
-        return (_column(outputs, self.column) > 0.5) == self.given
+        return (_column(outputs, self.answers) > 0.5) == self.given
 
     def margin(self, outputs: Tensor) -> Tensor:
         """2P - 1 where the label is given, 1 - 2P where it is not."""
@@ -261,7 +253,7 @@ class Label:
         return torch.where(other < 0.5, -torch.log1p(-other.clamp(max=0.5)), self.loss(outputs))
 
     def _own(self, outputs: Tensor) -> Tensor:
-        own = _column(outputs, self.column)
+        own = _column(outputs, self.answers)
         return torch.where(self.given, own, 1 - own)
 
 
@@ -269,19 +261,15 @@ class Label:
 class Within:
     """The number that the model gives stays within a tolerance of what it is on the whole graph."""
 
-    column: Tensor  # [B]
+    answers: Tensor  # [B], which of the outputs is explained
     value: Tensor  # [B], what the model gives
     tolerance: float
 
-    @property
-    def answers(self) -> Tensor:
-        return self.column
-
     def said(self, outputs: Tensor) -> Tensor:
-        return self.column
+        return self.answers
 
     def take(self, rows: Tensor) -> Within:
-        return Within(self.column[rows], self.value[rows], self.tolerance)
+        return Within(self.answers[rows], self.value[rows], self.tolerance)
 
     def holds(self, outputs: Tensor) -> Tensor:
         return self._distance(outputs) <= 1
@@ -307,18 +295,18 @@ class Within:
 
     def _distance(self, outputs: Tensor) -> Tensor:
         """|v - value| / tolerance, with a slope where it is 0, too."""
-        apart = (_column(outputs, self.column) - self.value) / self.tolerance
+        apart = (_column(outputs, self.answers) - self.value) / self.tolerance
         return torch.where(apart >= 0, apart, -apart)
 
 
 def _column(outputs: Tensor, column: Tensor) -> Tensor:
+    """One output of each row [R]."""
     return outputs.gather(1, column[:, None]).squeeze(1)
 
 
 # -- verdict ---------------------------------------------------------------------------------------------
 
 SAME_MARGIN = 1e-4  # margins that differ by less are equal up to rounding
-NOT_ASKED = torch.zeros(0, dtype=torch.bool)
 VERDICT_RUNS = 2  # evaluations that a verdict costs
 
 
@@ -330,19 +318,16 @@ class Verdict:
     without: Tensor  # [B, classes]
     sufficient: Tensor  # [B] bool
     necessary: Tensor  # [B] bool
-
     margins: Tensor  # [B, 2], by how much each of the tests is passed
-    tied: Tensor = NOT_ASKED  # [B] bool, whether rounding decides the answer or a test
-    plain: Tensor = NOT_ASKED  # [B] bool, whether the tests were run again on each whole input by itself
-    mixed: Tensor = NOT_ASKED  # [B] bool, whether that gave something else
+    tied: Tensor  # [B] bool, whether rounding decides the answer or a test
+    plain: Tensor  # [B] bool, whether the tests were run again on each whole input by itself
+    mixed: Tensor  # [B] bool, whether that gave something else
 
     def passes(self, tests: tuple[Test, ...], confidence: float = 0.0) -> Tensor:
         """Whether every test of a question is passed, and by a margin above `confidence`, bool [B]."""
-        by_same = {True: self.sufficient, False: self.necessary}
-        passed = torch.stack([by_same[test.same] for test in tests]).all(0)
-        if not confidence:
-            return passed
-        return passed & (self.margins[:, [int(not test.same) for test in tests]] > confidence).all(1)
+        columns = [int(not test.same) for test in tests]
+        passed = torch.stack([self.sufficient, self.necessary], 1)[:, columns].all(1)
+        return passed & (self.margins[:, columns] > confidence).all(1) if confidence else passed
 
 
 def judge(oracle: Oracle, criterion: Criterion, sets: Tensor, outputs: Tensor) -> Verdict:
