@@ -18,7 +18,7 @@ from cf2.options import MAX_COUNT, Key
 from cf2.sets.oracle import Oracle
 from cf2.sets.search import WHY, Choice, Search, search
 from cf2.sets.tests import QUESTIONS, Criterion, Test, Verdict, judge
-from cf2.sets.trials import Constraints, Trials, in_order
+from cf2.sets.trials import Constraints, Trials, best_of, in_order
 from cf2.units.kinds import InstanceUnits, UnitKind
 from cf2.units.packs import Pack
 
@@ -39,9 +39,8 @@ class SetProblem:
 
     def sizes(self, given: int | Sequence[tuple[Key, int]]) -> Tensor:
         """How many units of its instance may be chosen, for every unit [units]; 0 for keys without a size."""
-        by_key = {} if isinstance(given, int) else dict(given)
-        default = given if isinstance(given, int) else 0
-        sizes = [by_key.get(key, default) for key in self.keys]
+        by_key = dict.fromkeys(self.keys, given) if isinstance(given, int) else dict(given)
+        sizes = [by_key.get(key, 0) for key in self.keys]
         return torch.tensor(sizes, device=self.outputs.device)[self.oracle.owner]
 
     @property
@@ -296,19 +295,14 @@ def best_changes(problem: Problem, scores: Tensor) -> Tensor:
     """Scores [units] in which all but the best of several changes of one feature (ties: the first) come last."""
     if all(table.changes is None for table in problem.tables):
         return scores
-    parts = []
-    for table, part in zip(problem.tables, problem.pack.split(scores.clone())):
-        if table.changes is not None:
-            changes = torch.unique(table.changes.unit).to(part.device)
+    parts = problem.pack.split(scores.clone())
+    for table, part in zip(problem.tables, parts):
+        if table.changes is not None and len(table.changes.choice):
             choice = table.changes.choice.to(part.device)
-            best = torch.full((int(choice.max()) + 1 if len(choice) else 0,), float("-inf"), device=part.device)
-            best = best.scatter_reduce(0, choice, part[changes], "amax")
-            position = torch.arange(len(changes), device=part.device)
-            equal = part[changes] >= best[choice]
-            first = torch.full_like(best, len(changes), dtype=torch.long)
-            first = first.scatter_reduce(0, choice[equal], position[equal], "amin")
-            part[changes[position != first[choice]]] -= 1e6
-        parts.append(part)
+            others = torch.unique(table.changes.unit).to(part.device)
+            best = best_of(choice, part[others], int(choice.max()) + 1)
+            others[best[best >= 0]] = -1
+            part[others[others >= 0]] -= 1e6
     return torch.cat(parts)
 
 
@@ -322,10 +316,8 @@ def ranked(problem: Problem, scores: Tensor, settings: Any, evaluations: int | T
 def _equal_scores(pack: Pack, scores: Tensor, selected: Tensor) -> list[str]:
     """A note for instances whose units all have the same score, so that the choice says nothing."""
     owner, rows = pack.units.owner, len(pack.units.counts)
-    low, high = (
-        scores.new_zeros(rows).scatter_reduce(0, owner, scores, way, include_self=False) for way in ("amin", "amax")
-    )
-    count = torch.bincount(owner[selected], minlength=rows)
+    none, count = scores.new_zeros(rows), torch.bincount(owner[selected], minlength=rows)
+    low, high = (none.scatter_reduce(0, owner, scores, way, include_self=False) for way in ("amin", "amax"))
     chosen = (low == high) & (count > 0) & (count < pack.units.counts)
     return [EQUAL_SCORES if some else "" for some in chosen.tolist()]
 
