@@ -6,7 +6,7 @@ momentum. Whether the *binarised* removal flips the prediction is asked of the m
 epoch that changed it; the smallest flip seen is the answer. The settings are those of the published code, which counts
 the removed units of the binarised set with β = 0.5: that has no gradient, so that it is β = 0 here.
 
-What we changed: masks start around 1 and not all at 1, which tells edges that look the same apart.
+Changed here: masks start around 1 and not all at 1, which tells edges that look the same apart.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ stays away, any other comes back with that growth as its weight. The largest wei
 variational graph auto-encoder with an inner product decoder, z_i · z_j, learns these weights for all pairs of nodes by
 mean squares, and an unseen instance then takes one pass.
 
-What we changed: the auto-encoder reads the model's node states, and for nodes the distance from the explained one; the
-authors' code reads features and labels of the structure. Weights are divided by the largest of their instance.
-Pruning does not keep the rest connected, as the code's option `--disconnected`. The last epoch is kept, not the best
-on validation instances. Settings are the authors' for graphs (for nodes: lr 0.003, 100 epochs, batches of 32).
+Changed here: the auto-encoder reads the model's node states, and for nodes the distance from the explained one, where
+the authors' code reads features and labels of the structure. Weights are relative to the largest of their instance.
+Pruning does not keep the rest connected (the code's `--disconnected`), and the last epoch is kept, not the best one on
+validation instances. Settings are the authors' for graphs (for nodes: lr 0.003, 100 epochs, batches of 32).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
+from torch_geometric.utils import scatter
 
 from cf2.methods.contract import Method, Problem, Ranking, RankSettings, integer, learning_rate, ranked
 from cf2.methods.trained import Network, Trained, batches, train, trained_for, trained_scores, unit_mean
@@ -92,34 +93,28 @@ def distances(pack: Pack) -> Tensor:
     return far
 
 
-def contributions(problem: Problem) -> Tensor:
-    """By how much the loss grows when each unit is removed [B, U]."""
-    oracle = problem.oracle
-    before = problem.criterion.precise_loss(problem.outputs)
-    growth = torch.zeros(oracle.valid.shape, dtype=before.dtype, device=before.device)
-    rows, unit = oracle.valid.nonzero(as_tuple=True)
-    for part in torch.split(torch.arange(len(rows)), max(1, MAX_STATES // max(oracle.width, 1))):
-        own, removed = rows[part], unit[part]
-        states = oracle.valid[own]
-        states[torch.arange(len(part)), removed] = False
-        growth[own, removed] = problem.criterion.take(own).precise_loss(oracle.outputs(own, states)) - before[own]
-    return growth
+def losses_without(problem: Problem, rows: Tensor, states: Tensor, unit: Tensor) -> Tensor:
+    """The loss of instances `rows` [R] in `states` [R, U] from which one unit [R] each is removed as well."""
+    outputs = problem.oracle.outputs(rows, states.scatter(1, unit[:, None], False))
+    return problem.criterion.take(rows).precise_loss(outputs)
 
 
 def pruned(problem: Problem) -> Tensor:
     """The weight of every unit [B, U]: what its removal adds to the loss in its turn, 0 where it stays away."""
-    oracle, criterion = problem.oracle, problem.criterion
-    order = contributions(problem).masked_fill(~oracle.valid, torch.inf).argsort(dim=1, stable=True)
-    best = criterion.precise_loss(problem.outputs).clone()
-    kept, weight = oracle.valid.clone(), torch.zeros(oracle.valid.shape, dtype=best.dtype, device=best.device)
+    oracle = problem.oracle
+    best = problem.criterion.precise_loss(problem.outputs).clone()
+    alone = torch.full(oracle.valid.shape, torch.inf, dtype=best.dtype, device=best.device)
+    every = oracle.valid.nonzero()
+    for part in torch.split(every, max(1, MAX_STATES // max(oracle.width, 1))):
+        rows, unit = part.t()
+        alone[rows, unit] = losses_without(problem, rows, oracle.valid[rows], unit) - best[rows]
+    order = alone.argsort(dim=1, stable=True)
+    kept, weight = oracle.valid.clone(), torch.zeros_like(alone)
     for turn in range(oracle.width):
         rows = (oracle.counts > turn).nonzero().flatten()
         unit = order[rows, turn]
-        states = kept[rows]
-        states[torch.arange(len(rows)), unit] = False
-        growth = criterion.take(rows).precise_loss(oracle.outputs(rows, states)) - best[rows]
-        matters = growth > 0
-        kept[rows, unit] = matters
+        growth = losses_without(problem, rows, kept[rows], unit) - best[rows]
+        kept[rows, unit] = growth > 0
         weight[rows, unit] = growth.clamp(min=0)
         best[rows] += growth.clamp(max=0)
     return weight
@@ -142,13 +137,11 @@ def squares(z: Tensor, pack: Pack, target: Tensor) -> Tensor:
     ‖ZZᵀ - T‖² = ‖ZᵀZ‖² - 2 Σ T_ij z_i·z_j + ‖T‖², so that no matrix of all pairs is made.
     """
     counts = pack.node_ptr.diff()
-    rows = len(counts)
-    node_of, unit_of = pack.batch, pack.units.owner
-    outer = z.new_zeros(rows, z.size(1), z.size(1)).index_add(0, node_of, z[:, :, None] * z[:, None])
-    diagonal = z.new_zeros(rows).index_add(0, node_of, z.square().sum(1))
+    outer = scatter(z[:, :, None] * z[:, None], pack.batch, dim_size=len(counts))
+    diagonal = scatter(z.square().sum(1), pack.batch, dim_size=len(counts))
     edges = 2 * target * (products(z, pack) - target / 2)  # an undirected edge is two entries
-    total = outer.square().sum((1, 2)) - 2 * diagonal + counts - 2 * z.new_zeros(rows).index_add(0, unit_of, edges)
-    return total / counts.square()
+    of_edges = scatter(edges, pack.units.owner, dim_size=len(counts))
+    return (outer.square().sum((1, 2)) - 2 * diagonal + counts - 2 * of_edges) / counts.square()
 
 
 def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:

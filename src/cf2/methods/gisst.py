@@ -9,14 +9,11 @@ by which features and edges are multiplied. All are trained on
 
     -log P(ŷ | A ⊙ p_e, X ⊙ p) + the mean of the probabilities (L1) + their mean entropy, for edges and for columns.
 
-What we changed: the paper trains the model along with the probabilities, and we explain a model that is there, so
-only they are trained; z is the masked feature row beside the model's own states of the node, since a model can see
-what no feature says (the planted sets have constant features); columns start near 1, so that the model is not lost
-before it is explained; edges are drawn from the concrete distribution in training, as PGExplainer draws them; L1 and
-entropy are means within an instance, for graphs of every size; an edge and its reverse have the mean of both. Only a
-mean edge mask above `budget` is penalised: a model that normalises by degree does not mind when all masks shrink
-together. It scores `edges`, `columns` and `features` (an entry has the probability of its column), at every level,
-whatever the criterion; features that are no numbers are left alone.
+Changed here: the paper trains the model along with the probabilities, and we explain a model that is there; z is the
+masked feature row beside the model's own states of the node, since a model can see what no feature says (the planted
+sets have constant features); columns start near 1, so that the model is not lost before it is explained; edge masks are
+drawn and penalised as PGExplainer's are. A feature entry has the probability of its column; features that are no
+numbers are left alone.
 """
 
 from __future__ import annotations

@@ -10,11 +10,9 @@ with K̄_k and L̄ the centred Gram matrices of feature k and of the predictions
 A lasso without negative weights is a non-negative least-squares problem, and scipy solves it. The kernels and ρ are
 those of the published code: exp(-distance² / 0.2 d), with d the number of features, or of classes.
 
-It is defined for nodes, and scores `columns`. Asked for `features`, single entries, we give each the weight of its
-column divided by 1 + the distance of its node from the explained one; the paper has nothing for entries. What we
-changed: the predictions on all neighbourhoods of a pack come from one pass over the receptive fields, so those of
-nodes near the border of one lack what lies outside; of a large neighbourhood the nearest `nodes` count. Any output
-will do, since predictions are only compared with each other.
+Changed here: the predictions on all neighbourhoods of a pack come from one pass over the receptive fields, so those of
+nodes near the border of one lack what lies outside; of a large neighbourhood the nearest `nodes` count. The paper has
+nothing for single entries: each has the weight of its column, divided by 1 + the distance of its node from the target.
 """
 
 from __future__ import annotations

@@ -10,12 +10,10 @@ left get a further region. A small network then scores edges from the model's st
 
 with the mask alone the embedding stays on its sides of all boundaries, without it it crosses one.
 
-What we changed: α is what the first linear layer after the last message passing reads (or else the row that the model
-returns), so any model will do; w is the gradient of the criterion's slack there, and is not read off the weights; the
-boundaries are scaled to a mean of 1 on their own instances; the masks M are drawn from the concrete distribution, as
-PGExplainer draws them, and only a mean mask above `budget` is penalised; an edge and its reverse are one unit; both
-masked passes of a batch are one packed pass. It scores `edges`, at every level. Regions are those of answers, so it
-is made for classes; where every instance has an answer of its own, each has its own boundary alone.
+Changed here: α is what `read_head` reads, so any model will do; w is the gradient of the criterion's slack there, not
+read off the weights; boundaries are scaled to a mean of 1 on their own instances; masks are drawn and penalised as
+PGExplainer's are. Regions are those of answers, so it is made for classes; where every instance has an answer of its
+own, each has its own boundary alone.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch_geometric.utils import scatter
 
 from cf2.errors import CF2Error
 from cf2.methods.contract import Problem, draws
@@ -20,6 +21,7 @@ from cf2.models.soundness import golden_sequence
 from cf2.sets.tests import ONLY, WITHOUT, Criterion, Intervention, soft_outputs
 from cf2.units.packs import Pack
 
+MAX_NORM = 2.0  # of the gradient of an instance, beside a momentum
 MOVED = 0.01  # mean change of an instance's masks below which it has converged
 
 
@@ -43,12 +45,6 @@ def cf2_loss(size: Tensor, strength: Tensor, *, lam: Tensor | float) -> Tensor:
     return size + lam * strength
 
 
-def mean_within(values: Tensor, owner: Tensor, instances: int) -> Tensor:
-    """The mean of the values of each instance, 0 for one that has none."""
-    total = values.new_zeros(instances).index_add(0, owner, values)
-    return total / torch.bincount(owner, minlength=instances).clamp(min=1)
-
-
 def binary_entropy(mask: Tensor) -> Tensor:
     """The entropy of every mask value, which pushes masks towards 0 and 1."""
     inside = mask.clamp(1e-15, 1 - 1e-7)
@@ -59,8 +55,10 @@ def penalised(
     losses: Tensor, mask: Tensor, owner: Tensor, *, size: float, entropy: float, budget: float = 0.0
 ) -> Tensor:
     """The losses of instances [B] + size · ReLU(mean M - budget) + entropy · mean H(M), for some of the masks."""
-    losses = losses + size * (mean_within(mask, owner, len(losses)) - budget).relu()
-    return losses + entropy * mean_within(binary_entropy(mask), owner, len(losses))
+    means, entropies = (
+        scatter(values, owner, dim_size=len(losses), reduce="mean") for values in (mask, binary_entropy(mask))
+    )
+    return losses + size * (means - budget).relu() + entropy * entropies
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,15 +106,18 @@ def descend(
     messages: bool = False,
     momentum: float | None = None,
 ) -> Descent:
-    """Adam on the logits of all units; with a `momentum`, gradient descent with Nesterov's.
+    """Adam on the logits of all units; with a `momentum`, gradient descent with Nesterov's and clipped gradients.
 
     The objective gives a loss per instance from what the model says under each of the `interventions`, which run as
     one graph of several times the size. With `patience`, an instance leaves the pack when neither its thresholded set
     nor its masks change over that many epochs.
     """
     pack = problem.pack
-    optimiser = _Adam(logits, lr) if momentum is None else _Nesterov(logits, lr, momentum)
     result = pack.units.admissible_mask(logits.sigmoid())
+    logits = logits.detach().clone().requires_grad_()
+    optimiser: torch.optim.Optimizer = torch.optim.Adam([logits], lr)
+    if momentum is not None:
+        optimiser = torch.optim.SGD([logits], lr, momentum=momentum, nesterov=momentum > 0)
     took = torch.zeros(problem.num_instances, dtype=torch.long, device=logits.device)
     active = torch.arange(problem.num_instances, device=logits.device)
     unit_ids = torch.arange(pack.units.count, device=logits.device)
@@ -128,20 +129,23 @@ def descend(
         rows = torch.arange(pack.num_instances, device=active.device).repeat(len(interventions))
         with problem.predictor.soft(pack.take(rows), messages=messages) as run:
             for epoch in range(first, last):
-                mask = pack.units.admissible_mask(optimiser.logits.requires_grad_().sigmoid())
+                mask = pack.units.admissible_mask(logits.sigmoid())
                 outputs = soft_outputs(run, interventions, [mask] * len(interventions))
                 losses = objective(Step(mask, pack.units.owner, outputs, criterion, active))
                 _check_finite(losses, pack, epoch)
-                (gradient,) = torch.autograd.grad(losses.sum(), optimiser.logits)
-                optimiser.step(gradient, pack.units.owner)
-        mask = pack.units.admissible_mask(optimiser.logits.sigmoid())
+                (logits.grad,) = torch.autograd.grad(losses.sum(), logits)
+                if momentum is not None:
+                    norm = size(logits.grad.square(), pack.units.owner, pack.num_instances).sqrt()
+                    logits.grad *= (MAX_NORM / norm.clamp(min=MAX_NORM))[pack.units.owner]
+                optimiser.step()
+        mask = pack.units.admissible_mask(logits.detach().sigmoid())
         result[unit_ids], took[active] = mask, last
         if last == epochs:
             break
         moving = _moving(mask, before, pack, threshold)
         units = moving[pack.units.owner]
         pack = pack.take(moving.nonzero().flatten())
-        optimiser.keep(units)
+        logits = _kept(optimiser, logits, units)
         active, unit_ids, before = active[moving], unit_ids[units], mask[units].clone()
         if not len(active):
             break
@@ -152,7 +156,7 @@ def _moving(mask: Tensor, before: Tensor, pack: Pack, threshold: float) -> Tenso
     """Which instances still change: another thresholded set, or masks that moved [B]."""
     owner, instances = pack.units.owner, pack.num_instances
     flips = size(((mask > threshold) != (before > threshold)).float(), owner, instances)
-    return (flips > 0) | (mean_within((mask - before).abs(), owner, instances) > MOVED)
+    return (flips > 0) | (scatter((mask - before).abs(), owner, dim_size=instances, reduce="mean") > MOVED)
 
 
 def _check_finite(losses: Tensor, pack: Pack, epoch: int) -> None:
@@ -165,40 +169,10 @@ def _check_finite(losses: Tensor, pack: Pack, epoch: int) -> None:
         )
 
 
-class _Adam:
-    """Adam on one vector, from which elements can be dropped."""
-
-    def __init__(self, logits: Tensor, lr: float) -> None:
-        self.logits = logits.detach().clone()
-        self.lr, self.time = lr, 0
-        self.first, self.second = torch.zeros_like(self.logits), torch.zeros_like(self.logits)
-
-    def step(self, gradient: Tensor, owner: Tensor) -> None:
-        self.time += 1
-        with torch.no_grad():
-            self.first.mul_(0.9).add_(gradient, alpha=0.1)
-            self.second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-            rate = self.lr / (1 - 0.9**self.time)
-            spread = (self.second / (1 - 0.999**self.time)).sqrt_().add_(1e-8)
-            self.logits = self.logits.detach().addcdiv(self.first, spread, value=-rate)
-
-    def keep(self, which: Tensor) -> None:
-        """Forget every element outside `which`."""
-        self.logits = self.logits.detach()[which]
-        self.first, self.second = self.first[which], self.second[which]
-
-
-class _Nesterov(_Adam):
-    """Gradient descent with Nesterov's momentum; the gradient of an instance has at most the norm 2."""
-
-    def __init__(self, logits: Tensor, lr: float, momentum: float) -> None:
-        super().__init__(logits, lr)
-        self.momentum = momentum
-
-    def step(self, gradient: Tensor, owner: Tensor) -> None:
-        if not len(gradient):
-            return
-        norm = size(gradient.square(), owner, int(owner.max()) + 1).sqrt()
-        gradient = gradient * (2.0 / norm.clamp(min=2.0))[owner]
-        self.first = self.momentum * self.first + gradient
-        self.logits = self.logits.detach() - self.lr * (gradient + self.momentum * self.first)
+def _kept(optimiser: torch.optim.Optimizer, logits: Tensor, units: Tensor) -> Tensor:
+    """The logits of some units [units, bool], which the optimiser goes on with; it forgets the others."""
+    kept = logits.detach()[units].requires_grad_()
+    state = optimiser.state.pop(logits, {})
+    optimiser.state[kept] = {name: value[units] if value.dim() else value for name, value in state.items()}
+    optimiser.param_groups[0]["params"] = [kept]
+    return kept

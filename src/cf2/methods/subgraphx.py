@@ -10,13 +10,12 @@ where C counts visits, Q is the mean reward of the leaves below, and R is the ch
 random coalitions T of its neighbours, up to as many hops away as the model has layers, of f(T ∪ S) - f(T). f is what
 the criterion says of the graph with these units only: tanh(slack / 2), which for two classes is P(ŷ) - P(other).
 
-What we changed: players are the undirected edges and not the nodes, because they are what is chosen and really
+Changed here: players are the undirected edges and not the nodes, because they are what is chosen and really
 removed (the paper sets a node's features to 0); a step prunes one edge in `children`, in a ball around a random edge,
 so that large graphs are reached through, and single edges at the end; the trees of all instances grow side by side,
 with one packed pass for each level; every subgraph of an instance meets the same random coalitions and is tried once;
 and `budget` limits the evaluations. The paper returns the best subgraph and ranks nothing. Here its edges have scores
-above 0.5; beyond that, an edge scores by how much less the children without it are worth than those with it. It
-scores `edges`, at every level, whatever the criterion.
+above 0.5; beyond that, an edge scores by how much less the children without it are worth than those with it.
 """
 
 from __future__ import annotations

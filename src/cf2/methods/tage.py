@@ -10,11 +10,8 @@ must be told, in the dimensions that p weighs, from those of the other graphs of
 
 The downstream explainer then turns a prediction into a condition: p = |∂ odds / ∂ z|, scaled to a largest entry of 1.
 
-What we changed: z is what the first linear layer after the last message passing reads (or else the row that the model
-returns), in units of its spread over the training instances; p is drawn per instance, the positive part of a Laplace
-draw scaled to a largest entry of 1; masks are drawn from the concrete distribution, as PGExplainer draws them, and
-only a mean mask above `budget` is penalised; an edge and its reverse are one unit; a batch is one packed pass. It
-scores `edges`, at every level, whatever the criterion: only the gradient of its odds is asked for.
+Changed here: z is what `read_head` reads, in units of its spread over the training instances; p is drawn per instance,
+the positive part of a Laplace draw scaled to a largest entry of 1; masks are drawn and penalised as PGExplainer's are.
 """
 
 from __future__ import annotations

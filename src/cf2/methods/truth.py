@@ -8,12 +8,11 @@ pairs by type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
-from cf2.errors import CF2Error
+from cf2.errors import require
 from cf2.methods.contract import Method, Problem, Ranking
 from cf2.sets.search import Choice
 from cf2.units.kinds import edges_among
@@ -26,17 +25,12 @@ class Settings:
 
 def rank(problem: Problem, settings: Settings) -> Ranking:
     """The units whose edges are among the true ones of their instance."""
-    if not isinstance(problem.trained, Mapping):
-        raise CF2Error(
-            "Expected the true edges for method 'truth'",
-            got="none" if problem.trained is None else type(problem.trained).__name__,
-            do="Pass trained={key: pairs of node ids}.",
-        )
+    truth, cure = problem.trained, "Pass trained={key: pairs of node ids}."
+    require(truth is not None, "Expected the true edges for method 'truth'", got="none", do=cure)
     parts = []
     for instance, table in zip(problem.instances, problem.tables):
-        if instance.key not in problem.trained:
-            raise CF2Error(f"Expected `trained` to hold the true edges of {instance.key}", got="none")
-        parts.append(torch.from_numpy(edges_among(instance, table, problem.trained[instance.key])))
+        require(instance.key in truth, f"Expected `trained` to hold the true edges of {instance.key}", got="none")
+        parts.append(torch.from_numpy(edges_among(instance, table, truth[instance.key])))
     scores = torch.cat(parts).float().to(problem.outputs.device)
     return Ranking(scores, Choice(scores > 0.5, torch.zeros(problem.num_instances, dtype=torch.long)))
 
