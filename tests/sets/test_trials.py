@@ -1,4 +1,4 @@
-"""No evaluation twice, and a trial on its own receptive field: the same results as plain evaluation."""
+"""Short cuts of trials change no answer: nothing is run twice, fields, races; and rounding decides no tie."""
 
 from __future__ import annotations
 
@@ -6,49 +6,44 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import cf2
-from cf2.methods.contract import Problem
+from cf2.methods.contract import Problem, choose, rank_within
 from cf2.models import oracle as oracle_module
-from cf2.models.oracle import Fields, GraphOracle, Removals
+from cf2.models.oracle import Fields, GraphOracle, Removals, outputs_after
 from cf2.models.predictor import Predictor
+from cf2.options import Spec
+from cf2.runs.session import Session
+from cf2.samples.sources import from_dataset
 from cf2.sets import trials as trials_module
 from cf2.sets.oracle import SHORT_CUTS
 from cf2.sets.search import Search, search
-from cf2.sets.trials import Trials, TrialTable, names_of
+from cf2.sets.trials import Outcome, Trials, TrialTable, best_of, in_order, names_of, race, top
 from toys import LAYERS, GraphNet, NodeNet, random_graph
 
 
-def trials_of(problem: Problem, *, cache: bool = True, fields: bool = True) -> Trials:
-    oracle = GraphOracle(problem.predictor, problem.pack, own_fields=fields)
+def trials_of(problem: Problem, *, cache: bool = True, **short_cuts: bool) -> Trials:
+    oracle = GraphOracle(problem.predictor, problem.pack, **short_cuts)
     return Trials(oracle, problem.criterion, problem.tests, cache=cache)
 
 
 def random_sets(trials: Trials, times: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Sets of every size for every instance."""
     draw = torch.Generator().manual_seed(seed)
-    rows = torch.arange(len(trials.valid)).repeat(times)
+    rows = trials.rows.repeat(times)
     sets = torch.rand((len(rows), trials.width), generator=draw) < torch.rand((len(rows), 1), generator=draw)
     return rows, trials.admissible(rows, sets & trials.valid[rows])
 
 
-def test_what_was_tried_is_found_again() -> None:
-    table, known = TrialTable(torch.device("cpu")), {}
-    draw = torch.Generator().manual_seed(0)
-    for _ in range(12):
-        numbers = torch.randint(0, 3_000, (1_000,), generator=draw)
-        slot, fresh = table.claim([str(number).encode() for number in numbers.tolist()])
-        new = numbers[fresh].tolist()
-        assert len(set(new)) == len(new)
-        assert set(new) == set(numbers.tolist()) - set(known)
-        known |= {number: number % 3 == 0 for number in new}
-        table.keep(slot[fresh], numbers[fresh] % 3 == 0, numbers[fresh].float())
-        passed, slack = table.read(slot)
-        assert passed.tolist() == [known[number] for number in numbers.tolist()]
-        assert torch.equal(slack, numbers.float())
+def same_outcomes(one: Outcome, other: Outcome) -> bool:
+    return torch.equal(one.passed, other.passed) and torch.allclose(one.slack, other.slack, atol=1e-4)
+
+
+# -- nothing is run twice, and a trial is run on its own field ------------------------------------------------
 
 
 def test_a_table_that_would_grow_too_large_forgets_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,13 +73,12 @@ def test_a_trial_on_its_own_field_gives_what_the_whole_instance_gives(
     problem = problem_of(NodeNet(kind, seed=2), random_graph(60, 75, seed=3), range(0, 60, 6))
     if not known:
         problem.predictor.sight = (None, "both")
-    plain, ours = trials_of(problem, cache=False, fields=False), trials_of(problem, cache=False)
+    plain, ours = trials_of(problem, cache=False, own_fields=False), trials_of(problem, cache=False)
     assert ours.oracle.fields is not None
     assert ours.oracle.fields.hops is not None if known else ours.oracle.fields.hops is None
     rows, sets = random_sets(plain, 12)
     expected, given = plain.run(rows, sets), ours.run(rows, sets)
-    assert torch.equal(expected.passed, given.passed)
-    assert torch.allclose(expected.slack, given.slack, atol=1e-4)
+    assert same_outcomes(expected, given)
     assert torch.equal(plain.evaluations, ours.evaluations)
     states = sets | ~ours.valid[rows]
     field = ours.oracle.fields.find(rows, states)
@@ -119,13 +113,12 @@ def test_the_same_is_found_with_and_without_the_cache(
     if fixed:
         draw = torch.rand(problem.pack.units.count, generator=torch.Generator().manual_seed(0))
         problem = problem.repacked(replace(problem.pack, units=replace(problem.pack.units, fixed=draw < 0.3)))
-    plain, ours = trials_of(problem, cache=False, fields=False), trials_of(problem)
+    plain, ours = trials_of(problem, cache=False, own_fields=False), trials_of(problem)
     assert (ours.oracle.fields is None) == whole
     for seed in (0, 1, 0):
         rows, sets = random_sets(plain, 8, seed)
         expected, given = plain.run(rows, sets), ours.run(rows, sets)
-        assert torch.equal(expected.passed, given.passed)
-        assert torch.allclose(expected.slack, given.slack, atol=1e-4)
+        assert same_outcomes(expected, given)
         assert torch.equal(plain.passes(rows, sets), ours.passes(rows, sets))
     assert (ours.evaluations < plain.evaluations / 2).all()
 
@@ -191,3 +184,101 @@ def test_no_answer_depends_on_a_short_cut(cut: str) -> None:
 
 def _explained(net: torch.nn.Module, data: Any) -> cf2.Explanations:
     return cf2.explain(net, data, progress=False, **({} if isinstance(data, list) else {"nodes": [1, 7, 20]}))
+
+
+# -- races ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", ["node", "graph"])
+def test_a_race_has_the_winner_of_all_trials_and_runs_fewer(level: str, problem_of: Callable[..., Problem]) -> None:
+    graphs = [random_graph(12, 24, seed=seed) for seed in range(6)]
+    problem = (
+        problem_of(GraphNet("sum", seed=1), graphs)
+        if level == "graph"
+        else problem_of(NodeNet("gcn", seed=1), random_graph(40, 100, seed=1), range(12))
+    )
+    plain, raced = trials_of(problem, together=False), trials_of(problem, together=False)
+    rows, sets = random_sets(plain, 15)
+    everything = plain.run(rows, sets)
+    size = sets.sum(1)
+
+    def shortest(outcome: Outcome) -> Tensor:
+        return torch.where(outcome.passes, 1e6 - size, outcome.score)
+
+    def nearest(outcome: Outcome) -> Tensor:
+        return outcome.score + 1e3 * outcome.passes
+
+    for value in (shortest, nearest):
+        for likely in (torch.zeros_like(rows), torch.ones_like(rows), rows % 2):
+            outcome = race(raced, rows, rows, sets, likely, value)
+            winner = best_of(rows, value(everything), len(plain.valid))
+            assert torch.equal(best_of(rows, value(outcome), len(plain.valid)), winner)
+            assert same_outcomes(outcome.take(winner), everything.take(winner))
+    fewer = trials_of(problem, together=False)
+    race(fewer, rows, rows, sets, torch.ones_like(rows), nearest)
+    assert fewer.evaluations.sum() < plain.evaluations.sum()
+
+
+@pytest.mark.parametrize("kind", sorted(LAYERS))
+def test_trials_of_edges_are_packed_as_instances_taken_and_cut(kind: str, problem_of: Callable[..., Problem]) -> None:
+    graphs = [random_graph(10, 20, seed=seed) for seed in range(5)]
+    problem = problem_of(GraphNet(kind, seed=1), graphs)
+    trials = trials_of(problem, cache=False, together=False)
+    assert problem.oracle.removals is not None
+    rows, sets = random_sets(trials, 4)
+    given = trials.run(rows, sets)
+    for column, test in enumerate(trials.tests):
+        said = outputs_after(test.intervention, problem.predictor, problem.pack.take(rows), sets[trials.valid[rows]])
+        passed, slack = trials._judged(test, rows, said)
+        assert torch.equal(passed, given.passed[:, column])
+        assert torch.allclose(slack, given.slack[:, column], atol=1e-4)
+
+
+# -- ties -----------------------------------------------------------------------------------------------------
+
+NOISE = torch.tensor([0.0, 3e-7, -2e-7, 1e-7, -4e-7, 2e-7])
+
+
+def test_the_first_of_equal_candidates_wins() -> None:
+    rows = torch.tensor([0, 0, 0, 1, 1, 1])
+    scores = torch.tensor([1.0, 2.0, 2.0, -5.0, -5.0, -6.0])
+    for shift in range(6):
+        assert best_of(rows, scores + NOISE.roll(shift), 3).tolist() == [1, 3, -1]
+
+
+def test_the_highest_scores_are_taken_in_the_order_of_their_columns_where_they_are_equal() -> None:
+    scores = torch.tensor([[3.0, 1.0, 3.0, 3.0, float("-inf"), 0.0]])
+    for shift in range(6):
+        value, column = top(scores + NOISE.roll(shift), 4, torch.tensor([1e-5]))
+        assert column.tolist() == [[0, 2, 3, 1]]
+        assert torch.allclose(value, torch.tensor([[3.0, 3.0, 3.0, 1.0]]), atol=1e-5)
+    assert top(scores, 9, torch.zeros(1))[1].shape == (1, 6)
+
+
+@pytest.mark.parametrize("size", [1e-20, 1.0, 1e20])
+def test_an_order_sees_relative_differences_and_no_noise(size: float) -> None:
+    scores = torch.tensor([[0.5, 1.0, 1.0, float("-inf"), 1e-9, 1.0]])
+    for shift in range(6):
+        assert in_order(scores * size * (1 + NOISE.roll(shift))).tolist() == [[3, 0, 1, 5, 4, 2]]
+
+
+def test_what_may_not_be_chosen_comes_last() -> None:
+    assert in_order(torch.tensor([[float("-inf"), 1.0, float("-inf"), 0.5]])).tolist() == [[2, 0, 3, 1]]
+    assert in_order(torch.zeros(2, 0)).shape == (2, 0)
+
+
+@pytest.mark.parametrize("method", ["cf2", "gradient"])
+def test_alone_and_among_others_the_sets_are_the_same(method: str) -> None:
+    source = from_dataset("tree-cycles")
+    spec = Spec(method, settings={} if method == "cf2" else {"k": 3})
+    keys = [793, *(key for key in source.keys(spec) if key != 793)][:24]
+    with Session(source.request(keys, spec)) as session:
+        together = session.explain(keys)
+        for other in together[:8]:
+            (alone,) = session.explain([other.key])
+            assert np.array_equal(alone.selected, other.selected), other.key
+            assert np.allclose(alone.scores, other.scores, atol=1e-5)
+        for problem in session.problems(keys):
+            scores = torch.ones(problem.pack.units.count)
+            place = rank_within(scores, problem.pack)
+            assert choose(scores, problem.pack, k=2).sum() == (place < 2).sum()
