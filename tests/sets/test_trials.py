@@ -252,7 +252,9 @@ def test_the_highest_scores_are_taken_in_the_order_of_their_columns_where_they_a
         value, column = top(scores + NOISE.roll(shift), 4, torch.tensor([1e-5]))
         assert column.tolist() == [[0, 2, 3, 1]]
         assert torch.allclose(value, torch.tensor([[3.0, 3.0, 3.0, 1.0]]), atol=1e-5)
-    assert top(scores, 9, torch.zeros(1))[1].shape == (1, 6)
+    value, column = top(scores, 9, torch.zeros(1))
+    assert column[0, :5].tolist() == [0, 2, 3, 1, 5]
+    assert value.tolist() == [[3.0, 3.0, 3.0, 1.0, 0.0, float("-inf")]]  # and no column twice
 
 
 @pytest.mark.parametrize("size", [1e-20, 1.0, 1e20])

@@ -423,5 +423,6 @@ class _SureSearch:
 
 def _only_top(table: Tensor, count: int) -> Tensor:
     """A table [R, U] with all but the `count` highest values of each row at -∞; of equals the first are kept."""
-    values, columns = top(table, count, torch.full((len(table),), 1e-9, dtype=table.dtype, device=table.device))
-    return torch.full_like(table, float("-inf")).scatter(1, columns, values)
+    _, columns = top(table, count, torch.full((len(table),), 1e-9, dtype=table.dtype, device=table.device))
+    chosen = torch.zeros_like(table, dtype=torch.bool).scatter(1, columns, True)
+    return table.masked_fill(~chosen, float("-inf"))

@@ -324,17 +324,18 @@ def best_of(rows: Tensor, scores: Tensor, instances: int) -> Tensor:
 def top(scores: Tensor, count: int, equal: Tensor) -> tuple[Tensor, Tensor]:
     """The `count` highest scores of every row [R, U] and their columns; of equals, the first column comes first.
 
-    Scores of a row are equal if they are no further apart than its number in `equal` [R].
+    Scores of a row are equal if they are no further apart than its number in `equal` [R]. A row that has fewer finite
+    scores ends with -inf, whatever the columns.
     """
     # `torch.topk` breaks ties by rounding, and rounding depends on what an instance is packed with.
-    left, columns = scores.clone(), []
+    left, values, columns = scores.clone(), list[Tensor](), list[Tensor]()
     for _ in range(min(count, scores.size(1))):
         best = left.amax(1, keepdim=True)
         column = (left >= best - equal[:, None]).int().argmax(1, keepdim=True)
+        values.append(left.gather(1, column))
         columns.append(column)
         left.scatter_(1, column, float("-inf"))
-    chosen = torch.cat(columns, 1)
-    return scores.gather(1, chosen), chosen
+    return torch.cat(values, 1), torch.cat(columns, 1)
 
 
 def in_order(scores: Tensor) -> Tensor:
