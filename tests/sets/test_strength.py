@@ -17,9 +17,10 @@ from cf2.sets.search import Search, search
 from cf2.sets.strength import (
     SEARCH_CONTEXTS,
     Draw,
+    Strength,
+    Sure,
     clopper_pearson,
     draw_contexts,
-    every_context,
     find_sure,
     holding,
     strengths,
@@ -87,6 +88,12 @@ def no_draw(row: int, free: Tensor) -> Tensor:
     raise AssertionError("all contexts fit, so that none is drawn")
 
 
+def measure(oracle: Oracle, sets: list[set[int]], count: int, draw: Draw = no_draw) -> list[Strength]:
+    """The strengths of sets of the first instance, whose answer is class 1."""
+    rows = torch.zeros(len(sets), dtype=torch.long)
+    return strengths(holding(oracle, answers(len(oracle.counts))), rows, dense(oracle, sets), count, draw)
+
+
 def seeded(count: int, seed: int = 0) -> Draw:
     return lambda row, free: draw_contexts(count, free, torch.Generator().manual_seed(seed * 1000 + row))
 
@@ -120,9 +127,7 @@ def test_intervals_cover_the_exact_value() -> None:
     oracle = Table([table], [8])
     covered = {"ps": 0, "pn": 0, "pns": 0}
     for seed in range(1000):
-        (strength,) = strengths(
-            holding(oracle, answers(1)), torch.tensor([0]), dense(oracle, [chosen]), 40, seeded(40, seed)
-        )
+        (strength,) = measure(oracle, [chosen], 40, seeded(40, seed))
         assert not strength.every
         assert strength.pn is not None
         for name, exact in (("ps", ps), ("pn", pns / ps), ("pns", pns)):
@@ -143,7 +148,7 @@ def test_an_interval_is_that_of_clopper_and_pearson() -> None:
 def test_all_sets_of_an_instance_meet_the_same_contexts() -> None:
     oracle = Table([[False] * 2**8], [8])
     sets = [{0}, {0, 1}, {5}]
-    strengths(holding(oracle, answers(1)), torch.zeros(3, dtype=torch.long), dense(oracle, sets), 20, seeded(20))
+    measure(oracle, sets, 20, seeded(20))
     contexts = draw_contexts(20, torch.ones(8, dtype=torch.bool), torch.Generator().manual_seed(0))
     expected = []
     for with_set in (True, False):
@@ -160,15 +165,15 @@ def test_packing_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = [(torch.rand(2**n, generator=random) < 0.5).tolist() for n in units]
     oracle, sets = Table(tables, units), [{0, 3}, {1}, {2, 4, 6}]
     chosen = dense(oracle, sets)
-    together = strengths(holding(oracle, answers(3)), torch.arange(3), chosen, 12, seeded(12))
+
+    def measured(rows: Tensor) -> list[Strength]:
+        return strengths(holding(oracle, answers(3)), rows, chosen[rows], 12, seeded(12))
+
+    together = measured(torch.arange(3))
     assert [s.every for s in together] == [False, True, False]
-    alone = [
-        strengths(holding(oracle, answers(3)), torch.tensor([n]), chosen[n : n + 1], 12, seeded(12))[0]
-        for n in range(3)
-    ]
-    assert alone == together
+    assert [measured(torch.tensor([row]))[0] for row in range(3)] == together
     monkeypatch.setattr("cf2.sets.strength.MAX_STATES_PER_CALL", 1)
-    assert strengths(holding(oracle, answers(3)), torch.arange(3), chosen, 12, seeded(12)) == together
+    assert measured(torch.arange(3)) == together
 
 
 def test_a_number_within_its_tolerance_is_the_same_answer() -> None:
@@ -190,24 +195,22 @@ def test_a_number_within_its_tolerance_is_the_same_answer() -> None:
 def test_an_added_unit_is_in_no_context_and_is_carried_out_without_the_set() -> None:
     oracle = Table([[bits >= 4 for bits in range(8)]], [3])  # kept while the last unit is as it was
     oracle.absent = torch.tensor([[False, False, True]])
-    (strength,) = strengths(
-        holding(oracle, answers(1)), torch.tensor([0]), torch.tensor([[False, False, True]]), 4, no_draw
-    )
+    (strength,) = measure(oracle, [{2}], 4)
     assert (strength.ps.value, strength.pns.value, strength.contexts) == (1.0, 1.0, 4)
-    (other,) = strengths(
-        holding(oracle, answers(1)), torch.tensor([0]), torch.tensor([[True, False, False]]), 4, no_draw
-    )
+    (other,) = measure(oracle, [{0}], 4)
     assert (other.ps.value, other.pns.value, other.contexts) == (1.0, 0.0, 2)
 
 
-def test_drawn_contexts_have_every_size_alike_and_the_weights_of_all_sum_to_one() -> None:
+def test_drawn_contexts_have_every_size_alike() -> None:
     drawn = draw_contexts(9000, torch.ones(8, dtype=torch.bool), torch.Generator().manual_seed(0)).sum(1)
     counts = torch.bincount(drawn, minlength=9)
     assert (counts - 1000).abs().max() < 150  # each of nine sizes: 1000 ± 5 standard deviations
-    for units in range(6):
-        contexts, weight = every_context(units)
-        assert len(contexts) == 2**units == len(set(map(tuple, contexts.tolist())))
-        assert float(weight.sum()) == pytest.approx(1)
+
+
+def sure_of(oracle: Oracle, starts: Tensor, goal: float, count: int, fresh: Draw, seed: int = 0) -> dict[int, Sure]:
+    trials = Trials(oracle, answers(len(starts)), QUESTIONS["why"])
+    held = holding(oracle, answers(len(starts)))
+    return find_sure(trials, held, oracle.rows, starts, goal, count, seeded(SEARCH_CONTEXTS, seed), fresh)
 
 
 @settings(max_examples=25, deadline=None)
@@ -217,12 +220,9 @@ def test_a_sure_set_passes_both_tests_and_has_the_pns_that_it_claims(seed: int, 
     weights = torch.rand(units, generator=random)  # the answer holds where enough of the weight is there
     total = [sum(float(weights[u]) for u in range(units) if bits >> u & 1) for bits in range(2**units)]
     table = [value > 0.5 * total[-1] for value in total]
-    oracle, everything = Table([table], [units]), torch.ones(1, units, dtype=torch.bool)
-    criterion, rows = answers(1), torch.tensor([0])
-    trials, held = Trials(oracle, criterion, QUESTIONS["why"]), holding(oracle, criterion)
-    (start,) = search(oracle, criterion, QUESTIONS["why"], weights, Search()).selected[None]
-    assert trials.passes(rows, everything).item()
-    sure = find_sure(trials, held, rows, start[None], 0.8, 256, seeded(SEARCH_CONTEXTS, seed % 1000), no_draw)[0]
+    oracle = Table([table], [units])
+    start = search(oracle, answers(1), QUESTIONS["why"], weights, Search()).selected
+    sure = sure_of(oracle, start[None], 0.8, 256, no_draw, seed % 1000)[0]
     chosen = {unit for unit, taken in enumerate(sure.chosen.tolist()) if taken}
     _, pns = enumerated(table, units, chosen, set())
     only, without = sum(1 << u for u in chosen), sum(1 << u for u in set(range(units)) - chosen)
@@ -240,25 +240,21 @@ def test_a_sure_set_passes_both_tests_and_has_the_pns_that_it_claims(seed: int, 
 
 def test_a_default_answer_is_not_grown() -> None:
     table = [bits in (0, 3) for bits in range(2**8)]  # kept with nothing there, or with exactly the first two units
-    oracle, criterion = Table([table], [8]), answers(1)
-    trials, held = Trials(oracle, criterion, QUESTIONS["why"]), holding(oracle, criterion)
+    oracle = Table([table], [8])
     start = dense(oracle, [{0, 1}])
-    sure = find_sure(trials, held, torch.tensor([0]), start, 0.9, 256, seeded(SEARCH_CONTEXTS), no_draw)
+    sure = sure_of(oracle, start, 0.9, 256, no_draw)
     assert (sure[0].default, sure[0].reached, sure[0].chosen.tolist()) == (True, False, start[0].tolist())
 
 
 def test_a_goal_that_is_missed_gives_the_surest_set_that_was_judged() -> None:
     # Kept with the last unit and an even number in all, so that a set decides in few contexts while two stay outside.
     table = [bits >= 128 and bin(bits).count("1") % 2 == 0 for bits in range(2**8)]
-    oracle, criterion, row = Table([table], [8]), answers(1), torch.tensor([0])
+    oracle = Table([table], [8])
     oracle.selectable = oracle.valid & torch.tensor([True] * 5 + [False] * 2 + [True])
-    trials, held = Trials(oracle, criterion, QUESTIONS["why"]), holding(oracle, criterion)
-    start = dense(oracle, [{0, 7}])
-    assert trials.passes(row, start).item()
-    sure = find_sure(trials, held, row, start, 0.9, 20, seeded(SEARCH_CONTEXTS), seeded(20, 7))[0]
+    sure = sure_of(oracle, dense(oracle, [{0, 7}]), 0.9, 20, seeded(20, 7))[0]
     assert not sure.reached
     assert len(sure.curve) > 1
-    (first,) = strengths(held, row, start, 20, seeded(20, 7))
+    (first,) = measure(oracle, [{0, 7}], 20, seeded(20, 7))
     assert first.pns.value <= sure.strength.pns.value < 0.9
 
 
