@@ -109,17 +109,12 @@ def stars(rays: list[list[list[float]]], middle: list[float]) -> tuple[Data, lis
     return Data(x=torch.tensor(x), edge_index=undirected(pairs)), middles
 
 
-def edges(one: Explanation) -> set[tuple[int, int]]:
+def edges(e: Explanation) -> set[tuple[int, int]]:
     """The chosen edges, each once."""
-    return {(a, b) for a, b in one.chosen("edges").tolist()}
+    return {(a, b) for a, b in e.chosen("edges").tolist()}
 
 
 def f1(found: Explanations, truth: dict[int, np.ndarray]) -> float:
     """Mean F1 of the chosen edges against the planted ones."""
-    return float(np.mean([_f1(e, truth[e.key]) for e in found]))
-
-
-def _f1(one: Explanation, pairs: np.ndarray) -> float:
-    wanted = {tuple(sorted(pair)) for pair in pairs.tolist()}
-    chosen = {tuple(pair) for pair in one.chosen("edges").tolist()}
-    return 2 * len(wanted & chosen) / (len(wanted) + len(chosen))
+    wanted = [{(min(pair), max(pair)) for pair in truth[e.key].tolist()} for e in found]
+    return float(np.mean([2 * len(own & edges(e)) / (len(own) + e.size) for own, e in zip(wanted, found)]))

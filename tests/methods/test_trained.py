@@ -19,7 +19,7 @@ from cf2.methods.rcexplainer import boundaries, local_boundaries, regions
 from cf2.methods.tage import conditions, scaled
 from cf2.methods.trained import Trained, batches
 from cf2.samples.models import build
-from methods_toys import Lights, edges, plant, star, stars, toy
+from methods_toys import Lights, edges, star, stars, toy
 from toys import GraphNet, NodeNet, model_state, random_graph, same_state
 
 # -- all of them -------------------------------------------------------------------------------------------
@@ -82,14 +82,7 @@ def test_the_seed_decides_the_training_and_the_model_is_left_alone(method: str) 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_graphs_are_explained_too(method: str) -> None:
-    graphs = []
-    for number in range(12):
-        data, _ = plant("cycles", number)
-        part = torch.arange(data.num_nodes) < 40 + number
-        inside = part[data.edge_index].all(0)
-        graphs.append(Data(x=data.x[part], edge_index=data.edge_index[:, inside]))
-    torch.manual_seed(0)
-    model = build("gin", task="graph", num_features=4, num_classes=2, hidden=8)
+    graphs, model = [random_graph(10, 14, seed=seed) for seed in range(12)], GraphNet("gin")
     fit = cf2.fit(model, graphs[:8], method=method, k=5, epochs=3)
     found = cf2.explain(model, graphs[8:], method=method, trained=fit)
     assert [e.size for e in found] == [5] * 4
@@ -99,9 +92,7 @@ def test_graphs_are_explained_too(method: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("method", METHODS)
 def test_models_of_every_precision_are_explained(method: str, dtype: torch.dtype) -> None:
-    data, _ = plant("cycles", 0)
-    torch.manual_seed(0)
-    model = build("gcn", task="node", num_features=4, num_classes=2, hidden=8).to(dtype)
+    data, model = random_graph(20, 40, seed=1), NodeNet("gcn").to(dtype)
     data.x = data.x.to(dtype)
     fit = cf2.fit(model, data, range(8), method=method, k=3, epochs=2)
     assert {tensor.dtype for tensor in fit.tensors.values()} == {torch.float32}
