@@ -141,7 +141,8 @@ def squares(z: Tensor, pack: Pack, target: Tensor) -> Tensor:
     diagonal = scatter(z.square().sum(1), pack.batch, dim_size=len(counts))
     edges = 2 * target * (products(z, pack) - target / 2)  # an undirected edge is two entries
     of_edges = scatter(edges, pack.units.owner, dim_size=len(counts))
-    return (outer.square().sum((1, 2)) - 2 * diagonal + counts - 2 * of_edges) / counts.square()
+    total: Tensor = outer.square().sum((1, 2)) - 2 * diagonal + counts - 2 * of_edges
+    return total / counts.square()
 
 
 def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:

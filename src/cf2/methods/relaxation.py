@@ -55,10 +55,10 @@ def penalised(
     losses: Tensor, mask: Tensor, owner: Tensor, *, size: float, entropy: float, budget: float = 0.0
 ) -> Tensor:
     """The losses of instances [B] + size · ReLU(mean M - budget) + entropy · mean H(M), for some of the masks."""
-    means, entropies = (
-        scatter(values, owner, dim_size=len(losses), reduce="mean") for values in (mask, binary_entropy(mask))
-    )
-    return losses + size * (means - budget).relu() + entropy * entropies
+    parts = (mask, binary_entropy(mask))
+    mean, mean_entropy = (scatter(values, owner, dim_size=len(losses), reduce="mean") for values in parts)
+    penalty: Tensor = size * (mean - budget).relu() + entropy * mean_entropy
+    return losses + penalty
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +156,8 @@ def _moving(mask: Tensor, before: Tensor, pack: Pack, threshold: float) -> Tenso
     """Which instances still change: another thresholded set, or masks that moved [B]."""
     owner, instances = pack.units.owner, pack.num_instances
     flips = size(((mask > threshold) != (before > threshold)).float(), owner, instances)
-    return (flips > 0) | (scatter((mask - before).abs(), owner, dim_size=instances, reduce="mean") > MOVED)
+    moved: Tensor = scatter((mask - before).abs(), owner, dim_size=instances, reduce="mean")
+    return (flips > 0) | (moved > MOVED)
 
 
 def _check_finite(losses: Tensor, pack: Pack, epoch: int) -> None:

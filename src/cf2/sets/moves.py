@@ -300,6 +300,18 @@ def grow(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor,
         step += 1
 
 
+def take_smaller(
+    trials: Trials, rows: Tensor, sets: Tensor, passed: Tensor, candidates: Tensor, good: Tensor
+) -> Tensor:
+    """Write `good` [r] candidates [r, U] into the sets of instances `rows` that have no passing set or a larger one.
+
+    Returns which candidates were taken [r].
+    """
+    better = good & (~passed[rows] | (trials.size(rows, candidates) < trials.size(rows, sets[rows])))
+    sets[rows[better]], passed[rows[better]] = candidates[better], True
+    return better
+
+
 # -- 2. exchange -------------------------------------------------------------------------------------------
 
 
@@ -461,10 +473,7 @@ def start_edits(trials: Trials, ranking: Tensor, budget: Budget) -> tuple[Tensor
         todo = rows[~passed | (trials.size(rows, sets) > small * _cheapest(trials))]
         below = size[todo] - 1 if trials.price is None else size[todo] + 2  # more edits may be the cheaper ones
         most = torch.where(passed[todo], below.clamp(max=MAX_GROWN_EDITS), limit)
-        grown, good = grow(trials, todo, most, step * budget.adds)
-        better = good & (~passed[todo] | (trials.size(todo, grown) < trials.size(todo, sets[todo])))
-        sets[todo[better]] = grown[better]
-        passed[todo[better]] = True
+        take_smaller(trials, todo, sets, passed, *grow(trials, todo, most, step * budget.adds))
     return sets, passed
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SHORT_CUTS = {"kept", "fields", "together", "sparse", "quotient"}
 MAX_MOVES = 4  # units by which a set may differ from that at which its steepest slopes were measured by trials
 MAX_MOVES_OF_ALL = 16  # the same for all of its slopes
-STEEPEST = 32  # units in a set, and as many outside of it, that are measured again after `MAX_MOVES`
+MAX_STEEPEST = 32  # units in a set, and as many outside of it, that are measured again after `MAX_MOVES`
 MAX_FLIPS = 256  # trials of one set for its slopes
 MAX_FLIP_ENTRIES = 1 << 22  # of the table of sets that are tried at once for slopes
 
@@ -134,10 +134,10 @@ class Oracle(ABC):
 
     @staticmethod
     def _steepest(trials: Trials, rows: Tensor, sets: Tensor, slope: Tensor) -> Tensor:
-        """The `STEEPEST` units in each set, and as many outside of it, by the slopes so far [R, U]."""
+        """The `MAX_STEEPEST` units in each set, and as many outside of it, by the slopes so far [R, U]."""
         steepest = torch.zeros_like(sets)
         for part in (trials.selectable[rows] & sets, trials.selectable[rows] & ~sets):
-            first = slope.abs().sum(2).masked_fill(~part, -1).topk(min(STEEPEST, trials.width), 1).indices
+            first = slope.abs().sum(2).masked_fill(~part, -1).topk(min(MAX_STEEPEST, trials.width), 1).indices
             steepest |= torch.zeros_like(sets).scatter_(1, first, True) & part
         return steepest
 

@@ -22,7 +22,7 @@ from cf2.sets.trials import Trials
 
 MAX_SETS_PER_CALL = 2048  # of one instance
 MAX_ENTRIES_PER_CALL = 1 << 23  # of the table of all sets that are tried at once
-LIKELY = 16  # times the budget: of so many sets, a listing is likely to leave out enough
+SETS_PER_LISTED = 16  # of so many sets, a listing is likely to leave out all but one
 BOUNDLESS = 1 << 62
 MAX_PROOFS_TOGETHER = 8  # proofs made side by side if every trial runs a whole input
 
@@ -66,19 +66,19 @@ def prove(
     before = before or unproved(trials, sets, passed)
     shown = (fact.clone() for fact in (before.optimal, before.impossible, before.exhausted))
     proof = Proof(sets.clone(), passed.clone(), *shown)
-    searches, whole = [], False
+    searches, runs_whole_inputs = [], False
     for row, count in enumerate(trials.counts.tolist()):
         if not count or trials.oracle.narrowed[row] or proof.optimal[row] or proof.impossible[row]:
             continue
         best = sets[row] if passed[row] else None
         search = Exhaustion(trials, row, best, budget, int(proof.exhausted[row]), partly)
         listing = trials.oracle.listing(search)
-        whole |= listing is not None and not trials.oracle.local
+        runs_whole_inputs |= listing is not None and not trials.oracle.local
         if listing is None and (search.certain or partly):
             listing = every_set(search)
         if listing is not None:
             searches.append((search, listing))
-    together = MAX_PROOFS_TOGETHER if whole else max(1, len(searches))
+    together = MAX_PROOFS_TOGETHER if runs_whole_inputs else max(1, len(searches))
     for first in range(0, len(searches), together):
         _run(trials, searches[first : first + together])
     for search, _ in searches:
@@ -111,7 +111,8 @@ class Exhaustion:
         self.must = trials.must[row]
         self.complete = self.exhausted > self.top
         self.certain = _affordable(len(free), self.top, budget, exhausted)  # the budget pays for all sets
-        self.likely = _affordable(len(free), self.top, budget * LIKELY, exhausted)  # if many sets can be left out
+        # Whether the budget is likely to do if a listing leaves out many sets.
+        self.likely = _affordable(len(free), self.top, budget * SETS_PER_LISTED, exhausted)
 
     def spend(self, sets: int) -> bool:
         """Take so many sets from the budget; False if it has fewer."""
@@ -209,9 +210,9 @@ def _run(trials: Trials, searches: list[tuple[Exhaustion, Listing]]) -> None:
         if asked is not None:
             asking.append((search, listing, asked))
     while asking:
-        room, count = MAX_ENTRIES_PER_CALL, 0
-        while count < len(asking) and room > 0:
-            room -= asking[count][2][0].numel()
+        entries, count = MAX_ENTRIES_PER_CALL, 0
+        while count < len(asking) and entries > 0:
+            entries -= asking[count][2][0].numel()
             count += 1
         now, asking = asking[:count], asking[count:]
         for column in sorted({asked[1] for _, _, asked in now}, key=lambda c: -1 if c is None else c):

@@ -24,7 +24,18 @@ import torch
 from torch import Tensor
 
 from cf2.errors import require_number, unknown_name
-from cf2.sets.moves import Budget, exchange, grow, prefixes, prune, prune_single, repair, start_edits, widen
+from cf2.sets.moves import (
+    Budget,
+    exchange,
+    grow,
+    prefixes,
+    prune,
+    prune_single,
+    repair,
+    start_edits,
+    take_smaller,
+    widen,
+)
 from cf2.sets.oracle import Oracle
 from cf2.sets.proof import Proof, prove, unproved
 from cf2.sets.tests import QUESTIONS, Criterion, Test
@@ -34,8 +45,8 @@ Effort = Literal["quick", "standard", "thorough", "exact"]
 WHY = QUESTIONS["why"]
 LARGE_SET = 14  # units of a set beyond which one is grown from nothing as well
 MANY_UNITS = 64  # of an instance, beyond which that is done for smaller sets, and restarts are made
-FIRST_PROOF = 1_000  # sets that a proof may take before anything else is tried
-LAST_PROOF = 200  # sets that are tried by size if no other step has led to one that passes
+MAX_FIRST_PROOF = 1_000  # sets that a proof may take before anything else is tried
+MAX_SMALLEST_SETS = 200  # sets that are tried by size if no other step has led to one that passes
 MAX_PROOF = 10**9  # sets: more than a month of trials
 MAX_RESTART_SIZE = 8  # a restart looks for a set of fewer units: larger ones are hardly found by chance
 
@@ -121,7 +132,7 @@ def search(
     proof = None
     for effort in _LADDER.get(settings.effort, (settings.effort,)):
         budget = _BUDGETS[effort]
-        proof, ranking = _answered(trials, dense, budget, min(most, FIRST_PROOF), proof)
+        proof, ranking = _answered(trials, dense, budget, min(most, MAX_FIRST_PROOF), proof)
     assert proof is not None
     rows = _beside_why(trials, proof)
     if len(rows):
@@ -130,8 +141,8 @@ def search(
         both = search(oracle.take(rows), criterion.take(rows), WHY, scores_for_why, settings, part)
         trials.evaluations[rows] += both.evaluations + cost
         sets, passed = _no_larger(trials, rows, proof, both, ranking)
-        proof = prove(trials, sets, passed, min(most, FIRST_PROOF), proof)
-    if most > FIRST_PROOF or budget.partly:
+        proof = prove(trials, sets, passed, min(most, MAX_FIRST_PROOF), proof)
+    if most > MAX_FIRST_PROOF or budget.partly:
         proof = prove(trials, proof.sets, proof.passed, most, proof, partly=budget.partly)
     return _choice(trials, replace(proof, sets=_widened(trials, proof, ranking, budget)))
 
@@ -144,7 +155,7 @@ def _answered(trials: Trials, scores: Tensor, budget: Budget, most: int, before:
         kept = before.passed & (~passed | smaller)
         sets, passed = torch.where(kept[:, None], before.sets, sets), passed | kept
     proof = prove(trials, sets, passed, most, before)  # if it can be made now, there is nothing to improve
-    proof = _try_smallest(trials, proof, min(most, LAST_PROOF))
+    proof = _try_smallest(trials, proof, min(most, MAX_SMALLEST_SETS))
     alive = (proof.passed & ~proof.optimal).nonzero().flatten()
     if len(alive):
         sets = proof.sets.clone()
@@ -176,11 +187,8 @@ def _no_larger(trials: Trials, rows: Tensor, proof: Proof, both: Choice, ranking
     sets, passed = proof.sets.clone(), proof.passed.clone()
     answers = torch.zeros_like(sets[rows])
     answers[trials.valid[rows]] = both.selected
-    better = trials.passes(rows, answers)
-    better &= ~passed[rows] | (trials.size(rows, answers) < trials.size(rows, sets[rows]))
-    improved = rows[better]
-    sets[improved] = prune_single(trials, improved, answers[better], ranking[improved])
-    passed[improved] = True
+    improved = rows[take_smaller(trials, rows, sets, passed, answers, trials.passes(rows, answers))]
+    sets[improved] = prune_single(trials, improved, sets[improved], ranking[improved])
     return sets, passed
 
 
@@ -201,6 +209,7 @@ def _widened(trials: Trials, proof: Proof, ranking: Tensor, budget: Budget) -> T
 
 
 def _in_order(trials: Trials, scores: Tensor) -> Tensor:
+    """Scores [B, U] as a ranking without ties: minus the position of each unit."""
     return -in_order(scores.masked_fill(~trials.valid, float("-inf"))).float()
 
 
@@ -237,11 +246,8 @@ def _regrow(trials: Trials, sets: Tensor, passed: Tensor, never: Tensor, budget:
     few = torch.minimum(size - 1, torch.where(many_units, budget.grown, 0))
     most = torch.where(~passed | (many_units & (size > LARGE_SET)), LARGE_SET, few)
     rows = ((most > 0) & ~never).nonzero().flatten()
-    grown, good = grow(trials, rows, most[rows], 2 * budget.adds)
-    better = rows[good & (~passed[rows] | (trials.size(rows, grown) < trials.size(rows, sets[rows])))]
     sets, passed = sets.clone(), passed.clone()
-    sets[better] = grown[torch.isin(rows, better)]
-    passed[better] = True
+    take_smaller(trials, rows, sets, passed, *grow(trials, rows, most[rows], 2 * budget.adds))
     return sets, passed
 
 
