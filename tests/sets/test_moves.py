@@ -12,7 +12,7 @@ from torch import Tensor
 from cf2.methods.contract import Problem
 from cf2.sets.moves import STEPS_BEFORE_GIVING_UP, _move, exchange, flipped, grow, prefixes, prune, prune_single, repair
 from cf2.sets.search import _BUDGETS
-from cf2.sets.trials import Trials, score
+from cf2.sets.trials import Trials
 from toys import NodeNet, random_graph
 
 BUDGET = _BUDGETS["quick"]
@@ -33,11 +33,6 @@ def whole_that_pass(trials: Trials) -> tuple[torch.Tensor, torch.Tensor]:
 def ranking_of(trials: Trials, seed: int = 0) -> torch.Tensor:
     scores = torch.rand(int(trials.counts.sum()), generator=torch.Generator().manual_seed(seed))
     return trials.oracle.dense(scores, float("-inf"))
-
-
-def test_what_is_missing_counts_before_what_is_to_spare() -> None:
-    slack = torch.tensor([[-1.0, 100.0], [-0.5, 0.0], [0.1, 0.1]])
-    assert score(slack).argsort(descending=True).tolist() == [2, 1, 0]
 
 
 def test_a_start_is_the_shortest_prefix_that_passes(trials: Trials) -> None:
