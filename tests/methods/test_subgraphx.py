@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 import cf2
 from cf2.methods.contract import Problem
-from cf2.methods.subgraphx import Settings, Subgraphs
+from cf2.methods.subgraphx import Settings, Subgraphs, grow, rank
 from methods_toys import Lights, edges, star, toy
 from toys import GraphNet, NodeNet, Unit, edited, probabilities, random_graph
 
@@ -60,8 +60,6 @@ def _nodes(pairs: set[tuple[int, int]]) -> set[int]:
 
 @pytest.mark.parametrize("level", ["node", "graph"])
 def test_every_subgraph_is_connected(level: str, problem_of: Callable[..., Problem]) -> None:
-    from cf2.methods.subgraphx import grow
-
     graphs = [random_graph(14, 14, seed=s) for s in range(4)]
     problem = (
         problem_of(NodeNet("gin"), graphs[0], [0, 3, 7], masking="messages")
@@ -100,8 +98,6 @@ def test_the_seed_decides() -> None:
 
 
 def test_no_subgraph_is_tried_twice(problem_of: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch) -> None:
-    from cf2.methods import subgraphx
-
     seen: list[bytes] = []
     real = Subgraphs.shapley
 
@@ -111,7 +107,7 @@ def test_no_subgraph_is_tried_twice(problem_of: Callable[..., Problem], monkeypa
 
     monkeypatch.setattr(Subgraphs, "shapley", counted)
     problem = problem_of(NodeNet("gin"), random_graph(14, 20, seed=1), [3], masking="messages")
-    ranking = subgraphx.rank(problem, Settings(k=2))
+    ranking = rank(problem, Settings(k=2))
     assert len(seen) == len(set(seen)) > 5
     assert 0 < int(ranking.choice.evaluations) <= 2 * 5 * len(seen)  # what the target sees the same of is run once
 

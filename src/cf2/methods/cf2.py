@@ -96,13 +96,13 @@ class Verified(Relaxed):
 def rank_verified(problem: SetProblem, settings: Verified) -> Ranking:
     """Relax for a few epochs, then search for the smallest set that passes the tests."""
 
-    def rank(asked: SetProblem) -> Ranking:
+    def rank(part: SetProblem) -> Ranking:
         # Edits that add or change are ranked by their slopes on the graph as it is, because a graph with half of each
         # of a thousand additions teaches nothing. Without gradients, units are ranked by leaving each one out.
-        edits = asked.oracle.absent is not None
-        if not isinstance(asked, Problem) or not (edits or asked.oracle.has_slopes):
-            return rank_left_out(asked)
-        return rank_edits(asked) if edits else rank_relaxed(asked, settings)
+        edits = part.oracle.absent is not None
+        if not isinstance(part, Problem) or not (edits or part.oracle.has_slopes):
+            return rank_left_out(part)
+        return rank_edits(part) if edits else rank_relaxed(part, settings)
 
     search = Search(settings.effort, settings.confidence, settings.proof)
     found = search_from(problem, rank(problem), search, rank)

@@ -148,16 +148,16 @@ def squares(z: Tensor, pack: Pack, target: Tensor) -> Tensor:
 def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
     """Distil the target subgraphs, then train the auto-encoder to give their edges weight."""
     wanted = torch.cat([distilled(problem, settings.distilled) for problem in problems])
-    made = batches(problems, settings.batch)
-    goals = torch.split(wanted, [batch.pack.units.count for batch in made])
+    batched = batches(problems, settings.batch)
+    goals = torch.split(wanted, [batch.pack.units.count for batch in batched])
 
     def loss(encoder: AutoEncoder, position: int, epoch: int) -> Tensor:
-        batch = made[position]
+        batch = batched[position]
         return squares(encoder.codes(batch.nodes, batch.pack), batch.pack, goals[position]).mean()
 
     removals = 2 * sum(problem.pack.units.count for problem in problems)
     network = partial(AutoEncoder, hidden=settings.hidden, code=settings.code)
-    return train("gem", made, settings, seed, network, loss, passes=1, removals=removals)
+    return train("gem", batched, settings, seed, network, loss, passes=1, removals=removals)
 
 
 def rank(problem: Problem, settings: Settings) -> Ranking:

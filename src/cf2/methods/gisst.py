@@ -92,11 +92,11 @@ def with_columns(problem: Problem) -> Problem:
 
 def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
     """Train the probabilities on the instances of the problems."""
-    made = batches([with_columns(problem) for problem in problems], settings.batch)
+    batched = batches([with_columns(problem) for problem in problems], settings.batch)
 
     def loss(attention: Attention, position: int, epoch: int) -> Tensor:
         """The mean over the batch of what one instance costs."""
-        batch = made[position]
+        batch = batched[position]
         logits, owner = attention(batch.nodes, batch.pack), batch.pack.units.owner
         column, _ = feature_units(batch.pack)
         mask = torch.where(column, logits.sigmoid(), drawn(logits, settings.temperature))
@@ -107,8 +107,8 @@ def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
         losses = penalised(losses, mask[~column], owner[~column], **of_edges)
         return penalised(losses, mask[column], owner[column], **of_columns).mean()
 
-    network = partial(Attention, features=made[0].pack.x.size(1))
-    return train("gisst", made, settings, seed, network, loss, passes=1 + 3 * settings.epochs)
+    network = partial(Attention, features=batched[0].pack.x.size(1))
+    return train("gisst", batched, settings, seed, network, loss, passes=1 + 3 * settings.epochs)
 
 
 def rank(problem: Problem, settings: Settings) -> Ranking:

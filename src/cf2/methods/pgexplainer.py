@@ -36,18 +36,18 @@ class Settings(MaskSettings):
 
 def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
     """Train the scorer on the instances of the problems."""
-    made = batches(problems, settings.batch)
+    batched = batches(problems, settings.batch)
 
     def loss(scorer: EdgeScorer, position: int, epoch: int) -> Tensor:
         """The mean over the batch of what one instance costs under one random draw of its mask."""
-        batch = made[position]
+        batch = batched[position]
         mask = drawn(scorer(batch.nodes, batch.pack), settings.temperature(epoch))
         with batch.predictor.soft(batch.pack) as run:
             losses = batch.criterion.loss(run(ONLY.states(mask)))
         return settings.mean_loss(losses, mask, batch.pack)
 
     network = partial(EdgeScorer, hidden=settings.hidden)
-    return train("pgexplainer", made, settings, seed, network, loss, passes=1 + 3 * settings.epochs)
+    return train("pgexplainer", batched, settings, seed, network, loss, passes=1 + 3 * settings.epochs)
 
 
 def rank(problem: Problem, settings: Settings) -> Ranking:

@@ -12,7 +12,7 @@ with the mask alone the embedding stays on its sides of all boundaries, without 
 
 Changed here: α is what `read_head` reads, so any model will do; w is the gradient of the criterion's slack there, not
 read off the weights; boundaries are scaled to a mean of 1 on their own instances; masks are drawn and penalised as
-PGExplainer's are. Regions are those of answers, so it is made for classes; where every instance has an answer of its
+PGExplainer's are. Regions are those of answers, so it is batched for classes; where every instance has an answer of its
 own, each has its own boundary alone.
 """
 
@@ -99,11 +99,11 @@ def regions(inside: Tensor, answers: Tensor) -> Tensor:
     return chosen
 
 
-def boundaries(made: Sequence[Batch]) -> Boundaries:
+def boundaries(batched: Sequence[Batch]) -> Boundaries:
     """The boundaries of all training instances, scaled, and the region of each instance."""
-    parts = [local_boundaries(batch) for batch in made]
+    parts = [local_boundaries(batch) for batch in batched]
     embedded, weight, bias = (torch.cat(part) for part in zip(*parts))
-    answers = torch.cat([batch.criterion.answers for batch in made])
+    answers = torch.cat([batch.criterion.answers for batch in batched])
     require(
         bool((weight != 0).any()),
         "Expected a model whose answer depends on the embedding that its head reads",
@@ -120,18 +120,18 @@ def boundaries(made: Sequence[Batch]) -> Boundaries:
 
 def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
     """Find the boundaries of the training instances, then train the scorer against them."""
-    made = batches(problems, settings.batch)
-    bounds = boundaries(made)
-    rows = torch.split(torch.arange(len(bounds.values)), [batch.pack.num_instances for batch in made])
+    batched = batches(problems, settings.batch)
+    bounds = boundaries(batched)
+    rows = torch.split(torch.arange(len(bounds.values)), [batch.pack.num_instances for batch in batched])
 
     def loss(scorer: EdgeScorer, position: int, epoch: int) -> Tensor:
-        batch = made[position]
+        batch = batched[position]
         mask = drawn(scorer(batch.nodes, batch.pack), settings.temperature)
         losses = crossings(batch, mask, bounds, rows[position], settings)
         return settings.mean_loss(losses, mask, batch.pack)
 
     network, kept = partial(EdgeScorer, hidden=settings.hidden), int(bounds.region.any(0).sum())
-    return train("rcexplainer", made, settings, seed, network, loss, passes=4 + 6 * settings.epochs, boundaries=kept)
+    return train("rcexplainer", batched, settings, seed, network, loss, passes=4 + 6 * settings.epochs, boundaries=kept)
 
 
 def crossings(batch: Batch, mask: Tensor, bounds: Boundaries, rows: Tensor, settings: Settings) -> Tensor:

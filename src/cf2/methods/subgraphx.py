@@ -139,9 +139,9 @@ class Subgraphs:
         away = torch.where(within, away, torch.inf).masked_fill(center, -1.0)
         ball = torch.minimum((size + self.settings.children - 1) // self.settings.children, size - self.settings.leaf)
         outside = away.argsort(1).argsort(1) >= ball.clamp(min=1)[parent, None]
-        made = self.connected(instance, within & outside)
-        some = made.any(1)
-        return parent[some], made[some]
+        smaller = self.connected(instance, within & outside)
+        some = smaller.any(1)
+        return parent[some], smaller[some]
 
     def shapley(self, rows: Tensor, sets: Tensor) -> Tensor:
         """The Shapley value of each set as one player among its neighbours, by sampling [R]."""
@@ -174,11 +174,6 @@ class Tree:
     path: list[Subgraph]
     expanded: list[Subgraph] = field(default_factory=list)
     rollouts: int = 0
-
-    @staticmethod
-    def planted(units: np.ndarray) -> Tree:
-        root = Subgraph(units)
-        return Tree({b"": root}, [root])  # no child is the root again
 
     def descend(self, settings: Settings) -> bool:
         """Walk and finish rollouts until a subgraph must be expanded; False where none is left to be."""
@@ -234,17 +229,18 @@ def _best(children: Sequence[Subgraph], exploration: float) -> Subgraph:
 def grow(subgraphs: Subgraphs, settings: Settings) -> list[Tree]:
     """The trees of all instances, one level of all of them at a time."""
     trials = subgraphs.trials
-    trees = [Tree.planted(units) for units in subgraphs.connected(trials.rows, trials.valid).cpu().numpy()]
+    roots = [Subgraph(units) for units in subgraphs.connected(trials.rows, trials.valid).cpu().numpy()]
+    trees = [Tree({b"": root}, [root]) for root in roots]  # no child is the root again
     left = [settings.budget // (2 * settings.samples)] * len(trees)
     active = [row for row, tree in enumerate(trees) if tree.descend(settings)]
     while active:
         rows = torch.tensor(active, device=trials.valid.device)
         sets = torch.from_numpy(np.stack([trees[row].path[-1].units for row in active])).to(trials.valid.device)
-        parent, made = subgraphs.children(rows, sets)
+        parent, smaller = subgraphs.children(rows, sets)
         owners = rows[parent]
-        fresh: dict[tuple[int, bytes], int] = {}  # the position in `made` of what was not tried before
+        fresh: dict[tuple[int, bytes], int] = {}  # the position in `smaller` of what was not tried before
         children: dict[int, list[np.ndarray]] = {row: [] for row in active}
-        for position, (owner, units) in enumerate(zip(owners.tolist(), made.cpu().numpy())):
+        for position, (owner, units) in enumerate(zip(owners.tolist(), smaller.cpu().numpy())):
             key = (owner, units.tobytes())
             if key[1] not in trees[owner].tried and key not in fresh:
                 if not left[owner]:
@@ -254,8 +250,8 @@ def grow(subgraphs: Subgraphs, settings: Settings) -> list[Tree]:
             children[owner].append(units)
         if fresh:
             positions = torch.tensor(list(fresh.values()), device=trials.valid.device)
-            values = subgraphs.shapley(owners[positions], made[positions]).tolist()
-            for (owner, code), units, value in zip(fresh, made[positions].cpu().numpy(), values):
+            values = subgraphs.shapley(owners[positions], smaller[positions]).tolist()
+            for (owner, code), units, value in zip(fresh, smaller[positions].cpu().numpy(), values):
                 trees[owner].tried[code] = Subgraph(units, value)
         for row in active:
             trees[row].expand(children[row])

@@ -1,4 +1,4 @@
-"""TAGE: one explainer of embeddings, whatever is made of them (Xie et al., NeurIPS 2022,
+"""TAGE: one explainer of embeddings, whatever is batched of them (Xie et al., NeurIPS 2022,
 https://arxiv.org/abs/2202.08335).
 
 A network scores edges from the model's states of their ends, given a condition p: how much each dimension of the
@@ -88,14 +88,14 @@ def scaled(p: Tensor) -> Tensor:
 
 def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
     """Train the explainer of embeddings on the instances of the problems, for random conditions."""
-    made = batches(problems, settings.batch)
+    batched = batches(problems, settings.batch)
     require(
-        max(batch.pack.num_instances for batch in made) > 1,
+        max(batch.pack.num_instances for batch in batched) > 1,
         "Expected at least two instances to train on, to be told apart",
         got="one",
     )
-    whole = [embeddings(batch) for batch in made]
-    center, scale = moments(torch.cat(whole))
+    embedded = [embeddings(batch) for batch in batched]
+    center, scale = moments(torch.cat(embedded))
 
     def network(width: int) -> Conditioned:
         net = Conditioned(width, len(center), settings.hidden)
@@ -103,9 +103,9 @@ def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
         return net
 
     def loss(net: Conditioned, position: int, epoch: int) -> Tensor:
-        return contrast(net, made[position], whole[position], settings)
+        return contrast(net, batched[position], embedded[position], settings)
 
-    return train("tage", made, settings, seed, network, loss, passes=2 + 3 * settings.epochs)
+    return train("tage", batched, settings, seed, network, loss, passes=2 + 3 * settings.epochs)
 
 
 def contrast(net: Conditioned, batch: Batch, z: Tensor, settings: Settings) -> Tensor:
@@ -139,7 +139,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
 METHOD = Method(
     name="tage",
     title="TAGE",
-    summary="trained once and without answers: what embeddings are made of, conditioned on what a prediction reads",
+    summary="trained once and without answers: what embeddings are batched of, conditioned on what a prediction reads",
     settings=Settings,
     rank=rank,
     units=("edges",),

@@ -125,13 +125,13 @@ class Batch:
 
 def batches(problems: Sequence[Problem], size: int) -> list[Batch]:
     """The instances of all problems in batches of at most `size`, embedded once."""
-    made = []
+    batched = []
     for problem in problems:
-        for rows in torch.split(torch.arange(problem.num_instances, device=problem.outputs.device), size):
+        for rows in torch.split(problem.oracle.rows, size):
             pack = problem.pack.take(rows)
             nodes = problem.predictor.embed(pack).float()  # whatever the model computes with
-            made.append(Batch(problem.predictor, pack, problem.criterion.take(rows), nodes))
-    return made
+            batched.append(Batch(problem.predictor, pack, problem.criterion.take(rows), nodes))
+    return batched
 
 
 class Network(nn.Module):
@@ -189,7 +189,7 @@ NetworkT = TypeVar("NetworkT", bound=Network)
 
 def train(
     method: str,
-    made: Sequence[Batch],
+    batched: Sequence[Batch],
     settings: Any,
     seed: int,
     network: Callable[[int], NetworkT],
@@ -206,21 +206,21 @@ def train(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        nodes = torch.cat([batch.nodes for batch in made])
+        nodes = torch.cat([batch.nodes for batch in batched])
         net = network(nodes.size(1)).to(nodes.device)
         net.mean, net.spread = moments(nodes)
         parameters = list(net.parameters())
         adam = torch.optim.Adam(parameters, lr=settings.lr)
         for epoch in range(settings.epochs):
-            for position in torch.randperm(len(made)).tolist():
+            for position in torch.randperm(len(batched)).tolist():
                 adam.zero_grad()
                 torch.autograd.backward(loss(net, position, epoch), inputs=parameters)  # and not those of the model
                 nn.utils.clip_grad_norm_(parameters, 1.0)  # a degree near 0 makes gradients explode
                 adam.step()
-    instances = sum(batch.pack.num_instances for batch in made)
+    instances = sum(batch.pack.num_instances for batch in batched)
     evaluations = instances * passes + facts.pop("removals", 0)
-    known = {"instances": instances, "evaluations": evaluations, "seed": seed, **facts}
-    return Trained(method, asdict(settings), dict(net.state_dict()), known)
+    about = {"instances": instances, "evaluations": evaluations, "seed": seed, **facts}
+    return Trained(method, asdict(settings), dict(net.state_dict()), about)
 
 
 def trained_scores(problem: Problem, network: Network, nodes: Tensor, *given: Tensor) -> Tensor:
