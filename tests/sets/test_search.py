@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -18,19 +21,31 @@ from cf2.methods.contract import Problem, Ranking, search_from
 from cf2.results.explanation import Explanation
 from cf2.samples.sources import from_dataset
 from cf2.sets import search as cf2_search
+from cf2.sets.moves import EQUAL_MARGINS, MAX_USEFUL_SLACK
 from cf2.sets.search import Choice, Search
 from cf2.sets.tests import QUESTIONS
 from toys import LAYERS, GraphNet, NodeNet, Unit, edited, passing, probabilities, random_graph
 
 
-def units_of(e: Explanation) -> list[Unit]:
-    return [(e.units.names[kind], tuple(ids)) for kind, ids in zip(e.units.kind, e.units.ids.tolist())]
+def units_of(e: Explanation) -> tuple[list[Unit], set[Unit]]:
+    """All units of an explanation, and those that are chosen."""
+    units = [(e.units.names[kind], tuple(ids)) for kind, ids in zip(e.units.kind, e.units.ids.tolist())]
+    return units, {unit for unit, inside in zip(units, e.selected) if inside}
+
+
+def explained(
+    kind: str, data: Data, seed: int, whole: bool, **options: Any
+) -> tuple[nn.Module, int | None, Explanation]:
+    """A random model, and its explanation of the whole graph (None) or of one node."""
+    if whole:
+        model: nn.Module = GraphNet(kind, seed=seed)
+        return model, None, cf2.explain(model, [data], **options)[0]
+    model, node = NodeNet(kind, seed=seed, layers=2), seed % int(data.num_nodes)
+    return model, node, cf2.explain(model, data, nodes=[node], **options)[0]
 
 
 def check(model: nn.Module, data: Data, e: Explanation, node: int | None, question: str = "why") -> None:
-    units = units_of(e)
-    chosen = {unit for unit, inside in zip(units, e.selected) if inside}
-    y = e.prediction
+    (units, chosen), y = units_of(e), e.prediction
     assert y == int(probabilities(model, data, node).argmax())
     assert e.sufficient == (int(probabilities(model, edited(data, set(units) - chosen), node).argmax()) == y)
     assert e.necessary == (int(probabilities(model, edited(data, chosen), node).argmax()) != y)
@@ -60,14 +75,9 @@ def test_verdicts_are_true_by_brute_force(
     kind: str, nodes: int, edges: int, seed: int, whole: bool, question: str
 ) -> None:
     data = random_graph(nodes, edges, seed=seed)
-    if whole:
-        model: nn.Module = GraphNet(kind, seed=seed)
-        (e,) = cf2.explain(model, [data], question=question, effort="quick", proof=10_000)
-        check(model, data, e, None, question)
-    else:
-        model = NodeNet(kind, seed=seed, layers=2)
-        (e,) = cf2.explain(model, data, nodes=[seed % nodes], question=question, proof=seed % 3 * 100)
-        check(model, data, e, seed % nodes, question)
+    options = {"effort": "quick", "proof": 10_000} if whole else {"proof": seed % 3 * 100}
+    model, node, e = explained(kind, data, seed, whole, question=question, **options)
+    check(model, data, e, node, question)
 
 
 @pytest.mark.parametrize(("question", "graphs"), [("why", 40), ("factual", 20), ("counterfactual", 20)])
@@ -80,7 +90,7 @@ def test_exhaustive_search_misses_nothing(question: str, graphs: int) -> None:
         seen.add(e.status)
         if e.status == "empty":
             continue
-        every = passing(model, data, seed % 6, units_of(e), e.prediction, question)
+        every = passing(model, data, seed % 6, units_of(e)[0], e.prediction, question)
         assert e.status == ("found" if every else "impossible")
         if every:
             assert e.optimal
@@ -170,6 +180,82 @@ def test_an_isolated_node_says_why_and_disturbs_nobody() -> None:
 def test_bad_settings_of_the_search_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(cf2.CF2Error, match=next(iter(wrong))):
         Search(**wrong)  # type: ignore[arg-type]
+
+
+# -- margins: of the smallest sets, the one with the widest ------------------------------------------------
+
+
+def slack_of(P: torch.Tensor, y: int) -> float:
+    """log P(y) - log P(the next class), as far as it counts."""
+    other = torch.cat([P[:y], P[y + 1 :]]).max()
+    return min(math.log(max(float(P[y]), 1e-12)) - math.log(max(float(other), 1e-12)), MAX_USEFUL_SLACK)
+
+
+def margin_of(model: nn.Module, data: Data, node: int | None, chosen: set[Unit], e: Explanation) -> float:
+    """By how much a set holds in the tests of its question, on really reduced graphs; negative where it fails one."""
+    only = slack_of(probabilities(model, edited(data, set(units_of(e)[0]) - chosen), node), e.prediction)
+    without = -slack_of(probabilities(model, edited(data, chosen), node), e.prediction)
+    return {"why": min(only, without), "factual": only, "counterfactual": min(without, MAX_USEFUL_SLACK)}[e.question]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(sorted(LAYERS)),
+    st.integers(0, 10_000),
+    st.booleans(),
+    st.sampled_from(sorted(QUESTIONS)),
+    st.sampled_from(["standard", "thorough"]),
+)
+@example("gcn", 707, False, "counterfactual", "standard")  # a swap was proposed three times, and another one never
+def test_no_single_swap_widens_the_margin(kind: str, seed: int, whole: bool, question: str, effort: str) -> None:
+    edges = {"standard": 5, "thorough": 7}[effort]  # so few that all swaps are within the budget
+    data = random_graph(6, edges, seed=seed)
+    model, node, e = explained(kind, data, seed, whole, question=question, effort=effort)
+    if e.status != "found":
+        return
+    units, chosen = units_of(e)
+    own = margin_of(model, data, node, chosen, e)
+    for gone, new in product(chosen, set(units) - chosen):
+        other = margin_of(model, data, node, chosen - {gone} | {new}, e)
+        assert other <= own + 2 * EQUAL_MARGINS, (gone, new)
+
+
+def test_there_is_often_a_choice_and_the_widest_is_taken() -> None:
+    """The same graphs without swaps have narrower margins on average, at the same sizes."""
+    data, model = random_graph(40, 70, seed=2), NodeNet("sum", seed=1)
+    narrow, wide = (cf2.explain(model, data, nodes=range(40), effort=effort) for effort in ("quick", "thorough"))
+    margins = []
+    for pair in zip(narrow, wide):
+        if pair[0].status == "found" and pair[0].size == pair[1].size:
+            margins.append([margin_of(model, data, int(e.key), units_of(e)[1], e) for e in pair])
+    assert sum(b > a + EQUAL_MARGINS for a, b in margins) > 3
+    assert sum(b for _, b in margins) > sum(a for a, _ in margins)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(sorted(LAYERS)), st.integers(0, 10_000), st.booleans(), st.sampled_from(["quick", "standard"]))
+def test_one_test_never_takes_more_than_both(kind: str, seed: int, whole: bool, effort: str) -> None:
+    """Without a proof: it is the search that has to find them."""
+    data = random_graph(9, 14, seed=seed)
+    found = {
+        question: explained(kind, data, seed, whole, question=question, effort=effort, proof=0)[2]
+        for question in QUESTIONS
+    }
+    if found["why"].status == "found":
+        assert found["factual"].sufficient
+        assert found["counterfactual"].necessary
+        assert max(found["factual"].size, found["counterfactual"].size) <= found["why"].size
+
+
+@pytest.mark.parametrize("effort", ["quick", "standard"])
+def test_edits_keep_their_tests_and_sizes_when_margins_widen(effort: str) -> None:
+    data, model = random_graph(20, 25, seed=3), NodeNet("sum", seed=2, layers=2)
+    found = cf2.explain(model, data, nodes=range(8), question="counterfactual", edits=("remove", "add"), effort=effort)
+    assert any(e.status == "found" for e in found)
+    for e in found:
+        if e.status == "found":
+            after = e.apply(data)
+            assert int(probabilities(model, after, int(e.key)).argmax()) != e.prediction
 
 
 # -- constraints: what must be in, and what must not --------------------------------------------------------
