@@ -125,9 +125,9 @@ class Oracle(ABC):
             has_slopes[rows[all_anew]], all_at[rows[all_anew]] = True, sets[all_anew]
         if bool(some_anew.any()):
             part, part_sets = rows[some_anew], sets[some_anew]
-            flips = self._steepest(trials, part, part_sets, slope[some_anew])[:, :, None]
-            measured = self._flipped(trials, part, part_sets, now[some_anew], flips)
-            slope[some_anew] = torch.where(flips, measured, slope[some_anew])
+            steepest = self._steepest(trials, part, part_sets, slope[some_anew])
+            measured = self._flipped(trials, part, part_sets, now[some_anew], steepest)
+            slope[some_anew] = torch.where(steepest[:, :, None], measured, slope[some_anew])
         fresh = all_anew | some_anew
         steepest_at[rows[fresh]], slopes[rows[fresh]] = sets[fresh], slope[fresh]
         return now, slope
@@ -147,34 +147,37 @@ class Oracle(ABC):
         If there are more than `MAX_FLIPS` units, blocks of neighbours are flipped first, and then single units of the
         steepest blocks.
         """
+        selectable = trials.selectable[rows]
         if trials.width <= MAX_FLIPS:
-            return self._flipped(trials, rows, sets, now, trials.selectable[rows][:, :, None])
-        blocks = torch.arange(trials.width, device=rows.device) * (MAX_FLIPS // 2) // trials.width
-        block = torch.nn.functional.one_hot(blocks).bool()  # [U, blocks]
-        coarse = self._flipped(trials, rows, sets, now, trials.selectable[rows][:, :, None] & block[None])
-        steepest = coarse.abs().sum(2).masked_fill(~trials.selectable[rows], -1).topk(MAX_FLIPS // 2, 1).indices
-        single = torch.zeros_like(sets).scatter_(1, steepest, True) & trials.selectable[rows]
-        fine = self._flipped(trials, rows, sets, now, single[:, :, None])
+            return self._flipped(trials, rows, sets, now, selectable)
+        block = torch.arange(trials.width, device=rows.device) * (MAX_FLIPS // 2) // trials.width
+        coarse = self._flipped(trials, rows, sets, now, selectable, block)
+        steepest = coarse.abs().sum(2).masked_fill(~selectable, -1).topk(MAX_FLIPS // 2, 1).indices
+        single = torch.zeros_like(sets).scatter_(1, steepest, True) & selectable
+        fine = self._flipped(trials, rows, sets, now, single)
         return torch.where(single[:, :, None], fine, coarse)
 
     @staticmethod
-    def _flipped(trials: Trials, rows: Tensor, sets: Tensor, now: Tensor, flips: Tensor) -> Tensor:
-        """What each unit adds to the slack [R, U, tests], from trials in which blocks of units are flipped.
+    def _flipped(
+        trials: Trials, rows: Tensor, sets: Tensor, now: Tensor, units: Tensor, block: Tensor | None = None
+    ) -> Tensor:
+        """What each of some `units` [R, U] adds to the slack [R, U, tests], from trials in which it is flipped.
 
-        `flips` [R, U, blocks] says which, and units of a block share its slope. A single block is no block: each of
-        its units is flipped by itself.
+        Units with the same number in `block` [U] are flipped together and share a slope; None: each by itself.
         """
+        block = torch.arange(trials.width, device=rows.device) if block is None else block
+        owner, unit = units.nonzero(as_tuple=True)
+        is_flipped = torch.zeros_like(units)
+        is_flipped[owner, block[unit]] = True
+        owner, number = is_flipped.nonzero(as_tuple=True)
         slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
-        alone = flips.size(2) == 1
-        owner, which = (flips[:, :, 0] if alone else flips.any(1)).nonzero(as_tuple=True)
-        step = max(1, MAX_FLIP_ENTRIES // max(trials.width, 1))
-        for start in range(0, len(owner), step):
-            of, block = owner[start : start + step], which[start : start + step]
-            flip = torch.nn.functional.one_hot(block, trials.width).bool() if alone else flips[of, :, block]
-            change = torch.stack([trials.test(test, rows[of], sets[of] ^ flip)[1] for test in trials.tests], 1)
-            change = (change - now[of]) / flip.sum(1, keepdim=True)
+        for part in torch.split(torch.arange(len(owner)), max(1, MAX_FLIP_ENTRIES // max(trials.width, 1))):
+            own = owner[part]
+            flip = units[own] & (block == number[part, None])
+            change = torch.stack([trials.test(test, rows[own], sets[own] ^ flip)[1] for test in trials.tests], 1)
+            change = (change - now[own]) / flip.sum(1, keepdim=True)
             trial, unit = flip.nonzero(as_tuple=True)
-            slope[of[trial], unit] = torch.where(sets[of[trial], unit, None], -change[trial], change[trial])
+            slope[own[trial], unit] = torch.where(sets[own[trial], unit, None], -change[trial], change[trial])
         return slope
 
     def twins(self, row: int) -> Tensor:
