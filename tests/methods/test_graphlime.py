@@ -61,13 +61,6 @@ def test_an_entry_has_the_weight_of_its_column_the_less_the_further_away(data: D
     assert near > 30
 
 
-def test_the_search_goes_on_from_its_ranking(data: Data) -> None:
-    found = cf2.explain(OneColumn(), data, range(12), method="graphlime", units="columns", search=True)
-    solved = [e for e in found if e.status == "found"]
-    assert len(solved) >= 4
-    assert all(e.chosen("columns")[:, 1].tolist() == [COLUMN] for e in solved)
-
-
 @pytest.mark.parametrize("rho", [0.0, 0.01, 0.1, 0.5])
 def test_no_weight_of_the_lasso_can_be_changed_for_the_better(rho: float) -> None:
     """The conditions of Karush, Kuhn and Tucker: the slope is 0 where a weight is positive, and not negative at 0."""

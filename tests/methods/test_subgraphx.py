@@ -112,12 +112,6 @@ def test_no_subgraph_is_tried_twice(problem_of: Callable[..., Problem], monkeypa
     assert 0 < int(ranking.choice.evaluations) <= 2 * 5 * len(seen)  # what the target sees the same of is run once
 
 
-def test_the_search_goes_on_from_its_ranking() -> None:
-    (e,) = cf2.explain(Lights(), STAR, [0], method="subgraphx", search=True, budget=200)
-    assert (e.status, e.sufficient, e.necessary, e.optimal) == ("found", True, True, True)
-    assert edges(e) == {(0, 1), (0, 2)}
-
-
 def test_graphs_without_edges() -> None:
     empty = Data(x=torch.ones(3, 4), edge_index=torch.zeros((2, 0), dtype=torch.long))
     found = cf2.explain(GraphNet("gin"), [empty, random_graph(6, 8)], method="subgraphx", k=2, budget=60)

@@ -125,11 +125,6 @@ def test_a_sure_model_keeps_its_gradient() -> None:
     assert slope.tolist() == [pytest.approx([1.0, -1.0], rel=1e-3)]
 
 
-def test_take_repeats_and_reorders() -> None:
-    criterion = PredictedClass(torch.tensor([0, 1, 2])).take(torch.tensor([2, 2, 0]))
-    assert criterion.holds(torch.eye(3)[[2, 0, 0]]).tolist() == [True, False, True]
-
-
 def test_the_answer_is_the_prediction_or_the_class_that_is_asked_for() -> None:
     outputs = torch.eye(3)[[2, 0]]
     assert criterion_for(outputs, [7, (1, 2)], None).answers.tolist() == [2, 0]

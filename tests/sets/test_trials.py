@@ -123,17 +123,6 @@ def test_the_same_is_found_with_and_without_the_cache(
     assert (ours.evaluations < plain.evaluations / 2).all()
 
 
-def test_features_and_additions_have_no_field_of_their_own(problem_of: Callable[..., Problem]) -> None:
-    model, data = NodeNet("gin"), random_graph(20, 30, seed=1)
-    assert not problem_of(model, data, [1], units=("edges", "features")).oracle.local
-    assert not problem_of(model, data, [1], units="features").oracle.local
-    problem = problem_of(model, data, [1])
-    assert problem.oracle.local
-    units = replace(problem.pack.units, absent=torch.zeros(problem.pack.units.count, dtype=torch.bool))
-    assert not problem.repacked(replace(problem.pack, units=units)).oracle.local
-    assert not problem_of(GraphNet("gin"), [data]).oracle.local
-
-
 @pytest.mark.parametrize("question", ["why", "factual", "counterfactual"])
 def test_trying_many_sets_per_call_changes_no_answer_and_needs_fewer_calls(
     question: str, problem_of: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch

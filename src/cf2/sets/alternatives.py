@@ -45,7 +45,7 @@ def list_answers(trials: Trials, row: int, most: int, budget: int) -> Listed | N
     """The first `most` minimal answers of an instance by size; None if there are more sets than `budget`."""
     # Sets come by their number of units, and a set that holds an answer is left out. So every set that passes is
     # minimal, and after the last size the list is complete.
-    search = Exhaustion(trials, row, None, budget, 0, False)
+    search = Exhaustion(trials, row, None, budget, exhausted=0, partly=False)
     if trials.oracle.narrowed[row] or not search.certain:
         return None
     answers = search.must.new_zeros((0, trials.width))
