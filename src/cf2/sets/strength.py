@@ -195,8 +195,8 @@ SEARCH_CONTEXTS = 64  # by which a search compares sets
 RUNGS = ((8, 6), (24, 2), (SEARCH_CONTEXTS, 1))  # after so many contexts, so many candidates are kept
 MAX_CANDIDATES = 32  # units that are tried in a step, the most promising by slope
 MAX_STEPS = 64
-ROOM = 1.0  # standard errors by which a search aims beyond the share that fresh contexts must show
-MORE_ROOM = 3.0  # the same for the second attempt, if the first one was not sure enough on these
+STANDARD_ERRORS = 1.0  # by which a search aims beyond the share that fresh contexts must show
+MORE_STANDARD_ERRORS = 3.0  # the same for the second attempt, if the first one was not sure enough on these
 MAX_JUDGED = 4  # sets judged one after the other
 JUDGED_CONFIDENCE = 1 - (1 - CONFIDENCE) / 2  # two attempts are judged, so that each has half of the error
 
@@ -230,7 +230,7 @@ def find_sure(
     search = _SureSearch(trials, held, rows, sets, draw)
     needed = _share_needed(goal, count)
     error = (needed * (1 - needed) / SEARCH_CONTEXTS) ** 0.5
-    aim, higher_aim = (min(needed + room * error, 1.0) for room in (ROOM, MORE_ROOM))
+    aim, higher_aim = (min(needed + errors * error, 1.0) for errors in (STANDARD_ERRORS, MORE_STANDARD_ERRORS))
     search.grow(~search.default, aim)
     grown = search.sets.clone()
     search.shrink(~search.default & (search.share >= needed), needed, sets.sum(1))
