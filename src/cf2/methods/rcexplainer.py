@@ -12,7 +12,7 @@ with the mask alone the embedding stays on its sides of all boundaries, without 
 
 Changed here: α is what `read_head` reads, so any model will do; w is the gradient of the criterion's slack there, not
 read off the weights; boundaries are scaled to a mean of 1 on their own instances; masks are drawn and penalised as
-PGExplainer's are. Regions are those of answers, so it is batched for classes; where every instance has an answer of its
+PGExplainer's are. Regions are those of answers, so it is made for classes; where every instance has an answer of its
 own, each has its own boundary alone.
 """
 

@@ -1,4 +1,4 @@
-"""TAGE: one explainer of embeddings, whatever is batched of them (Xie et al., NeurIPS 2022,
+"""TAGE: one explainer of embeddings, whatever is made of them (Xie et al., NeurIPS 2022,
 https://arxiv.org/abs/2202.08335).
 
 A network scores edges from the model's states of their ends, given a condition p: how much each dimension of the
@@ -139,7 +139,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
 METHOD = Method(
     name="tage",
     title="TAGE",
-    summary="trained once and without answers: what embeddings are batched of, conditioned on what a prediction reads",
+    summary="trained once and without answers: what embeddings are made of, conditioned on what a prediction reads",
     settings=Settings,
     rank=rank,
     units=("edges",),
