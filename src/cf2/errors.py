@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _NOTHING = object()
-LISTED = 20  # of more names than this, only the one that was probably meant is given
+MAX_LISTED = 20  # of more names than this, only those that were probably meant are given
 
 
 class CF2Error(Exception):
@@ -43,13 +43,12 @@ def require(condition: bool, expected: str, *, got: object = _NOTHING, do: str =
 
 def require_number(name: str, value: object, low: float, high: float = float("inf"), *, integer: bool = False) -> None:
     """Refuse anything but a number (or a whole number) from `low` to `high`, both included."""
-    kinds: tuple[type, ...] = (int,) if integer else (int, float)
-    good = isinstance(value, kinds) and not isinstance(value, bool)
-    good = good and not (isinstance(value, int) and abs(value) >= 2**63)  # torch has no larger ones
-    if not good or not low <= value <= high:  # type: ignore[operator]
-        what = "a whole number" if integer else "a number"
-        span = f"from {low} to {high}" if high != float("inf") else f"of at least {low}"
-        raise CF2Error(f"Expected `{name}` to be {what} {span}", got=shown(value, 80))
+    number = isinstance(value, int if integer else int | float) and not isinstance(value, bool)
+    large = number and isinstance(value, int) and abs(value) >= 2**63  # torch has no larger ones
+    if not number or large or not low <= value <= high:  # type: ignore[operator]
+        span = f"from {low:,} to {high:,}" if high != float("inf") else f"of at least {low}"
+        what = f"a {'whole ' if integer else ''}number {'below 2⁶³' if large else span}"
+        raise CF2Error(f"Expected `{name}` to be {what}", got=shown(value, 80))
 
 
 def shown(value: object, most: int = 200) -> str:
@@ -131,13 +130,15 @@ def extra(name: str) -> str:
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> CF2Error:
     """The error for a name that is not in a registry, with the nearest known one, or else with all of them."""
-    known = sorted(known)
-    near = difflib.get_close_matches(name[:80] if isinstance(name, str) else shown(name, 80), known, n=1)
-    do = f"Did you mean {near[0]!r}?" if near else ""
-    if len(known) > LISTED:
-        text = name[:80] if isinstance(name, str) else shown(name, 80)
-        likely = difflib.get_close_matches(text, known, n=3, cutoff=0.0)
-        do = do or f"Did you mean {', '.join(map(repr, likely[:-1]))} or {likely[-1]!r}?"
-        return CF2Error(f"Expected {kind}", got=shown(name, 80), do=do)
+    known, got = sorted(known), shown(name, 80)
+    text = name[:80] if isinstance(name, str) else got
+    near = difflib.get_close_matches(text, known, n=1)
+    if not near and len(known) > MAX_LISTED:
+        near = difflib.get_close_matches(text, known, n=3, cutoff=0.0)
+    *others, last = map(repr, near or [""])
+    likely = f"{', '.join(others)} or {last}" if others else last
+    do = f"Did you mean {likely}?" if near else ""
+    if len(known) > MAX_LISTED:
+        return CF2Error(f"Expected {kind}", got=got, do=do)
     choice = known[0] if len(known) == 1 else f"one of {', '.join(known)}"
-    return CF2Error(f"Expected {kind} to be {choice}", got=shown(name, 80), do=do)
+    return CF2Error(f"Expected {kind} to be {choice}", got=got, do=do)

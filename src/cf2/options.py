@@ -13,7 +13,7 @@ import re
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
@@ -58,20 +58,18 @@ Pairs = tuple[tuple[Key | None, tuple[tuple[int, int], ...]], ...]  # pairs of n
 NodePairs = Any  # what is read as such pairs: lists, arrays, tensors, text, or these by key
 NumberByKey = int | tuple[tuple[Key, int], ...] | None
 
-# -- reading values: (option, value as given) -> value as kept ------------------------------------------------
+# -- reading values: (option, value as given) -> value as kept; None never comes here where it is the default -------
 
 Read = Callable[[str, Any], Any]
 
 
-def _reads(
-    expected: str, do: str = "", none: Callable[[], Any] = lambda: None
-) -> Callable[[Callable[[Any], Any]], Read]:
-    """A reader from a function of the value. It refuses what the function cannot read; `none` is what None becomes."""
+def _reads(expected: str, do: str = "") -> Callable[[Callable[[Any], Any]], Read]:
+    """A reader from a function of the value alone; a value on which the function fails is refused."""
 
     def reader(function: Callable[[Any], Any]) -> Read:
         def read(option: str, given: Any) -> Any:
             with reading(given, f"Expected `{option}` to be {expected}", do):
-                return none() if given is None else function(given)
+                return function(given)
 
         return read
 
@@ -103,16 +101,14 @@ def _items(given: Any) -> list[Any]:
     return bounded(given.items() if isinstance(given, Mapping) else given)
 
 
-def _names(what: str, *, once: bool = True, known: tuple[str, ...] = (), none: bool = False) -> Read:
-    def read(option: str, given: Any) -> tuple[str, ...] | None:
-        if none and given is None:
-            return None
+def _names(what: str, *, once: bool = True, known: tuple[str, ...] = ()) -> Read:
+    def read(option: str, given: Any) -> tuple[str, ...]:
         parts = given.split(",") if isinstance(given, str) else given
         good = isinstance(parts, list | tuple) and len(parts) > 0 and all(isinstance(name, str) for name in parts)
         require(good, f"Expected `{option}` to be the name of a {what}, or several", got=shown(given))
         names = tuple(name.strip() for name in parts)
-        apart = not once or len(set(names)) == len(names)
-        require(apart, f"Expected every {what} once in `{option}`", got=shown(given))
+        twice = once and len(set(names)) < len(names)
+        require(not twice, f"Expected every {what} once in `{option}`", got=shown(given))
         for name in names:
             if known and name not in known:
                 raise unknown_name(f"`{option}`", name, known)
@@ -121,44 +117,43 @@ def _names(what: str, *, once: bool = True, known: tuple[str, ...] = (), none: b
     return read
 
 
-def _choice(choices: Any, *, none: bool = False) -> Read:
+def _choice(choices: Any) -> Read:
     def read(option: str, given: Any) -> Any:
-        if not (none and given is None) and not (isinstance(given, str) and given in get_args(choices)):
+        if not (isinstance(given, str) and given in get_args(choices)):
             raise unknown_name(f"`{option}`", given, get_args(choices))
         return given
 
     return read
 
 
-def _flag(*allowed: bool | None) -> Read:
-    def read(option: str, given: Any) -> Any:
-        value = plain_number(given)
-        if not any(value is possible for possible in allowed):
-            raise CF2Error(f"Expected `{option}` to be {' or '.join(map(str, allowed))}", got=shown(value))
+def _flag(option: str, given: Any) -> bool:
+    value = plain_number(given)
+    require(isinstance(value, bool), f"Expected `{option}` to be True or False", got=shown(value))
+    return bool(value)
+
+
+def _whole_number(low: int, high: float = float("inf")) -> Read:
+    def read(option: str, given: Any) -> int:
+        value: int = plain_number(given)
+        require_number(option, value, low, high, integer=True)
         return value
 
     return read
 
 
-def _number(low: int, high: float = LARGEST, *, none: bool = False) -> Read:
-    """Whole numbers; where `high` is no whole number, any numbers above `low`."""
-
-    def read(option: str, given: Any) -> Any:
-        value, whole = plain_number(given), isinstance(high, int)
-        if not (none and value is None):
-            require_number(option, value, low, integer=True) if whole else require_number(option, value, low, high)
-            limit = "below 2⁶³" if high == LARGEST else f"at most {high:,}"
-            require(value <= high, f"Expected `{option}` to be {limit}", got=shown(value))
-            require(whole or value > low, f"Expected `{option}` to be above {low}", got=value)
+def _positive(high: float) -> Read:
+    def read(option: str, given: Any) -> float:
+        value: float = plain_number(given)
+        require_number(option, value, 0, high)
+        require(value > 0, f"Expected `{option}` to be above 0", got=value)
         return value
 
     return read
 
 
-def _text(what: str, *, none: bool = False) -> Read:
+def _text(what: str) -> Read:
     def read(option: str, given: Any) -> Any:
-        good = isinstance(given, str) or (none and given is None)
-        require(good, f"Expected `{option}` to be {what}", got=shown(given))
+        require(isinstance(given, str), f"Expected `{option}` to be {what}", got=shown(given))
         return given
 
     return read
@@ -218,14 +213,14 @@ def _groups(given: Any) -> Any:
     return given if isinstance(given, str) else tuple((str(name), _ends(pairs)) for name, pairs in _items(given))
 
 
-@_reads("a number per sort of edit", none=tuple)
+@_reads("a number per kind of edit")
 def _costs(given: Any) -> tuple[tuple[str, float], ...]:
     if isinstance(given, str):
-        given = [part.split("=") for part in given.split(",")] if given else ()
-    costs = {str(name): float(plain_number(cost)) for name, cost in _items(given)}
+        given = [part.split("=") for part in given.split(",") if part]
+    costs = {str(name): float(plain_number(cost)) for name, cost in _items(() if given is None else given)}
     for name, cost in costs.items():
         if name not in get_args(Edit):
-            raise unknown_name("a sort of edit in `costs`", name, get_args(Edit))
+            raise unknown_name("a kind of edit in `costs`", name, get_args(Edit))
         require(0 < cost <= 1e6, "Expected `costs` above 0", got=f"{name}={cost}")
     return tuple(costs.items())
 
@@ -245,35 +240,36 @@ def _column_groups(given: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(groups)
 
 
-def _whole(expected: str, value: Any) -> int:
-    if isinstance(plain_number(value), bool):
-        raise TypeError("a class or a size is a number")
-    number = operator.index(value)
-    require(0 <= number <= LARGEST, expected, got=number)
-    return number
+def _number_by_key(noun: str, plural: str) -> Read:
+    """A whole number for all keys, or one for each: by key, or as pairs of a key and its number."""
+
+    def whole(option: str, value: Any) -> int:
+        if isinstance(plain_number(value), bool):
+            raise TypeError
+        number = operator.index(value)
+        require(0 <= number <= LARGEST, f"Expected `{option}` to hold {plural}, whole numbers from 0", got=number)
+        return number
+
+    def read(option: str, given: Any) -> NumberByKey:
+        with reading(given, f"Expected `{option}` to be a {noun}, or one for each key"):
+            value = plain_number(given)
+            if isinstance(value, int):
+                return whole(option, value)
+            numbers: dict[Key, int] = {}
+            for key, own in _items(value):
+                number = whole(option, own)
+                once = numbers.setdefault(_key(key), number) == number
+                require(once, f"Expected one {noun} in `{option}` for each key", got=f"several for {key}")
+            return tuple(numbers.items())
+
+    return read
 
 
-@_reads("a class, or a class for each key")
-def _classes(given: Any) -> NumberByKey:
-    given, expected = plain_number(given), "Expected `target` to hold classes, whole numbers from 0"
-    if isinstance(given, int):
-        return _whole(expected, given)
-    classes = tuple((_key(key), _whole(expected, value)) for key, value in _items(given))
-    by_key = dict(classes)
-    twice = next((key for key, value in classes if by_key[key] != value), None)
-    require(twice is None, "Expected one class in `target` for each key", got=f"several for {twice}")
-    return classes
-
-
-@_reads("a number of units, one for each key, or explanations")
-def _sizes(given: Any) -> NumberByKey:
-    """A size for all keys, or one per key: by key, as pairs, or of the best answers of explanations."""
-    given, expected = plain_number(given), "Expected `sizes` to hold numbers of units, from 0"
-    if isinstance(given, int):
-        return _whole(expected, given)
-    best = [part for part in _items(given) if not getattr(part, "rank", 0)]
-    sizes = [(part.key, part.size) if hasattr(part, "selected") else part for part in best]
-    return tuple({_key(key): _whole(expected, size) for key, size in sizes}.items())
+def _sizes(option: str, given: Any) -> NumberByKey:
+    """Numbers of units; of explanations, the sizes of their best answers."""
+    if isinstance(given, Sequence) and all(hasattr(part, "selected") for part in given):
+        given = {e.key: e.size for e in given if not e.rank}
+    return _number_by_key("number of units", "numbers of units")(option, given)
 
 
 def _three_names(given: Any) -> EdgeType:
@@ -289,7 +285,6 @@ _edge_type = _reads("(source, relation, destination)")(_three_names)
     "As text: user,buys,item=item,bought_by,user; in Python a mapping from one tuple to the other.",
 )
 def _reverse(given: Any) -> Any:
-    """auto, none, or edge types by the type that each is mirrored by: a mapping, or text such as a,to,b=b,from,a;…"""
     if isinstance(given, str) and given in ("auto", "none"):
         return given
     pairs = [part.split("=") for part in given.split(";")] if isinstance(given, str) else _items(given)
@@ -299,10 +294,10 @@ def _reverse(given: Any) -> Any:
     return mirrored
 
 
-@_reads("values by name", 'On the command line: {"edge_attr": [1, 0]}.', none=dict)
+@_reads("values by name", 'On the command line: {"edge_attr": [1, 0]}.')
 def _attributes(given: Any) -> dict[str, Any]:
     """Values by name, or JSON text of them, as plain lists and numbers."""
-    named = json.loads(given) if isinstance(given, str) else given
+    named = json.loads(given) if isinstance(given, str) else given or {}
     return {str(name): listed(value) for name, value in named.items()}
 
 
@@ -325,13 +320,11 @@ def _option(default: Any, read: Read, meaning: str) -> Any:
 
 
 def _read(option: Field[Any], given: Any) -> Any:
-    """The value of an option as it is kept. Whatever a value does when it is looked at, the error is one in words."""
-    try:
+    """The value of an option as it is kept."""
+    if given is None and option.default is None:
+        return None
+    with reading(given, f"Expected another value for `{option.name}`"):  # whatever it does when it is looked at
         return option.metadata["read"](option.name, given)
-    except CF2Error:
-        raise
-    except Exception as error:
-        raise CF2Error(f"Expected another value for `{option.name}`", got=shown(given)) from error
 
 
 @dataclass(frozen=True)
@@ -353,13 +346,13 @@ class Spec:
     )
     target: NumberByKey = _option(
         None,
-        _classes,
+        _number_by_key("class", "classes"),
         "Class to explain instead of the predicted one, for all keys or by key. Counterfactuals: the class to reach. "
         "Multilabel models: the label. Regression with several columns: the column.",
     )
     edits: tuple[Edit, ...] = _option(
         ("remove",),
-        _names("sort of edit", known=get_args(Edit)),
+        _names("kind of edit", known=get_args(Edit)),
         "Edits that a counterfactual may use: remove units, add edges, change features, or several of them.",
     )
     candidates: Pairs | Literal["near", "target", "far"] | None = _option(
@@ -377,36 +370,34 @@ class Spec:
         None, _groups, "Attribute of the data with one number per edge; edges with the same number form one unit."
     )
     connected: bool = _option(
-        False, _flag(True, False), "Require the answer to be connected; for a node, it must also contain that node."
+        False, _flag, "Require the answer to be connected; for a node, it must also contain that node."
     )
     valid: Valid | None = _option(
         None,
-        _choice(Valid, none=True),
+        _choice(Valid),
         "Accept only valid results. molecule: RDKit must be able to sanitise them; needs `atoms`, and `bond` or "
         "`smiles` of the graphs.",
     )
-    charges: bool = _option(
-        False, _flag(True, False), "For valid=molecule: allow edits that give an atom a formal charge."
-    )
+    charges: bool = _option(False, _flag, "For valid=molecule: allow edits that give an atom a formal charge.")
     alternatives: int = _option(
-        1, _number(1, MAX_COUNT), "Number of different answers to search for per key; no answer contains another."
+        1, _whole_number(1, MAX_COUNT), "Number of different answers to search for per key; no answer contains another."
     )
     robust: int = _option(
-        0, _number(0, MAX_COUNT), "Deprecated: any number asks for what contexts=256, contexts_add=3 measures."
+        0, _whole_number(0, MAX_COUNT), "Deprecated: any number asks for what contexts=256, contexts_add=3 measures."
     )
     contexts: int = _option(
         0,
-        _number(0, MAX_CONTEXTS),
+        _whole_number(0, MAX_CONTEXTS),
         "Number of contexts (random parts of the rest of the graph) in which the set is tested; 0: none.",
     )
     contexts_add: int = _option(
         0,
-        _number(0, MAX_COUNT),
+        _whole_number(0, MAX_COUNT),
         "Noise in contexts: up to this many random edges that are not in the graph are added to each.",
     )
     surely: float | None = _option(
         None,
-        _number(0, 0.999, none=True),
+        _positive(0.999),
         "Search for the smallest set that also decides in this share of contexts, such as 0.9: the lower end of the "
         "95 % interval of its PNS on fresh contexts (256 unless `contexts` is given).",
     )
@@ -426,14 +417,10 @@ class Spec:
         "Values of `edge_attr` and other attributes of added edges, by name. Default: the most common value.",
     )
     atoms: tuple[str, ...] | None = _option(
-        None,
-        _names("element", once=False, none=True),
-        "Molecules only: the element of each feature column, such as C,N,O.",
+        None, _names("element", once=False), "Molecules only: the element of each feature column, such as C,N,O."
     )
     search: bool = _option(
-        False,
-        _flag(True, False),
-        "Search for a set that passes the tests, starting from the scores of a ranking method.",
+        False, _flag, "Search for a set that passes the tests, starting from the scores of a ranking method."
     )
     sizes: NumberByKey = _option(
         None,
@@ -441,7 +428,7 @@ class Spec:
         "Number of units that a ranking method selects, for all keys or by key. Default: the method's `k` or "
         "`threshold`.",
     )
-    seed: int | None = _option(None, _number(0, none=True), "Seed for a random start. Default: a fixed start.")
+    seed: int | None = _option(None, _whole_number(0), "Seed for a random start. Default: a fixed start.")
     output: Output = _option(
         "auto",
         _choice(Output),
@@ -451,7 +438,7 @@ class Spec:
     )
     tolerance: float | None = _option(
         None,
-        _number(0, 1e300, none=True),
+        _positive(1e300),
         "Regression only: outputs within ± this value count as unchanged. Default: a tenth of the range of up to "
         "64 outputs.",
     )
@@ -461,13 +448,9 @@ class Spec:
         "What is explained in a single graph: nodes (node), the whole graph (graph) or node pairs (pair).",
     )
     leave_out_pair: bool = _option(
-        True,
-        _flag(True, False),
-        "Remove the edge between an explained pair from the graph; if false, the edge is a unit.",
+        True, _flag, "Remove the edge between an explained pair from the graph; if false, the edge is a unit."
     )
-    node_type: str | None = _option(
-        None, _text("the name of a type", none=True), "HeteroData only: type of the explained nodes."
-    )
+    node_type: str | None = _option(None, _text("the name of a type"), "HeteroData only: type of the explained nodes.")
     edge_type: tuple[str, str, str] | None = _option(
         None, _edge_type, "HeteroData only: type of the explained pairs, (source, relation, destination)."
     )
@@ -479,9 +462,7 @@ class Spec:
         "user,buys,item=item,bought_by,user: only these types.",
     )
     directed: bool | None = _option(
-        None,
-        _flag(True, False, None),
-        "Treat an edge and its reverse as two units. Default: true unless every edge has a reverse.",
+        None, _flag, "Treat an edge and its reverse as two units. Default: true unless every edge has a reverse."
     )
     masking: Masking = _option(
         "auto",
@@ -492,13 +473,13 @@ class Spec:
     device: str | None = _option(None, _device, "Torch device to run on. Default: the device of the model.")
     max_units: int | None = _option(
         None,
-        _number(1, none=True),
+        _whole_number(1),
         "Maximum number of units per instance; larger instances are refused, or reduced with `reduce`. Default: no "
         "limit, but above 20,000 units only the 2,000 with the largest gradients are searched.",
     )
     reduce: Reduce | None = _option(
         None,
-        _choice(Reduce, none=True),
+        _choice(Reduce),
         "How to handle instances above max_units. gradient: search only the units with the largest gradients.",
     )
     settings: dict[str, Any] = _option({}, _settings, "Settings of the method, by name.")
@@ -515,13 +496,9 @@ class Spec:
         if self.robust:
             warnings.warn(ROBUST, DeprecationWarning, stacklevel=4)
             noise = ROBUST_EDGES if self.edits == ("remove",) and self.surely is None else 0
-            kept = {
-                "robust": 0,
-                "contexts": self.contexts or ROBUST_CONTEXTS,
-                "contexts_add": self.contexts_add or noise,
-            }
-            for name, value in kept.items():
-                object.__setattr__(self, name, value)
+            object.__setattr__(self, "contexts", self.contexts or ROBUST_CONTEXTS)
+            object.__setattr__(self, "contexts_add", self.contexts_add or noise)
+            object.__setattr__(self, "robust", 0)
 
     @property
     def name(self) -> str:
@@ -541,11 +518,6 @@ class Spec:
             if name not in known:
                 raise unknown_name("an option", name, known)
         return Spec(**{**stored, "robust": 0})  # what 0.2 asked of disturbed copies says nothing of this version
-
-    @staticmethod
-    def make(**options: Any) -> Spec:
-        """A Spec from options by name; an unknown one is refused with the nearest name."""
-        return replace(Spec.from_json(options), **{name: options[name] for name in ("robust",) if name in options})
 
 
 def titled(method: str, question: str, several: bool) -> str:
