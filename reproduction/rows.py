@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from cf2.errors import CF2Error
+from cf2.errors import CF2Error, require
 from cf2.methods import registry
 from cf2.options import Key
 from cf2.results import metrics
 from cf2.results.explanations import Explanations
-from cf2.results.metrics import harmonic_of_shares, over_models
+from cf2.results.metrics import DRAWS, Estimate, harmonic_of_shares
 from cf2.samples import registry as datasets
 from cf2.samples import training
 from reproduction import published as paper
@@ -215,6 +215,27 @@ def over_seeds(values: Sequence[dict[str, Any]], tables: Mapping[str, Sequence[A
             estimate = over_models([[number] for number in numbers] if given is None else given, statistic)
             ranges[name] = [estimate.low, estimate.high]
     return row | {"interval": ranges, "seeds": list(values)}
+
+
+def over_models(tables: Sequence[Any], statistic: Callable[..., Any] = np.mean, *, draws: int = DRAWS) -> Estimate:
+    """The median over models of a statistic over instances; its interval draws models, and of each its instances, anew.
+
+    `tables` has one per model, with one row per instance, as for `bootstrap`.
+    """
+    require(len(tables) > 0, "Expected at least one model", got="none")
+    rng = np.random.default_rng(0)
+    values, drawn = [], []
+    for table in tables:
+        rows = np.asarray(table, dtype=float)
+        require(len(rows) > 0, "Expected at least one value to draw from", got="none")
+        rows = rows.reshape(len(rows), -1)
+        values.append(float(statistic(*rows.T, axis=-1)))
+        positions = rng.integers(len(rows), size=(draws * len(tables), len(rows)))
+        drawn.append(statistic(*(column[positions] for column in rows.T), axis=-1).reshape(draws, len(tables)))
+    which = rng.integers(len(tables), size=(draws, len(tables)))
+    medians = np.median(np.take_along_axis(np.stack(drawn), which[None], 0)[0], axis=1)
+    low, high = np.quantile(medians, (0.025, 0.975))
+    return Estimate(float(np.median(values)), float(low), float(high))
 
 
 def _with_interval(values: list[dict[str, Any]], by_model: list[Explanations], masks: Any = None) -> dict[str, Any]:

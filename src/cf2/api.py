@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from cf2.errors import CF2Error, require
+from cf2.errors import reading, require
 from cf2.graphs.data import graphs_of, groups_of
 from cf2.graphs.targets import GraphTargets, Targets
 from cf2.methods import registry
@@ -175,17 +175,6 @@ class Explainer:
     ----------
     model, data
         As in `cf2.explain`.
-
-    Examples
-    --------
-    >>> import cf2, torch
-    >>> from torch_geometric.data import Data
-    >>> from torch_geometric.nn import GCN
-    >>> _ = torch.manual_seed(0)
-    >>> data = Data(x=torch.randn(4, 3), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
-    >>> explainer = cf2.Explainer(GCN(3, 8, 2, 2), data)
-    >>> [explainer.explain(nodes=[node])[0].key for node in (1, 2)]
-    [1, 2]
     """
 
     def __init__(self, model: torch.nn.Module, data: Graphs) -> None:
@@ -196,11 +185,11 @@ class Explainer:
         self._cache = ModelCache(model, data)
 
     def __repr__(self) -> str:
-        data, many = self.data, hasattr(self.data, "__len__") and not isinstance(self.data, Data | HeteroData)
+        data, what = self.data, "graphs"
         if isinstance(data, Data | HeteroData):
             what = f"a graph of {data.num_nodes:,} nodes and {data.num_edges:,} edges"
-        else:
-            what = f"{len(data):,} graphs" if many else "graphs"  # type: ignore[arg-type]
+        elif isinstance(data, Sized):
+            what = f"{len(data):,} graphs"
         return f"<Explainer of {type(module_of(self.model)).__name__} on {what}: .explain(nodes=…) explains>"
 
     @with_options(ExplainOptions)
@@ -227,9 +216,8 @@ class Explainer:
             require(given.get("tasks") is None, "Expected a Chemprop model for `tasks`", got=type(self.model).__name__)
             request, keys = plan(self._cache, nodes, pairs, given)
             context, spec = self._cache.context(request, keys), request.spec
-            log.info(
-                "Explaining %d of level %s by %s: %s", len(keys), request.targets.level, spec.method, spec.question
-            )
+            level = request.targets.level
+            log.info("Explaining %d of level %s by %s: %s", len(keys), level, spec.method, spec.question)
             started = time.perf_counter()
             session = Session(request)
             try:
@@ -246,9 +234,8 @@ class Explainer:
                 explanations = Explanations(tuple(session.finished), {**context, "partial": sentence})
             finally:
                 session.predictor.give_back()  # whatever an interrupt has kept from being given back
-            statuses = ", ".join(
-                f"{count} {status}" for status, count in Counter(e.status for e in explanations).items()
-            )
+            counts = Counter(e.status for e in explanations)
+            statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
             log.info("Explained %d in %.1f s: %s", len(keys), time.perf_counter() - started, statuses or "nothing")
             return explanations
 
@@ -344,13 +331,8 @@ def _by_key(target: Any, keys: Sequence[Key], count: int) -> Any:
     """A class for all keys, or pairs of a key and its class, which the Spec checks."""
     if isinstance(target, Mapping):
         return target
-    try:
+    with reading(target, "Expected `target` to be a class, or one for each key"):  # a tensor may hold no values
         classes = bounded(target) if isinstance(target, range) else listed(target)
-    except CF2Error:
-        raise
-    except Exception as error:  # of a tensor without values, or a sparse one
-        got = f"an object of type {type(target).__name__}"
-        raise CF2Error("Expected `target` to be a class, or one for each key", got=got) from error
     if not isinstance(classes, list | tuple):
         return classes
     require(

@@ -20,6 +20,7 @@ from cf2.errors import CF2Error
 from cf2.results import metrics
 from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.explanations import Explanations
+from reproduction.rows import over_models
 
 
 def units_table(pairs: Any, entries: Any = ()) -> UnitTable:
@@ -313,14 +314,14 @@ def test_the_bootstrap_of_f_ns_is_a_slow_one() -> None:
 
 
 def test_the_median_over_models_has_an_interval_over_models_and_instances() -> None:
-    assert metrics.over_models([[1.0, 1.0], [1.0], [1.0, 1.0, 1.0]]) == metrics.Estimate(1.0, 1.0, 1.0)
-    models = metrics.over_models([[0.2], [0.5], [0.9]])  # no instances to draw from: only models
+    assert over_models([[1.0, 1.0], [1.0], [1.0, 1.0, 1.0]]) == metrics.Estimate(1.0, 1.0, 1.0)
+    models = over_models([[0.2], [0.5], [0.9]])  # no instances to draw from: only models
     assert (models.value, models.low, models.high) == pytest.approx((0.5, 0.2, 0.9))
     alike = [[0.0, 1.0] * 20] * 5  # the same model five times: only instances
-    spread = metrics.over_models(alike)
+    spread = over_models(alike)
     assert spread.value == 0.5
     assert 0.3 < spread.low < 0.5 < spread.high < 0.7
-    pairs = metrics.over_models([[[1, 1], [0, 1]]] * 3, metrics.harmonic_of_shares)
+    pairs = over_models([[[1, 1], [0, 1]]] * 3, metrics.harmonic_of_shares)
     assert pairs.value == pytest.approx(2 / 3)
     assert float(metrics.harmonic_of_shares([0.0, 0.0], [0.0, 0.0])) == 0
-    assert metrics.over_models(alike) == spread
+    assert over_models(alike) == spread

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from cf2.errors import CF2Error, require, unknown_name
-from cf2.graphs.graph import commonest, kinds_that_fit, positions_of
+from cf2.graphs.graph import commonest, positions_of
 from cf2.graphs.typed import Types
 from cf2.options import Key
 from cf2.results.names import entry, node_name, typed_id
@@ -72,18 +72,13 @@ class UnitTable:
     types: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int16))
 
     def __post_init__(self) -> None:
-        require(
-            self.kind.shape == (len(self.ids),) and self.ids.shape == (len(self.ids), 2),
-            "Expected a kind and two ids per unit",
-            got=f"shapes {self.kind.shape} and {self.ids.shape}",
-        )
-        typed = len(self.types) in (0, len(self.ids))
-        require(typed, "Expected a type per unit, or none", got=f"{len(self.types)} types")
-        require(
-            self.values.shape in ((len(self.ids), 3), (0, 3)) and self.members.shape == (len(self.members), 3),
-            "Expected three values per unit, and three numbers per member of a group",
-            got=f"shapes {self.values.shape} and {self.members.shape}",
-        )
+        count = len(self.ids)
+        got = ", ".join(f"{f.name} of shape {getattr(self, f.name).shape}" for f in fields(self)[1:])
+        good = self.kind.shape == (count,) and self.ids.shape == (count, 2)
+        require(good, "Expected a kind and two ids per unit", got=got)
+        good = self.values.shape in ((count, 3), (0, 3)) and len(self.types) in (0, count)
+        require(good, "Expected three values and a type per unit, or none", got=got)
+        require(self.members.shape[1:] == (3,), "Expected three numbers per member of a group", got=got)
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -281,30 +276,32 @@ class Explanation:
     @property
     def smarts(self) -> str | None:
         """The SMARTS of the chosen atoms and bonds; None for what is no molecule, and without RDKit."""
-        text = entry(self.context.get("smiles"), self.key)
-        if not isinstance(text, str):
+        if self._smiles is None:
             return None
         bonds = None if set(self.units.names) == {"nodes"} else [(int(u), int(v)) for u, v in self.edges]
-        return smarts_of(text, self.nodes.tolist(), bonds)
+        return smarts_of(self._smiles, self.nodes.tolist(), bonds)
 
     @property
     def edited_smiles(self) -> str | None:
         """The SMILES of the molecule that the edits of a counterfactual make; None if it is none."""
-        text = entry(self.context.get("smiles"), self.key)
-        if not isinstance(text, str) or self.status != "found" or not self.edits:
+        if self._smiles is None or self.status != "found" or not self.edits:
             return None
-        return smiles_of(edited_molecule(text, self.edits, **self._chemistry))
+        return smiles_of(edited_molecule(self._smiles, self.edits, **self._chemistry))
 
     @property
     def charges(self) -> list[tuple[int, int, int]]:
         """The atoms whose formal charge the edits change: (atom, charge before, charge after); empty without SMILES."""
-        text = entry(self.context.get("smiles"), self.key)
-        if not isinstance(text, str):
+        if self._smiles is None:
             return []
-        before, after = (edited_molecule(text, edits, **self._chemistry) for edits in ((), self.edits))
+        before, after = (edited_molecule(self._smiles, edits, **self._chemistry) for edits in ((), self.edits))
         charge = {atom.GetIntProp("atom"): atom.GetFormalCharge() for atom in before.GetAtoms()} if before else {}
         atoms = [(atom.GetIntProp("atom"), atom.GetFormalCharge()) for atom in after.GetAtoms()] if after else []
         return [(atom, charge[atom], now) for atom, now in atoms if charge[atom] != now]
+
+    @property
+    def _smiles(self) -> str | None:
+        text = entry(self.context.get("smiles"), self.key)
+        return text if isinstance(text, str) else None
 
     @property
     def _chemistry(self) -> dict[str, Any]:
@@ -430,31 +427,39 @@ class Explanation:
         good = self.types is not None or isinstance(getattr(data, "edge_index", None), Tensor)
         require(good, "Expected a Data object with `edge_index`", got=given)
         edited = data.clone()
-        gone: list[tuple[Any, int]] = []  # nodes with their types
-        removed_edges: list[tuple[Any, Any]] = []  # with their types
-        added_edges: list[tuple[Any, Any]] = []
+        removed: list[tuple[Any, Any]] = []  # edges with their types
+        added: list[tuple[Any, Any]] = []
+        gone: dict[Any, list[int]] = {}  # nodes by type
         for edit, ends, *values in self.edits:
             kind = None if self.types is None else values[-1]
             if len(ends) == 2 and EDITS[edit].pairs:
-                edges = removed_edges if edit == REMOVE.name else added_edges
+                edges = removed if edit == REMOVE.name else added
                 edges += self._mirrored(kind, ends)
             elif edit == REMOVE.name:
-                gone.append((kind, ends[0]))
+                gone.setdefault(kind, []).append(ends[0])
             else:
                 _store(edited, kind).x[ends] = values[1]
         for kind in [None] if self.types is None else edited.edge_types:
-            removed, added = ([pair for own, pair in edges if own == kind] for edges in (removed_edges, added_edges))
-            self._edit_edges(_store(edited, kind), kind, gone, removed, added)
-        made = _without_nodes(edited, data, gone)
+            own = ([pair for of, pair in edges if of == kind] for edges in (removed, added))
+            missing = (torch.tensor(sorted(gone.get(kind and kind[end], []))).long() for end in (0, 2))
+            self._edit_edges(_store(edited, kind), *own, *missing)
+        for kind, nodes in gone.items():
+            store, before = _store(edited, kind), _store(data, kind)
+            stays = torch.ones(before.num_nodes, dtype=torch.bool)
+            stays[nodes] = False
+            for name in before.node_attrs():
+                if isinstance(before[name], Tensor):
+                    store[name] = store[name][stays.to(store[name].device)]
+            store.num_nodes, store.n_id = int(stays.sum()), stays.nonzero().flatten()
         molecule = None
         if isinstance(getattr(data, "smiles", None), str):
             molecule = edited_molecule(data.smiles, self.edits, **self._chemistry | {"nodes": int(data.num_nodes)})
-            made.smiles = smiles_of(molecule)
+            edited.smiles = smiles_of(molecule)
         elif self.context.get("atoms") and "bond" in data:
-            molecule = molecule_after(made, data, tuple(self.context["atoms"]))
+            molecule = molecule_after(edited, data, tuple(self.context["atoms"]))
         if molecule is not None:
-            made[CHARGE] = torch.tensor([atom.GetFormalCharge() for atom in molecule.GetAtoms()])
-        return made
+            edited[CHARGE] = torch.tensor([atom.GetFormalCharge() for atom in molecule.GetAtoms()])
+        return edited
 
     def _mirrored(self, kind: Any, ends: tuple[int, int]) -> list[tuple[Any, tuple[int, int]]]:
         """An edge with its mirror image, where that comes and goes with it; each with its type."""
@@ -463,26 +468,27 @@ class Explanation:
         partner = self.types.partners[self.types.edges.index(kind)]
         return [(kind, ends)] + ([(self.types.edges[partner], ends[::-1])] if partner >= 0 else [])
 
-    def _edit_edges(self, store: Any, kind: Any, gone: list[Any], removed: list[Any], added: list[Any]) -> None:
-        """Take edges, and those of nodes that are gone, from a store of one type; add others with all attributes."""
-        tail, head = store.edge_index
-        stays = torch.ones_like(tail, dtype=torch.bool)
+    def _edit_edges(self, store: Any, removed: Any, added: Any, sources: Tensor, sinks: Tensor) -> None:
+        """Edit the edges of one type in a store, with their attributes; edges of nodes that are gone go as well."""
+        tail, head = store.edge_index.cpu()
+        stays = ~(torch.isin(tail, sources) | torch.isin(head, sinks))
         for u, v in removed:
             stays &= (tail != u) | (head != v)
-        for node_type, node in gone:
-            for ends, end_type in ((tail, kind and kind[0]), (head, kind and kind[2])):
-                stays &= (ends != node) | (end_type != node_type)
+        added = [(u, v) for u, v in added if u not in sources and v not in sinks]
         given = (self.context.get("spec") or {}).get("added_attributes") or {}
-        attributes = [name for name in store.edge_attrs() if name != "edge_index" and isinstance(store[name], Tensor)]
-        for name in attributes:
+        for name in store.edge_attrs():
             value = store[name]
-            store[name] = value[stays]
+            if name == "edge_index" or not isinstance(value, Tensor):
+                continue
+            store[name] = value[stays.to(value.device)]
             if added:
                 row = torch.as_tensor(given[name], dtype=value.dtype) if name in given else commonest(value)
                 new = row.to(value.device).expand(len(added), *value.shape[1:])
                 store[name] = torch.cat([store[name], new])
-        pairs = torch.tensor(added, dtype=torch.long, device=tail.device).reshape(-1, 2).t()
-        store.edge_index = torch.cat([store.edge_index[:, stays], pairs], 1)
+        pairs = torch.tensor(added, dtype=torch.long).reshape(-1, 2).t()
+        tail, head = torch.cat([store.edge_index.cpu()[:, stays], pairs], 1)
+        earlier = torch.stack([torch.searchsorted(sources, tail), torch.searchsorted(sinks, head)])  # of the gone ones
+        store.edge_index = (torch.stack([tail, head]) - earlier).to(store.edge_index.device)
 
     def by_type(self) -> dict[Any, tuple[int, int]]:
         """How many units of each type were chosen, and of how many: which types carried the answer.
@@ -673,25 +679,3 @@ def _ends(edge_index: Any) -> np.ndarray:
 def _store(data: Any, kind: Any) -> Any:
     """What a graph has of a type of nodes or edges; the graph itself where it has no types."""
     return data if kind is None else data[kind]
-
-
-def _without_nodes(edited: Any, data: Any, gone: list[tuple[Any, int]]) -> Any:
-    """A graph without the rows of nodes that are gone, by type; which rows are those of nodes is asked of `data`."""
-    for kind in dict.fromkeys(kind for kind, _ in gone):
-        store, before = _store(edited, kind), _store(data, kind)
-        count, edges = before.num_nodes, data.edge_index.size(1) if kind is None else -1
-        stays = torch.ones(count, dtype=torch.bool)
-        stays[[node for own, node in gone if own == kind]] = False
-        number = stays.long().cumsum(0) - 1
-        for name in list(before.keys()):
-            value = before[name]
-            rows = len(value) if isinstance(value, Tensor) and value.dim() else -1
-            if name != "edge_index" and kinds_that_fit(name, rows, count, edges)[:1] == ["node"]:
-                store[name] = store[name][stays.to(value.device)]
-        for edge_type in [None] if kind is None else edited.edge_types:
-            columns = _store(edited, edge_type)
-            for end in (0, 1):
-                if edge_type is None or edge_type[2 * end] == kind:
-                    columns.edge_index[end] = number.to(columns.edge_index.device)[columns.edge_index[end]]
-        store.num_nodes, store.n_id = int(stays.sum()), stays.nonzero().flatten()
-    return edited

@@ -116,7 +116,7 @@ class Explanations(Results[Explanation]):
             {"key": e.key, "rank": e.rank}
             | ({"smiles": entry(smiles, e.key), "smarts": e.smarts} if smiles else {})
             | ({"edited_smiles": e.edited_smiles} if smiles and e.question == "counterfactual" else {})
-            | {"prediction": _answer(e)}
+            | {"prediction": output_kind(e.output).answer(e.prediction, e.value)}
             | ({"prediction_name": short_said(e, classes)} if classes else {})
             | {name: getattr(e, name) for name in first}
             | {name: float(getattr(e, output)[e.prediction]) for name, output in outputs.items()}
@@ -147,13 +147,13 @@ class Explanations(Results[Explanation]):
         """Write a `.parquet` or `.json` file that `cf2.load` reads back exactly."""
         from cf2.results import files
 
-        return files.save(self, _path(path))
+        return files.save(self, path)
 
     def to_csv(self, path: str | Path) -> Path:
         """Write the table of `to_pandas` as a CSV file; sets are lists in a cell."""
-        where = _path(path)
-        self.to_pandas().to_csv(where, index=False)
-        return where
+        path = require_path(path, "a file to write")
+        self.to_pandas().to_csv(path, index=False)
+        return path
 
     def plot(self, index: int | None = None, *, path: str | Path | None = None, **options: Any) -> Any:
         """Draw what the answers of each class have in common, or one of them.
@@ -228,7 +228,8 @@ class Explanations(Results[Explanation]):
         require(isinstance(title, str), "Expected `title` to be text", got=shown(title, 80))
         good = patterns is None or isinstance(patterns, Patterns)
         require(good, "Expected `patterns` to be what `found.patterns()` gives", got=shown(patterns, 80))
-        return write_report([self], _path(path), pictures=pictures, rows=rows, title=title, patterns=patterns)
+        path = require_path(path, "a file to write")
+        return write_report([self], path, pictures=pictures, rows=rows, title=title, patterns=patterns)
 
     def patterns(
         self,
@@ -354,12 +355,3 @@ def _values(attribute: str, given: Any, classes: Sequence[str]) -> list[Any]:
 def _lists(found: Any) -> Any:
     """Pairs as lists; of a typed graph by type."""
     return {name: pairs.tolist() for name, pairs in found.items()} if isinstance(found, dict) else found.tolist()
-
-
-def _answer(e: Explanation) -> int | float:
-    """The class that the model gives, whether it gives the label, or its number."""
-    return output_kind(e.output).answer(e.prediction, e.value)
-
-
-def _path(given: Any) -> Path:
-    return require_path(given, "a file to write")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cf2.errors import CF2Error, reading, require, require_number, shown
+from cf2.errors import reading, require, require_number, shown
 from cf2.models.outputs import output_kind
 from cf2.options import MAX_ITEMS, Key, plain_number
 from cf2.results.explanation import VERDICTS, Explanation
@@ -24,10 +24,9 @@ TRUTH_FIELDS = ("acc", "pr", "re", "f1")
 
 
 __all__ = [
-    *("Correlation", "Fidelity", "auc", "characterisation", "correlation", "evaluate", "fidelity", "fns", "harmonic"),
-    *("Judgement", "judge"),
-    *("intervals", "jaccard", "passed", "pn", "pns", "ps", "size", "sparsity", "stability", "summary", "true_units"),
-    "truth",
+    *("Correlation", "Fidelity", "Judgement", "auc", "characterisation", "correlation", "evaluate", "fidelity"),
+    *("fns", "harmonic", "intervals", "jaccard", "judge", "passed", "pn", "pns", "ps", "size", "sparsity"),
+    *("stability", "summary", "true_units", "truth"),
 ]
 
 
@@ -149,12 +148,8 @@ def stability(found: Sequence[Explanation]) -> float:
     for e in _explanations(found):
         groups.setdefault((e.key, e.method), []).append(e)
     overlaps = [jaccard(a, b) for group in groups.values() for a, b in combinations(group, 2) if a.seed != b.seed]
-    require(
-        len(overlaps) > 0,
-        "Expected explanations of the same key under at least two seeds",
-        got="none",
-        do="Explain the same keys with several values of `seed` and add the results.",
-    )
+    cure = "Explain the same keys with several values of `seed` and add the results."
+    require(bool(overlaps), "Expected explanations of the same key under at least two seeds", got="none", do=cure)
     return float(np.mean(overlaps))
 
 
@@ -174,11 +169,8 @@ def correlation(one: Sequence[float], other: Sequence[float]) -> Correlation:
     from scipy.stats import kendalltau, spearmanr
 
     first, second = (_numbers(given, "a metric of several methods") for given in (one, other))
-    require(
-        len(first) == len(second) and len(first) > 1,
-        "Expected two metrics of the same methods, at least two of them",
-        got=f"{len(first)} and {len(second)} values",
-    )
+    expected = "Expected two metrics of the same methods, at least two of them"
+    require(len(first) == len(second) > 1, expected, got=f"{len(first)} and {len(second)} values")
     if np.ptp(first) == 0 or np.ptp(second) == 0:
         return Correlation(float("nan"), float("nan"))
     return Correlation(float(kendalltau(first, second).statistic), float(spearmanr(first, second).statistic))
@@ -219,29 +211,23 @@ def true_units(e: Explanation, mask: Any, data: Any = None) -> np.ndarray:
     if e.types is not None:
         require(isinstance(mask, Mapping), f"Expected the true edges of {e.key} by edge type", got=type(mask).__name__)
         return e.true_edges(mask)
-    values = _array(mask, f"the true edges of {e.key} as pairs of node ids or as a bool mask")
-    if values.dtype == bool and data is None:
-        count = len(e.units.where("edges"))
+    what = f"the true edges of {e.key} as pairs of node ids or as a bool mask"
+    values = _array(mask, what)
+    if values.dtype == bool:
+        edge_index = None if data is None else _edge_index(data, e)
+        count = len(e.units.where("edges")) if edge_index is None else edge_index.shape[1]
+        columns = "edges" if edge_index is None else "columns of edge_index"
         require(
             values.shape == (count,),
-            f"Expected pairs of node ids, or a bool for each of the {count} edges of {e.key}",
+            f"Expected pairs of node ids, or a bool for each of the {count} {columns} of {e.key}",
             got=f"a mask of shape {values.shape}",
-            do="For a bool per column of edge_index, pass the graph or graphs as `data`.",
+            do="For a bool per column of edge_index, pass the graph or graphs as `data`." if data is None else "",
         )
-        return values
-    if values.dtype == bool:
-        edge_index = _edge_index(data, e)
-        require(
-            values.shape == edge_index.shape[1:],
-            f"Expected a bool for each of the {edge_index.shape[1]} columns of edge_index for {e.key}",
-            got=f"a mask of shape {values.shape}",
-        )
+        if edge_index is None:
+            return values
         values = edge_index[:, values].T
-    require(
-        values.size == 0 or (values.ndim == 2 and values.shape[1] == 2 and values.dtype.kind in "iu"),
-        f"Expected the true edges of {e.key} as pairs of node ids or as a bool mask",
-        got=f"shape {values.shape} of {values.dtype}",
-    )
+    pairs = values.ndim == 2 and values.shape[1] == 2 and values.dtype.kind in "iu"
+    require(pairs or not values.size, f"Expected {what}", got=f"shape {values.shape} of {values.dtype}")
     return e.true_edges(values)
 
 
@@ -427,27 +413,6 @@ def bootstrap(values: Any, statistic: Callable[..., Any] = np.mean, *, draws: in
     return Estimate(value, float(interval.low), float(interval.high))
 
 
-def over_models(tables: Sequence[Any], statistic: Callable[..., Any] = np.mean, *, draws: int = DRAWS) -> Estimate:
-    """The median over models of a statistic over instances; its interval draws models, and of each its instances, anew.
-
-    `tables` has one per model, with one row per instance, as for `bootstrap`.
-    """
-    require(len(tables) > 0, "Expected at least one model", got="none")
-    rng = np.random.default_rng(0)
-    values, drawn = [], []
-    for table in tables:
-        rows = np.asarray(table, dtype=float)
-        require(len(rows) > 0, "Expected at least one value to draw from", got="none")
-        rows = rows.reshape(len(rows), -1)
-        values.append(float(statistic(*rows.T, axis=-1)))
-        positions = rng.integers(len(rows), size=(draws * len(tables), len(rows)))
-        drawn.append(statistic(*(column[positions] for column in rows.T), axis=-1).reshape(draws, len(tables)))
-    which = rng.integers(len(tables), size=(draws, len(tables)))
-    medians = np.median(np.take_along_axis(np.stack(drawn), which[None], 0)[0], axis=1)
-    low, high = np.quantile(medians, (0.025, 0.975))
-    return Estimate(float(np.median(values)), float(low), float(high))
-
-
 def harmonic_of_shares(necessary: Any, sufficient: Any, axis: int = -1) -> Any:
     """F_NS of two columns of verdicts."""
     pn, ps = np.mean(necessary, axis), np.mean(sufficient, axis)
@@ -504,26 +469,22 @@ def _best(found: Sequence[Explanation]) -> Sequence[Explanation]:
 def _explanations(found: Any) -> Sequence[Explanation]:
     """What every metric begins with: explanations, and nothing else."""
     expected = "Expected explanations, as `cf2.explain` gives them"
-    if not isinstance(found, Sequence) or isinstance(found, str | bytes):
-        raise CF2Error(expected, got=shown(found, 80))
+    good = isinstance(found, Sequence) and not isinstance(found, str | bytes)
+    require(good, expected, got=shown(found, 80))
     for e in found:
-        if not isinstance(e, Explanation):
-            raise CF2Error(expected, got=f"{shown(e, 80)} among them")
-    return found
+        require(isinstance(e, Explanation), expected, got=f"{shown(e, 80)} among them")
+    return found  # type: ignore[no-any-return]
 
 
 def _array(given: Any, what: str) -> np.ndarray:
     """Anything that numpy reads as an array of numbers or truth values."""
-    try:
+    with reading(given, f"Expected {what}"):  # a list may be ragged, and a tensor without values
         values = np.asarray(given)
-    except Exception as error:  # of a ragged list, or of a tensor that has no values
-        raise CF2Error(f"Expected {what}", got=shown(given, 80)) from error
     require(values.dtype.kind in "biuf", f"Expected {what}", got=shown(given, 80))
     return values
 
 
 def _numbers(given: Any, what: str) -> np.ndarray:
-    """The same of one dimension."""
     values = _array(given, what)
     require(values.ndim == 1, f"Expected {what} in a list", got=f"shape {values.shape}")
     return values
@@ -531,12 +492,9 @@ def _numbers(given: Any, what: str) -> np.ndarray:
 
 def _edge_index(data: Any, e: Explanation) -> np.ndarray:
     """The columns that a mask with a bool for each is about."""
-    try:
+    with reading(data, f"Expected the graph of {e.key} as `data`, or the graphs that the keys count"):
         graph = data if hasattr(data, "edge_index") else data[e.key]
         return np.asarray(graph.edge_index)
-    except Exception as error:
-        expected = f"Expected the graph of {e.key} as `data`, or the graphs that the keys count"
-        raise CF2Error(expected, got=shown(data, 80)) from error
 
 
 def _mean(found: Sequence[Explanation], value: Callable[[Explanation], float]) -> float:

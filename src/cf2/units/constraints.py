@@ -39,7 +39,10 @@ def flags(spec: Spec, instances: Sequence[Instance], tables: Sequence[InstanceUn
     if spec.forbid is not None:
         found["selectable"] = ~torch.cat([_governing(i, t, spec.forbid) for i, t in zip(instances, tables)])
     if spec.costs:
-        found["price"] = torch.cat([_prices(table, dict(spec.costs)) for table in tables])
+        costs = dict(spec.costs)
+        edits = [edit_of(name) for name in tables[0].names]
+        by_kind = torch.tensor([float(costs.get(edit.name, edit.cost)) for edit in edits])
+        found["price"] = torch.cat([by_kind[table.kind] for table in tables])
     return found
 
 
@@ -62,12 +65,6 @@ def _governing(instance: Instance, table: InstanceUnits, given: Any) -> Tensor:
     return hit
 
 
-def _prices(table: InstanceUnits, costs: dict[str, float]) -> Tensor:
-    edits = [edit_of(name) for name in table.names]
-    by_kind = torch.tensor([float(costs.get(edit.name, edit.cost)) for edit in edits])
-    return by_kind[table.kind]
-
-
 @dataclass(eq=False)
 class SetConstraints(Constraints):
     """The constraints on whole sets of the instances of one pack."""
@@ -85,32 +82,25 @@ class SetConstraints(Constraints):
         self.choice = _choices(self.tables, self.pack)
         self._choices = 0 if self.choice is None or not self.choice.numel() else int(self.choice.max()) + 1
         if self.connected:
-            wrong = [name for name in self.tables[0].names if name not in JOINABLE]
-            require(
-                not wrong,
-                f"Expected units that can be connected, {', '.join(JOINABLE)}, for connected=True",
-                got=", ".join(wrong),
-            )
+            wrong = ", ".join(name for name in self.tables[0].names if name not in JOINABLE)
+            expected = f"Expected units that can be connected, {', '.join(JOINABLE)}, for connected=True"
+            require(not wrong, expected, got=wrong)
             self._node = _nodes_of_units(self.instances, self.tables).to(self.pack.node_ptr.device)
 
     def take(self, rows: Tensor) -> SetConstraints:
         """The rules of some instances, which may repeat."""
-        places, pack = rows.tolist(), self.pack.take(rows)
-        units = int(pack.units.counts.max()) if places else 0
-        return SetConstraints(
-            pack,
-            [self.instances[place] for place in places],
-            [self.tables[place] for place in places],
-            self.connected,
-            self.valid,
-            None if self.valences is None else self.valences.take(rows, units),
-        )
+        picked, pack = rows.tolist(), self.pack.take(rows)
+        units = int(pack.units.counts.max()) if picked else 0
+        valences = None if self.valences is None else self.valences.take(rows, units)
+        instances, tables = ([known[row] for row in picked] for known in (self.instances, self.tables))
+        return SetConstraints(pack, instances, tables, self.connected, self.valid, valences)
 
     def within(self, pack: Pack) -> SetConstraints:
         """The same rules for a pack in which fewer units may be chosen: none of the others can mend an atom."""
-        may, known = _selectable(pack), self.valences
-        known = None if known is None else replace(known, removes=known.removes & may, light=known.light & may)
-        return replace(self, pack=pack, valences=known)
+        may, valences = _selectable(pack), self.valences
+        if valences is not None:
+            valences = replace(valences, removes=valences.removes & may, light=valences.light & may)
+        return replace(self, pack=pack, valences=valences)
 
     def allow(self, rows: Tensor, sets: Tensor) -> Tensor:
         """Whether candidate sets [R, U] of instances `rows` keep to the rules that need no model."""
@@ -152,14 +142,21 @@ class SetConstraints(Constraints):
         return torch.tensor(valid, dtype=torch.bool, device=rows.device)
 
     def _is_valid(self, row: int, chosen: Tensor) -> bool:
+        assert self.valid is not None
         table, instance = self.tables[row], self.instances[row]
         chosen = chosen[: table.count].cpu()
-        known = (row, chosen.numpy().tobytes())
-        if known not in self._seen:
+        seen = (row, chosen.numpy().tobytes())
+        if seen not in self._seen:
             graph = edited(instance, table, chosen)
             graph.before = edited(instance, table, torch.zeros_like(chosen))
-            self._seen[known] = _asked(self.valid, graph)  # type: ignore[arg-type]
-        return self._seen[known]
+            try:
+                self._seen[seen] = bool(self.valid(graph))
+            except CF2Error:
+                raise
+            except Exception as error:  # of the user's own function
+                got = f"{type(error).__name__}: {error}"
+                raise CF2Error("Expected `valid` to say whether a graph is valid", got=got) from error
+        return self._seen[seen]
 
     def _twice(self, rows: Tensor, sets: Tensor) -> Tensor:
         """Whether sets hold two changes of one feature."""
@@ -199,16 +196,6 @@ class SetConstraints(Constraints):
         batch = pack.batch.cpu().numpy()
         pieces = np.unique(np.stack([batch[touched], label[touched]]), axis=1)[0]
         return torch.from_numpy(np.bincount(pieces, minlength=count) <= 1).to(rows.device)
-
-
-def _asked(valid: Valid, graph: Data) -> bool:
-    try:
-        return bool(valid(graph))
-    except CF2Error:
-        raise
-    except Exception as error:  # of the user's own function
-        got = f"{type(error).__name__}: {error}"
-        raise CF2Error("Expected `valid` to say whether a graph is valid", got=got) from error
 
 
 def _choices(tables: Sequence[InstanceUnits], pack: Pack) -> Tensor | None:

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch_geometric.data import Data
 
 from cf2.errors import CF2Error, extra, require, shown
 from cf2.graphs.graph import Instance, Role
 from cf2.units.edits import CHANGE, EDGE_KINDS
 from cf2.units.kinds import InstanceUnits
-
-# -- molecules -------------------------------------------------------------------------------------------
 
 CHARGED = {("N", 4): 1, ("O", 3): 1, ("S", 3): 1, ("P", 4): 1, ("B", 4): -1}  # ions that data sets write without charge
 ORDERS = (1.0, 1.5, 2.0, 3.0)
@@ -107,13 +106,9 @@ def molecule_check(atoms: Sequence[str] | None, charges: bool = True) -> Callabl
     no atom may get a charge that it had not there.
     """
     Chem = _rdkit("valid='molecule'")
-    require(
-        atoms is not None,
-        "Expected `atoms`, the element of every feature column, for valid='molecule'",
-        got="none",
-        do='Pass atoms=("C", "N", …).',
-    )
-    assert atoms is not None
+    if atoms is None:
+        expected = "Expected `atoms`, the element of every feature column, for valid='molecule'"
+        raise CF2Error(expected, got="none", do='Pass atoms=("C", "N", …).')
     known = {Chem.GetPeriodicTable().GetElementSymbol(number) for number in range(1, 119)}
     wrong = [atom for atom in atoms if atom not in known]
     require(not wrong, "Expected element symbols in `atoms`", got=", ".join(wrong[:3]))
@@ -315,14 +310,9 @@ def bearable(atoms: Sequence[str], charges: bool = True) -> tuple[Tensor, Tensor
         bears.append(ion)
         most.append(max(ion, REWRITTEN.get(atom, 0)))
     with rdBase.BlockLogs():
-        metal = [_accepted(Chem.MolFromSmiles(f"CC(#C)[{atom}]", sanitize=False)) for atom in atoms]
+        crowded = [Chem.MolFromSmiles(f"CC(#C)[{atom}]", sanitize=False) for atom in atoms]
+        metal = [Chem.SanitizeMol(made, catchErrors=True) == Chem.SanitizeFlags.SANITIZE_NONE for made in crowded]
     return torch.tensor(bears, dtype=torch.float), torch.tensor(most, dtype=torch.float), torch.tensor(metal)
-
-
-def _accepted(molecule: Any) -> bool:
-    from rdkit import Chem
-
-    return bool(Chem.SanitizeMol(molecule, catchErrors=True) == Chem.SanitizeFlags.SANITIZE_NONE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,7 +344,9 @@ class Valences:
             return None
         device = may.device
         parts = [_counted(i, t, len(atoms)) for i, t in zip(instances, tables)]
-        element, bonds, end, order, becomes = (_padded([part[n] for part in parts]).to(device) for n in range(5))
+        element, bonds, end, order, becomes = (
+            pad_sequence(list(column), batch_first=True).to(device) for column in zip(*parts)
+        )
         hydrogen = atoms.index("H") if "H" in atoms else -1
         removes = (order < 0) & may
         rows = torch.arange(len(element), device=device)[:, None, None]
@@ -420,17 +412,18 @@ class Valences:
         sets = sets.clone()
         todo = torch.arange(len(rows), device=rows.device)
         while len(todo):
-            mine = rows[todo]
-            excess = self._excess(mine, *self._after(mine, sets[todo]))
+            instance = rows[todo]
+            excess = self._excess(instance, *self._after(instance, sets[todo]))
             heavy = excess.any(1)
-            todo, mine, excess = todo[heavy], mine[heavy], excess[heavy]
+            todo, instance, excess = todo[heavy], instance[heavy], excess[heavy]
             if not len(todo):
                 break
             atom = excess.argmax(1)
-            end = self.end[mine]
-            at = (end == atom[:, None, None]).any(2) & self.removes[mine] & ~sets[todo]
+            end = self.end[instance]
+            at = (end == atom[:, None, None]).any(2) & self.removes[instance] & ~sets[todo]
             both = (excess.gather(1, end.flatten(1)).view_as(end) > 0).all(2)
-            value = 4.0 * both + 2.0 * self.light[mine] + self.order[mine] / 8  # rather a single bond than a double one
+            # A bond between two overloaded atoms before one to hydrogen, and a single bond before a double one.
+            value = 4.0 * both + 2.0 * self.light[instance] + self.order[instance] / 8
             unit = value.masked_fill(~at, float("-inf")).argmax(1)
             some = at.any(1)
             todo, unit = todo[some], unit[some]
@@ -457,9 +450,3 @@ def _counted(instance: Instance, table: InstanceUnits, elements: int) -> tuple[T
         end[mine] = node[:, None]
         becomes[mine] = torch.where(column < elements, column, kind[node])
     return kind, bonds, end, change, becomes
-
-
-def _padded(parts: Sequence[Tensor]) -> Tensor:
-    """Tensors of different lengths as one [B, longest, …], with zeros behind."""
-    made: Tensor = torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
-    return made
