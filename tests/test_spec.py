@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from dataclasses import fields
 from typing import Any, get_args
 
@@ -29,31 +30,17 @@ numbers = st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=Fal
 plain = st.one_of(st.none(), st.booleans(), numbers, st.text(max_size=4))
 ends = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=3)
 pairs = st.one_of(ends, st.dictionaries(keys, ends, max_size=2))
-READ = (
-    "candidates",
-    "keep",
-    "forbid",
-    "groups",
-    "costs",
-    "one_hot",
-    "atoms",
-    "reverse",
-)  # kept in another form than given
+numbered = st.lists(st.tuples(keys, st.integers(0, 9)), max_size=3, unique_by=lambda pair: pair[0]).map(tuple)
+by_key = st.one_of(st.none(), st.integers(0, 9), numbered)
+# Options that are kept in another form than given.
+READ = ("candidates", "keep", "forbid", "groups", "costs", "one_hot", "atoms", "reverse")
 LIKES, BACK = ("user", "likes", "item"), ("item", "of", "user")
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "method": st.text(min_size=1, max_size=8),
     "units": st.lists(st.sampled_from(["edges", "features", "own"]), min_size=1, unique=True).map(tuple),
     "question": st.sampled_from(get_args(cf2_spec.Question)),
-    "target": st.one_of(
-        st.none(),
-        st.integers(0, 9),
-        st.lists(st.tuples(keys, st.integers(0, 9)), max_size=3, unique_by=lambda pair: pair[0]).map(tuple),
-    ),
-    "sizes": st.one_of(
-        st.none(),
-        st.integers(0, 9),
-        st.lists(st.tuples(keys, st.integers(0, 9)), max_size=3, unique_by=lambda pair: pair[0]).map(tuple),
-    ),
+    "target": by_key,
+    "sizes": by_key,
     "edits": st.lists(st.sampled_from(get_args(cf2_spec.Edit)), min_size=1, unique=True).map(tuple),
     "candidates": st.one_of(st.none(), st.just("target"), pairs),
     "keep": st.one_of(st.none(), pairs),
@@ -186,21 +173,8 @@ def test_a_seed_is_part_of_the_name() -> None:
 # -- the same options everywhere ----------------------------------------------------------------------------
 
 
-def described(function: Any) -> dict[str, str]:
-    """What the docstring says of every parameter, in one line each."""
-    lines = (inspect.getdoc(function) or "").partition("Parameters\n----------\n")[2].splitlines()
-    found: dict[str, str] = {}
-    for line in lines:
-        if line and not line.startswith(" "):
-            name = line.partition(" : ")[0].strip("*")
-            found[name] = ""
-        elif found:
-            found[name] = f"{found[name]} {line.strip()}".strip()
-    return found
-
-
 @pytest.mark.parametrize("option", options(), ids=lambda f: f.name)
-def test_explain_has_every_option_with_its_default_and_its_meaning(option: Any) -> None:
+def test_explain_has_every_option_with_its_default(option: Any) -> None:
     shown = inspect.signature(cf2.explain).parameters[option.name]
     if option.name == "settings":
         assert shown.kind is inspect.Parameter.VAR_KEYWORD
@@ -208,7 +182,6 @@ def test_explain_has_every_option_with_its_default_and_its_meaning(option: Any) 
         assert shown.kind is inspect.Parameter.KEYWORD_ONLY
         own = {"units": "auto"}  # a run that compares methods keeps to edges
         assert shown.default == own.get(option.name, getattr(Spec(), option.name))
-    assert meanings()[option.name] in described(cf2.explain)[option.name]
 
 
 def test_explain_has_no_options_that_a_spec_has_not() -> None:
@@ -233,11 +206,10 @@ def test_the_settings_of_all_methods_are_typed() -> None:
 
 @pytest.mark.parametrize("algorithm", [CF2Explainer, CFGNNExplainer, MethodExplainer])
 def test_algorithms_of_torch_geometric_show_their_options(algorithm: type) -> None:
-    shown = inspect.signature(algorithm).parameters
-    assert {*described(algorithm)} >= {*shown}
+    shown, text = inspect.signature(algorithm).parameters, " ".join((inspect.getdoc(algorithm) or "").split())
     for name, (default, meaning) in cf2_spec.rows_of(cf2_spec.AlgorithmOptions).items():
         assert shown[name].default == default
-        assert described(algorithm)[name] == meaning
+        assert re.search(rf"\b{name} : .* {re.escape(meaning)}", text)
 
 
 # -- requests -----------------------------------------------------------------------------------------------

@@ -269,7 +269,8 @@ def _sizes(option: str, given: Any) -> NumberByKey:
     """Numbers of units; of explanations, the sizes of their best answers."""
     if isinstance(given, Sequence) and all(hasattr(part, "selected") for part in given):
         given = {e.key: e.size for e in given if not e.rank}
-    return _number_by_key("number of units", "numbers of units")(option, given)
+    sizes: NumberByKey = _number_by_key("number of units", "numbers of units")(option, given)
+    return sizes
 
 
 def _three_names(given: Any) -> EdgeType:

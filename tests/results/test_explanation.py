@@ -117,13 +117,6 @@ def test_a_class_is_given_once_or_per_key() -> None:
     assert [e.target for e in cf2.explain(MODEL, DATA, nodes=[3, 7], target=1)] == [1, 1]
 
 
-def test_self_loops_survive_everything() -> None:
-    data = random_graph(8, 8, seed=0)
-    data.edge_index = torch.cat([data.edge_index, torch.arange(8).repeat(2, 1)], 1)
-    for e in cf2.explain(NodeNet("sum"), data, nodes=range(8)):
-        assert all(a != b for a, b in e.units.of("edges").tolist())
-
-
 def test_filters_by_attribute(found: cf2.Explanations) -> None:
     named = dataclasses.replace(found, context={"class_names": ["a", "b", "c"]})
     for prediction in {e.prediction for e in found}:

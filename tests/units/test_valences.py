@@ -111,34 +111,17 @@ def test_the_valences_of_some_instances_are_those_of_their_rows() -> None:
         assert torch.equal(getattr(taken, name)(every, sets), getattr(valences, name)(rows, sets))
 
 
-def test_every_valid_answer_is_sanitised_and_steering_finds_what_asking_last_does() -> None:
-    """On chains with hydrogens: what is found is valid, and no less is found than where RDKit is only asked last."""
-    from rdkit import Chem
-
-    found, asked = 0, 0
+def test_steering_finds_what_asking_last_does() -> None:
+    """On chains with hydrogens: no less is found than where RDKit is only asked last."""
+    found, asked_last = 0, 0
     for seed in range(16):
         data, model = chain(seed), GraphNet("gin", features=len(ATOMS), seed=seed)
         (e,) = cf2.explain(model, [data], **options())
         (last,) = cf2.explain(model, [data], **options() | {"valid": molecule_check(ATOMS)})
-        asked += last.status == "found"
-        if e.status == "found":
-            found += 1
-            after = e.apply(data)
-            made = Chem.RWMol()
-            for row in after.x:
-                made.AddAtom(Chem.Atom(ATOMS[int(row.nonzero())]))
-            bonds: dict[tuple[int, int], int] = {}
-            for (one, other), bond in zip(after.edge_index.t().tolist(), after.bond.tolist()):
-                bonds[min(one, other), max(one, other)] = int(bond)
-            total = [sum(bond for pair, bond in bonds.items() if node in pair) for node in range(len(after.x))]
-            for pair, bond in bonds.items():
-                made.AddBond(*pair, [Chem.BondType.SINGLE, Chem.BondType.DOUBLE][bond - 1])
-            for atom, valence in zip(made.GetAtoms(), total):
-                if (atom.GetSymbol(), valence) in (("N", 4), ("P", 4), ("O", 3), ("S", 3)):
-                    atom.SetFormalCharge(1)
-            assert Chem.SanitizeMol(made, catchErrors=True) == Chem.SanitizeFlags.SANITIZE_NONE
-    assert found >= asked
-    assert found >= 4
+        asked_last += last.status == "found"
+        found += e.status == "found"
+        assert e.status != "found" or molecule_check(ATOMS)(e.apply(data))
+    assert found >= max(asked_last, 4)
 
 
 def chain(seed: int) -> Data:

@@ -440,9 +440,9 @@ class Explanation:
             else:
                 _store(edited, kind).x[ends] = values[1]
         for kind in [None] if self.types is None else edited.edge_types:
-            own = ([pair for of, pair in edges if of == kind] for edges in (removed, added))
-            missing = (torch.tensor(sorted(gone.get(kind and kind[end], []))).long() for end in (0, 2))
-            self._edit_edges(_store(edited, kind), *own, *missing)
+            less, more = ([pair for of, pair in edges if of == kind] for edges in (removed, added))
+            sources, sinks = (torch.tensor(sorted(gone.get(kind and kind[end], []))).long() for end in (0, 2))
+            self._edit_edges(_store(edited, kind), less, more, sources, sinks)
         for kind, nodes in gone.items():
             store, before = _store(edited, kind), _store(data, kind)
             stays = torch.ones(before.num_nodes, dtype=torch.bool)
