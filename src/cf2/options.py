@@ -384,7 +384,7 @@ class Spec:
         1, _whole_number(1, MAX_COUNT), "Number of different answers to search for per key; no answer contains another."
     )
     robust: int = _option(
-        0, _whole_number(0, MAX_COUNT), "Deprecated: any number asks for what contexts=256, contexts_add=3 measures."
+        0, _whole_number(0, MAX_COUNT), "Deprecated: any number stands for contexts=256, contexts_add=3."
     )
     contexts: int = _option(
         0,

@@ -111,67 +111,68 @@ class Explanation:
     key : int or tuple of int
         The node's id, the graph's position, or the two nodes of a pair.
     task : str
-        What was explained: ``"node"``, ``"graph"`` or ``"pair"``; by `cf2.explain_sets`, ``"input"``.
+        What was explained: ``"node"``, ``"graph"`` or ``"pair"``; ``"input"`` for `cf2.explain_sets`.
     prediction : int
-        The class that the model gives; of labels and regressions the column that was explained, see `value`.
+        The predicted class; for labels and regressions the explained column, see `value`.
     units, scores, selected : UnitTable, ndarray [units], ndarray of bool [units]
-        What there was to choose from, how important the method holds each unit, and what it chose.
+        The units to choose from, their scores by the method, and which of them were chosen.
     probabilities, probabilities_only, probabilities_without : ndarray, shape [classes]
-        What the model says of the whole graph, of the explanation alone, and of all but the explanation; of a
-        regression the numbers themselves.
+        Model outputs for the whole graph, for the explanation alone, and for everything but the explanation; for a
+        regression, the numbers themselves.
     sufficient, necessary : bool
-        The verdicts of the two tests on really reduced graphs.
+        Verdicts of the two tests, on graphs from which the units were really removed.
     minimal, optimal : bool or None
-        No single unit can go; proved to be the smallest. None: not checked. These, `lower_bound`, `complete` and
-        ``impossible`` speak of the sets that keep to all that was asked (`connected`, `keep`, `confidence`, …).
+        Whether no single unit can be left out; whether the set is proved to be the smallest. None: not checked. These,
+        `lower_bound`, `complete` and ``impossible`` refer to sets that satisfy all options (`connected`, `keep`,
+        `confidence`, …).
     lower_bound : int or None
-        Proved that no smaller set passes: the size of the answer where that is `optimal`. None: nothing is proved.
+        Proved: no set with fewer units passes. None: nothing is proved.
     rank, complete : int, bool
-        The place of this answer among those of its key, 0 for the best; whether these are all minimal ones.
+        Rank among the answers for this key, 0 for the best; whether these are all minimal answers.
     ps, pn, pns : tuple of float or None
-        How surely it decides, over contexts (random parts of what is outside of the set), as (value, low, high) with
-        the 95 % interval: with the set the answer is kept (`ps`); where it is, it is lost without the set (`pn`);
-        both at once (`pns`). None: not asked for with `contexts=`, or, of `pn`, kept in no context.
+        Probabilities over contexts (random parts of the graph outside of the set), as (value, low, high) with the 95 %
+        interval: the answer is kept with the set (`ps`); it is lost without the set, where it was kept (`pn`); both
+        (`pns`). None: not measured (see `contexts=`); also `pn` if no context keeps the answer.
     counterexample, always_bound : tuple of int or None
-        The rows of `units` that are gone in a context in which the answer is lost although the whole set is there, the
-        fewest of those that were met; and how many units a set has at least that keeps the answer in every context.
+        Rows of `units` whose removal loses the answer although the whole set is there, the fewest found; and a lower
+        bound on the size of a set that keeps the answer in every context.
     contexts, all_contexts : int, bool
-        How many contexts that rests on, and whether these are all there are, so that the values are exact.
+        Number of contexts that were measured, and whether these are all, so that the values are exact.
     surely, curve : float or None, tuple of pairs
-        The PNS that was asked for with `surely=`; and the PNS of the surest set of each size that the search came by,
-        as (size, PNS) on the contexts of the search, which are not those of `pns`.
+        The PNS asked for with `surely=`; and the best PNS for each size that the search tried, as (size, PNS). The
+        search uses other contexts than `pns`.
     default : bool or None
-        Whether the model gives the same answer when everything that can be removed is gone. None: not tried.
+        Whether the prediction stays the same when everything that can be removed is gone. None: not tried.
     status : str
-        How it ended, one of `STATUSES`, which has a sentence for each: ``found``, ``impossible``, ``not found``, …
+        The outcome, one of `STATUSES`, which explains each: ``found``, ``impossible``, ``not found``, …
     note : str
         What a reader should know beside the status.
     question : str
-        What was asked: ``why``, ``factual`` or ``counterfactual``.
+        ``why``, ``factual`` or ``counterfactual``.
     method, settings, seed : str, dict, int or None
         How it was made.
     evaluations, seconds : int, float
-        What it cost: runs of the model on one instance (a gradient counts as three), and seconds.
+        Cost: model runs on one instance (a gradient counts as three), and seconds.
     directed : bool
         Whether an edge and its reverse are two units.
     label : int or None
-        The true class, where it is known.
+        The true class, if known.
     target : int or None
-        The class, label or column that was asked about, where one was.
+        The class, label or column given as `target=`, if any.
     output : str
         What the model returns: ``"classes"``, ``"multilabel"`` or ``"regression"``.
     tolerance : float or None
-        Of a regression: the same answer is one within ± this of `value`.
+        Regression only: outputs within ± this of `value` count as unchanged.
     types : Types or None
-        Of a typed graph: its node and edge types. Ids in `units` are then those of the flat graph, in which the nodes
-        of a type are a block; `edges`, `features` and `nodes` are by type, in the ids of the type.
+        Typed graphs only: the node and edge types. Ids in `units` are then ids of the flat graph, in which the nodes of
+        each type are a block; `edges`, `features` and `nodes` are by type, in ids of the type.
     ranking : str
-        Where the search got its slopes from: ``"gradient"``, or ``"trials"`` where the model has none.
+        Source of the slopes of the search: ``"gradient"``, or ``"trials"`` if the model has none.
     plain : bool or None
-        Whether the tests were run once more on the whole graph by itself, as the user would: False of large graphs,
-        whose receptive fields alone were run. None: not known.
+        Whether the tests were repeated on the whole graph by itself. False for large graphs, of which only receptive
+        fields were run. None: not known.
     context : mapping
-        What is known beside it, by which words and pictures name things: that of the `Explanations` it stands in.
+        The `context` of the `Explanations` that it belongs to, such as names and SMILES.
     """
 
     key: Key

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cf2")
 
-GraphOf = Callable[[Key], Any]
 MAX_CLASSES = 100_000
-# What each entry of an option names.
-NAMED = {"class_names": "class", "node_names": "node", "feature_names": "feature column", "smiles": "graph"}
+NAMED = {
+    "class_names": "class",
+    "node_names": "node",
+    "feature_names": "feature column",
+    "smiles": "graph",
+}  # by each entry
 
 
 def entry(table: Any, key: Key) -> Any:
@@ -113,7 +116,7 @@ class Names:
             raise unknown_name("`target`", target, classes)
         return classes.index(target)
 
-    def context(self, graph_of: GraphOf, keys: Sequence[Key], count: int | None) -> dict[str, Any]:
+    def context(self, graph_of: Callable[[Key], Any], keys: Sequence[Key], count: int | None) -> dict[str, Any]:
         """What a reader needs of it, ready for JSON; `count` is that of the graphs, None for nodes or pairs of one."""
         context: dict[str, Any] = {}
         if self.class_names is not None:
@@ -126,7 +129,7 @@ class Names:
         context |= self._graphs(graph_of, keys, count)
         return context | ({"atoms": list(self.atoms)} if self.atoms else {})
 
-    def _graphs(self, graph_of: GraphOf, keys: Sequence[Key], count: int | None) -> dict[str, Any]:
+    def _graphs(self, graph_of: Callable[[Key], Any], keys: Sequence[Key], count: int | None) -> dict[str, Any]:
         """What is known of the graph of each key, and its SMILES."""
         names = None if count is None else _per_graph("node_names", self.node_names, count)
         smiles = _per_graph("smiles", self.smiles, count)
@@ -230,14 +233,12 @@ def _flat(names: Any, graph: Data | HeteroData) -> Any:
 
 def _per_graph(option: str, given: Any, count: int | None) -> Any:
     """What is there for every graph, as a list, or by key; one text may stand for the only graph."""
-    if given is None or isinstance(given, Mapping):
+    text = isinstance(given, str)
+    if given is None or isinstance(given, Mapping) or (text and count in (None, 1)):
         return given
-    if count is None:
-        require(isinstance(given, str), f"Expected `{option}` of one graph to be text", got=shown(given, 80))
-    if isinstance(given, str) and count in (None, 1):
-        return given
+    require(count is not None, f"Expected `{option}` of one graph to be text", got=shown(given, 80))
     expected = f"Expected `{option}` for each of the {count} graphs, or by key"
-    listed = not isinstance(given, str) and hasattr(given, "__len__") and hasattr(given, "__getitem__")
+    listed = not text and hasattr(given, "__len__") and hasattr(given, "__getitem__")
     require(listed, expected, got=shown(given, 80))
     with reading(given, expected):
         items = bounded(given)

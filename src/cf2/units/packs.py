@@ -6,7 +6,7 @@ loop: dropping is how a converged instance leaves an optimisation, repeating is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
@@ -284,18 +284,19 @@ def pack(
     >>> pack([GraphTargets([triangle]).instance(0)] * 2).units.ptr
     tensor([0, 3, 6])
     """
-    if not instances:
-        raise CF2Error("Expected at least one instance to pack", got="none")
+    require(len(instances) > 0, "Expected at least one instance to pack", got="none")
     kinds_of_x = sorted({f"{i.x.dtype} in {i.x.size(1)} columns" for i in instances})
     require(len(kinds_of_x) == 1, "Expected all graphs to have features of one kind", got=" and ".join(kinds_of_x[:2]))
     tables = [units_of(instance, kinds) for instance in instances] if tables is None else tables
-    count = torch.tensor
-    node_ptr = pointer(count([i.x.size(0) for i in instances]))
-    edge_ptr = pointer(count([i.edge_index.size(1) for i in instances]))
-    entry_ptr = pointer(count([len(t.entries) for t in tables]))
-    unit_ptr = pointer(count([t.count for t in tables]))
+    node_ptr = _pointer(i.x.size(0) for i in instances)
+    edge_ptr = _pointer(i.edge_index.size(1) for i in instances)
+    entry_ptr = _pointer(len(t.entries) for t in tables)
+    unit_ptr = _pointer(t.count for t in tables)
     entry = torch.cat([t.entries for t in tables])
     sparse = _sparse(instances)
+    # All instances have the same kinds of unit, so these are there for all of them or for none.
+    absent = [t.absent for t in tables if t.absent is not None]
+    nodes = [t.nodes for t in tables if t.nodes is not None]
     keys = [i.key if isinstance(i.key, tuple) else (i.key,) for i in instances]
     return Pack(
         x=torch.cat([i.x for i in instances]) if sparse is None else _shape(instances[0].x, int(node_ptr[-1])),
@@ -308,22 +309,26 @@ def pack(
             _governors([t.edges for t in tables], edge_ptr, unit_ptr),
             _governors([t.features for t in tables], entry_ptr, unit_ptr),
             _changes(tables, node_ptr, unit_ptr),
-            absent=_absent(tables),
+            absent=torch.cat(absent) if absent else None,
             narrowed=torch.tensor([i.narrowed > 0 for i in instances]) if any(i.narrowed for i in instances) else None,
-            nodes=_node_governors(tables, node_ptr, unit_ptr),
+            nodes=_governors(nodes, node_ptr, unit_ptr) if nodes else None,
         ),
-        targets=count([i.targets for i in instances], dtype=torch.long) + node_ptr[:-1, None],
+        targets=torch.tensor([i.targets for i in instances], dtype=torch.long) + node_ptr[:-1, None],
         node_ptr=node_ptr,
         edge_ptr=edge_ptr,
         entry_ptr=entry_ptr,
-        keys=count(keys),
+        keys=torch.tensor(keys),
         extras=_pack_extras(instances, takes),
     )
 
 
+def _pointer(counts: Iterable[int]) -> Tensor:
+    return pointer(torch.tensor(list(counts)))
+
+
 def _governors(parts: Sequence[tuple[Tensor, Tensor]], ptr: Tensor, unit_ptr: Tensor) -> Governors:
     first = torch.cat([first for first, _ in parts])
-    further_ptr = pointer(torch.tensor([further.size(1) for _, further in parts]))
+    further_ptr = _pointer(further.size(1) for _, further in parts)
     owner = owners(further_ptr)
     return Governors(
         torch.where(first < 0, first, first + unit_ptr[owners(ptr)]),
@@ -332,11 +337,6 @@ def _governors(parts: Sequence[tuple[Tensor, Tensor]], ptr: Tensor, unit_ptr: Te
         some=bool((first >= 0).any()),
         every=bool((first >= 0).all()),
     )
-
-
-def _node_governors(tables: Sequence[InstanceUnits], node_ptr: Tensor, unit_ptr: Tensor) -> Governors | None:
-    parts = [table.nodes for table in tables if table.nodes is not None]
-    return _governors(parts, node_ptr, unit_ptr) if parts else None  # all instances have the same kinds of unit
 
 
 def _changes(tables: Sequence[InstanceUnits], node_ptr: Tensor, unit_ptr: Tensor) -> NewValues | None:
@@ -350,12 +350,6 @@ def _changes(tables: Sequence[InstanceUnits], node_ptr: Tensor, unit_ptr: Tensor
     )
     ptr = pointer(torch.bincount(owner, minlength=len(tables)))
     return NewValues(place[:, 0] + node_ptr[owner], place[:, 1], value, unit + unit_ptr[owner], ptr)
-
-
-def _absent(tables: Sequence[InstanceUnits]) -> Tensor | None:
-    if all(table.absent is None for table in tables):
-        return None
-    return torch.cat([torch.zeros_like(t.kind, dtype=torch.bool) if t.absent is None else t.absent for t in tables])
 
 
 def _shape(x: Tensor, rows: int) -> Tensor:
