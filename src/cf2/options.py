@@ -14,6 +14,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
@@ -312,12 +313,11 @@ def as_json(value: Any) -> Any:
 # -- the options that a run keeps -----------------------------------------------------------------------------
 
 
-def _option(default: Any, read: Read, meaning: str) -> Any:
-    """A field with its reader, and the sentence that `help()`, `--help` and the documentation say of it."""
-    metadata = {"read": read, "meaning": meaning}
+def _option(default: Any, read: Read) -> Any:
+    """A field with its reader."""
     if isinstance(default, dict):
-        return field(default_factory=dict, metadata=metadata)
-    return field(default=default, metadata=metadata)
+        return field(default_factory=dict, metadata={"read": read})
+    return field(default=default, metadata={"read": read})
 
 
 def _read(option: Field[Any], given: Any) -> Any:
@@ -330,160 +330,102 @@ def _read(option: Field[Any], given: Any) -> Any:
 
 @dataclass(frozen=True)
 class Spec:
-    """The options of a request that its run keeps, read and checked when it is made."""
+    """The options of a request that its run keeps, read and checked when it is made.
 
-    method: str = _option("cf2", _text("a name"), "Name of the method; `cf2 methods` lists all methods.")
-    units: tuple[str, ...] = _option(
-        ("edges",),
-        _names("kind of unit"),
-        "What an explanation is made of: edges, features, node_features, columns, or several of them. auto: edges; for "
-        "nodes and pairs, edges and features if no set of edges passes.",
-    )
-    question: Question = _option(
-        "why",
-        _choice(Question),
-        "What to search for. why: a set that is sufficient and necessary. factual: a sufficient set. "
-        "counterfactual: a set whose removal changes the prediction.",
-    )
-    target: NumberByKey = _option(
-        None,
-        _number_by_key("class", "classes"),
-        "Class to explain instead of the predicted one, for all keys or by key. Counterfactuals: the class to reach. "
-        "Multilabel models: the label. Regression with several columns: the column.",
-    )
-    edits: tuple[Edit, ...] = _option(
-        ("remove",),
-        _names("kind of edit", known=get_args(Edit)),
-        "Edits that a counterfactual may use: remove units, add edges, change features, or several of them.",
-    )
-    candidates: Pairs | Literal["near", "target", "far"] | None = _option(
-        None,
-        _candidates,
-        "Node pairs that may be added as edges, such as 3:17,4:9. near: all pairs inside the receptive field. "
-        "target: pairs with the explained node. far: pairs of the explained node with any node of the graph. "
-        "Default: near; if nothing is found, far.",
-    )
-    keep: Pairs | None = _option(None, _pairs, "Edges that must not be removed, as pairs such as 3:17,4:9.")
-    forbid: Pairs | None = _option(
-        None, _pairs, "Edges that must not be part of the answer, as pairs such as 3:17,4:9."
-    )
-    groups: str | tuple[tuple[str, tuple[tuple[int, int], ...]], ...] | None = _option(
-        None, _groups, "Attribute of the data with one number per edge; edges with the same number form one unit."
-    )
-    connected: bool = _option(
-        False, _flag, "Require the answer to be connected; for a node, it must also contain that node."
-    )
-    valid: Valid | None = _option(
-        None,
-        _choice(Valid),
-        "Accept only valid results. molecule: RDKit must be able to sanitise them; needs `atoms`, and `bond` or "
-        "`smiles` of the graphs.",
-    )
-    charges: bool = _option(False, _flag, "For valid=molecule: allow edits that give an atom a formal charge.")
-    alternatives: int = _option(
-        1, _whole_number(1, MAX_COUNT), "Number of different answers to search for per key; no answer contains another."
-    )
-    robust: int = _option(
-        0, _whole_number(0, MAX_COUNT), "Deprecated: any number stands for contexts=256, contexts_add=3."
-    )
-    contexts: int = _option(
-        0,
-        _whole_number(0, MAX_CONTEXTS),
-        "Number of contexts (random parts of the rest of the graph) in which the set is tested; 0: none.",
-    )
-    contexts_add: int = _option(
-        0,
-        _whole_number(0, MAX_COUNT),
-        "Noise in contexts: up to this many random edges that are not in the graph are added to each.",
-    )
-    surely: float | None = _option(
-        None,
-        _positive(0.999),
-        "Search for the smallest set that also decides in this share of contexts, such as 0.9: the lower end of the "
-        "95 % interval of its PNS on fresh contexts (256 unless `contexts` is given).",
-    )
-    costs: tuple[tuple[Edit, float], ...] = _option(
-        (),
-        _costs,
-        "Cost of each kind of edit, such as add=2,change=1.5; default 1. The size of an answer is its total cost.",
-    )
-    one_hot: tuple[tuple[int, ...], ...] | None = _option(
-        None,
-        _column_groups,
-        "Ranges of one-hot feature columns, such as 0-13,14-20. Default: detect them from the values.",
-    )
-    added_attributes: dict[str, Any] = _option(
-        {},
-        _attributes,
-        "Values of `edge_attr` and other attributes of added edges, by name. Default: the most common value.",
-    )
-    atoms: tuple[str, ...] | None = _option(
-        None, _names("element", once=False), "Molecules only: the element of each feature column, such as C,N,O."
-    )
-    search: bool = _option(
-        False, _flag, "Search for a set that passes the tests, starting from the scores of a ranking method."
-    )
-    sizes: NumberByKey = _option(
-        None,
-        _sizes,
-        "Number of units that a ranking method selects, for all keys or by key. Default: the method's `k` or "
-        "`threshold`.",
-    )
-    seed: int | None = _option(None, _whole_number(0), "Seed for a random start. Default: a fixed start.")
-    output: Output = _option(
-        "auto",
-        _choice(Output),
-        "What the model returns: logits, log_probabilities or probabilities of classes, multilabel (`target` is "
-        "the label), or regression. auto detects logits and probabilities. Use multilabel_logits or "
-        "multilabel_probabilities if the values are ambiguous.",
-    )
-    tolerance: float | None = _option(
-        None,
-        _positive(1e300),
-        "Regression only: outputs within ± this value count as unchanged. Default: a tenth of the range of up to "
-        "64 outputs.",
-    )
-    level: Level = _option(
-        "auto",
-        _choice(Level),
-        "What is explained in a single graph: nodes (node), the whole graph (graph) or node pairs (pair).",
-    )
-    leave_out_pair: bool = _option(
-        True, _flag, "Remove the edge between an explained pair from the graph; if false, the edge is a unit."
-    )
-    node_type: str | None = _option(None, _text("the name of a type"), "HeteroData only: type of the explained nodes.")
-    edge_type: tuple[str, str, str] | None = _option(
-        None, _edge_type, "HeteroData only: type of the explained pairs, (source, relation, destination)."
-    )
-    reverse: Reverse = _option(
-        "auto",
-        _reverse,
-        "HeteroData only: edge types that are reverses of each other; an edge and its reverse form one unit. auto: "
-        "types whose edges mirror each other exactly. none: no types. A mapping such as "
-        "user,buys,item=item,bought_by,user: only these types.",
-    )
-    directed: bool | None = _option(
-        None, _flag, "Treat an edge and its reverse as two units. Default: true unless every edge has a reverse."
-    )
-    masking: Masking = _option(
-        "auto",
-        _choice(Masking),
-        "Where soft masks are applied. auto: to edge weights if the model accepts them, otherwise to messages. "
-        "messages: always to messages.",
-    )
-    device: str | None = _option(None, _device, "Torch device to run on. Default: the device of the model.")
-    max_units: int | None = _option(
-        None,
-        _whole_number(1),
-        "Maximum number of units per instance; larger instances are refused, or reduced with `reduce`. Default: no "
-        "limit, but above 20,000 units only the 2,000 with the largest gradients are searched.",
-    )
-    reduce: Reduce | None = _option(
-        None,
-        _choice(Reduce),
-        "How to handle instances above max_units. gradient: search only the units with the largest gradients.",
-    )
-    settings: dict[str, Any] = _option({}, _settings, "Settings of the method, by name.")
+    These sentences are what `help()`, `--help` and the documentation say of each.
+
+    method: Name of the method; `cf2 methods` lists all methods.
+    units: What an explanation is made of: edges, features, node_features, columns, or several of them. auto: edges; for
+        nodes and pairs, edges and features if no set of edges passes.
+    question: What to search for. why: a set that is sufficient and necessary. factual: a sufficient set.
+        counterfactual: a set whose removal changes the prediction.
+    target: Class to explain instead of the predicted one, for all keys or by key. Counterfactuals: the class to reach.
+        Multilabel models: the label. Regression with several columns: the column.
+    edits: Edits that a counterfactual may use: remove units, add edges, change features, or several of them.
+    candidates: Node pairs that may be added as edges, such as 3:17,4:9. near: all pairs inside the receptive field.
+        target: pairs with the explained node. far: pairs of the explained node with any node of the graph. Default:
+        near; if nothing is found, far.
+    keep: Edges that must not be removed, as pairs such as 3:17,4:9.
+    forbid: Edges that must not be part of the answer, as pairs such as 3:17,4:9.
+    groups: Attribute of the data with one number per edge; edges with the same number form one unit.
+    connected: Require the answer to be connected; for a node, it must also contain that node.
+    valid: Accept only valid results. molecule: RDKit must be able to sanitise them; needs `atoms`, and `bond` or
+        `smiles` of the graphs.
+    charges: For valid=molecule: allow edits that give an atom a formal charge.
+    alternatives: Number of different answers to search for per key; no answer contains another.
+    robust: Deprecated: any number stands for contexts=256, contexts_add=3.
+    contexts: Number of contexts (random parts of the rest of the graph) in which the set is tested; 0: none.
+    contexts_add: Noise in contexts: up to this many random edges that are not in the graph are added to each.
+    surely: Search for the smallest set that also decides in this share of contexts, such as 0.9: the lower end of the
+        95 % interval of its PNS on fresh contexts (256 unless `contexts` is given).
+    costs: Cost of each kind of edit, such as add=2,change=1.5; default 1. The size of an answer is its total cost.
+    one_hot: Ranges of one-hot feature columns, such as 0-13,14-20. Default: detect them from the values.
+    added_attributes: Values of `edge_attr` and other attributes of added edges, by name. Default: the most common
+        value.
+    atoms: Molecules only: the element of each feature column, such as C,N,O.
+    search: Search for a set that passes the tests, starting from the scores of a ranking method.
+    sizes: Number of units that a ranking method selects, for all keys or by key. Default: the method's `k` or
+        `threshold`.
+    seed: Seed for a random start. Default: a fixed start.
+    output: What the model returns: logits, log_probabilities or probabilities of classes, multilabel (`target` is the
+        label), or regression. auto detects logits and probabilities. Use multilabel_logits or multilabel_probabilities
+        if the values are ambiguous.
+    tolerance: Regression only: outputs within ± this value count as unchanged. Default: a tenth of the range of up to
+        64 outputs.
+    level: What is explained in a single graph: nodes (node), the whole graph (graph) or node pairs (pair).
+    leave_out_pair: Remove the edge between an explained pair from the graph; if false, the edge is a unit.
+    node_type: HeteroData only: type of the explained nodes.
+    edge_type: HeteroData only: type of the explained pairs, (source, relation, destination).
+    reverse: HeteroData only: edge types that are reverses of each other; an edge and its reverse form one unit. auto:
+        types whose edges mirror each other exactly. none: no types. A mapping such as
+        user,buys,item=item,bought_by,user: only these types.
+    directed: Treat an edge and its reverse as two units. Default: true unless every edge has a reverse.
+    masking: Where soft masks are applied. auto: to edge weights if the model accepts them, otherwise to messages.
+        messages: always to messages.
+    device: Torch device to run on. Default: the device of the model.
+    max_units: Maximum number of units per instance; larger instances are refused, or reduced with `reduce`. Default: no
+        limit, but above 20,000 units only the 2,000 with the largest gradients are searched.
+    reduce: How to handle instances above max_units. gradient: search only the units with the largest gradients.
+    settings: Settings of the method, by name.
+    """
+
+    method: str = _option("cf2", _text("a name"))
+    units: tuple[str, ...] = _option(("edges",), _names("kind of unit"))
+    question: Question = _option("why", _choice(Question))
+    target: NumberByKey = _option(None, _number_by_key("class", "classes"))
+    edits: tuple[Edit, ...] = _option(("remove",), _names("kind of edit", known=get_args(Edit)))
+    candidates: Pairs | Literal["near", "target", "far"] | None = _option(None, _candidates)
+    keep: Pairs | None = _option(None, _pairs)
+    forbid: Pairs | None = _option(None, _pairs)
+    groups: str | tuple[tuple[str, tuple[tuple[int, int], ...]], ...] | None = _option(None, _groups)
+    connected: bool = _option(False, _flag)
+    valid: Valid | None = _option(None, _choice(Valid))
+    charges: bool = _option(False, _flag)
+    alternatives: int = _option(1, _whole_number(1, MAX_COUNT))
+    robust: int = _option(0, _whole_number(0, MAX_COUNT))
+    contexts: int = _option(0, _whole_number(0, MAX_CONTEXTS))
+    contexts_add: int = _option(0, _whole_number(0, MAX_COUNT))
+    surely: float | None = _option(None, _positive(0.999))
+    costs: tuple[tuple[Edit, float], ...] = _option((), _costs)
+    one_hot: tuple[tuple[int, ...], ...] | None = _option(None, _column_groups)
+    added_attributes: dict[str, Any] = _option({}, _attributes)
+    atoms: tuple[str, ...] | None = _option(None, _names("element", once=False))
+    search: bool = _option(False, _flag)
+    sizes: NumberByKey = _option(None, _sizes)
+    seed: int | None = _option(None, _whole_number(0))
+    output: Output = _option("auto", _choice(Output))
+    tolerance: float | None = _option(None, _positive(1e300))
+    level: Level = _option("auto", _choice(Level))
+    leave_out_pair: bool = _option(True, _flag)
+    node_type: str | None = _option(None, _text("the name of a type"))
+    edge_type: tuple[str, str, str] | None = _option(None, _edge_type)
+    reverse: Reverse = _option("auto", _reverse)
+    directed: bool | None = _option(None, _flag)
+    masking: Masking = _option("auto", _choice(Masking))
+    device: str | None = _option(None, _device)
+    max_units: int | None = _option(None, _whole_number(1))
+    reduce: Reduce | None = _option(None, _choice(Reduce))
+    settings: dict[str, Any] = _option({}, _settings)
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -531,48 +473,40 @@ def options() -> tuple[Field[Any], ...]:
     return fields(Spec)
 
 
+@cache
 def meanings() -> dict[str, str]:
     """What every option of a Spec means, by name."""
-    return {f.name: str(f.metadata["meaning"]) for f in options()}
+    return dict.fromkeys((f.name for f in options()), "") | _sentences(inspect.getdoc(Spec) or "")  # none with -OO
+
+
+def _sentences(text: str) -> dict[str, str]:
+    """What a text says of each name, of entries `name: sentences` whose further lines are indented."""
+    entries = re.findall(r"^(\w+): (.*(?:\n    .*)*)", text, re.MULTILINE)
+    return {name: " ".join(said.split()) for name, said in entries}
 
 
 # -- options as keywords of functions -------------------------------------------------------------------------
 
 
-# Options that a run does not keep in its Spec: the default and the meaning of each.
-_BESIDE: dict[str, tuple[Any, str]] = {
-    "call": (
-        None,
-        "Function `call(model, batch)` that runs the model. `batch` is a torch_geometric Data or HeteroData with "
-        "all node and edge attributes, and `batch`, `edge_label_index` or `index` for the targets. It returns one "
-        "row per graph, pair or node.",
-    ),
-    "trained": (None, "Result of `cf2.fit`, for methods that need training; for `truth`, the true edges by key."),
-    "reference": (
-        None,
-        "Graphs, or one graph, whose features say which columns are one-hot and which values a change may give them. "
-        "Default: all of `data`, so that a graph alone has fewer candidates than among others.",
-    ),
-    "class_names": (None, "Class names, one per column of the model's output."),
-    "node_names": (None, "Node names; for HeteroData by node type, for several graphs by graph."),
-    "feature_names": (None, "Names of the columns of `x`; for HeteroData by node type."),
-    "smiles": (
-        None,
-        "SMILES strings of the graphs, which are then drawn as molecules. Default: `data.smiles` if present.",
-    ),
-    "tasks": (None, "Chemprop only: what the model's tasks are called, for `target`; None takes what its file says."),
-    "progress": (
-        None,
-        "Function called as `progress(n)` after n more keys are done; True shows a progress bar, False shows "
-        "none. Default: a bar in terminals and notebooks for calls that take more than two seconds.",
-    ),
-    "verbose": (False, 'Print the messages of `logging.getLogger("cf2")` to stderr.'),
-    "soft": (
-        False,
-        "Fill the masks with scores instead of 0 and 1: above 0.5 for selected units, below 0.5 for the others.",
-    ),
-    "column": (None, "Regression with several columns: the column to explain."),
-}
+# Options that a run does not keep in its Spec. `verbose` and `soft` are False by default, the others None.
+_BESIDE = """
+call: Function `call(model, batch)` that runs the model. `batch` is a torch_geometric Data or HeteroData with all node
+    and edge attributes, and `batch`, `edge_label_index` or `index` for the targets. It returns one row per graph, pair
+    or node.
+trained: Result of `cf2.fit`, for methods that need training; for `truth`, the true edges by key.
+reference: Graphs, or one graph, whose features say which columns are one-hot and which values a change may give them.
+    Default: all of `data`, so that a graph alone has fewer candidates than among others.
+class_names: Class names, one per column of the model's output.
+node_names: Node names; for HeteroData by node type, for several graphs by graph.
+feature_names: Names of the columns of `x`; for HeteroData by node type.
+smiles: SMILES strings of the graphs, which are then drawn as molecules. Default: `data.smiles` if present.
+tasks: Chemprop only: what the model's tasks are called, for `target`; None takes what its file says.
+progress: Function called as `progress(n)` after n more keys are done; True shows a progress bar, False shows none.
+    Default: a bar in terminals and notebooks for calls that take more than two seconds.
+verbose: Print the messages of `logging.getLogger("cf2")` to stderr.
+soft: Fill the masks with scores instead of 0 and 1: above 0.5 for selected units, below 0.5 for the others.
+column: Regression with several columns: the column to explain.
+"""
 
 
 class MethodSettings(TypedDict, total=False):
@@ -713,7 +647,8 @@ class AlgorithmOptions(ModelOptions, total=False):
     column: int | None
 
 
-_ROWS = {name: (getattr(Spec(), name), meaning) for name, meaning in meanings().items()} | _BESIDE
+_ROWS = {name: (getattr(Spec(), name), meaning) for name, meaning in meanings().items()}
+_ROWS |= {name: (False if name in ("verbose", "soft") else None, said) for name, said in _sentences(_BESIDE).items()}
 _ROWS["units"] = (AUTO, meanings()["units"])
 
 

@@ -206,7 +206,7 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
     kind = _KINDS.get(option.name, usual)
     default = _DEFAULTS.get(option.name, option.default)
     flag = f"--{name}/--no-{name}" if bool in (kind, *get_args(kind)) else f"--{name}"
-    meaning = option.metadata["meaning"] + _MORE.get(option.name, "")
+    meaning = spec.meanings()[option.name] + _MORE.get(option.name, "")
     panel = next((topic for topic, options in PANELS.items() if option.name in options.split()), "Other options")
     deprecated = option.name == "robust"
     given = typer.Option(flag, help=meaning, rich_help_panel=panel, metavar=_METAVARS.get(kind), hidden=deprecated)

@@ -25,12 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("cf2")
 
 MAX_CLASSES = 100_000
-NAMED = {
-    "class_names": "class",
-    "node_names": "node",
-    "feature_names": "feature column",
-    "smiles": "graph",
-}  # by each entry
+# What each entry of an option names.
+NAMED = {"class_names": "class", "node_names": "node", "feature_names": "feature column", "smiles": "graph"}
 
 
 def entry(table: Any, key: Key) -> Any:
