@@ -92,12 +92,6 @@ def reached(model: nn.Module, data: Data, e: cf2.Explanation, edits: Sequence[Ed
     return said != e.prediction if target is None else said == target
 
 
-def passes(model: nn.Module, data: Data, e: cf2.Explanation, chosen: Sequence[Edit], *kept: Edit) -> tuple[bool, bool]:
-    """Whether units are sufficient and necessary; those `kept` are never removed."""
-    rest = [unit for unit in units(e) if unit not in chosen and unit not in kept]
-    return says(model, data, e, rest) == e.prediction, says(model, data, e, chosen) != e.prediction
-
-
 def smaller(every: Sequence[Edit], most: int) -> Iterator[tuple[Edit, ...]]:
     for count in range(most):
         yield from combinations(every, count)
@@ -177,20 +171,6 @@ def test_the_edits_say_what_was_done_and_nothing_without_a_counterfactual() -> N
         else:
             there = [list(ends), list(ends[::-1])] in [[p, p[::-1]] for p in data.edge_index.t().tolist()]
             assert there == (sort == "remove")
-
-
-def test_an_added_edge_has_the_most_common_attribute_or_the_one_that_is_given() -> None:
-    from cf2.graphs.targets import GraphTargets
-    from cf2.units.edits import Editing
-
-    ends = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-    attribute = torch.tensor([[1.0, 0], [1, 0], [0, 1], [1, 0]])
-    targets = GraphTargets([Data(x=torch.ones(3, 1), edge_index=ends, edge_attr=attribute)])
-    for given_attributes, expected in (({}, [1.0, 0.0]), ({"edge_attr": [0.5, 2]}, [0.5, 2.0])):
-        editing = Editing(("add",), attributes=given_attributes)
-        made = editing.prepared(targets.instance(0), lambda nodes: targets.instance(0))
-        assert made.edge_index[:, 4:].tolist() == [[0, 2], [2, 0]]
-        assert made.extras["edge_attr"][1][4:].tolist() == [expected] * 2
 
 
 def test_every_kind_of_edit_is_one_row_with_its_words_and_looks() -> None:
@@ -284,24 +264,11 @@ def test_mistakes_are_answered_with_a_sentence(options: dict[str, Any], said: st
 # -- other answers, and answers that hold nearby ----------------------------------------------------------------
 
 
-def test_several_answers_pass_and_none_is_a_part_of_another() -> None:
-    data, model = random_graph(30, 60, seed=2), NodeNet("gcn", seed=3, layers=2)
-    found = cf2.explain(model, data, nodes=range(10), alternatives=4, proof=0)
-    assert any(e.rank for e in found)
-    for key in range(10):
-        mine = [e for e in found if e.key == key]
-        assert [e.rank for e in mine] == list(range(len(mine)))
-        for one, other in combinations(mine, 2):
-            assert (one.selected & ~other.selected).any()
-            assert (other.selected & ~one.selected).any()
-        assert all(all(passes(model, data, e, chosen_units(e))) for e in mine if e.status == "found")
-    assert len(found) == len({(e.key, e.rank) for e in found})
-    assert cf2.metrics.size(found) == cf2.metrics.size([e for e in found if not e.rank])
-
-
 def test_answers_survive_files(tmp_path: Any) -> None:
     data, model = random_graph(12, 14, seed=7), NodeNet("sum", seed=3, layers=2)
     found = cf2.explain(model, data, nodes=range(6), alternatives=3)
+    assert any(e.rank for e in found)
+    assert cf2.metrics.size(found) == cf2.metrics.size([e for e in found if not e.rank])
     graph, net = FLIPS
     edited = cf2.explain(net, [graph], question="counterfactual", edits=("remove", "add", "change"))
     for ending in ("json", "parquet"):

@@ -217,9 +217,11 @@ def compare(model: nn.Module, data: Data, e: cf2.Explanation) -> bool:
     def says(gone: tuple[int, ...]) -> int | None:
         return answer(model, *without(data, e, gone), e.key)
 
+    whole = says(())
+
     def verdicts(chosen: tuple[int, ...]) -> tuple[bool, bool]:
         others = tuple(unit for unit in units if unit not in chosen)
-        return says(others) == says(()), says(chosen) not in (says(()), None)
+        return says(others) == whole, says(chosen) not in (whole, None)
 
     chosen = tuple(e.selected.nonzero()[0].tolist())
     assert verdicts(chosen) == (e.sufficient, e.necessary)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -15,9 +14,6 @@ from torch_geometric.data import Data
 import cf2
 from cf2.errors import CF2Error
 from cf2.graphs.targets import GraphTargets
-from cf2.methods.contract import Problem
-from cf2.models.oracle import outputs_after
-from cf2.sets.tests import ONLY, WITHOUT
 from cf2.units import kinds as cf2_units
 from cf2.units.kinds import InstanceUnits, Rows, UnitKind, Units, register_unit_kind, unit_kinds, units_of
 from cf2.units.packs import pack
@@ -196,22 +192,6 @@ def test_a_fixed_unit_is_there_under_every_intervention(
         assert torch.equal(full if one is None else one, full if other is None else other)
     assert not (units.admissible(states) & fixed).any()
     assert not units.admissible_mask(torch.ones(count))[fixed].any()
-
-
-@pytest.mark.parametrize("kind", ["gin", "gat"])
-def test_what_is_fixed_is_there_whatever_is_removed(kind: str, problem_of: Callable[..., Problem]) -> None:
-    data, model = random_graph(7, 9, seed=3), GraphNet(kind)
-    problem = problem_of(model, [data])
-    (table,) = problem.tables
-    fixed = torch.arange(table.count) % 2 == 0
-    pack = replace(problem.pack, units=replace(problem.pack.units, fixed=fixed))
-    gone: list[Unit] = [("edges", tuple(ids)) for ids, out in zip(table.ids.tolist(), fixed) if not out]  # type: ignore[misc]
-    expected = probabilities(model, edited(data, gone), None)
-    nothing = torch.zeros(table.count, dtype=torch.bool)
-    assert torch.allclose(outputs_after(ONLY, problem.predictor, pack, nothing)[0], expected, atol=1e-6)
-    assert torch.allclose(outputs_after(WITHOUT, problem.predictor, pack, ~nothing)[0], expected, atol=1e-6)
-    twice = pack.take(torch.tensor([0, 0]))
-    assert torch.allclose(outputs_after(ONLY, problem.predictor, twice, nothing.repeat(2))[1], expected, atol=1e-6)
 
 
 # -- a user's own kind, all the way through -----------------------------------------------------------------

@@ -300,7 +300,7 @@ def commonest(rows: Tensor) -> Tensor:
     return values[int(counts.argmax())]  # type: ignore[no-any-return]
 
 
-def commonest_of(graph: Graph) -> dict[str, Tensor]:
+def commonest_of(graph: Graph | Instance) -> dict[str, Tensor]:
     """By name, the commonest attribute of the edges of a graph; of a typed one of each edge type [types, …]."""
     values = {name: value for name, (kind, value) in graph.extras.items() if kind == "edge"}
     if graph.types is None:

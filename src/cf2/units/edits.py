@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from cf2.errors import require
-from cf2.graphs.graph import Changes, Extras, Instance, Role, commonest, commonest_of, edge_positions, take_extras
+from cf2.graphs.graph import Changes, Extras, Instance, Role, commonest_of, edge_positions, take_extras
 from cf2.graphs.targets import SAMPLE, Targets
 from cf2.options import AUTO, Edit, Key, Spec
 from cf2.units.kinds import InstanceUnits, UnitKind, unit_kinds, units_of
@@ -354,7 +354,7 @@ def _with_edges(editing: Editing, near: Instance, around: Around) -> Instance:
         edge_index=torch.cat([base.edge_index, columns], 1),
         role=torch.cat([role, torch.full((count,), Role.CANDIDATE)]),
         ties=base.ties if base.ties is None or tie is None else torch.cat([base.ties, tie]),
-        extras=extended(base.extras, count, editing.attributes, editing.common, kind),
+        extras=_extended(editing, base, count, kind),
         groups=None if base.groups is None else torch.cat([base.groups, torch.full((count,), -1)]),
     )
 
@@ -454,38 +454,30 @@ def _typed_pairs(base: Instance, kind: int, inside: np.ndarray, far: np.ndarray,
     return pairs[:, pairs[0] != pairs[1]]
 
 
-def extended(
-    extras: Extras, count: int, given: Mapping[str, Any], common: Mapping[str, Tensor], of_type: Tensor | None = None
-) -> Extras:
+def _extended(editing: Editing, base: Instance, count: int, of_type: Tensor | None) -> Extras:
     """What edges have beside their ends, also for `count` that may be added: what is given, or else the commonest.
 
-    Of a typed graph `of_type` are the types of the added edges, and the commonest is that of their type.
+    Of a typed graph, `of_type` are the types of the added edges, and the commonest is that of the type.
     """
-    found: Extras = {}
-    for name, (kind, value) in extras.items():
+    if not count:
+        return base.extras
+    common, extended = editing.common or commonest_of(base), dict(base.extras)
+    for name, (kind, value) in base.extras.items():
+        shape = tuple(value.shape[1:])
         if kind != "edge":
-            found[name] = (kind, value)
             continue
         if name == "edge_type" and of_type is not None:
             rows = of_type.to(value.dtype)
-        elif name in given:
-            row = torch.as_tensor(given[name], dtype=value.dtype)
-            require(
-                of_type is not None or row.shape == value.shape[1:],
-                f"Expected `added_attributes` to give `{name}` of one edge, of shape {tuple(value.shape[1:])}",
-                got=f"shape {tuple(row.shape)}",
-            )
-            rows = row.expand(count, *value.shape[1:])
-        elif of_type is None:
-            row = common[name] if name in common else commonest(value)
-            rows = row.expand(count, *value.shape[1:])
+        elif name in editing.attributes:
+            row = torch.as_tensor(editing.attributes[name], dtype=value.dtype)
+            good = of_type is not None or row.shape == shape
+            expected = f"Expected `added_attributes` to give `{name}` of one edge, of shape {shape}"
+            require(good, expected, got=f"shape {tuple(row.shape)}")
+            rows = row.expand(count, *shape)
         else:
-            rows = value.new_zeros((count, *value.shape[1:]))
-            for number in torch.unique(of_type).tolist():
-                there = value[extras["edge_type"][1] == number]
-                rows[of_type == number] = common[name][number] if name in common else commonest(there)
-        found[name] = (kind, torch.cat([value, rows]))
-    return found
+            rows = common[name].expand(count, *shape) if of_type is None else common[name][of_type]
+        extended[name] = (kind, torch.cat([value, rows]))
+    return extended
 
 
 def with_noise(
