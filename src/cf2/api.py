@@ -273,9 +273,9 @@ def plan(
     cache: ModelCache, nodes: Any, pairs: Any, given: Mapping[str, Any], options: type = ExplainOptions
 ) -> tuple[Request, list[Key]]:
     """The request that keywords ask for, and its keys; keywords that are no `options` are settings of the method."""
-    known = {*rows_of(options), "method", "seed"}
-    settings = {name: value for name, value in given.items() if name not in known}
-    chosen = {name: given[name] for name in meanings() if name in given and name in known}
+    allowed = {*rows_of(options), "method", "seed"}
+    settings = {name: value for name, value in given.items() if name not in allowed}
+    chosen = {name: given[name] for name in meanings() if name in given and name in allowed}
     valid, target = chosen.pop("valid", None), chosen.pop("target", None)
     if "groups" in chosen:
         chosen["groups"] = groups_of(chosen["groups"], cache.data)
@@ -284,13 +284,13 @@ def plan(
     if options is ExplainOptions:
         chosen.setdefault("units", DEFAULT_UNITS)
     spec = Spec(**chosen, valid=None if callable(valid) else valid, settings=settings)
-    check_names(spec, {*known, "nodes", "pairs"})
+    check_names(spec, {*allowed, "nodes", "pairs"})
     require(nodes is None or pairs is None, "Expected either `nodes` or `pairs`", got="both")
     named = nodes if pairs is None else pairs
     targets = cache.targets(named, spec)
     keys = targets.check(named)
-    own = {name: given.get(name) for name in ("class_names", "node_names", "feature_names", "smiles")}
-    names = Names(**own, atoms=spec.atoms)
+    named_things = {name: given.get(name) for name in ("class_names", "node_names", "feature_names", "smiles")}
+    names = Names(**named_things, atoms=spec.atoms)
     if target is not None:
         spec = replace(spec, target=_by_key(names.number(target), keys, len(targets)))
     about_edges = spec.groups is not None or spec.keep or spec.forbid or spec.connected or spec.sizes is not None

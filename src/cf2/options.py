@@ -676,9 +676,9 @@ def with_options(options: type) -> Callable[[Function], Function]:
     """Show the options of a TypedDict in a function's or class's signature, and in its docstring at `{options}`."""
 
     def show(function: Function) -> Function:
-        made = isinstance(function, type)
-        signature, lines = inspect.signature(function.__init__ if made else function), []
-        parameters = list(signature.parameters.values())[1 if made else 0 : -1]
+        is_class = isinstance(function, type)
+        signature, lines = inspect.signature(function.__init__ if is_class else function), []
+        parameters = list(signature.parameters.values())[1 if is_class else 0 : -1]
         for name, (default, meaning) in rows_of(options).items():
             kind = options.__annotations__[name].__forward_arg__
             parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)

@@ -172,14 +172,14 @@ def _explanation(row: dict[str, Any]) -> Explanation:
     classes = len(e.probabilities)
     same = classes == len(e.probabilities_only) == len(e.probabilities_without)
     require(same and 0 <= e.prediction < classes, "Expected a class among the probabilities", got=e.prediction)
-    known = all(isinstance(name, str) for name in names)
-    known = known and _below(e.units.kind, len(names)) and _below(e.units.members[:, 0], len(e.units))
-    known = known and _below(np.array(e.counterexample or (), dtype=np.int64), len(e.units))
-    require(known, "Expected units of the kinds that are named", got="others")
+    inside = all(isinstance(name, str) for name in names)
+    inside = inside and _below(e.units.kind, len(names)) and _below(e.units.members[:, 0], len(e.units))
+    inside = inside and _below(np.array(e.counterexample or (), dtype=np.int64), len(e.units))
+    require(inside, "Expected units of the kinds that are named", got="others")
     if e.types is not None:
         most = max(len(e.types.edges), len(e.types.nodes))
-        inside = len(e.units.types) == len(e.units) and bool((e.units.types < most).all())
-        require(inside, "Expected the type of every unit", got="others")
+        typed = len(e.units.types) == len(e.units) and bool((e.units.types < most).all())
+        require(typed, "Expected the type of every unit", got="others")
     return e
 
 
@@ -396,11 +396,11 @@ def _lists(values: list[np.ndarray], dtype: type, width: int, kind: Any) -> Any:
 def _arrays(column: Any, dtype: type, width: int) -> list[np.ndarray]:
     """The inverse of `_lists`."""
     ends, inner = column.offsets.to_numpy() * width, column.values
-    whole = not column.null_count and not inner.null_count
+    complete = not column.null_count and not inner.null_count
     if width > 1:
-        whole = whole and bool((np.diff(inner.offsets.to_numpy()) == width).all())
+        complete = complete and bool((np.diff(inner.offsets.to_numpy()) == width).all())
         inner = inner.values
-    require(whole and not inner.null_count, "Expected lists of numbers", got="some without a value")
+    require(complete and not inner.null_count, "Expected lists of numbers", got="some without a value")
     flat = inner.to_numpy(zero_copy_only=False).astype(dtype)
     return [flat[start:end].reshape(_shape(width)).copy() for start, end in pairwise(ends)]
 

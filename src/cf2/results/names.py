@@ -137,16 +137,16 @@ class Names:
                 continue
             given = smiles if isinstance(smiles, str) else entry(smiles, key)
             text = getattr(graph, "smiles", None) if given is None else given
-            known = self._molecule(graph, text, where, asked=given is not None)
-            if known is not None:
+            facts = self._molecule(graph, text, where, asked=given is not None)
+            if facts is not None:
                 written[str(key)] = str(text)
             elif self.atoms:
-                known = _elements(graph, self.atoms)
-            own = names if isinstance(names, str) else entry(names, key)
-            if own is not None:
-                known = {**(known or {}), "names": _table("node_names", own, _nodes(graph), f" of {where}")}
-            if known:
-                graphs[str(key)] = known
+                facts = _elements(graph, self.atoms)
+            node_names = names if isinstance(names, str) else entry(names, key)
+            if node_names is not None:
+                facts = {**(facts or {}), "names": _table("node_names", node_names, _nodes(graph), f" of {where}")}
+            if facts:
+                graphs[str(key)] = facts
         return ({"graphs": graphs} if graphs else {}) | ({"smiles": written} if written else {})
 
     @staticmethod

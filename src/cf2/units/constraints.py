@@ -186,8 +186,8 @@ class SetConstraints(Constraints):
         shift = pack.node_ptr[:-1] - self.pack.node_ptr[rows]
         spans = torch.repeat_interleave(self.pack.units.ptr[rows] - pack.units.ptr[:-1], pack.units.counts)
         node = self._node[torch.arange(len(chosen), device=rows.device) + spans]
-        own = (node >= 0) & chosen
-        alone = (node + shift[owners(pack.units.ptr)])[own]
+        is_node = (node >= 0) & chosen
+        alone = (node + shift[owners(pack.units.ptr)])[is_node]
         touched = torch.cat([columns.flatten(), alone, pack.targets.flatten()]).cpu().numpy()
         size = int(pack.node_ptr[-1])
         ends = columns.cpu().numpy()
@@ -215,8 +215,8 @@ def _nodes_of_units(instances: Sequence[Instance], tables: Sequence[InstanceUnit
     for instance, table in zip(instances, tables):
         node = torch.full((table.count,), -1, dtype=torch.long)
         if "nodes" in table.names:
-            mine = table.kind == table.names.index("nodes")
-            node[mine] = torch.searchsorted(instance.node_ids, table.ids[mine, 0]) + start
+            is_node = table.kind == table.names.index("nodes")
+            node[is_node] = torch.searchsorted(instance.node_ids, table.ids[is_node, 0]) + start
         parts.append(node)
         start += len(instance.node_ids)
     return torch.cat(parts)

@@ -242,8 +242,8 @@ class Editing:
             "Expected candidates='near', 'target' or 'far', and no `one_hot`, for a typed graph",
             got="pairs without a type" if not named else "columns without a type",
         )
-        known = targets if reference is None else reference
-        domain = _domains(known, spec.one_hot) if "change" in spec.edits else None
+        examples = targets if reference is None else reference
+        domain = _domains(examples, spec.one_hot) if "change" in spec.edits else None
         far = spec.candidates == "far"
         require(
             not far or targets.graph is not None, "Expected nodes of one graph for candidates='far'", got="whole graphs"
@@ -276,10 +276,10 @@ class Editing:
 
         An added edge brings nodes nearer: what lies around its ends counts as far as the model looks from there.
         """
-        made = grouped(near, self.groups)
+        prepared = grouped(near, self.groups)
         for edit in EDITS.values():
-            made = made if edit.prepare is None else edit.prepare(self, made, around)
-        return made
+            prepared = prepared if edit.prepare is None else edit.prepare(self, prepared, around)
+        return prepared
 
 
 def _domains(targets: Targets, one_hot: tuple[tuple[int, ...], ...] | None) -> tuple[Domain, ...]:
@@ -331,8 +331,8 @@ def _with_edges(editing: Editing, near: Instance, around: Around) -> Instance:
     given = None if isinstance(editing.candidates, str) else pairs_by_key(editing.candidates, near.key)
     inside = editing.near and given is None
     if editing.far is not None:
-        own = near.node_ids[list(near.targets)]
-        given = torch.cartesian_prod(own, torch.cat([near.node_ids, editing.far])).reshape(-1, 2)
+        targets = near.node_ids[list(near.targets)]
+        given = torch.cartesian_prod(targets, torch.cat([near.node_ids, editing.far])).reshape(-1, 2)
     base, role = near, torch.zeros(near.edge_index.size(1), dtype=torch.long)
     if near.targets:
         ends = near.node_ids if given is None else torch.cat([near.node_ids, given.flatten()])
@@ -393,9 +393,9 @@ def _near_pairs(base: Instance, inside: Tensor, at_target: bool) -> Tensor:
     if base.targets and (at_target or many):
         pairs = torch.cartesian_prod(torch.tensor(base.targets), inside).reshape(-1, 2)
     else:
-        one, other = torch.triu_indices(len(inside), len(inside), 1)
-        step = 1 if base.targets else max(1, -(-len(one) // MAX_PAIRS))  # of a huge graph, every so many-th pair
-        pairs = torch.stack([inside[one[::step]], inside[other[::step]]], 1)
+        first, second = torch.triu_indices(len(inside), len(inside), 1)
+        step = 1 if base.targets else max(1, -(-len(first) // MAX_PAIRS))  # of a huge graph, every so many-th pair
+        pairs = torch.stack([inside[first[::step]], inside[second[::step]]], 1)
     return torch.cat([pairs, pairs.flip(1)]) if base.directed else pairs
 
 
@@ -437,19 +437,19 @@ def _typed_pairs(base: Instance, kind: int, inside: np.ndarray, far: np.ndarray,
     assert base.types is not None
     source, _, sink = base.types.edges[kind]
     names = base.types.nodes
-    of, own = base.types.of(base.node_ids.numpy()), np.array(base.targets, dtype=np.int64)
+    kind_of, targets = base.types.of(base.node_ids.numpy()), np.array(base.targets, dtype=np.int64)
     first, last = (names.index(name) if name in names else -1 for name in (source, sink))
 
     def joined(tails: np.ndarray, heads: np.ndarray) -> np.ndarray:
-        tails, heads = tails[of[tails] == first], heads[of[heads] == last]
+        tails, heads = tails[kind_of[tails] == first], heads[kind_of[heads] == last]
         return np.stack([np.repeat(tails, len(heads)), np.tile(heads, len(tails))])
 
-    near, wide = [(own, inside), (inside, own)], [(own, far), (far, own)]
-    count = int((of[inside] == first).sum()) * int((of[inside] == last).sum())
-    if not len(own) or not (at_target or count > MAX_PAIRS):
+    near, wide = [(targets, inside), (inside, targets)], [(targets, far), (far, targets)]
+    count = int((kind_of[inside] == first).sum()) * int((kind_of[inside] == last).sum())
+    if not len(targets) or not (at_target or count > MAX_PAIRS):
         near = [(inside, inside)]
     pairs = np.concatenate([joined(*ends) for ends in near + wide], 1)
-    if not len(own):
+    if not len(targets):
         pairs = pairs[:, :: max(1, -(-pairs.shape[1] // MAX_PAIRS))]  # of a huge graph, every so many-th pair
     return pairs[:, pairs[0] != pairs[1]]
 
@@ -510,8 +510,8 @@ def elements(instance: Instance, table: InstanceUnits, as_it_was: Tensor) -> tup
         x = x.clone()
         x[gone[:, 0], gone[:, 1]] = 0
     if table.changes is not None:
-        made = there[table.changes.unit]
-        place, value = table.changes.place[made], table.changes.value[made]
+        changed = there[table.changes.unit]
+        place, value = table.changes.place[changed], table.changes.value[changed]
         x[place[:, 0], place[:, 1]] = value.to(x.dtype)
     nodes = torch.ones(len(x), dtype=torch.bool) if table.nodes is None else _present(table.nodes, there)
     return x, columns, nodes

@@ -92,10 +92,10 @@ def _with_bonds(graph: Any, where: str) -> Any:
         return graph
     molecule = read_smiles(graph.smiles, int(graph.num_nodes or 0), graph.edge_index.cpu().numpy(), where)
     orders = {frozenset((u, v)): order for u, v, order in molecule["bonds"]}
-    made = graph.clone()
-    made.bond = torch.tensor([orders[frozenset(pair)] for pair in graph.edge_index.t().tolist()])
-    made[CHARGE] = torch.tensor([charge for charge, _ in molecule["formal"]])
-    return made
+    graph = graph.clone()
+    graph.bond = torch.tensor([orders[frozenset(pair)] for pair in graph.edge_index.t().tolist()])
+    graph[CHARGE] = torch.tensor([charge for charge, _ in molecule["formal"]])
+    return graph
 
 
 def molecule_check(atoms: Sequence[str] | None, charges: bool = True) -> Callable[[Data], bool]:
@@ -109,8 +109,8 @@ def molecule_check(atoms: Sequence[str] | None, charges: bool = True) -> Callabl
     if atoms is None:
         expected = "Expected `atoms`, the element of every feature column, for valid='molecule'"
         raise CF2Error(expected, got="none", do='Pass atoms=("C", "N", …).')
-    known = {Chem.GetPeriodicTable().GetElementSymbol(number) for number in range(1, 119)}
-    wrong = [atom for atom in atoms if atom not in known]
+    elements = {Chem.GetPeriodicTable().GetElementSymbol(number) for number in range(1, 119)}
+    wrong = [atom for atom in atoms if atom not in elements]
     require(not wrong, "Expected element symbols in `atoms`", got=", ".join(wrong[:3]))
     names = tuple(atoms)
     return lambda graph: molecule_of(graph, names, charges) is not None
@@ -130,15 +130,15 @@ def molecule_of(graph: Data, atoms: tuple[str, ...], charges: bool = True) -> An
 
     What atoms lack in hydrogen, RDKit puts there. See `molecule_check`.
     """
-    made = _built(graph, atoms)
-    before, touched = graph.get("before"), set(range(made.GetNumAtoms()))
+    molecule = _built(graph, atoms)
+    before, touched = graph.get("before"), set(range(molecule.GetNumAtoms()))
     if before is not None:
         was = {int(node): atom for node, atom in zip(before.node_ids, _built(before, atoms).GetAtoms())}
-        for node, atom in zip(graph.node_ids.tolist(), made.GetAtoms()):
+        for node, atom in zip(graph.node_ids.tolist(), molecule.GetAtoms()):
             atom.SetFormalCharge(was[node].GetFormalCharge())
             if (atom.GetSymbol(), _bonds_of(atom)) == (was[node].GetSymbol(), _bonds_of(was[node])):
                 touched.discard(atom.GetIdx())
-    return _settled(made, touched, charges)
+    return _settled(molecule, touched, charges)
 
 
 def molecule_after(graph: Data, before: Data, atoms: tuple[str, ...]) -> Any:
@@ -161,18 +161,18 @@ def _built(graph: Data, atoms: tuple[str, ...]) -> Any:
         f"Expected features that say of every node which of {len(atoms)} elements it is",
         got=f"shape {tuple(graph.x.shape)} with other values",
     )
-    made = Chem.RWMol()
+    molecule = Chem.RWMol()
     for place in graph.x[:, : len(atoms)].nonzero()[:, 1].tolist():
-        made.AddAtom(Chem.Atom(atoms[place]))
+        molecule.AddAtom(Chem.Atom(atoms[place]))
     kinds = _kinds_of_bond()
     for (a, b), order in zip(graph.edge_index.t().tolist(), graph.bond.tolist()):
-        if a != b and made.GetBondBetweenAtoms(a, b) is None:
-            made.AddBond(a, b, kinds[float(order)])
+        if a != b and molecule.GetBondBetweenAtoms(a, b) is None:
+            molecule.AddBond(a, b, kinds[float(order)])
     given = graph.get(CHARGE)
-    for atom in made.GetAtoms():
+    for atom in molecule.GetAtoms():
         charge = CHARGED.get((atom.GetSymbol(), int(_bonds_of(atom))), 0)
         atom.SetFormalCharge(charge if given is None else int(given[atom.GetIdx()]))
-    return made
+    return molecule
 
 
 def _kinds_of_bond() -> dict[float, Any]:
@@ -186,7 +186,7 @@ def _bonds_of(atom: Any) -> float:
     return float(sum(bond.GetBondTypeAsDouble() for bond in atom.GetBonds()))
 
 
-def _settled(made: Any, touched: Iterable[int], charges: bool) -> Any:
+def _settled(molecule: Any, touched: Iterable[int], charges: bool) -> Any:
     """A molecule with the charges and hydrogens that edits at some atoms imply; None where it is none.
 
     An atom that an edit touches is neutral where it can be: with one bond less, N⁺ is an amine. Without `charges`, none
@@ -195,7 +195,7 @@ def _settled(made: Any, touched: Iterable[int], charges: bool) -> Any:
     from rdkit import Chem, rdBase
 
     with rdBase.BlockLogs():  # what is refused is not worth a line each
-        for atom in map(made.GetAtomWithIdx, touched):
+        for atom in map(molecule.GetAtomWithIdx, touched):
             needed = CHARGED.get((atom.GetSymbol(), int(_bonds_of(atom))), 0)
             if needed and needed != atom.GetFormalCharge() and not charges:
                 return None
@@ -203,10 +203,10 @@ def _settled(made: Any, touched: Iterable[int], charges: bool) -> Any:
             atom.SetNoImplicit(False)
             atom.SetNumExplicitHs(0)
         try:
-            Chem.SanitizeMol(made)
+            Chem.SanitizeMol(molecule)
         except (ValueError, RuntimeError):
             return None
-    return made
+    return molecule
 
 
 def edited_molecule(
@@ -231,9 +231,9 @@ def edited_molecule(
     plain = _parsed(text, nodes)
     if plain is None or nodes not in (None, plain.GetNumAtoms()):
         return None
-    made, gone, touched = Chem.RWMol(plain), set[int](), set[int]()
-    Chem.Kekulize(made, clearAromaticFlags=True)  # an opened ring is not aromatic any more
-    for atom in made.GetAtoms():
+    molecule, gone, touched = Chem.RWMol(plain), set[int](), set[int]()
+    Chem.Kekulize(molecule, clearAromaticFlags=True)  # an opened ring is not aromatic any more
+    for atom in molecule.GetAtoms():
         atom.SetIntProp("atom", atom.GetIdx())
     for edit, place, *values in edits:
         if edit == "change":
@@ -242,19 +242,19 @@ def edited_molecule(
             touched.add(place[0])
             if values[1]:
                 number = Chem.GetPeriodicTable().GetAtomicNumber(atoms[place[1]])
-                made.GetAtomWithIdx(place[0]).SetAtomicNum(number)
+                molecule.GetAtomWithIdx(place[0]).SetAtomicNum(number)
         elif len(place) == 1:
             gone.add(place[0])
-            touched |= {atom.GetIdx() for atom in made.GetAtomWithIdx(place[0]).GetNeighbors()}
+            touched |= {atom.GetIdx() for atom in molecule.GetAtomWithIdx(place[0]).GetNeighbors()}
         else:
-            made.RemoveBond(*place)
+            molecule.RemoveBond(*place)
             touched |= set(place)
             if edit == "add":
-                made.AddBond(place[0], place[1], _kinds_of_bond()[float(order)])
-    left = [atom.GetIdx() for atom in made.GetAtoms() if atom.GetIdx() not in gone]
+                molecule.AddBond(place[0], place[1], _kinds_of_bond()[float(order)])
+    left = [atom.GetIdx() for atom in molecule.GetAtoms() if atom.GetIdx() not in gone]
     for number in sorted(gone, reverse=True):
-        made.RemoveAtom(number)
-    return _settled(made, [left.index(number) for number in touched - gone], charges) if left else None
+        molecule.RemoveAtom(number)
+    return _settled(molecule, [left.index(number) for number in touched - gone], charges) if left else None
 
 
 def smiles_of(molecule: Any) -> str | None:
@@ -287,9 +287,18 @@ def smarts_of(text: str, atoms: Sequence[int], bonds: Sequence[tuple[int, int]] 
 # -- valences --------------------------------------------------------------------------------------------
 
 
-COUNTED = {*EDGE_KINDS, CHANGE.unit_kind}  # kinds of unit of which it is known what they do to the bonds of an atom
-MENDED = 2  # bonds that an atom may lose to make room for one edit
-REWRITTEN = {"N": 5, "P": 7, "Cl": 7, "Br": 7, "I": 7}  # RDKit reads some of these as charges, as in a nitro group
+COUNTED_KINDS = {
+    *EDGE_KINDS,
+    CHANGE.unit_kind,
+}  # kinds of unit of which it is known what they do to the bonds of an atom
+MAX_MENDED_BONDS = 2  # bonds that an atom may lose to make room for one edit
+MAX_REWRITTEN_BONDS = {
+    "N": 5,
+    "P": 7,
+    "Cl": 7,
+    "Br": 7,
+    "I": 7,
+}  # RDKit reads some of these as charges, as in a nitro group
 
 
 def bearable(atoms: Sequence[str], charges: bool = True) -> tuple[Tensor, Tensor, Tensor]:
@@ -304,11 +313,11 @@ def bearable(atoms: Sequence[str], charges: bool = True) -> tuple[Tensor, Tensor
     table = Chem.GetPeriodicTable()
     bears, most = [], []
     for atom in atoms:
-        known = list(table.GetValenceList(atom))
-        top = 99 if -1 in known else max(known)
+        valences = list(table.GetValenceList(atom))
+        top = 99 if -1 in valences else max(valences)
         ion = top + 1 if charges and CHARGED.get((atom, top + 1)) else top
         bears.append(ion)
-        most.append(max(ion, REWRITTEN.get(atom, 0)))
+        most.append(max(ion, MAX_REWRITTEN_BONDS.get(atom, 0)))
     with rdBase.BlockLogs():
         crowded = [Chem.MolFromSmiles(f"CC(#C)[{atom}]", sanitize=False) for atom in atoms]
         metal = [Chem.SanitizeMol(made, catchErrors=True) == Chem.SanitizeFlags.SANITIZE_NONE for made in crowded]
@@ -339,8 +348,8 @@ class Valences:
         charges: bool = True,
     ) -> Valences | None:
         """The valences of instances with units [B, U] that `may` be chosen; None where bonds are not known."""
-        known = all("bond" in instance.extras for instance in instances)
-        if not known or not COUNTED.issuperset(tables[0].names) or any(i.directed for i in instances):
+        has_bonds = all("bond" in instance.extras for instance in instances)
+        if not has_bonds or not COUNTED_KINDS.issuperset(tables[0].names) or any(i.directed for i in instances):
             return None
         device = may.device
         parts = [_counted(i, t, len(atoms)) for i, t in zip(instances, tables)]
@@ -383,7 +392,7 @@ class Valences:
         as_it_was = (element == self.element[rows]) & (bonds <= self.bonds[rows])
         return (bonds.floor() - self.bears[element]).clamp(min=0).masked_fill(as_it_was, 0)
 
-    def fitting(self, rows: Tensor, sets: Tensor, mended: int = MENDED) -> Tensor:
+    def fitting(self, rows: Tensor, sets: Tensor, mended: int = MAX_MENDED_BONDS) -> Tensor:
         """Which units [R, U] overload no atom when they are added, or can be `mended` by removing so many bonds."""
         element, bonds = self._after(rows, sets)
         end, new = self.end[rows], self.becomes[rows]
@@ -444,9 +453,9 @@ def _counted(instance: Instance, table: InstanceUnits, elements: int) -> tuple[T
     end[first[columns]] = instance.edge_index[:, columns].t()
     change[first[columns]] = torch.where(there[columns], -order[columns], order[columns])
     if table.changes is not None:
-        mine = torch.unique(table.changes.unit)
-        node = torch.searchsorted(instance.node_ids, table.ids[mine, 0])
-        column = table.ids[mine, 1]
-        end[mine] = node[:, None]
-        becomes[mine] = torch.where(column < elements, column, kind[node])
+        changes = torch.unique(table.changes.unit)
+        node = torch.searchsorted(instance.node_ids, table.ids[changes, 0])
+        column = table.ids[changes, 1]
+        end[changes] = node[:, None]
+        becomes[changes] = torch.where(column < elements, column, kind[node])
     return kind, bonds, end, change, becomes
