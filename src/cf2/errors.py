@@ -46,7 +46,7 @@ def require_number(name: str, value: object, low: float, high: float = float("in
     number = isinstance(value, int if integer else int | float) and not isinstance(value, bool)
     large = number and isinstance(value, int) and abs(value) >= 2**63  # torch has no larger ones
     if not number or large or not low <= value <= high:  # type: ignore[operator]
-        span = f"from {low:,} to {high:,}" if high != float("inf") else f"of at least {low}"
+        span = f"from {low} to {high}" if high != float("inf") else f"of at least {low}"
         what = f"a {'whole ' if integer else ''}number {'below 2⁶³' if large else span}"
         raise CF2Error(f"Expected `{name}` to be {what}", got=shown(value, 80))
 

@@ -66,7 +66,7 @@ def test_notes_call_classes_by_their_names() -> None:
     model, data = small()
     said = cf2.explain(model, data, [1], class_names=NAMES)[0].prediction
     (e,) = cf2.explain(model, data, [1], class_names=NAMES, target=1 - said)
-    assert f"says {NAMES[said]}, not {NAMES[1 - said]}" in e.note
+    assert f"predicts {NAMES[said]}, not {NAMES[1 - said]}" in e.note
     assert f"target={1 - said}" in e.note
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cf2.errors import reading, require, require_number, shown
+from cf2.errors import CF2Error, reading, require, require_number, shown
 from cf2.models.outputs import output_kind
 from cf2.options import MAX_ITEMS, Key, plain_number
 from cf2.results.explanation import VERDICTS, Explanation
@@ -469,11 +469,12 @@ def _best(found: Sequence[Explanation]) -> Sequence[Explanation]:
 def _explanations(found: Any) -> Sequence[Explanation]:
     """What every metric begins with: explanations, and nothing else."""
     expected = "Expected explanations, as `cf2.explain` gives them"
-    good = isinstance(found, Sequence) and not isinstance(found, str | bytes)
-    require(good, expected, got=shown(found, 80))
+    if not isinstance(found, Sequence) or isinstance(found, str | bytes):
+        raise CF2Error(expected, got=shown(found, 80))
     for e in found:
-        require(isinstance(e, Explanation), expected, got=f"{shown(e, 80)} among them")
-    return found  # type: ignore[no-any-return]
+        if not isinstance(e, Explanation):  # only then is it shown: the repr of Explanations asks for metrics
+            raise CF2Error(expected, got=f"{shown(e, 80)} among them")
+    return found
 
 
 def _array(given: Any, what: str) -> np.ndarray:
