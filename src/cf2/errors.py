@@ -81,18 +81,18 @@ def require_file(path: str | os.PathLike[str], what: str, *, most: int, do: str 
 
     A pipe would never end, and a file that is far too large would fill the memory.
     """
-    shown = repr(os.fspath(path))
+    name = repr(os.fspath(path))
     try:
         status = os.stat(path)
     except FileNotFoundError:
-        raise CF2Error(f"Expected {what}", got=f"{shown}, which is not there", do=do) from None
+        raise CF2Error(f"Expected {what}", got=f"{name}, which is not there", do=do) from None
     except (OSError, ValueError) as error:  # a loop of links, a name that cannot be
-        raise CF2Error(f"Expected {what}", got=f"{shown} ({os_reason(error)})", do=do) from error
+        raise CF2Error(f"Expected {what}", got=f"{name} ({os_reason(error)})", do=do) from error
     if not stat.S_ISREG(status.st_mode):
         kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no regular file"
-        raise CF2Error(f"Expected {what}", got=f"{shown}, which is {kind}", do=do)
+        raise CF2Error(f"Expected {what}", got=f"{name}, which is {kind}", do=do)
     limit = f"Expected {what} of at most {most:,} bytes"
-    require(status.st_size <= most, limit, got=f"{shown} with {status.st_size:,}", do=do)
+    require(status.st_size <= most, limit, got=f"{name} with {status.st_size:,}", do=do)
 
 
 def os_reason(error: Exception) -> str:

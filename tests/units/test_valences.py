@@ -114,14 +114,14 @@ def test_the_valences_of_some_instances_are_those_of_their_rows() -> None:
 def test_steering_finds_what_asking_last_does() -> None:
     """On chains with hydrogens: no less is found than where RDKit is only asked last."""
     found, asked_last = 0, 0
-    for seed in range(16):
+    for seed in range(8):
         data, model = chain(seed), GraphNet("gin", features=len(ATOMS), seed=seed)
         (e,) = cf2.explain(model, [data], **options())
         (last,) = cf2.explain(model, [data], **options() | {"valid": molecule_check(ATOMS)})
         asked_last += last.status == "found"
         found += e.status == "found"
         assert e.status != "found" or molecule_check(ATOMS)(e.apply(data))
-    assert found >= max(asked_last, 4)
+    assert found >= max(asked_last, 2)
 
 
 def chain(seed: int) -> Data:

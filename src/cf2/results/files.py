@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cf2.errors import CF2Error, require, require_file, require_path
+from cf2.errors import CF2Error, require, require_file, require_path, unknown_name
 from cf2.graphs.typed import Types
 from cf2.options import LARGEST, Key
 from cf2.results.explanation import VERDICTS, Explanation, UnitTable, stored_fields
@@ -168,7 +168,8 @@ def _explanation(row: dict[str, Any]) -> Explanation:
         small = all(abs(number) <= LARGEST for number in numbers if isinstance(number, int | float))
         require(small, f"Expected a `{name}` below 2⁶³", got=f"{value!r:.60}")
     require(all(0 <= part <= LARGEST for part in np.ravel(e.key).tolist()), "Expected a key below 2⁶³", got=e.key)
-    require(e.question in VERDICTS, "Expected a question that there is", got=f"{e.question!r:.60}")
+    if e.question not in VERDICTS:
+        raise unknown_name("`question`", e.question, VERDICTS)
     classes = len(e.probabilities)
     same = classes == len(e.probabilities_only) == len(e.probabilities_without)
     require(same and 0 <= e.prediction < classes, "Expected a class among the probabilities", got=e.prediction)
