@@ -5,9 +5,11 @@ Graphs are edited here by hand, on lists of nodes; nothing shares code with the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -297,6 +299,19 @@ def test_applied_edits_words_and_files_agree_on_a_removed_node(tmp_path: Any) ->
     found = cf2.explain(model, [data], units="nodes", question="why", effort="exact")
     found.report(tmp_path / "report.html")
     assert "NaN" not in (tmp_path / "report.html").read_text()
+
+
+def test_an_edge_that_is_added_at_a_removed_node_is_not_added() -> None:
+    data, model = graph(Count, 0), network(Count, 0)
+    asked: dict[str, Any] = {"question": "counterfactual", "edits": ("remove", "add"), "effort": "quick"}
+    (e,) = cf2.explain(model, data, level="graph", units="nodes", **asked)
+    touches = (e.units.ids == 2).any(1)
+    nodes, edges = (np.isin(np.arange(e.num_units), e.units.where(kind)) for kind in ("nodes", "added_edges"))
+    both, alone = (
+        replace(e, selected=rows, status="unverified") for rows in (touches & (nodes | edges), touches & nodes)
+    )
+    assert both.size > alone.size == 1
+    assert torch.equal(both.apply(data).edge_index, alone.apply(data).edge_index)
 
 
 def test_nothing_is_said_of_a_graph_without_nodes(tmp_path: Any) -> None:
