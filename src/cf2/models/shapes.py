@@ -10,9 +10,9 @@ sets with more cycles, equal colours are confirmed by a search for the renumberi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, compress, islice
+from itertools import chain, compress, count, islice
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from cf2.models.oracle import GraphOracle
 
 Table = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
 
 
 class Shapes:
@@ -43,6 +44,10 @@ class Shapes:
         self.ends, self.colours = ends, colours  # [2, U] and [N], on the CPU
         self.mixed = mixed(colours + 1, 0)
         self.pairs: list[tuple[int, int]] = [(tail, head) for tail, head in ends.t().tolist()]
+        self.touches = np.zeros((ends.size(1), len(colours)), dtype=np.float32)  # 1 where an edge has a node
+        for end in ends.numpy():
+            self.touches[np.arange(len(end)), end] = 1
+        self.touching: Table = self.touches @ self.touches.T > 0
 
     @classmethod
     def of(cls, oracle: GraphOracle, row: int) -> Shapes | None:
@@ -52,16 +57,28 @@ class Shapes:
         first, last = pack.edge_ptr[row : row + 2].tolist()
         low, high = pack.node_ptr[row : row + 2].tolist()
         edges, unit = (pack.edge_index[:, first:last] - low).cpu(), removals.unit[first:last].cpu()
-        count = int(oracle.counts[row])
+        units = int(oracle.counts[row])
         order = unit.argsort(stable=True)
-        if edges.size(1) != 2 * count or not torch.equal(unit[order], torch.arange(count).repeat_interleave(2)):
+        if edges.size(1) != 2 * units or not torch.equal(unit[order], torch.arange(units).repeat_interleave(2)):
             return None
         forth, back = edges[:, order[::2]], edges[:, order[1::2]]
         if not torch.equal(forth, back.flip(0)) or bool((forth[0] == forth[1]).any()):
             return None
         return cls(forth, torch.unique(pack.x[low:high].cpu(), dim=0, return_inverse=True)[1])
 
-    def keys(self, sets: Table) -> NDArray[np.int64]:
+    def nodes(self, sets: Table) -> Table:
+        """The nodes [R, N] at the edges of sets [R, U]."""
+        return np.asarray(sets.astype(np.float32) @ self.touches > 0)
+
+    def components(self, chosen: Table) -> Table:
+        """The connected parts of a set [U], one row each."""
+        units = np.flatnonzero(chosen)
+        found, part = connected_components(self.touching[np.ix_(units, units)], directed=False)
+        parts = np.zeros((found, len(chosen)), dtype=bool)
+        parts[part, units] = True
+        return parts
+
+    def keys(self, sets: Table) -> Numbers:
         """A key [R, 2] per set [R, U]: equal for sets of one shape, and different for two forests of other shapes."""
         row, unit = torch.from_numpy(sets).nonzero(as_tuple=True)
         tail, head = (row * len(self.colours) + end[unit] for end in self.ends)
@@ -76,17 +93,13 @@ class Shapes:
         # A sum and a sum of squares stand for the multiset of colours, which does not depend on the order of nodes.
         return np.asarray(torch.stack([last.sum(1), (last * last).sum(1)], 1))
 
-    def classes(self, sets: Table) -> NDArray[np.int64]:
+    def classes(self, sets: Table) -> Numbers:
         """A number [R] per connected set [R, U]: two sets have the same number if and only if they have one shape."""
         number = np.unique(self.keys(sets), axis=0, return_inverse=True)[1].reshape(-1)
-        joined = np.zeros((len(sets), len(self.colours)), dtype=bool)
-        row, unit = sets.nonzero()
-        for end in self.ends.numpy():
-            joined[row, end[unit]] = True
         representatives: dict[int, list[int]] = {}  # by number, one set of each shape that has this number
         next_number = int(number.max(initial=-1)) + 1
         # A connected set with more edges than nodes has two cycles, so equal keys do not prove equal shapes.
-        for position in np.flatnonzero(joined.sum(1) < sets.sum(1)).tolist():
+        for position in np.flatnonzero(self.nodes(sets).sum(1) < sets.sum(1)).tolist():
             others = representatives.setdefault(int(number[position]), [])
             match = next((other for other in others if self.isomorphic(sets[position], sets[other])), None)
             if match is not None:
@@ -109,10 +122,12 @@ class Shapes:
 # -- connected parts, and the shapes that are made of them ------------------------------------------------------
 
 
-Numbers = NDArray[np.int64]
-MAX_ENTRIES_PER_CALL = 1 << 22  # of a table that is made at once
 MAX_ENTRIES_KEPT = 1 << 25  # entries of a table that is kept
+MAX_SHAPES_PER_CALL = 1 << 11  # shapes that are extended at once
+CANDIDATES_PER_RUN = 8  # listing and bounding so many shapes costs as much as one run of the model
 MAX_STEPS = 200_000  # of backtracking for the shapes of one size; if that is not enough, the proof lists single sets
+
+Branch = tuple[Tensor, Tensor, Tensor, Tensor]  # of shapes: z [R, d], classes [R, parts], edges left [R], looks [R, l]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,101 +135,74 @@ class Parts:
     """All connected sets of one size, in the order of their classes."""
 
     sets: Table  # [P, U]
-    nodes: NDArray[np.float32]  # [P, N], 1 where a part has a node
+    nodes: Table  # [P, N]
     starts: Numbers  # [C], the first part of each class
-    first: int  # the number of the first class, counted over all sizes
-
-    def of(self, kind: int) -> range:
-        """The positions of the parts of one class."""
-        position = kind - self.first
-        end = len(self.sets) if position + 1 == len(self.starts) else int(self.starts[position + 1])
-        return range(int(self.starts[position]), end)
-
-
-@dataclass(frozen=True, eq=False)
-class Level:
-    """One set of every shape of one size."""
-
-    sets: Table  # [R, U]
-    kinds: Numbers  # [R, most parts], the classes of its parts, the largest first; -1: no more parts
-    keys: NDArray[np.uint64]  # [R], the sum of the random numbers of its classes
-
-    @property
-    def least(self) -> Numbers:
-        """The smallest class of each shape [R]."""
-        smallest: Numbers = np.where(self.kinds < 0, np.iinfo(np.int64).max, self.kinds).min(1, initial=2**62)
-        return smallest
 
 
 class Census:
-    """The shapes of the sets of one instance that hold only `free` units, by size.
+    """The shapes of the sets of one instance that hold only `free` units, by size; with `bounds`, those not refuted.
 
-    A set is a union of connected parts that share no node, so a shape is a multiset of classes of connected parts. The
-    connected parts are listed once by size (`parts`), and every shape of size n is a shape of a smaller size with one
-    more part (`levels`). Parts are added in descending order of their classes, so no multiset is built twice.
+    A set is a union of connected parts that share no node, so a shape is a multiset of classes of connected parts.
+    Classes are numbered by size, and a multiset is built in ascending order of its classes.
     """
 
-    def __init__(self, shapes: Shapes, free: list[int]) -> None:
-        self.shapes, ends = shapes, shapes.ends.numpy()
-        count, nodes = ends.shape[1], len(shapes.colours)
-        self.touches = np.zeros((count, nodes), dtype=np.float32)
-        for end in ends:
-            self.touches[np.arange(count), end] = 1
-        self.touching = self.touches @ self.touches.T > 0
-        self.near = self.touching.copy()
-        self.near &= np.isin(np.arange(count), free)[None]
-        self.single = np.eye(count, dtype=bool)[free]
+    def __init__(self, shapes: Shapes, free: list[int], bounds: Bounds | None = None) -> None:
+        self.shapes, self.bounds = shapes, bounds
+        units = len(shapes.pairs)
+        self.single: Table = np.eye(units, dtype=bool)[free]
+        self.near = (shapes.touching & self.single.any(0)).astype(np.float32)
+        self.max_kept = MAX_ENTRIES_KEPT // max(units, 1)
         self.parts: list[Parts] = []  # of one edge, of two, …
-        self.numbers = np.zeros(0, dtype=np.uint64)  # a random number per class; their sum is the key of a shape
-        self.size_of = np.zeros(0, dtype=np.int64)  # the edges of each class
-        none = np.zeros((1, 0), dtype=np.int64)
-        self.levels = [Level(np.zeros((1, count), dtype=bool), none, np.zeros(1, dtype=np.uint64))]
-        degree = self.touches[free].sum(0)
+        self.ends = [0]  # how many classes have at most so many edges
+        degree = shapes.touches[free].sum(0)
         colours = shapes.colours.numpy()
         self.looks = [
             (colour, edges)
             for colour in range(int(colours.max(initial=-1)) + 1)
             for edges in range(1, int(degree[colours == colour].max(initial=0)) + 1)
         ]
-        self.stock = self._looking(colours[None], degree[None])[0]
-        self.takes = np.zeros((0, len(self.looks)), dtype=np.int64)  # how many such nodes each class takes
-        self.cost = 0  # how many sets the last level asks to be run
-        self._draw = np.random.default_rng(0)
+        self.stock = self._looking(degree[None])
+        self.takes = self.stock[:0]  # how many such nodes each class takes
+        self.cost = 0  # how many runs the last level stands for
         self._masks: dict[int, list[tuple[int, int]]] = {}
 
-    def _looking(self, colours: Numbers, degree: NDArray[np.float32]) -> Numbers:
-        """The number of nodes of each colour with at least so many edges: rows of nodes [R, N] -> [R, looks]."""
+    def _looking(self, degree: NDArray[np.float32]) -> Tensor:
+        """The number of nodes of each colour with at least so many edges: degrees [R, N] -> [R, looks]."""
+        colours = self.shapes.colours.numpy()
         counts = [((colours == colour) & (degree >= edges)).sum(1) for colour, edges in self.looks]
-        return np.stack(counts, 1) if counts else np.zeros((len(degree), 0), dtype=np.int64)
+        return torch.from_numpy(np.stack(counts, 1) if counts else np.zeros((len(degree), 0), dtype=np.int64))
 
-    def level(self, size: int, most: int) -> Level | None:
-        """One set of each shape with `size` edges; None if these are more than `most`, or if placing takes too long."""
+    def level(self, size: int, most: int) -> tuple[Table, list[list[int]]] | None:
+        """A set [U] of every shape with `size` edges, and the classes of its parts.
+
+        None if that takes more than `most` runs of the model, or if placing takes too long.
+        """
         self.cost = 0
-        most = min(most, MAX_ENTRIES_KEPT // max(len(self.near), 1))
-        while len(self.levels) <= size:
-            if not self.grown(len(self.levels), most):
-                return None
-            level = self._next(most)
-            if level is None:
-                return None
-            self.levels.append(level)
-        self.cost = len(self.levels[size].sets)
-        return self.levels[size]
+        most = min(most, self.max_kept)
+        if not self._grow_to(size, most):
+            return None
+        shapes = self._multisets(size, most)
+        placed = None if shapes is None else self._placed(shapes)
+        if placed is None or len(placed[0]) > most:
+            return None
+        self.cost += len(placed[0])
+        return placed
 
-    def grown(self, size: int, most: int) -> bool:
+    def _grow_to(self, size: int, most: int) -> bool:
         """List the connected sets up to `size`. False if those of a smaller size are more than `most`."""
         while len(self.parts) < size:
-            if self.parts and len(self.parts[-1].sets) > min(most, MAX_ENTRIES_KEPT // max(len(self.near), 1)):
+            if (self.parts and len(self.parts[-1].sets) > most) or self.cost > most:
                 return False
             self._grow()
+            if self.bounds is not None:
+                self.cost += self.bounds.learn(self.parts[-1])
         return True
 
     def _grow(self) -> None:
         sets = self.single
         if self.parts:
             last = self.parts[-1].sets
-            border = (last.astype(np.float32) @ self.near.astype(np.float32) > 0) & ~last
-            row, unit = border.nonzero()
+            row, unit = ((last.astype(np.float32) @ self.near > 0) & ~last).nonzero()
             sets = last[row]
             sets[np.arange(len(row)), unit] = True
             sets = _once(sets)
@@ -222,111 +210,79 @@ class Census:
         order = np.argsort(kind, kind="stable")
         sets, kind = sets[order], kind[order]
         starts = np.flatnonzero(np.diff(kind, prepend=-1))
-        nodes = (sets.astype(np.float32) @ self.touches > 0).astype(np.float32)
-        self.parts.append(Parts(sets, nodes, starts, len(self.numbers)))
-        degree = sets[starts].astype(np.float32) @ self.touches
-        self.takes = np.concatenate([self.takes, self._looking(self.shapes.colours.numpy()[None], degree)])
-        fresh = self._draw.integers(1, 2**63, len(starts)).astype(np.uint64)
-        self.numbers = np.concatenate([self.numbers, fresh])
-        self.size_of = np.concatenate([self.size_of, np.full(len(starts), len(self.parts))])
+        self.parts.append(Parts(sets, self.shapes.nodes(sets), starts))
+        self.takes = torch.cat([self.takes, self._looking(sets[starts].astype(np.float32) @ self.shapes.touches)])
+        self.ends.append(len(self.takes))
 
-    def _next(self, most: int) -> Level | None:
-        """Every shape of the next size: a shape of a smaller size, and a part whose class is no larger than its own."""
-        size, steps, count = len(self.levels), MAX_STEPS, 0
-        found: list[Level] = []
-        for number, parts in enumerate(self.parts[:size], 1):
-            level = self.levels[size - number]
-            if not len(parts.starts) or not len(level.sets):
-                continue
-            kinds = parts.first + np.arange(len(parts.starts))
-            stride = max(1, MAX_ENTRIES_PER_CALL // max(len(parts.sets), level.sets.shape[1]))
-            for low in range(0, len(level.sets), stride):
-                some = slice(low, low + stride)
-                used = (level.sets[some].astype(np.float32) @ self.touches > 0).astype(np.float32)
-                free = used @ parts.nodes.T == 0
-                ordered = level.least[some, None] >= kinds[None]
-                # The first part of each class that shares no node with the set of the level.
-                part = np.minimum.reduceat(np.where(free, np.arange(free.shape[1]), free.shape[1]), parts.starts, 1)
-                fits = part < free.shape[1]
-                row, kind = (ordered & fits).nonzero()
-                sets = level.sets[low + row] | parts.sets[part[row, kind]]
-                found.append(self._joined(level, low + row, parts.first + kind, sets))
-                # No part fits beside this set of the smaller shape, but it may fit beside another set of that shape.
-                row, kind = (ordered & ~fits).nonzero()
-                unplaced = self._joined(level, low + row, parts.first + kind, None)
-                placed, steps = self._placed(unplaced, size, steps)
-                if steps <= 0:
-                    return None
-                found.append(placed)
-                count += len(found[-1].sets) + len(found[-2].sets)
-                if count > most:
-                    return None
-        if not found:
-            empty = self.levels[0]
-            return Level(empty.sets[:0], np.zeros((0, size), dtype=np.int64), empty.keys[:0])
-        return Level(*(np.concatenate([getattr(level, name) for level in found]) for name in ("sets", "kinds", "keys")))
+    def _multisets(self, size: int, most: int) -> list[list[int]] | None:
+        """The shapes with `size` edges, not refuted, as lists of classes; None if there are too many candidates.
 
-    def _joined(self, level: Level, row: Numbers, kind: Numbers, sets: Table | None) -> Level:
-        """Shapes of a level with one more part, of class `kind` [R]; `sets` is None where none is known yet."""
-        size = len(self.levels)
-        kinds = np.full((len(row), size), -1, dtype=np.int64)
-        before = level.kinds[row]
-        kinds[:, : before.shape[1]] = before
-        kinds[np.arange(len(row)), (before >= 0).sum(1)] = kind
-        sets = np.zeros((len(row), level.sets.shape[1]), dtype=bool) if sets is None else sets
-        return Level(sets, kinds, level.keys[row] + self.numbers[kind])
+        A search in depth: each branch is a shape so far, and its children have one more part.
+        """
+        bounds = self.bounds
+        start = torch.zeros(1, 0) if bounds is None else bounds.start
+        if not size:
+            return [[]] if bounds is None or bool(bounds.close(start)) else []
+        device = start.device
+        ends, takes, stock = torch.tensor(self.ends, device=device), self.takes.to(device), self.stock.to(device)
+        sizes = torch.arange(1, len(self.ends), device=device).repeat_interleave(ends.diff())
+        gain = start.new_zeros(len(sizes), 0) if bounds is None else bounds.gain
+        whole = torch.full((1,), size, device=device)
+        stack: list[Branch] = [(start, whole.new_zeros((1, 0)), whole, torch.zeros_like(stock))]
+        found: list[list[int]] = []
+        left = CANDIDATES_PER_RUN * (most - self.cost)
+        budget = left
+        while stack:
+            z, kinds, rest, looks = stack.pop()
+            least = kinds[:, -1] + 1 if kinds.size(1) else ends[-1:]
+            children = torch.minimum(least, ends[rest])
+            some = max(1, int((children.cumsum(0) <= MAX_SHAPES_PER_CALL).sum()))
+            if some < len(z):
+                stack.append((z[some:], kinds[some:], rest[some:], looks[some:]))
+            row = torch.arange(some, device=device).repeat_interleave(children[:some])
+            kind = torch.arange(len(row), device=device) - (children[:some].cumsum(0) - children[:some])[row]
+            # The graph must have enough nodes of every colour and degree.
+            fits = (looks[row] + takes[kind] <= stock).all(1).nonzero().flatten()
+            row, kind = row[fits], kind[fits]
+            left -= len(row)
+            if left < 0:
+                return None
+            z, kinds = z[row] + gain[kind], torch.cat([kinds[row], kind[:, None]], 1)
+            rest, looks = rest[row] - sizes[kind], looks[row] + takes[kind]
+            last, more = (rest == 0).nonzero().flatten(), (rest > 0).nonzero().flatten()
+            if bounds is not None:
+                last = last[bounds.close(z[last])]
+                more = more[~bounds.refuted(z[more], sizes[kind[more]], rest[more])]
+            found += kinds[last].tolist()
+            if len(more):
+                stack.append((z[more], kinds[more], rest[more], looks[more]))
+        if bounds is not None:
+            self.cost += (budget - left) // CANDIDATES_PER_RUN
+        return found
 
-    def _placed(self, level: Level, size: int, steps: int) -> tuple[Level, int]:
-        """The shapes that fit into the graph, each with a set, and the steps that are left."""
-        live = np.ones(len(level.keys), dtype=bool)
-        # A shape fits only if it fits without any one of its parts, and those smaller shapes are known already.
-        for column in range(level.kinds.shape[1]):
-            kind = level.kinds[:, column]
-            lost = np.where(kind < 0, 0, self.size_of[kind])
-            for less in np.unique(lost[live & (lost > 0)]).tolist():
-                asked = np.flatnonzero(live & (lost == less))
-                keys = level.keys[asked] - self.numbers[kind[asked]]
-                live[asked] = np.isin(keys, self.levels[size - less].keys)
-        live &= self.enough(level.kinds)
-        rows = np.flatnonzero(live)
-        kept, sets, steps = self.place_all(
-            ([kind for kind in level.kinds[row].tolist() if kind >= 0] for row in rows), steps
-        )
-        return Level(sets, level.kinds[rows[kept]], level.keys[rows[kept]]), steps
+    def _placed(self, shapes: list[list[int]]) -> tuple[Table, list[list[int]]] | None:
+        """A set of each shape that fits into the graph, and its classes; None if that takes too many steps."""
+        steps = iter(range(MAX_STEPS))
+        placed = [(next(self.placements(kinds, steps), None), kinds) for kinds in shapes]
+        if next(steps, None) is None:
+            return None
+        sets = [chosen for chosen, _ in placed if chosen is not None]
+        none = np.zeros((0, len(self.near)), dtype=bool)
+        return np.stack(sets) if sets else none, [kinds for chosen, kinds in placed if chosen is not None]
 
-    def enough(self, kinds: Numbers) -> Table:
-        """Whether the graph has enough nodes of every colour and degree for shapes [R, parts], which is necessary."""
-        need = np.zeros((len(kinds), self.stock.shape[0]), dtype=np.int64)
-        for column in kinds.T:
-            need += np.where(column[:, None] >= 0, self.takes[column], 0)
-        enough: Table = (need <= self.stock).all(1)
-        return enough
-
-    def place_all(self, shapes: Iterable[list[int]], steps: int) -> tuple[list[int], Table, int]:
-        """Which shapes fit into the graph, a set of each of these, and the steps that are left (0 or less: too few)."""
-        kept, sets = [], [np.zeros((0, len(self.near)), dtype=bool)]
-        for position, kinds in enumerate(shapes):
-            placed, used = self.place(kinds, steps)
-            steps -= used
-            if steps <= 0:
-                break
-            if placed is not None:
-                kept.append(position)
-                sets.append(placed[None])
-        return kept, np.concatenate(sets), steps
-
-    def place(self, kinds: list[int], steps: int) -> tuple[Table | None, int]:
-        """A set of a shape, or None, and how many steps of backtracking that took.
+    def placements(self, kinds: list[int], steps: Iterator[int]) -> Iterator[Table]:
+        """Every set [U] of a shape, as long as there are `steps` of backtracking left.
 
         The class with the fewest positions left is placed first. Nodes and edges are bits of one number each.
         """
-        start = steps
         stack = [(0, [(kind, self._parts(kind)) for kind in kinds])]  # the edges taken, and where the rest may go
-        while stack and steps > 0:
+        while stack:
             edges, left = stack.pop()
             if not left:
-                return self._row(edges), start - steps
-            steps -= 1
+                yield self._row(edges)
+                continue
+            if next(steps, None) is None:
+                return
             left.sort(key=lambda choices: (len(choices[1]), choices[0]))
             (kind, first), *others = left
             for position in range(len(first) - 1, -1, -1):
@@ -340,42 +296,19 @@ class Census:
                     rest.append((other, fits))
                 else:
                     stack.append((edges | more, rest))
-        return None, start - steps
-
-    def components(self, chosen: Table) -> Table:
-        """The connected parts of a set [U], one row each."""
-        units = np.flatnonzero(chosen)
-        count, part = connected_components(self.touching[np.ix_(units, units)], directed=False)
-        parts = np.zeros((count, len(chosen)), dtype=bool)
-        parts[part, units] = True
-        return parts
 
     def _row(self, edges: int) -> Table:
-        count = len(self.near)
-        bits = np.frombuffer(edges.to_bytes((count + 7) // 8, "little"), dtype=np.uint8)
-        return np.unpackbits(bits, count=count, bitorder="little").astype(bool)
-
-    def placements(self, kinds: Numbers) -> Iterator[Table]:
-        """Every set of a shape, given by the classes of its parts."""
-        wanted = sorted((kind for kind in kinds.tolist() if kind >= 0), key=lambda kind: (len(self._parts(kind)), kind))
-        lists = [self._parts(kind) for kind in wanted]
-        stack = [(0, 0, 0, 0)]  # how many parts are placed, where to go on, and the nodes and edges that are taken
-        while stack:
-            depth, start, nodes, edges = stack.pop()
-            if depth == len(lists):
-                yield self._row(edges)
-                continue
-            same = depth + 1 < len(lists) and wanted[depth + 1] == wanted[depth]  # equal parts are placed in one order
-            for position in range(len(lists[depth]) - 1, start - 1, -1):
-                taken, chosen = lists[depth][position]
-                if not taken & nodes:
-                    stack.append((depth + 1, position + 1 if same else 0, nodes | taken, edges | chosen))
+        units = len(self.near)
+        bits = np.frombuffer(edges.to_bytes((units + 7) // 8, "little"), dtype=np.uint8)
+        return np.unpackbits(bits, count=units, bitorder="little").astype(bool)
 
     def _parts(self, kind: int) -> list[tuple[int, int]]:
         """The parts of a class, as the bits of their nodes and of their edges."""
         if kind not in self._masks:
-            parts = self.parts[int(self.size_of[kind]) - 1]
-            self._masks[kind] = [(_bits(parts.nodes[part] > 0), _bits(parts.sets[part])) for part in parts.of(kind)]
+            size = int(np.searchsorted(self.ends, kind, side="right"))
+            parts, position = self.parts[size - 1], kind - self.ends[size - 1]
+            own = slice(*[*parts.starts.tolist(), len(parts.sets)][position : position + 2])
+            self._masks[kind] = [(_bits(n), _bits(s)) for n, s in zip(parts.nodes[own], parts.sets[own])]
         return self._masks[kind]
 
 
@@ -399,13 +332,9 @@ def _once(sets: Table) -> Table:
 # (as in CROWN, Zhang et al. 2018) on all sums that the remaining edges can still reach. What cannot pass is not run.
 
 
-MAX_SHAPES_PER_CALL = 1 << 11  # shapes that are bounded at once
-BOUNDS_PER_RUN = 8  # so many bounds of a head cost as much as one run of the model
 RELATIVE_MARGIN = 1e-3  # bounds nearer to 0 refute nothing, because the model computes in single precision
 CLASS_OUTPUTS = ("logits", "log_probabilities", "probabilities")  # the largest is the answer
 SETS_CHECKED = 8  # sets on which it is checked that the gains of parts add up
-
-Branch = tuple[Tensor, Tensor, Tensor, Tensor]  # of shapes: z [R, d], classes [R, parts], edges left [R], looks [R, l]
 
 
 class Head:
@@ -413,19 +342,19 @@ class Head:
 
     def __init__(self, head: nn.Sequential, answer: int) -> None:
         linear = [part for part in head if isinstance(part, nn.Linear)]
-        self.first = _weights(linear[0])
-        self.further = [_weights(part) for part in linear[1:]]
-        classes = linear[-1].out_features
-        others = [column for column in range(classes) if column != answer]
-        self.lead = torch.zeros(len(others), classes, dtype=torch.double, device=self.first[0].device)
-        self.lead[torch.arange(len(others)), others] = -1.0
-        self.lead[:, answer] = 1.0
+        self.first, *self.further = map(_weights, linear)
+        every = torch.eye(linear[-1].out_features, dtype=torch.double, device=self.first[0].device)
+        self.lead = every[answer] - torch.cat([every[:answer], every[answer + 1 :]])  # [other classes, classes]
+
+    def outputs(self, z: Tensor) -> Tensor:
+        """What the head returns [R, C], from what its first layer gives [R, d]."""
+        for weight, bias in self.further:
+            z = z.relu() @ weight + bias
+        return z
 
     def exact(self, z: Tensor) -> Tensor:
         """The least lead [R], from what the first layer gives [R, d]."""
-        for weight, bias in self.further:
-            z = z.relu() @ weight + bias
-        return (z @ self.lead.t()).amin(1)
+        return (self.outputs(z) @ self.lead.t()).amin(1)
 
     def linear(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Rows on z [R, K, d] and constants [R, K]: upper bounds of all leads, for z in an interval [R, d] each."""
@@ -437,11 +366,10 @@ class Head:
             low, high = low @ up + high @ down + bias, high @ up + low @ down + bias
             before.append((low, high))
         rows = self.lead.expand(len(low), -1, -1)
-        constant = torch.zeros(rows.shape[:2], dtype=rows.dtype, device=rows.device)
+        constant = rows.new_zeros(rows.shape[:2])
         for (weight, bias), (low, high) in zip(reversed(self.further), reversed(before)):
             constant = constant + rows @ bias
-            rows = rows @ weight.t()
-            rows, shift = _through(rows, low[:, None], high[:, None])
+            rows, shift = _through(rows @ weight.t(), low[:, None], high[:, None])
             constant = constant + shift
         return rows, constant
 
@@ -482,139 +410,83 @@ def head_of(trials: Trials) -> nn.Sequential | None:
     return head if plain else None
 
 
-class Bounded:
-    """The shapes of one instance that could pass alone, by size; all others are refuted."""
+class Bounds:
+    """Which shapes of one instance could pass alone, from the gain of every class of connected parts."""
 
-    def __init__(self, trials: Trials, row: int, census: Census, head: nn.Sequential) -> None:
-        self.trials, self.row, self.census = trials, row, census
+    def __init__(self, trials: Trials, row: int, shapes: Shapes, head: nn.Sequential) -> None:
+        self.trials, self.row, self.shapes = trials, row, shapes
         self.oracle: GraphOracle = trials.oracle  # type: ignore[assignment]
+        self.model: Any = self.oracle.predictor.model
         self.head = Head(head, int(trials.criterion.answers[row]))
-        self.nodes = int(self.oracle.pack.node_ptr[row : row + 2].diff())
-        model: Any = self.oracle.predictor.model
-        self.share = 1 / max(self.nodes, 1) if model.pool is global_mean_pool else 1.0
-        self.nothing = self._sums(np.zeros((1, len(census.near)), dtype=bool))
-        weight, bias = self.head.first
-        self.start = self.nothing * self.share @ weight + bias
+        self.share = 1 / max(len(shapes.colours), 1) if self.model.pool is global_mean_pool else 1.0
+        self.nothing = self._sums(np.zeros((1, len(shapes.pairs)), dtype=bool))
+        self.start = self._first(self.nothing)
         self.gain = self.start[:0]  # by class, what a part adds to the first layer of the head
+        self.rate = self.start[:0]  # the same per edge
         self.ends = [0]  # how many classes have at most so many edges
-        self.low, self.high = torch.zeros_like(self.start), torch.zeros_like(self.start)  # the same per edge, at most
-        self.size = torch.zeros(0, dtype=torch.long, device=self.start.device)
-        self.cost = 0
+        self.low, self.high = torch.zeros_like(self.start), torch.zeros_like(self.start)  # of the rates, by size
 
     @classmethod
-    def of(cls, trials: Trials, row: int, census: Census) -> Bounded | None:
+    def of(cls, trials: Trials, row: int, shapes: Shapes) -> Bounds | None:
         """The bounds of an instance, if the model says that it splits at its pooling, and a check confirms it."""
         head = head_of(trials)
-        if head is None:
-            return None
-        bounded = cls(trials, row, census, head)
-        return bounded if bounded.adds_up() else None
+        bounds = None if head is None else cls(trials, row, shapes, head)
+        return bounds if bounds is not None and bounds.adds_up() else None
 
     def adds_up(self) -> bool:
         """Whether gains of parts add up on a few sets, and the head on their sum returns what the model returns."""
-        count = len(self.census.near)
-        draw = np.random.default_rng(0)
-        sets = draw.random((SETS_CHECKED, count)) < np.linspace(0.1, 0.9, SETS_CHECKED)[:, None]
+        draw = np.random.default_rng(0).random((SETS_CHECKED, len(self.shapes.pairs)))
+        sets = draw < np.linspace(0.1, 0.9, SETS_CHECKED)[:, None]
         whole = self._sums(sets)
         for chosen, pooled in zip(sets, whole):
-            sums = self.nothing[0] + (self._sums(self.census.components(chosen)) - self.nothing).sum(0)
+            sums = self.nothing[0] + (self._sums(self.shapes.components(chosen)) - self.nothing).sum(0)
             if not torch.allclose(sums, pooled, atol=1e-4, rtol=1e-4):
                 return False
-        weight, bias = self.head.first
-        said = whole * self.share @ weight + bias
-        for further, shift in self.head.further:
-            said = said.relu() @ further + shift
-        packed = self._packed(sets)
-        rows = self.oracle.predictor.hard(packed, self.trials.valid.new_zeros(0))
-        return torch.allclose(self.oracle.predictor.probabilities(said.to(rows.dtype)), rows, atol=1e-4)
+        predictor = self.oracle.predictor
+        rows = predictor.hard(self._packed(sets), self.trials.valid.new_zeros(0))
+        outputs = self.head.outputs(self._first(whole)).to(rows.dtype)
+        return torch.allclose(predictor.probabilities(outputs), rows, atol=1e-4)
 
-    def _packed(self, sets: np.ndarray[Any, np.dtype[np.bool_]]) -> Any:
+    def _first(self, sums: Tensor) -> Tensor:
+        """What the first layer of the head gives for sums of states."""
+        weight, bias = self.head.first
+        return sums * self.share @ weight + bias
+
+    def _packed(self, sets: Table) -> Any:
         assert self.oracle.removals is not None
         table = torch.zeros((len(sets), self.trials.width), dtype=torch.bool)
         table[:, : sets.shape[1]] = torch.from_numpy(sets)
-        rows = torch.full((len(sets),), self.row)
         device = self.trials.valid.device
-        return self.oracle.removals.packed(rows.to(device), table.to(device))
+        return self.oracle.removals.packed(torch.full((len(sets),), self.row, device=device), table.to(device))
 
-    def _sums(self, sets: np.ndarray[Any, np.dtype[np.bool_]]) -> Tensor:
+    def _sums(self, sets: Table) -> Tensor:
         """The sums of the states of all nodes [R, width], with only these sets [R, U]."""
-        model: Any = self.oracle.predictor.model
         sums = []
         for low in range(0, len(sets), 1024):
             packed = self._packed(sets[low : low + 1024])
             with torch.no_grad():
-                states = model.embed(packed.x, packed.edge_index).double()
-            sums.append(states.view(-1, self.nodes, states.size(1)).sum(1))
+                states = self.model.embed(packed.x, packed.edge_index).double()
+            sums.append(states.view(-1, len(self.shapes.colours), states.size(1)).sum(1))
         self.trials.evaluations[self.row] += len(sets)
         return torch.cat(sums) if sums else self.nothing[:0]
 
-    def _learn(self, size: int, most: int) -> bool:
-        """Run one part of every class up to a size. False if these are more than `most`."""
-        while len(self.ends) <= size:
-            if self.cost > most or not self.census.grown(len(self.ends), most):
-                return False
-            parts = self.census.parts[len(self.ends) - 1]
-            sums = self._sums(parts.sets[parts.starts])
-            self.cost += len(sums)
-            gain = (sums - self.nothing) * self.share @ self.head.first[0]
-            self.gain = torch.cat([self.gain, gain])
-            self.size = torch.cat([self.size, torch.full((len(gain),), len(self.ends), device=gain.device)])
-            rate = torch.cat([gain / len(self.ends), torch.zeros_like(self.start)])
-            self.low = torch.cat([self.low, torch.minimum(self.low[-1:], rate.amin(0))])
-            self.high = torch.cat([self.high, torch.maximum(self.high[-1:], rate.amax(0))])
-            self.ends.append(len(self.gain))
-        return True
+    def learn(self, parts: Parts) -> int:
+        """Run one part of every class of the next size; how many runs that took."""
+        gain = (self._sums(parts.sets[parts.starts]) - self.nothing) * self.share @ self.head.first[0]
+        rate = gain / len(self.ends)
+        self.gain, self.rate = torch.cat([self.gain, gain]), torch.cat([self.rate, rate])
+        self.low = torch.cat([self.low, torch.cat([rate, self.low[-1:]]).amin(0, keepdim=True)])
+        self.high = torch.cat([self.high, torch.cat([rate, self.high[-1:]]).amax(0, keepdim=True)])
+        self.ends.append(len(self.gain))
+        return len(gain)
 
-    def level(self, size: int, most: int) -> Level | None:
-        """A set of every shape with `size` edges that is not refuted; None if that takes more than `most` runs.
-
-        A search in depth: each branch is a shape so far, and its children have one more part, in ascending order.
-        """
-        self.cost = 0
-        if not self._learn(size, most):
-            return None
-        takes, stock = (torch.from_numpy(t).to(self.start.device) for t in (self.census.takes, self.census.stock))
-        ends = torch.tensor(self.ends, device=self.start.device)
-        whole = self.start.new_full((1,), size, dtype=torch.long)
-        stack: list[Branch] = [(self.start, whole.new_zeros((1, 0)), whole, takes.new_zeros((1, len(stock))))]
-        found: list[list[int]] = [[]] if not size and bool(self._close(self.start)) else []
-        left = BOUNDS_PER_RUN * (most - self.cost)
-        while stack and size:
-            z, kinds, rest, looks = stack.pop()
-            least = kinds[:, -1] + 1 if kinds.size(1) else ends[-1:]
-            children = torch.minimum(least, ends[rest])
-            some = max(1, int((children.cumsum(0) <= MAX_SHAPES_PER_CALL).sum()))
-            if some < len(z):
-                stack.append((z[some:], kinds[some:], rest[some:], looks[some:]))
-            row = torch.arange(some, device=z.device).repeat_interleave(children[:some])
-            kind = torch.arange(len(row), device=z.device) - (children[:some].cumsum(0) - children[:some])[row]
-            fits = (looks[row] + takes[kind] <= stock).all(1).nonzero().flatten()
-            row, kind = row[fits], kind[fits]
-            left -= len(row)
-            if left < 0:
-                return None
-            z, kinds = z[row] + self.gain[kind], torch.cat([kinds[row], kind[:, None]], 1)
-            rest, looks = rest[row] - self.size[kind], looks[row] + takes[kind]
-            last = (rest == 0).nonzero().flatten()
-            found += kinds[last[self._close(z[last])]].tolist()
-            more = (rest > 0).nonzero().flatten()
-            more = more[~self._refuted(z[more], self.size[kind[more]], rest[more])]
-            if len(more):
-                stack.append((z[more], kinds[more], rest[more], looks[more]))
-        self.cost += (BOUNDS_PER_RUN * (most - self.cost) - left) // BOUNDS_PER_RUN + len(found)
-        kept, sets, steps = self.census.place_all(found, MAX_STEPS)
-        if steps <= 0:
-            return None
-        table = np.array([found[row] + [-1] * (size - len(found[row])) for row in kept], dtype=np.int64)
-        return Level(sets, table.reshape(len(kept), size), np.zeros(len(kept), dtype=np.uint64))
-
-    def _close(self, z: Tensor) -> Tensor:
+    def close(self, z: Tensor) -> Tensor:
         """Which complete shapes may pass alone."""
         if not len(z):
             return z.new_zeros(0, dtype=torch.bool)
         return self.head.exact(z) > -RELATIVE_MARGIN * (1 + z.abs().amax(1))
 
-    def _refuted(self, z: Tensor, largest: Tensor, rest: Tensor) -> Tensor:
+    def refuted(self, z: Tensor, largest: Tensor, rest: Tensor) -> Tensor:
         """For which shapes [R] nothing passes that adds `rest` edges in parts of at most the `largest` size.
 
         First by the largest gain per edge of every column by itself, then, for what is left, by that of every class.
@@ -628,7 +500,7 @@ class Bounded:
         refuted = (constant + rest[:, None] * by_box < 0).any(1)
         for size in torch.unique(largest[~refuted]).tolist():
             some = (~refuted & (largest == size)).nonzero().flatten()
-            rate = (self.gain / self.size[:, None])[: self.ends[size]]
+            rate = self.rate[: self.ends[size]]
             for part in some.split(max(1, (MAX_SHAPES_PER_CALL << 9) // len(rate))):
                 most = (rows[part] @ rate.t()).amax(2).clamp(min=0)
                 refuted[part] = (constant[part] + rest[part][:, None] * most < 0).any(1)
@@ -646,23 +518,25 @@ def every_shape(search: Exhaustion, alone: int, shapes: Shapes) -> Listing:
 
     If the shapes of a size are too many or too hard, the proof lists single sets instead.
     """
-    trials, census = search.trials, Census(shapes, search.free)
-    source = Bounded.of(trials, search.row, census) or census
+    trials = search.trials
+    census = Census(shapes, search.free, Bounds.of(trials, search.row, shapes))
     pairs = twins(trials, search.row)
-    for number in range(search.exhausted, search.top + 1):
-        level = source.level(number, search.left // RUNS_PER_GRAPH)
-        if level is None or not search.spend(RUNS_PER_GRAPH * source.cost):
+    for size in range(search.exhausted, search.top + 1):
+        level = census.level(size, search.left // RUNS_PER_GRAPH)
+        if level is None or not search.spend(RUNS_PER_GRAPH * census.cost):
             yield from every_set(search)
             return
-        good = [np.zeros(0, dtype=bool)]
-        for low in range(0, len(level.sets), MAX_SETS_PER_CALL):
-            passed = yield search.table(level.sets[low : low + MAX_SETS_PER_CALL]), alone
-            good.append(passed.cpu().numpy())
-        placed = chain.from_iterable(census.placements(kinds) for kinds in level.kinds[np.concatenate(good)])
-        while some := list(islice(placed, MAX_SETS_PER_CALL)):
-            if not search.spend(RUNS_PER_GRAPH * len(some)):
+        representatives, kinds = level
+        good: list[list[int]] = []
+        for low in range(0, len(kinds), MAX_SETS_PER_CALL):
+            some = slice(low, low + MAX_SETS_PER_CALL)
+            passed = yield search.table(representatives[some]), alone
+            good += compress(kinds[some], passed.tolist())
+        placed = chain.from_iterable(census.placements(shape, count()) for shape in good)
+        while batch := list(islice(placed, MAX_SETS_PER_CALL)):
+            if not search.spend(RUNS_PER_GRAPH * len(batch)):
                 return
-            sets = search.allowed(in_twin_order(search.table(np.stack(some)), pairs))
+            sets = search.allowed(in_twin_order(search.table(np.stack(batch)), pairs))
             for column in range(len(trials.tests)):
                 if column != alone and len(sets):  # that one is passed by the whole shape
                     sets = sets[(yield sets, column)]
@@ -671,4 +545,4 @@ def every_shape(search: Exhaustion, alone: int, shapes: Shapes) -> Listing:
                 if search.found(sets[fits]):
                     search.complete = True
                     return
-        search.done(number)
+        search.done(size)
