@@ -19,6 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch_geometric.nn import MessagePassing
 
+from cf2.models.lazy_features import Folded, unfolded
+
 MIXERS = (-7046029254386353131, -4417276706812531889, 6364136223846793005, 2862933555777941757)
 
 
@@ -69,7 +71,7 @@ def mixed(value: Tensor, number: int) -> Tensor:
     return value ^ (value >> 32)
 
 
-class EqualRows(Tensor):
+class EqualRows(Folded):
     """All rows of nodes as a model sees them, of which the row of each colour is held once."""
 
     rows: Tensor  # [colours, …]
@@ -92,33 +94,17 @@ class EqualRows(Tensor):
         """A row for each colour of a level that refines this one."""
         return self.rows if level == self.level else self.at(self.colouring.first[level])
 
-    def all(self) -> Tensor:  # type: ignore[override]
-        """Every row."""
+    def dense(self) -> Tensor:
         return self.rows[self.colouring.index[self.level]]
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Answer what can be answered by the row, and give all rows to everything else."""
-        kwargs = kwargs or {}
-        with torch._C.DisableTorchFunctionSubclass():
-            if func in _ABOUT_SHAPE:
-                return func(*args, **kwargs)
-            name = getattr(func, "__name__", "")
-            writes = name.endswith("_") and not name.endswith("__")
-            into = bool(args) and isinstance(args[0], EqualRows)
-            if into and (writes or name in _AUGMENTED or kwargs.get("inplace")):
-                raise NotByRows(name)
-            row = _BY_ROW.get(func)
-            found = None if row is None else row(func, args, kwargs)
-            if found is not None:
-                return found
-            return func(*(_all(value) for value in args), **{key: _all(value) for key, value in kwargs.items()})
-
-
-def _all(value: Any) -> Any:
-    if isinstance(value, EqualRows):
-        return value.all()
-    return type(value)(map(_all, value)) if type(value) in (list, tuple) else value
+    def answer(cls, func: Any, args: Any, kwargs: Any) -> Tensor | None:
+        name = getattr(func, "__name__", "")
+        writes = (name.endswith("_") and not name.endswith("__")) or name in _AUGMENTED or kwargs.get("inplace")
+        if writes and args and isinstance(args[0], EqualRows):
+            raise NotByRows(name)
+        step = _BY_ROW.get(func)
+        return None if step is None else step(func, args, kwargs)
 
 
 # -- steps that go row by row -------------------------------------------------------------------------------------
@@ -230,12 +216,6 @@ _BY_ROW: dict[Any, Any] = {
     **dict.fromkeys((*_named(*_WITHIN), functional.softmax, functional.log_softmax), _within),
     torch.cat: _side_by_side,
 }
-_ATTRIBUTES = ("shape", "dtype", "device", "ndim", "layout", "is_sparse", "is_cuda", "requires_grad")
-_ABOUT_SHAPE = {
-    *(getattr(Tensor, name).__get__ for name in _ATTRIBUTES),
-    *(Tensor.size, Tensor.dim, Tensor.numel, Tensor.__len__, Tensor.is_floating_point, torch.is_floating_point),
-    *(Tensor.new_zeros, Tensor.new_ones, Tensor.new_full, Tensor.new_empty, Tensor.new_tensor),
-}
 _AUGMENTED = ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__")
 
 
@@ -250,7 +230,7 @@ def quotients(layers: list[MessagePassing]) -> Iterator[None]:
     def before(layer: MessagePassing, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         made = _quotient(layer, *inputs)
         running.append(None if made is None else made[0])
-        return made[1] if made is not None else (*inputs[:2], {name: _all(v) for name, v in inputs[2].items()})
+        return made[1] if made is not None else (*inputs[:2], unfolded(inputs[2]))
 
     def after(layer: MessagePassing, inputs: tuple[Any, ...], out: Any) -> Any:
         some = running.pop()
@@ -298,15 +278,13 @@ def _quotient(layer: Any, edge_index: Any, size: Any, given: dict[str, Any]) -> 
     first = colouring.first[-1]
     number = torch.full_like(colouring.index[-1], -1).index_copy_(0, first, torch.arange(len(first)))
     column = (number[target] >= 0).nonzero().flatten()
-    ends = [colouring.index[level][source[column]], number[target[column]]]
-    made = dict(given)
-    for name, parts in of_nodes.items():
-        ways = (
-            [None if part is None else part.by(level) for part in parts],
-            [None if part is None else part.at(first) for part in parts],
-        )
-        made[name] = (ways[0][0], ways[1][1]) if j == 0 else (ways[1][0], ways[0][1])
-    made |= {name: value[column] for name, value in of_edges.items()}
-    sizes = [0, 0]
+    ends, sizes, made = edge_index[:, column], [0, 0], dict(given)
+    ends[j], ends[i] = colouring.index[level][source[column]], number[target[column]]
     sizes[j], sizes[i] = len(colouring.first[level]), len(first)
-    return lazy[0], (torch.stack(ends if j == 0 else ends[::-1]), tuple(sizes), made)
+    for name, parts in of_nodes.items():
+        rows: list[Tensor | None] = [None, None]
+        rows[j] = None if parts[j] is None else parts[j].by(level)  # type: ignore[union-attr]
+        rows[i] = None if parts[i] is None else parts[i].at(first)  # type: ignore[union-attr]
+        made[name] = tuple(rows)
+    made |= {name: value[column] for name, value in of_edges.items()}
+    return lazy[0], (ends, tuple(sizes), made)

@@ -408,7 +408,7 @@ class Predictor:
             if rows is None:
                 rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level)
         watched.check()
-        self._unfolded = isinstance(x, LazyFeatures) and bool(x.unfolded)
+        self._unfolded = isinstance(x, LazyFeatures) and bool(x.unfoldings)
         if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":
             bad = int((~torch.isfinite(rows)).any(1).nonzero()[0])
             raise CF2Error("Expected finite model outputs", got=f"NaN or infinity for {self.level} {pack.key(bad)}")
