@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from cf2.models.predictor import Predictor
 from cf2.options import Spec
 from cf2.results.explanations import same_results
 from cf2.units.packs import pack
-from typed_toys import BACK, HAS, KNOWS, LIKES, SEES, graph, kept, model, transformed, zeroed
+from typed_toys import BACK, HAS, KNOWS, LIKES, SEES, graph, kept, model, transformed
 
 QUICK: dict[str, Any] = {"effort": "quick", "epochs": 2}
 OUTPUTS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -64,23 +64,82 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("units", ["edges", "features", "edges,features"])
+KINDS = ["edges", "features", "node_features", "columns", "nodes"]
+UNITS = [*KINDS, "edges,features", "edges,node_features", "edges,columns"]
+
+
+def without(data: HeteroData, e: cf2.Explanation, gone: Any) -> tuple[HeteroData, Any]:
+    """The graph without what the units of a mask stand for, from flat ids by hand, and the key of the same target."""
+    first_of, total = {}, 0
+    for name in data.node_types:
+        first_of[name], total = total, total + data[name].num_nodes
+    owner = [name for name in data.node_types for _ in range(data[name].num_nodes)]
+    made, edges = data.clone(), {}
+    left = {name: list(range(data[name].num_nodes)) for name in data.node_types}
+    for place in gone.nonzero()[0].tolist():
+        kind, (first, second) = e.units.names[e.units.kind[place]], e.units.ids[place].tolist()
+        if kind == "edges":
+            src, rel, dst = data.edge_types[int(e.units.types[place])]
+            u, v = first - first_of[src], second - first_of[dst]
+            for one, pair in mirrored((src, rel, dst), u, v):
+                edges.setdefault(one, []).append(pair)
+        elif kind == "columns":
+            made[data.node_types[int(e.units.types[place])]].x[:, second] = 0
+        else:
+            name, node = owner[first], first - first_of[owner[first]]
+            if kind == "nodes":
+                left[name].remove(node)
+            else:
+                made[name].x[node, second if kind == "features" else slice(None)] = 0
+    made = kept(made, edges, inside=False)
+    for name, nodes in left.items():
+        made[name].x = made[name].x[nodes]
+    for src, rel, dst in data.edge_types:
+        pairs = made[src, rel, dst].edge_index.t().tolist()
+        moved = [(left[src].index(u), left[dst].index(v)) for u, v in pairs if u in left[src] and v in left[dst]]
+        made[src, rel, dst].edge_index = torch.tensor(moved, dtype=torch.long).reshape(-1, 2).t()
+    if isinstance(e.key, tuple):
+        return made, (left[LIKES[0]].index(e.key[0]), left[LIKES[2]].index(e.key[1]))
+    return made, left["user"].index(e.key) if e.key in left["user"] else e.key
+
+
+def mirrored(kind: Any, u: int, v: int) -> list[tuple[Any, tuple[int, int]]]:
+    """An edge and its mirror image, by type: one unit."""
+    return [(kind, (u, v)), *([({LIKES: BACK, KNOWS: KNOWS}[kind], (v, u))] if kind in (LIKES, KNOWS) else [])]
+
+
+@pytest.mark.parametrize("units", UNITS)
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("level", ASKED)
 def test_verdicts_are_true_of_the_full_graph(level: str, output: str, units: str) -> None:
     width, asked = OUTPUTS[output]
     given, keys = ASKED[level]
     data, net = graph(1), model("graph", width, 1)
-    found = cf2.explain(net, data, **given, **asked, units=units, **QUICK)
+    found, compared = cf2.explain(net, data, **given, **asked, units=units, **QUICK), 0
     assert [e.key for e in found] == keys
     for e in found:
         whole = without_pair(data, *e.key) if level == "pair" else data
         row = says(net, whole, level, e.key)
-        for inside, verdict in ((True, e.sufficient), (False, not e.necessary)):
-            changed = kept(whole, e.edges, inside) if "edges" in units else whole
-            changed = zeroed(changed, e.features, inside) if "features" in units else changed
-            true = same(output, row, says(net, changed, level, e.key))
-            assert true is None or true == verdict, (e.key, inside)
+        for gone, verdict, claim in (
+            (~e.selected, e.sufficient, e.sufficient),
+            (e.selected, not e.necessary, e.necessary),
+        ):
+            part, key = without(whole, e, gone)
+            if not sum(part[name].num_nodes for name in part.node_types):  # no graph: neither the same nor another
+                assert not claim
+                continue
+            true = same(output, row, says(net, part, level, key))
+            assert true is None or true == verdict, (e.key, gone)
+            compared += true is not None
+    assert compared
+
+
+@pytest.mark.parametrize("units", UNITS)
+def test_sets_that_pass_are_found_for_every_kind_of_unit(units: str) -> None:
+    """The comparison above is of sets that are not empty."""
+    asked: dict[str, Any] = {"node_type": "user", "units": units, "effort": "quick"}
+    found = [e for seed in range(3) for e in cf2.explain(model("graph", 3, seed), graph(seed), range(5), **asked)]
+    assert any(e.status == "found" and e.size for e in found)
 
 
 ANSWERED: list[tuple[str, int, dict[str, Any]]] = [
@@ -103,35 +162,9 @@ def test_verdicts_are_true_for_every_layer_and_method(kind: str, seed: int, opti
     assert "method" in options or found.where(status="found")
 
 
-def units_of(e: cf2.Explanation, data: HeteroData) -> list[dict[Any, list[tuple[int, int]]]]:
-    """The edges of each unit by type, from flat ids by hand."""
-    start, total = {}, 0
-    for name in data.node_types:
-        start[name], total = total, total + data[name].num_nodes
-    made = []
-    for (tail, head), kind in zip(e.units.ids.tolist(), e.units.types.tolist()):
-        src, rel, dst = data.edge_types[kind]
-        u, v = tail - start[src], head - start[dst]
-        unit = {(src, rel, dst): [(u, v)]}
-        if (src, rel, dst) == LIKES:
-            unit[BACK] = [(v, u)]
-        if rel == "knows":
-            unit[KNOWS] = [(u, v), (v, u)]
-        made.append(unit)
-    return made
-
-
 def ends_of(e: cf2.Explanation) -> set[Any]:
     """The flat ids and the number of the type of each unit."""
     return {(tuple(ids), kind) for ids, kind in zip(e.units.ids.tolist(), e.units.types.tolist())}
-
-
-def joined(units: list[dict[Any, list[tuple[int, int]]]]) -> dict[Any, list[tuple[int, int]]]:
-    made: dict[Any, list[tuple[int, int]]] = {}
-    for unit in units:
-        for kind, pairs in unit.items():
-            made.setdefault(kind, []).extend(pairs)
-    return made
 
 
 def test_the_smallest_set_is_the_smallest_by_brute_force() -> None:
@@ -139,20 +172,16 @@ def test_the_smallest_set_is_the_smallest_by_brute_force() -> None:
     for seed in range(4):
         data, net = graph(seed), model("graph", 2, seed)
         for e in cf2.explain(net, data, range(5), node_type="user"):
-            units = units_of(e, data)
-            assert {kind: {tuple(p) for p in pairs.tolist()} for kind, pairs in e.edges.items()} == {
-                kind: set(pairs)
-                for kind, pairs in joined([u for u, chosen in zip(units, e.selected) if chosen]).items()
-            }
-            if len(units) > 7 or not (e.optimal or e.status == "impossible"):
+            count = len(e.units)
+            if count > 7 or not (e.optimal or e.status == "impossible"):
                 continue
             y = int(says(net, data, "node", e.key).argmax())
+            sets = [np.array(chosen, dtype=bool) for chosen in product((False, True), repeat=count)]
             passing = [
-                size
-                for size in range(len(units) + 1)
-                for some in combinations(units, size)
-                if int(says(net, kept(data, joined(list(some)), True), "node", e.key).argmax()) == y
-                and int(says(net, kept(data, joined(list(some)), False), "node", e.key).argmax()) != y
+                int(chosen.sum())
+                for chosen in sets
+                if int(says(net, without(data, e, ~chosen)[0], "node", e.key).argmax()) == y
+                and int(says(net, without(data, e, chosen)[0], "node", e.key).argmax()) != y
             ]
             assert (min(passing) == e.size) if e.status == "found" else not passing
             checked += 1
@@ -461,9 +490,10 @@ def test_results_are_in_the_users_types(tmp_path: Path) -> None:
     some = [e for e in found if e.size]
     assert some
     for e in some:
-        for kind, pairs in e.edges.items():
-            known = {tuple(pair) for pair in data[kind].edge_index.t().tolist()}
-            assert {tuple(pair) for pair in pairs.tolist()} <= known
+        rest, _ = without(data, e, e.selected)
+        for kind in data.edge_types:
+            there, left = (set(zip(*part[kind].edge_index.tolist())) for part in (data, rest))
+            assert {tuple(pair) for pair in e.edges.get(kind, np.zeros((0, 2))).tolist()} == there - left
         masks = e.edge_mask(data.edge_index_dict)
         assert {k: int(m.sum()) for k, m in masks.items() if m.any()} == {k: len(p) for k, p in e.edges.items()}
         assert sum(chosen for chosen, _ in e.by_type().values()) == e.size

@@ -1,7 +1,7 @@
 """Models of many kinds, each explained with the defaults; graphs are edited by hand and models called plainly.
 
-Each has its own way to be called: dense matrices, sparse products, positions, embeddings, other libraries. Chemprop's
-two kinds of message passing are in test_chemprop.py.
+Each has its own way to be called: dense matrices, positions, embeddings, other libraries. Chemprop's two kinds of
+message passing are in test_chemprop.py, sparse products and calls of a user's own in test_without_gradients.py.
 """
 
 from __future__ import annotations
@@ -74,17 +74,6 @@ class DenseNodes(nn.Module):
         return 9 * self.second(step @ (step @ self.first(features)).tanh())
 
 
-class SparseGCN(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 2)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        size = (len(x), len(x))
-        step = torch.sparse_coo_tensor(edge_index, torch.ones(edge_index.size(1)), size, check_invariants=False)
-        return 9 * self.second(torch.sparse.mm(step, torch.sparse.mm(step, self.first(x)).tanh()) + self.first(x))
-
-
 class SchNet(nn.Module):
     """Atomic numbers and continuous filters of distances, with scatter code of its own."""
 
@@ -119,33 +108,6 @@ class GPS(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
         return 9 * self.out(mean_pool(self.conv(self.start(x), edge_index, batch).tanh(), batch))
-
-
-class States(nn.Module):
-    """The pooled states of a graph, for a model of another library."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = GINConv(nn.Linear(4, 6))
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return mean_pool(self.conv(x, edge_index).tanh(), batch)
-
-
-def forest() -> Callable[[nn.Module, Any], Tensor]:
-    """A forest of sklearn, trained on the states of graphs with random edges left out."""
-    ensemble = pytest.importorskip("sklearn.ensemble")
-    model, rng = made(States), np.random.default_rng(0)
-    rows = []
-    for data in GRAPHS * 8:
-        stays = torch.from_numpy(rng.random(data.edge_index.size(1)) < rng.random())
-        rows.append(model(data.x, data.edge_index[:, stays], one(data)).detach().numpy()[0])
-    states = np.array(rows)
-    fitted = ensemble.RandomForestClassifier(20, random_state=0, n_jobs=1)
-    fitted.fit(states, states[:, 0] + states[:, 3] > np.median(states[:, 0] + states[:, 3]))
-    return lambda model, data: torch.from_numpy(
-        fitted.predict_proba(model(data.x, data.edge_index, data.batch).detach().numpy())
-    )
 
 
 class Box(nn.Module):
@@ -184,14 +146,13 @@ ROWS: dict[type[nn.Module], Callable[[Any, Data], Tensor]] = {
     DiffPool: lambda model, data: model(*matrices(data))[0],
     DenseGCN: lambda model, data: model(*matrices(data)),
     DenseNodes: lambda model, data: model(data.x, matrices(data)[1][0])[:1],
-    SparseGCN: lambda model, data: model(data.x, data.edge_index)[:1],
     PointNet: lambda model, data: model(data.pos, data.edge_index, one(data)),
     SchNet: lambda model, data: model(data.z, data.pos, data.edge_index, one(data)),
     Embedded: lambda model, data: model(data.x, data.edge_index, one(data)),
     GPS: lambda model, data: model(data.x, data.edge_index, one(data)),
     Box: lambda model, data: model(data.x, data.edge_index, one(data)),
 }
-RANKED_BY_TRIALS = {SparseGCN, SchNet, Box, States, nn.Identity}  # the others have a place for soft masks
+RANKED_BY_TRIALS = {SchNet, Box}  # the others have a place for soft masks
 
 
 def left(data: Data, pairs: np.ndarray, *, keep: bool) -> Data:
@@ -212,82 +173,20 @@ def balance(model: Any, graphs: list[Data]) -> None:
             last.bias -= torch.cat([ROWS[type(model)](model, data) for data in graphs + bare]).mean(0) / 9
 
 
-def check(model: nn.Module, graphs: list[Data], says: Callable[[Any, Data], Tensor], found: Any) -> None:
-    assert len(found) == len(graphs)
-    with torch.no_grad():
-        for e, data in zip(found, graphs, strict=True):
+@pytest.mark.parametrize("kind", ROWS)
+def test_each_model_is_explained_and_its_verdicts_are_true(kind: type[nn.Module]) -> None:
+    model, graphs, says = made(kind), molecules() if kind is Embedded else GRAPHS, ROWS[kind]
+    balance(model, graphs)
+    if kind is DenseNodes:
+        found = [cf2.explain(model, data, [0])[0] for data in graphs]
+    else:
+        found = list(cf2.explain(model, graphs))
+    for e, data in zip(found, graphs, strict=True):
+        with torch.no_grad():
             whole, only, without = (
                 int(says(model, edited)[0].argmax())
                 for edited in (data, left(data, e.edges, keep=True), left(data, e.edges, keep=False))
             )
-            assert (e.prediction, e.sufficient, e.necessary) == (whole, only == whole, without != whole)
-            assert e.ranking == ("trials" if type(model) in RANKED_BY_TRIALS else "gradient")
+        assert (e.prediction, e.sufficient, e.necessary) == (whole, only == whole, without != whole)
+        assert e.ranking == ("trials" if kind in RANKED_BY_TRIALS else "gradient")
     assert any(e.status == "found" for e in found), [e.status for e in found]
-
-
-@pytest.mark.parametrize("kind", ROWS)
-def test_each_model_is_explained_and_its_verdicts_are_true(kind: type[nn.Module]) -> None:
-    model, graphs = made(kind), molecules() if kind is Embedded else GRAPHS
-    balance(model, graphs)
-    if kind in (DenseNodes, SparseGCN):  # they read nodes
-        found = [cf2.explain(model, data, [0])[0] for data in graphs]
-    else:
-        found = list(cf2.explain(model, graphs))
-    check(model, graphs, ROWS[kind], found)
-
-
-def test_a_forest_on_the_states_of_a_model() -> None:
-    model, call = made(States), forest()
-
-    def says(model: nn.Module, data: Data) -> Tensor:
-        return call(model, Data(x=data.x, edge_index=data.edge_index, batch=one(data)))
-
-    check(model, GRAPHS, says, cf2.explain(model, GRAPHS, call=call, output="probabilities"))
-
-
-NETWORK = """
-<ir_version: 9, opset_import: ["" : 18]>
-graph (float[N,4] x, int64[E] source, int64[E,1] target, int64[N,1] owner, float[G,8] zero, float[4,8] a, float[8,2] b)
-    => (float[G,2] y)
-{
-    h = MatMul(x, a)
-    sent = Gather(h, source)
-    summed = ScatterND <reduction = "add"> (h, target, sent)
-    states = Tanh(summed)
-    pooled = ScatterND <reduction = "add"> (zero, owner, states)
-    y = MatMul(pooled, b)
-}
-"""
-
-
-def test_a_session_of_onnxruntime() -> None:
-    onnx, runtime = pytest.importorskip("onnx.parser"), pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(onnx.parse_model(NETWORK).SerializeToString())
-    draw = np.random.default_rng(3)
-    given = {name: draw.normal(size=size).astype(np.float32) for name, size in (("a", (4, 8)), ("b", (8, 2)))}
-
-    def says(model: Any, data: Any) -> Tensor:
-        batch = one(data) if data.batch is None else data.batch
-        source, target = data.edge_index.numpy()
-        given.update(x=data.x.numpy(), source=source, target=target[:, None], owner=batch.numpy()[:, None])
-        given["zero"] = np.zeros((int(batch[-1]) + 1, 8), np.float32)
-        return torch.from_numpy(session.run(None, given)[0])
-
-    found = cf2.explain(nn.Identity(), GRAPHS, call=says, output="logits")
-    check(nn.Identity(), GRAPHS, says, found)
-
-
-def test_a_function_of_random_features() -> None:
-    draw = np.random.default_rng(1)
-    inner, outer = draw.normal(size=(12, 32)), draw.normal(size=(32, 2))
-
-    def says(states: Any) -> Any:
-        return np.cos(np.asarray(states, dtype=float) @ inner) @ outer
-
-    (e,) = cf2.explain_sets(says, 12)
-    chosen = e.selected
-    whole, only, without = (
-        int(says(rows[None])[0].argmax()) for rows in (np.ones(12, dtype=bool), chosen, ~np.asarray(chosen))
-    )
-    assert (e.prediction, e.sufficient, e.necessary) == (whole, only == whole, without != whole)
-    assert e.status == "found"
