@@ -18,7 +18,7 @@ from cf2.models.adapters import Adapter, Inputs, adapter_for, module_of, run, ta
 from cf2.models.equal_rows import Colouring, EqualRows, quotients
 from cf2.models.lazy_features import LazyFeatures
 from cf2.models.soft_masks import Loan, default_dtype, find_device, masked_messages, message_layers, restored_buffers
-from cf2.models.soundness import Unchanged, check_repeats, depends_on_order, depends_on_others, some_edges
+from cf2.models.soundness import check_repeats, depends_on_order, depends_on_others, some_edges, unchanged
 from cf2.options import Masking, Output
 from cf2.sets.oracle import SHORT_CUTS
 from cf2.sets.tests import Criterion
@@ -400,14 +400,13 @@ class Predictor:
         with ExitStack() as stack:
             if self._loans and self._loans[0].dtype != torch.get_default_dtype():
                 stack.enter_context(default_dtype(self._loans[0].dtype))
-            given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
-            if not isinstance(x, LazyFeatures):
-                given["x"] = x
-            watched = Unchanged({"edge_index": edge_index} | given, compare=self.findings is None)
-            rows = self._equal_rows(Inputs(x, edge_index, arguments, pack.targets))
+            watched = {"x": x, "edge_index": edge_index} | arguments
+            tensors = {name: value for name, value in watched.items() if type(value) is Tensor}
+            stack.enter_context(unchanged(tensors, compare=self.findings is None))
+            inputs = Inputs(x, edge_index, arguments, pack.targets)
+            rows = self._equal_rows(inputs)
             if rows is None:
-                rows = run(self.adapter, Inputs(x, edge_index, arguments, pack.targets), self.level)
-        watched.check()
+                rows = run(self.adapter, inputs, self.level)
         self._unfolded = isinstance(x, LazyFeatures) and bool(x.unfoldings)
         if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":
             bad = int((~torch.isfinite(rows)).any(1).nonzero()[0])

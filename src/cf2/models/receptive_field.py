@@ -247,7 +247,7 @@ class ReceptiveField:
         found: Tensor | None = None
         for whole in wholes:
             packed = pack([whole.instance], tables=[_no_units(whole.instance)], takes=self.predictor.adapter.takes)
-            rows = self._comparable(self.predictor.rows_of_many(packed, whole.targets))
+            rows = self.predictor.rows_of_many(packed, whole.targets).double().cpu()
             found = rows.new_zeros(count, rows.size(1)) if found is None else found
             found[whole.positions] = rows
         assert found is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -39,7 +40,7 @@ class Loan:
         undo, model = self._undo, self.model
         undo.append(lambda: _end_turn(model, self))
         _take_turn(model, self)
-        flushed = (torch.tensor([1e-40], dtype=torch.float32) * 1.0).item() == 0.0
+        flushed = _flushes_denormals()
         undo.append(lambda: _leave_single_thread(self, flushed))
         _enter_single_thread(self)
         states, random = [(module, _state(module)) for module in model.modules()], torch.get_rng_state()
@@ -116,7 +117,7 @@ def _exit(mode: torch.inference_mode) -> None:
 def _state(module: torch.nn.Module) -> dict[str, Any]:
     """What borrowing or running may change of a module: its mode, its caches and its hooks."""
     names = (n for n in vars(module) if "hooks" in n or n.startswith("_cached") or n in ("cached", "training"))
-    return {name: _copied(vars(module)[name]) for name in names}
+    return {name: copy.copy(value) if isinstance(value := vars(module)[name], dict) else value for name in names}
 
 
 def _restore(states: list[tuple[torch.nn.Module, dict[str, Any]]]) -> None:
@@ -130,27 +131,22 @@ def _restore(states: list[tuple[torch.nn.Module, dict[str, Any]]]) -> None:
                 vars(module)[name] = value
 
 
-def _copied(value: Any) -> Any:
-    return value.copy() if isinstance(value, dict) else value
-
-
 @contextmanager
 def restored_buffers(model: torch.nn.Module) -> Iterator[None]:
     """Put buffers (running statistics) back if running the model changes them, and refuse a model that does so."""
-    dense = [(name, buffer) for name, buffer in model.named_buffers() if buffer.layout == torch.strided]
-    before = [(name, buffer, buffer.clone()) for name, buffer in dense]
+    before = [(name, b, b.clone()) for name, b in model.named_buffers() if b.layout == torch.strided]
     changed: list[str] = []
     try:
         yield
     finally:
-        for name, buffer, copy in before:
-            if bool(((buffer != copy) & (buffer == buffer)).any()):
-                buffer.copy_(copy)
+        for name, buffer, value in before:
+            if bool(((buffer != value) & (buffer == buffer)).any()):
+                buffer.copy_(value)
                 changed.append(name)
     require(
         not changed,
         "Expected a model that stays as it is when it is run in evaluation mode",
-        got=f"one that changes its buffer `{'`, `'.join(changed[:1])}`",
+        got=f"one that changes its buffer `{changed[0] if changed else ''}`",
         do="Does it ignore model.eval()? Running statistics must not be updated then.",
     )
 
@@ -170,20 +166,31 @@ def masked_messages(
     adds keep weight 1. Where a layer sees other ids, `columns` says which column each of its messages came from.
     While `weight()` is None, messages are left alone.
     """
-    lookup = _Lookup(edge_index, num_nodes)
     seen: dict[MessagePassing, Tensor] = {}
+    positions: list[tuple[Tensor, Tensor]] = []  # other edge lists, and the columns of `edge_index` with their ends
+
+    def columns_by_ends(edges: Tensor) -> Tensor:
+        found = next((column for other, column in positions if _same(edges, other)), None)
+        if found is None:
+            found = edge_positions(edge_index, edges, num_nodes)
+            positions.append((edges.clone(), found))
+        return found
 
     def before(layer: MessagePassing, inputs: tuple[Any, ...]) -> None:
         seen[layer] = inputs[0]
 
     def after(layer: MessagePassing, inputs: tuple[Any, ...], out: Tensor) -> Tensor:
-        soft = weight()
+        soft, edges = weight(), seen[layer]
         if soft is None:
             return out
-        place = columns(layer, seen[layer])
-        found = lookup(seen[layer], soft) if place is None else torch.cat([soft, soft.new_ones(1)])[place]
-        mask = found.to(out.dtype)
-        return out * mask.view(_broadcast(out, mask, layer))
+        column = columns(layer, edges)
+        if column is None and not _same(edges, edge_index):
+            column = columns_by_ends(edges)
+        if column is not None:
+            soft = torch.cat([soft, soft.new_ones(1)])[column]  # the column of an added loop is -1
+        shape = [1] * out.dim()
+        shape[layer.node_dim] = soft.numel()
+        return out * soft.to(out.dtype).view(shape)
 
     with ExitStack() as stack:
         for layer in layers:
@@ -192,31 +199,12 @@ def masked_messages(
         yield
 
 
-def _broadcast(out: Tensor, mask: Tensor, layer: MessagePassing) -> list[int]:
-    """A shape that lays the mask along the message dimension of `out` and nowhere else."""
-    dim = layer.node_dim if layer.node_dim >= 0 else out.dim() + layer.node_dim
-    return [mask.numel() if axis == dim else 1 for axis in range(out.dim())]
-
-
-class _Lookup:
-    """Weights of the columns of one edge list, read in the order of another."""
-
-    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
-        self.edge_index, self.num_nodes = edge_index, num_nodes
-        self.known: list[tuple[Tensor, Tensor]] = []
-
-    def __call__(self, edge_index: Tensor, weight: Tensor) -> Tensor:
-        if _same(edge_index, self.edge_index):
-            return weight
-        place = next((place for known, place in self.known if _same(edge_index, known)), None)
-        if place is None:
-            place = edge_positions(self.edge_index, edge_index, self.num_nodes)  # -1, of added loops, is the 1 below
-            self.known.append((edge_index.clone(), place))
-        return torch.cat([weight, weight.new_ones(1)])[place]
-
-
 def _same(one: Tensor, other: Tensor) -> bool:
     return one is other or (one.shape == other.shape and torch.equal(one, other))
+
+
+def _flushes_denormals() -> bool:
+    return (torch.tensor([1e-40], dtype=torch.float32) * 1.0).item() == 0.0
 
 
 _THREADS: dict[Any, int] = {}  # who asked for one thread, with torch's number of threads before
@@ -246,7 +234,7 @@ def single_thread() -> Iterator[None]:
     Adam's second moments of dead parameters become denormal, which slows everything several times; and two
     threads on busy cores are slower than one.
     """
-    who, flushed = object(), (torch.tensor([1e-40], dtype=torch.float32) * 1.0).item() == 0.0
+    who, flushed = object(), _flushes_denormals()
     _enter_single_thread(who)
     try:
         yield

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cf2.errors import CF2Error, require
 from cf2.graphs.graph import take_extras
+from cf2.models import outputs
 from cf2.units.kinds import Units, owners, pointer
 from cf2.units.packs import Pack
 
@@ -132,11 +133,8 @@ def _other_rows(together: Tensor, parts: list[Tensor], nodes: list[int], precisi
     alone = torch.cat(parts)
     if alone.shape != together.shape or not alone.numel():
         return False
-    one, other = together.double(), alone.double()
-    known = torch.isfinite(one).all(1) & torch.isfinite(other).all(1)
-    size = torch.maximum(one[known].abs(), other[known].abs()).amax(1)
-    size = torch.maximum(size, size.median()) if len(size) else size
-    return bool(((one - other)[known].abs().amax(1) > precision**0.5 * size).any())
+    known = torch.isfinite(together).all(1) & torch.isfinite(alone).all(1)
+    return bool(outputs.differ(together[known], alone[known], "regression", precision).any())
 
 
 def _with_rings(pack: Pack) -> Pack:
@@ -221,29 +219,26 @@ def _in_opposite_order(pack: Pack, columns: Tensor) -> tuple[Pack, Tensor]:
     return other, turned[pack.edge_index[:, columns.flip(0)]]
 
 
-class Unchanged:
-    """Watches tensors over a call: refuses a model that changes its inputs in place.
+@contextmanager
+def unchanged(named: dict[str, Tensor], *, compare: bool) -> Iterator[None]:
+    """Refuse a model that changes its inputs in place.
 
     torch counts the changes of a tensor, but not those through `.data` or NumPy. With `compare`, the values are
     compared as well, and put back if they are others.
     """
-
-    def __init__(self, named: dict[str, Tensor], *, compare: bool) -> None:
-        self.named = [
-            (name, value, None if value.is_inference() else value._version, value.detach().clone() if compare else None)
-            for name, value in named.items()
-        ]
-
-    def check(self) -> None:
-        """Compare with what was there when this was made."""
-        for name, value, version, before in self.named:
-            same = version is None or value._version == version
-            if before is not None and not torch.equal(value, before):
-                value.data.copy_(before)
-                same = False
-            if not same:
-                raise CF2Error(
-                    "Expected the model to leave its input as it is",
-                    got=f"a forward that changes `{name}` in place",
-                    do=f"Work on a copy: {name} = {name}.clone() at the start of forward.",
-                )
+    before = [
+        (name, value, None if value.is_inference() else value._version, value.detach().clone() if compare else None)
+        for name, value in named.items()
+    ]
+    yield
+    for name, value, version, copy in before:
+        same = version is None or value._version == version
+        if copy is not None and not torch.equal(value, copy):
+            value.data.copy_(copy)
+            same = False
+        require(
+            same,
+            "Expected the model to leave its input as it is",
+            got=f"a forward that changes `{name}` in place",
+            do=f"Work on a copy: {name} = {name}.clone() at the start of forward.",
+        )
