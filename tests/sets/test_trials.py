@@ -14,7 +14,7 @@ from torch import Tensor
 import cf2
 from cf2.methods.contract import Problem, choose, rank_within
 from cf2.models import oracle as oracle_module
-from cf2.models.oracle import Fields, GraphOracle, Removals, outputs_after
+from cf2.models.oracle import GraphOracle, Removals, outputs_after
 from cf2.models.predictor import Predictor
 from cf2.options import Spec
 from cf2.runs.session import Session
@@ -74,14 +74,14 @@ def test_a_trial_on_its_own_field_gives_what_the_whole_instance_gives(
     if not known:
         problem.predictor.sight = (None, "both")
     plain, ours = trials_of(problem, cache=False, own_fields=False), trials_of(problem, cache=False)
-    assert ours.oracle.fields is not None
-    assert ours.oracle.fields.hops is not None if known else ours.oracle.fields.hops is None
+    assert ours.oracle.local
+    assert (ours.oracle.removals.hops is not None) == known
     rows, sets = random_sets(plain, 12)
     expected, given = plain.run(rows, sets), ours.run(rows, sets)
     assert same_outcomes(expected, given)
     assert torch.equal(plain.evaluations, ours.evaluations)
     states = sets | ~ours.valid[rows]
-    field = ours.oracle.fields.find(rows, states)
+    field = ours.oracle.removals.find(rows, states)
     assert len(field.nodes) < int(problem.pack.node_ptr.diff()[rows].sum())
 
 
@@ -90,7 +90,7 @@ def test_a_field_ends_where_the_model_does_not_look(problem_of: Callable[..., Pr
     rows = torch.zeros(1, dtype=torch.long)
     everything = torch.ones(1, problem.pack.units.count, dtype=torch.bool)
     for hops in (1, 2):
-        field = Fields(Removals(problem.pack, None), hops, "in").find(rows, everything)
+        field = Removals(problem.pack, None, hops, "in").find(rows, everything)
         target = int(problem.pack.targets[0, 0])
         tail, head = problem.pack.edge_index.tolist()
         near, columns = {target}, set[int]()
@@ -114,7 +114,7 @@ def test_the_same_is_found_with_and_without_the_cache(
         draw = torch.rand(problem.pack.units.count, generator=torch.Generator().manual_seed(0))
         problem = problem.repacked(replace(problem.pack, units=replace(problem.pack.units, fixed=draw < 0.3)))
     plain, ours = trials_of(problem, cache=False, own_fields=False), trials_of(problem)
-    assert (ours.oracle.fields is None) == whole
+    assert ours.oracle.local != whole
     for seed in (0, 1, 0):
         rows, sets = random_sets(plain, 8, seed)
         expected, given = plain.run(rows, sets), ours.run(rows, sets)

@@ -54,19 +54,10 @@ class GraphOracle(Oracle):
         # Only edges and entries come and go, each with one unit, and none of them is added.
         single = not units.edges.further.numel() and not units.entries.further.numel()
         removals = single and units.nodes is None and units.absent is None and units.changes is None
-        self.removals = Removals(pack, self.fixed) if removals else None
+        self.removals = Removals(pack, self.fixed, *predictor.sight) if removals else None
         # A model that mixes all nodes sees also what is not joined to a target.
-        self.local = bool(
-            own_fields
-            and "fields" in SHORT_CUTS
-            and self.removals is not None
-            and units.edges.some
-            and not units.entries.some
-            and pack.targets.size(1)
-            and not predictor.alone
-        )
-        self.fields = Fields(self.removals, *predictor.sight) if self.local and self.removals is not None else None
-        self._extent = (pack.edge_ptr.diff() + (0 if self.fields is None else self.fields.width)).cpu()
+        local = own_fields and "fields" in SHORT_CUTS and removals and not predictor.alone
+        self.local = bool(local and units.edges.some and not units.entries.some and pack.targets.size(1))
         few = together and "together" in SHORT_CUTS and len(self.counts) <= MAX_INSTANCES_TOGETHER
         self.few = few and not self.local and units.absent is None
 
@@ -98,9 +89,10 @@ class GraphOracle(Oracle):
 
     def looks(self, rows: Tensor, states: Tensor) -> Iterator[tuple[slice, Looks]]:
         """The receptive fields that are left of states, in parts that fit into memory."""
-        assert self.fields is not None
-        for part in chunks(self._extent[rows.cpu()].tolist(), MAX_FLOATS_PER_CALL):
-            yield part, FieldLooks(self, self.fields, self.fields.find(rows[part], states[part]))
+        assert self.removals is not None
+        extent = self.pack.edge_ptr.diff()[rows] + self.removals.width
+        for part in chunks(extent.tolist(), MAX_FLOATS_PER_CALL):
+            yield part, FieldLooks(self.predictor, self.removals, self.removals.find(rows[part], states[part]))
 
     @property
     def has_slopes(self) -> bool:
@@ -173,8 +165,8 @@ class GraphOracle(Oracle):
         alone = next((column for column, test in enumerate(trials.tests) if test.intervention.keeps), None)
         if alone is None or self.required is not None or self.price is not None:
             return None
-        if self.fields is not None:
-            return connected_sets(proof, alone, self.fields)
+        if self.local and self.removals is not None:
+            return connected_sets(proof, alone, self.removals)
         if proof.budget <= MIN_SETS_FOR_SHAPES or not (proof.likely or proof.partly) or not self._shaped():
             return None
         shapes = Shapes.of(self, row)
@@ -200,14 +192,52 @@ def outputs_after(intervention: Intervention, predictor: Predictor, pack: Pack, 
 Array = np.ndarray[Any, Any]
 
 
+@dataclass(frozen=True, eq=False)
+class Field:
+    """What R trials can see: nodes and edge columns of the pack, each with the trial that sees it."""
+
+    rows: Tensor  # [R], the instance of each trial
+    nodes: Array  # [n], in the order of trials and then of nodes
+    of_node: Array  # [n]
+    columns: Array  # [e], in the order of trials and then of columns
+    of_column: Array  # [e]
+
+    def take(self, trials: Tensor) -> Field:
+        """Some of the trials, in ascending order."""
+        if len(trials) == len(self.rows):
+            return self
+        place = np.full(len(self.rows), -1)
+        place[trials.cpu().numpy()] = np.arange(len(trials))
+        of_node, of_column = place[self.of_node], place[self.of_column]
+        nodes, columns = (of.nonzero()[0] for of in (of_node >= 0, of_column >= 0))
+        return Field(self.rows[trials], self.nodes[nodes], of_node[nodes], self.columns[columns], of_column[columns])
+
+    def parts(self, cost: Callable[[Array, Array], Array]) -> Iterator[Field]:
+        """Runs of the trials that fit into one call each, by what a trial of so many nodes and columns costs."""
+        counts = [np.bincount(of, minlength=len(self.rows)) for of in (self.of_node, self.of_column)]
+        node_ptr, column_ptr = (np.concatenate([[0], count.cumsum()]) for count in counts)
+        for some in chunks(cost(*counts).tolist(), MAX_FLOATS_PER_CALL):
+            seen, met = (slice(ptr[some.start], ptr[some.stop]) for ptr in (node_ptr, column_ptr))
+            of_node, of_column = self.of_node[seen] - some.start, self.of_column[met] - some.start
+            yield Field(self.rows[some], self.nodes[seen], of_node, self.columns[met], of_column)
+
+    def names(self) -> list[bytes]:
+        """What each trial sees, as a name: its instance and its edges."""
+        text = self.columns.astype(np.int32).tobytes()
+        ends = (4 * np.bincount(self.of_column, minlength=len(self.rows)).cumsum()).tolist()
+        owner = [row.to_bytes(4, "little") for row in self.rows.tolist()]
+        return [short(name + text[start:end]) for name, start, end in zip(owner, [0, *ends], ends)]
+
+
 class Removals:
     """Packs of trials in which removed edges and feature entries are not there; of packs where only these can go.
 
     In NumPy, because there are a dozen small steps per call, and each of them takes it a fifth of torch's time.
     """
 
-    def __init__(self, pack: Pack, fixed: Tensor | None) -> None:
-        self.pack, self.fixed = pack, fixed
+    def __init__(self, pack: Pack, fixed: Tensor | None, hops: int | None = None, direction: str = "both") -> None:
+        self.pack, self.fixed, self.hops = pack, fixed, hops
+        self.direction = "both" if hops is None else direction
         units, entries = pack.units, owners(pack.entry_ptr)
         self.unit = _own_units(units.edges, units.ptr, owners(pack.edge_ptr))
         arrays = (pack.edge_index, pack.node_ptr, pack.edge_ptr, pack.entry_ptr, pack.targets, self.unit)
@@ -216,13 +246,89 @@ class Removals:
         )
         self._entry_unit = _own_units(units.entries, units.ptr, entries).cpu().numpy()
         self._entry_row = (pack.entry_row - pack.node_ptr[entries]).cpu().numpy()
+        self.width = int(np.diff(self.node_ptr).max(initial=0))
 
-    def trials(self, rows: Tensor, states: Tensor) -> tuple[Array, Array]:
+    @cached_property
+    def around(self) -> tuple[Tensor, Tensor]:
+        """The units of the edges at which each node looks further, end to end, and their pointer by node."""
+        tail, head = self.pack.edge_index
+        anchor = {"in": head, "out": tail}.get(self.direction, torch.cat([head, tail]))
+        unit = self.unit.repeat(len(anchor) // max(len(tail), 1))
+        return pointer(torch.bincount(anchor, minlength=self.pack.x.size(0))), unit[anchor.argsort(stable=True)]
+
+    def packed(self, rows: Tensor, states: Tensor) -> Pack:
+        """Instances `rows` [R] in which the units with a state [R, U, bool] are there, without units of their own."""
+        instance, there = self._trials(rows, states)
+        packed = self.pack_of(Field(rows, *_spans(self.node_ptr, instance), *self._columns(instance, there)))
+        return self._with_entries(packed, instance, there) if self.pack.units.entries.some else packed
+
+    def find(self, rows: Tensor, states: Tensor) -> Field:
+        """What is seen in such states, by a search in breadth from all targets at once."""
+        instance, there = self._trials(rows, states)
+        column, trial = self._columns(instance, there)
+        start = self._starts(instance)
+        shift = start if len(instance) == 1 else start[trial]
+        tail, head = self.ends[0][column] + shift, self.ends[1][column] + shift
+        inside = np.zeros(len(instance) * self.width, dtype=bool)
+        inside[(self.targets[instance] + start[:, None]).ravel()] = True
+        met, size, hop = np.zeros(len(column), dtype=bool), -1, 0
+        ways = {"in": [(head, tail)], "out": [(tail, head)]}.get(self.direction, [(head, tail), (tail, head)])
+        while (self.hops is None or hop < self.hops) and (count := int(np.count_nonzero(inside))) > size:
+            seen = [inside[anchor] for anchor, _ in ways]
+            for (_, other), reached in zip(ways, seen):
+                inside[other[reached]] = True
+            met, size, hop = np.logical_or.reduce(seen), count, hop + 1
+        places = inside.nonzero()[0]
+        of_node = places // self.width
+        return Field(rows, places - start[of_node], of_node, column[met], trial[met])
+
+    def pack_of(self, field: Field) -> Pack:
+        """What trials see as a pack without units: nothing in it can come or go any more."""
+        pack, rows, instance = self.pack, field.rows, field.rows.cpu().numpy()
+        start = self._starts(instance)
+        local = np.zeros(len(instance) * self.width, dtype=np.int64)  # of every node of every trial, its new id
+        local[field.nodes + start[field.of_node]] = np.arange(len(field.nodes))
+        arrays = (
+            field.nodes,
+            field.columns,
+            local[self.ends.take(field.columns, 1) + start[field.of_column]],
+            local[self.targets[instance] + start[:, None]],
+            np.bincount(field.of_node, minlength=len(rows)),
+            np.bincount(field.of_column, minlength=len(rows)),
+        )
+        nodes, columns, edge_index, targets, node_counts, edge_counts = (
+            torch.from_numpy(array).to(rows.device) for array in arrays
+        )
+        none, zero = rows.new_zeros((2, 0)), rows.new_zeros(len(rows) + 1)
+        return replace(
+            pack,
+            **pack.features_of(nodes),
+            edge_index=edge_index,
+            units=Units(
+                zero,
+                Governors(torch.full_like(columns, -1), none, zero, some=False, every=False),
+                Governors(none[0], none, zero, some=False, every=False),
+            ),
+            targets=targets,
+            node_ptr=pointer(node_counts),
+            edge_ptr=pointer(edge_counts),
+            entry_row=none[0],
+            entry_column=none[0],
+            entry_ptr=zero,
+            keys=pack.keys[rows],
+            extras=take_extras(pack.extras, {"node": nodes, "edge": columns, "graph": rows}),
+        )
+
+    def _starts(self, instance: Array) -> Array:
+        """What turns a node of the pack into its position where every trial has `width` of them."""
+        return np.arange(len(instance)) * self.width - self.node_ptr[instance]
+
+    def _trials(self, rows: Tensor, states: Tensor) -> tuple[Array, Array]:
         """Instances `rows` [R] and their states [R, U], in which what is fixed is there."""
         states = states if self.fixed is None else states | self.fixed[rows]
         return rows.cpu().numpy(), np.ascontiguousarray(states.cpu().numpy())
 
-    def columns(self, instance: Array, there: Array) -> tuple[Array, Array]:
+    def _columns(self, instance: Array, there: Array) -> tuple[Array, Array]:
         """The edge columns that are there in states [R, U] of instances [R], and the trial of each."""
         columns, trial = _spans(self.edge_ptr, instance)
         edges = self.pack.units.edges
@@ -230,19 +336,6 @@ class Removals:
             return columns, trial
         kept = _present(self._unit[columns], edges.every, there, trial).nonzero()[0]
         return columns[kept], trial[kept]
-
-    def packed(self, rows: Tensor, states: Tensor) -> Pack:
-        """Instances `rows` [R] in which the units with a state [R, U, bool] are there, without units of their own."""
-        instance, there = self.trials(rows, states)
-        nodes, _ = _spans(self.node_ptr, instance)
-        columns, trial = self.columns(instance, there)
-        ends = np.diff(self.node_ptr)[instance].cumsum()
-        shift = np.concatenate([[0], ends[:-1]]) - self.node_ptr[instance]
-        edge_index = self.ends.take(columns, 1) + shift[trial]
-        targets = self.targets[instance] + shift[:, None]
-        arrays = (nodes, columns, edge_index, targets, np.concatenate([[0], ends]))
-        packed = _without_units(self.pack, rows, trial, *(torch.from_numpy(a).to(rows.device) for a in arrays))
-        return self._with_entries(packed, instance, there) if self.pack.units.entries.some else packed
 
     def _with_entries(self, packed: Pack, instance: Array, there: Array) -> Pack:
         """A pack of trials without the feature entries that are gone."""
@@ -277,148 +370,29 @@ def _present(unit: Array, every: bool, there: Array, trial: Array) -> Array:
     return present if every else present | (unit < 0)
 
 
-def _without_units(
-    pack: Pack,
-    rows: Tensor,
-    trial: Array,
-    nodes: Tensor,
-    columns: Tensor,
-    edge_index: Tensor,
-    targets: Tensor,
-    node_ptr: Tensor,
-) -> Pack:
-    """Some nodes and edge columns of trials of instances `rows` as a pack in which nothing can come or go any more."""
-    none, zero = rows.new_zeros((2, 0)), rows.new_zeros(len(rows) + 1)
-    counts = torch.from_numpy(np.bincount(trial, minlength=len(rows))).to(rows.device)
-    return replace(
-        pack,
-        **pack.features_of(nodes),
-        edge_index=edge_index,
-        units=Units(
-            zero,
-            Governors(torch.full_like(columns, -1), none, zero, some=False, every=False),
-            Governors(none[0], none, zero, some=False, every=False),
-        ),
-        targets=targets,
-        node_ptr=node_ptr,
-        edge_ptr=pointer(counts),
-        entry_row=none[0],
-        entry_column=none[0],
-        entry_ptr=zero,
-        keys=pack.keys[rows],
-        extras=take_extras(pack.extras, {"node": nodes, "edge": columns, "graph": rows}),
-    )
-
-
 @dataclass(frozen=True, eq=False)
-class Field:
-    """What R trials can see: nodes and edge columns of the pack, each with the trial that sees it."""
-
-    rows: Tensor  # [R], the instance of each trial
-    nodes: Array  # [n], in the order of trials and then of nodes
-    of_node: Array  # [n]
-    columns: Array  # [e], in the order of trials and then of columns
-    of_column: Array  # [e]
-
-    def take(self, trials: Tensor) -> Field:
-        """Some of the trials, in ascending order."""
-        if len(trials) == len(self.rows):
-            return self
-        place = np.full(len(self.rows), -1)
-        place[trials.cpu().numpy()] = np.arange(len(trials))
-        of_node, of_column = place[self.of_node], place[self.of_column]
-        nodes, columns = (of.nonzero()[0] for of in (of_node >= 0, of_column >= 0))
-        return Field(self.rows[trials], self.nodes[nodes], of_node[nodes], self.columns[columns], of_column[columns])
-
-    def parts(self, cost: Callable[[Array, Array], Array]) -> Iterator[Field]:
-        """Runs of the trials that fit into one call each, by what a trial of so many nodes and columns costs."""
-        counts = [np.bincount(of, minlength=len(self.rows)) for of in (self.of_node, self.of_column)]
-        node_ptr, column_ptr = (np.concatenate([[0], count.cumsum()]) for count in counts)
-        for some in chunks(cost(*counts).tolist(), MAX_FLOATS_PER_CALL):
-            seen, met = (slice(ptr[some.start], ptr[some.stop]) for ptr in (node_ptr, column_ptr))
-            of_node, of_column = self.of_node[seen] - some.start, self.of_column[met] - some.start
-            yield Field(self.rows[some], self.nodes[seen], of_node, self.columns[met], of_column)
-
-
-class Fields:
-    """Finds the fields of trials of one pack, by a search in breadth over all of their edges at once."""
-
-    def __init__(self, removals: Removals, hops: int | None = None, direction: str = "both") -> None:
-        self.removals, self.pack, self.hops = removals, removals.pack, hops
-        self.direction = "both" if hops is None else direction
-        self.width = int(np.diff(removals.node_ptr).max())
-
-    @cached_property
-    def around(self) -> tuple[Tensor, Tensor]:
-        """The units of the edges at which each node looks further, end to end, and their pointer by node."""
-        tail, head = self.pack.edge_index
-        anchor = {"in": head, "out": tail}.get(self.direction, torch.cat([head, tail]))
-        unit = self.removals.unit.repeat(len(anchor) // max(len(tail), 1))
-        return pointer(torch.bincount(anchor, minlength=self.pack.x.size(0))), unit[anchor.argsort(stable=True)]
-
-    def find(self, rows: Tensor, states: Tensor) -> Field:
-        """The fields of trials [R] of instances `rows`, in which the units with a state [R, U, bool] are there."""
-        removals = self.removals
-        instance, there = removals.trials(rows, states)
-        column, trial = removals.columns(instance, there)
-        start = np.arange(len(instance)) * self.width - removals.node_ptr[instance]
-        shift = start if len(instance) == 1 else start[trial]
-        tail, head = removals.ends[0][column] + shift, removals.ends[1][column] + shift
-        inside = np.zeros(len(instance) * self.width, dtype=bool)
-        inside[(removals.targets[instance] + start[:, None]).ravel()] = True
-        met, size, hop = np.zeros(len(column), dtype=bool), -1, 0
-        ways = {"in": [(head, tail)], "out": [(tail, head)]}.get(self.direction, [(head, tail), (tail, head)])
-        while (self.hops is None or hop < self.hops) and (count := int(np.count_nonzero(inside))) > size:
-            seen = [inside[anchor] for anchor, _ in ways]
-            for (_, other), mine in zip(ways, seen):
-                inside[other[mine]] = True
-            met, size, hop = np.logical_or.reduce(seen), count, hop + 1
-        places = inside.nonzero()[0]
-        of_node = places // self.width
-        return Field(rows, places - start[of_node], of_node, column[met], trial[met])
-
-    def names(self, field: Field) -> list[bytes]:
-        """What each trial sees, as a name: its instance and its edges."""
-        text = field.columns.astype(np.int32).tobytes()
-        ends = (4 * np.bincount(field.of_column, minlength=len(field.rows)).cumsum()).tolist()
-        owner = [row.to_bytes(4, "little") for row in field.rows.tolist()]
-        return [short(name + text[start:end]) for name, start, end in zip(owner, [0, *ends], ends)]
-
-    def packed(self, field: Field) -> Pack:
-        """The fields as a pack without units, in which what is gone is not there."""
-        removals, instance = self.removals, field.rows.cpu().numpy()
-        start = np.arange(len(instance)) * self.width - removals.node_ptr[instance]
-        local = np.zeros(len(instance) * self.width, dtype=np.int64)
-        local[field.nodes + start[field.of_node]] = np.arange(len(field.nodes))
-        edge_index = local[removals.ends.take(field.columns, 1) + start[field.of_column]]
-        targets = local[removals.targets[instance] + start[:, None]]
-        node_ptr = np.concatenate([[0], np.bincount(field.of_node, minlength=len(instance)).cumsum()])
-        arrays = (field.nodes, field.columns, edge_index, targets, node_ptr)
-        tensors = (torch.from_numpy(array).to(field.rows.device) for array in arrays)
-        return _without_units(self.pack, field.rows, field.of_column, *tensors)
-
-
 class FieldLooks:
     """What trials see, by the edges in their fields."""
 
-    def __init__(self, oracle: GraphOracle, fields: Fields, field: Field) -> None:
-        self.oracle, self.fields, self.field = oracle, fields, field
+    predictor: Predictor
+    removals: Removals
+    field: Field
 
     @property
     def names(self) -> list[bytes]:
-        return self.fields.names(self.field)
+        return self.field.names()
 
     def outputs(self, index: Tensor) -> Tensor:
         """What the model says of some of the fields [r, C]."""
-        predictor, none = self.oracle.predictor, self.oracle.valid.new_zeros(0)
-        parts = self.field.take(index).parts(predictor.cost)
-        return torch.cat([predictor.hard(self.fields.packed(part), none) for part in parts])
+        parts = self.field.take(index).parts(self.predictor.cost)
+        none = torch.zeros(0, dtype=torch.bool, device=index.device)
+        return torch.cat([self.predictor.hard(self.removals.pack_of(part), none) for part in parts])
 
 
 # -- connected sets ---------------------------------------------------------------------------------------------
 
 
-def connected_sets(search: Exhaustion, column: int, fields: Fields) -> Listing:
+def connected_sets(search: Exhaustion, column: int, removals: Removals) -> Listing:
     """All sets that could pass, by size: those T that pass alone, each with every choice of further units.
 
     Alone, a set does what its part T does that is joined to the target: the model sees no more. So only connected sets
@@ -430,7 +404,7 @@ def connected_sets(search: Exhaustion, column: int, fields: Fields) -> Listing:
     alone: list[Tensor] = []  # by size, what passes alone
     for number in range(search.top + 1):
         if number:
-            level = _grown(search, fields, level)
+            level = _grown(search, removals, level)
         counts.append(len(level))
         if not search.partly and not search.certain and not _in_sight(search, counts, alone):
             return
@@ -473,15 +447,15 @@ def _in_sight(search: Exhaustion, counts: list[int], alone: list[Tensor]) -> boo
     return True
 
 
-def _grown(search: Exhaustion, fields: Fields, level: Tensor) -> Tensor:
+def _grown(search: Exhaustion, removals: Removals, level: Tensor) -> Tensor:
     """Every set of the level with one unit more, at an edge of what its target can see; each once."""
     parts = [level[:0]]
     for some in torch.split(level, 1024):
         rows = torch.full((len(some),), search.row, device=some.device)
-        field = fields.find(rows, some)
+        field = removals.find(rows, some)
         nodes, of_node = (torch.from_numpy(part).to(some.device) for part in (field.nodes, field.of_node))
-        at, ptr, _ = spans(fields.around[0], nodes)
-        trial, unit = of_node[owners(ptr)], fields.around[1][at]
+        at, ptr, _ = spans(removals.around[0], nodes)
+        trial, unit = of_node[owners(ptr)], removals.around[1][at]
         new = (unit >= 0).nonzero().flatten()
         trial, unit = trial[new], unit[new]
         keep = search.trials.selectable[search.row, unit] & ~some[trial, unit]
