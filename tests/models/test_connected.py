@@ -18,10 +18,6 @@ from cf2.sets.trials import Trials
 from toys import LAYERS, GraphNet, NodeNet, Unit, passing, random_graph
 
 
-def trials_of(problem: Problem) -> Trials:
-    return problem.trials()
-
-
 def everything(trials: Trials, **options: bool) -> proof.Proof:
     none = torch.zeros(len(trials.counts), dtype=torch.bool)
     return prove(trials, torch.zeros_like(trials.valid), none, 10**6, **options)
@@ -35,7 +31,7 @@ def test_the_same_is_proved_as_by_trying_every_set(
     problem = problem_of(NodeNet(kind, seed=3, layers=2), random_graph(16, 15, seed=4), range(16), question=question)
     small = (problem.pack.units.counts <= 10).nonzero().flatten()
     problem = problem.take(small)
-    ours, plain = trials_of(problem), trials_of(problem)
+    ours, plain = problem.trials(), problem.trials()
     assert ours.oracle.local
     grown = everything(ours)
     monkeypatch.setattr(GraphOracle, "listing", Oracle.listing)
@@ -59,7 +55,7 @@ def test_what_must_not_be_chosen_or_is_left_alone_stays_out_of_a_proof(problem_o
         draw = torch.rand(problem.pack.units.count, generator=torch.Generator().manual_seed(seed))
         units = replace(problem.pack.units, selectable=draw > 0.3)
         problem = problem.repacked(replace(problem.pack, units=units))
-        trials = trials_of(problem)
+        trials = problem.trials()
         if not len(draw) or not trials.oracle.local:
             continue
         proved = everything(trials)

@@ -21,23 +21,15 @@ from torch import nn
 import cf2
 from cf2.models import soft_masks
 from cf2.models.predictor import Predictor
-from toys import NodeNet, random_graph, tried
+from toys import NodeNet, model_state, random_graph, same_state, tried
 
 DATA = random_graph(16, 22, seed=1)
 
 
-def state_of(model: torch.nn.Module) -> list[Any]:
+def state_of(model: torch.nn.Module) -> dict[str, object]:
     """Modes, hooks and weights of a model, and the settings of torch."""
-    hooks = [[len(v) for k, v in vars(module).items() if "hooks" in k] for module in model.modules()]
-    modes = [module.training for module in model.modules()]
-    weights = [value.clone() for value in model.state_dict().values()]
-    settings = [torch.is_grad_enabled(), torch.get_num_threads(), torch.get_default_dtype(), torch.get_rng_state()]
-    return [hooks, modes, *settings[:3], torch.cat([value.flatten().double() for value in weights]), settings[3]]
-
-
-def same(one: list[Any], other: list[Any]) -> bool:
-    pairs = zip(one, other)
-    return all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in pairs)
+    settings = [torch.is_grad_enabled(), torch.get_num_threads(), torch.get_default_dtype()]
+    return {**model_state(model), "settings": settings, "random": torch.get_rng_state()}
 
 
 def answers(model: torch.nn.Module) -> list[Any]:
@@ -59,7 +51,7 @@ def test_threads_that_share_a_model_wait_for_each_other() -> None:
     for thread in threads:
         thread.join()
     assert given == [expected] * 9
-    assert same(state_of(model), before)
+    assert same_state(state_of(model), before)
 
 
 @pytest.mark.parametrize("mode", [nullcontext, torch.no_grad, torch.inference_mode, torch.enable_grad])
@@ -114,7 +106,7 @@ def test_an_interrupt_at_any_moment_leaves_the_model_as_it_was(seeds: range) -> 
                 signal.setitimer(signal.ITIMER_REAL, 0)
             hit -= 1
         hit += 1
-        assert same(state_of(model), before), seed
+        assert same_state(state_of(model), before), seed
         assert not soft_masks._HOLDERS, seed
     assert hit > len(seeds) / 2
     assert answers(model) == expected
@@ -128,13 +120,13 @@ def test_a_fork_has_a_model_of_its_own_and_autocast_does_not_matter() -> None:
         warnings.simplefilter("ignore")  # that threads were started
         child = os.fork()
     if child == 0:
-        os._exit(int(answers(model) != expected or not same(state_of(model), before)))
+        os._exit(int(answers(model) != expected or not same_state(state_of(model), before)))
     assert os.waitpid(child, 0)[1] == 0
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = cf2.explain(model, DATA, nodes=range(4), effort="quick")
         assert torch.is_autocast_enabled("cpu")
     assert cf2.check(found, model, DATA)
-    assert same(state_of(model), before)
+    assert same_state(state_of(model), before)
 
 
 PER_MODULE = ("_state", "<genexpr>", "<dictcomp>")  # the same lines again and again
@@ -172,7 +164,7 @@ def test_an_interrupt_at_any_line_of_borrowing_leaves_the_model_as_it_was() -> N
         finally:
             sys.settrace(trace)
             predictor.give_back()  # as `cf2.explain` does
-        assert same(state_of(model), before), f"after {number} lines"
+        assert same_state(state_of(model), before), f"after {number} lines"
         if not interrupt.hit:
             break
         number += 1 if number < 100 else 7

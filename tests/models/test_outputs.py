@@ -13,6 +13,7 @@ from torch_geometric.nn import SAGEConv
 import cf2
 from cf2.errors import CF2Error
 from cf2.models import outputs
+from toys import GraphNet
 
 GOOD = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
 
@@ -142,10 +143,5 @@ def test_labels_that_are_classes(columns: int, y: Tensor | None) -> None:
 
 @pytest.mark.parametrize("y", [torch.tensor([0.37]), torch.tensor([[1.0, 1.0, 0.0]])])
 def test_labels_of_graphs_that_are_no_classes(y: Tensor) -> None:
-    class Pooled(Rows):
-        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:  # type: ignore[override]
-            out = super().forward(x, edge_index)
-            return torch.zeros(int(batch.max()) + 1, out.size(1)).index_add(0, batch, out)
-
     with pytest.raises(CF2Error, match=r"whole numbers|multi-label"):
-        cf2.explain(Pooled(3), [chain(y), chain(y)])
+        cf2.explain(GraphNet("sage", features=2, classes=3), [chain(y), chain(y)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,13 +144,6 @@ def test_a_method_that_needs_gradients_or_layers_says_so_by_name(name: str) -> N
         assert f"gradients for method {name!r}" in said
     else:  # it needs neither; features of this model have a gradient, edges have none
         assert {e.ranking for e in found} == {"trials" if units == "edges" else "gradient"}
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "json"])
-def test_where_a_ranking_comes_from_survives_a_file(tmp_path: Path, suffix: str) -> None:
-    found = cf2.explain(SparseGCN(), DATA, [0, 1]) + cf2.explain(NodeNet("gcn"), DATA, [0, 1])
-    found.save(tmp_path / f"found.{suffix}")
-    assert [e.ranking for e in cf2.load(tmp_path / f"found.{suffix}")] == ["trials"] * 2 + ["gradient"] * 2
 
 
 def test_edits_are_found_without_gradients() -> None:

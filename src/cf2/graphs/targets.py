@@ -162,13 +162,6 @@ class Whole(NamedTuple):
     positions: list[int]  # [n], of the keys among those that were asked for
 
 
-class Asked(NamedTuple):
-    """Of a typed graph: the type of the nodes or of the pairs that are explained."""
-
-    node_type: str | None = None
-    edge_type: EdgeType | None = None
-
-
 class Targets:
     """Outputs of a model that can be explained, by key.
 
@@ -180,14 +173,14 @@ class Targets:
         The one graph that all keys lie in; None where each has its own.
     schema : Schema or None
         What the types of the graphs are, where they have any.
-    asked : Asked
-        Which types are explained.
+    explained_type : str or tuple of str or None
+        Of a typed graph, the node type of the nodes or the edge type of the pairs.
     """
 
     level: str
     graph: Graph | None = None
     schema: Schema | None = None
-    asked = Asked()
+    explained_type: str | EdgeType | None = None
 
     def __len__(self) -> int:
         """How many keys there are."""
@@ -289,8 +282,8 @@ class _InOneGraph(Targets):
 
     graph: Graph
 
-    def __init__(self, graph: Graph, asked: Asked, node_types: tuple[str | None, ...]) -> None:
-        self.graph, self.schema, self.asked = graph, graph.schema, asked
+    def __init__(self, graph: Graph, explained_type: str | EdgeType | None, node_types: tuple[str | None, ...]) -> None:
+        self.graph, self.schema, self.explained_type = graph, graph.schema, explained_type
         self._blocks = [_block(graph, name) for name in node_types]
         if graph.types is not None:
             graph.types = replace(graph.types, explained=tuple(map(str, node_types)))
@@ -327,9 +320,8 @@ class NodeTargets(_InOneGraph):
     level = "node"
 
     def __init__(self, graph: Graph, y: Any = None, node_type: str | None = None) -> None:
-        super().__init__(graph, Asked(node_type), (node_type,))
-        self._truth = y if _has_values(y) and y.dim() and len(y) == len(self) else None
-        self.y = y if _are_classes(y) and y.shape == (len(self),) else None
+        super().__init__(graph, node_type, (node_type,))
+        self.y = y.detach().cpu() if _has_values(y) and y.dim() and len(y) == len(self) else None
 
     def __len__(self) -> int:
         ((start, end),) = self._blocks
@@ -343,14 +335,13 @@ class NodeTargets(_InOneGraph):
         return list(self._busy(direction, count, self._blocks[0]))
 
     def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
-        return None if self.y is None else {key: int(self.y[key]) for key in keys}
+        return {key: int(self.y[key]) for key in keys} if _are_classes(self.y) and self.y.dim() == 1 else None
 
     def truth(self, keys: Sequence[Key]) -> Tensor | None:
-        if self._truth is None:
+        if self.y is None:
             return None
-        every = self._truth.detach().cpu()
-        others = every if every.dim() == 1 else every[(every != 0).flatten(1).any(1)]  # an empty row may be no label
-        return torch.cat([every[list(keys)], others])
+        others = self.y if self.y.dim() == 1 else self.y[(self.y != 0).flatten(1).any(1)]  # an empty row: no label?
+        return torch.cat([self.y[list(keys)], others])
 
 
 class PairTargets(_InOneGraph):
@@ -367,7 +358,7 @@ class PairTargets(_InOneGraph):
         ends: tuple[str | None, ...] = (None, None)
         if graph.schema is not None:
             ends = tuple(graph.schema.nodes[position] for position in graph.schema.ends(edge_type))
-        super().__init__(graph, Asked(None, edge_type), ends)
+        super().__init__(graph, edge_type, ends)
         self.leave_out, self._known = leave_out, _known_pairs(data)
 
     def __len__(self) -> int:
@@ -406,11 +397,11 @@ class PairTargets(_InOneGraph):
         return torch.tensor(known) if known else None
 
     def _left_out(self, key: Key) -> np.ndarray:
-        types, kind = self.graph.types, self.asked.edge_type
+        types, kind = self.graph.types, self.explained_type
         if not self.leave_out or (types is not None and kind not in types.edges):
             return super()._left_out(key)
         u, v = self._ends(key)
-        tie = None if types is None else int(types.code(types.edges.index(kind), u, v))
+        tie = None if types is None else int(types.code(types.edges.index(kind), u, v))  # type: ignore[arg-type]
         return self.graph.between(u, v, tie)
 
 

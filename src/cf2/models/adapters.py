@@ -295,6 +295,7 @@ def target_arguments(level: str, targets: Tensor, batch: Tensor) -> dict[str, An
 
 def run(adapter: Adapter, inputs: Inputs, level: str) -> Tensor:
     """Call the model and read one row per target, [B, width]."""
+    by_model = adapter.called == "the model"
     try:
         out, rows, read = adapter.call(inputs)
     except CF2Error:
@@ -304,25 +305,23 @@ def run(adapter: Adapter, inputs: Inputs, level: str) -> Tensor:
         cure = "Check that the model runs on your data by itself, or pass call=lambda model, batch: …, which calls it."
         if inputs.x.dtype == torch.float64 and "dtype" in str(error):
             cure = "The features are of dtype torch.float64: use data.x = data.x.float(), or model.double()."
-        own = "It is called with the model and a batch of such graphs."
         raise CF2Error(
             f"Expected {adapter.called} to run on a graph of {nodes} nodes and {edges} edges",
             got=f"{type(error).__name__}: {error}",
-            do=f"{cure}{adapter.cure}" if adapter.called == "the model" else own,
+            do=f"{cure}{adapter.cure}" if by_model else "It is called with the model and a batch of such graphs.",
         ) from error
-    if not isinstance(out, Tensor):
-        cure = "Pass call=lambda model, batch: …, which returns one of what the model returns."
-        raise CF2Error(
-            f"Expected {adapter.called} to return a tensor",
-            got=type(out).__name__,
-            do=cure if adapter.called == "the model" else "",
-        )
-    if not out.is_floating_point() or out.layout != torch.strided or out.is_meta:
-        raise CF2Error(
-            "Expected the model to return real numbers in a dense tensor",
-            got=f"{out.dtype} in {out.layout} on {out.device}",
-            do="Return logits or probabilities, not their argmax.",
-        )
+    require(
+        isinstance(out, Tensor),
+        f"Expected {adapter.called} to return a tensor",
+        got=type(out).__name__,
+        do="Pass call=lambda model, batch: …, which returns one of what the model returns." if by_model else "",
+    )
+    require(
+        out.is_floating_point() and out.layout == torch.strided and not out.is_meta,
+        "Expected the model to return real numbers in a dense tensor",
+        got=f"{out.dtype} in {out.layout} on {out.device}",
+        do="Return logits or probabilities, not their argmax.",
+    )
     shaped = out.unsqueeze(1) if out.dim() == 1 else out
     if shaped.dim() != 2 or shaped.size(0) != rows or not shaped.size(1):
         raise CF2Error(
@@ -344,21 +343,16 @@ def parameters(model: torch.nn.Module) -> tuple[str, ...] | None:
     return None if len(needed) <= 1 and not tensors else tuple(names)
 
 
-class _Nodes(NamedTuple):
-    """The nodes of a flat graph by type."""
+class _ByType(NamedTuple):
+    """A flat graph by type."""
 
-    source: Tensor  # the types that this was made of
+    node_type: Tensor  # the tensors that this was made of
+    edge_index: Tensor
     order: Tensor  # [N], nodes sorted by type
     ids: Tensor  # [N], of each node in its type
-    counts: list[int]
-
-
-class _Edges(NamedTuple):
-    """The edges of a flat graph by type."""
-
-    source: Tensor  # the edge list that this was made of
-    columns: list[Tensor]  # the flat columns of each type
-    ends: list[Tensor]  # [2, e] in the ids of the types
+    counts: list[int]  # nodes of each type
+    columns: list[Tensor]  # the flat columns of each edge type
+    ends: list[Tensor]  # of each edge type [2, e], in the ids of the types
 
 
 class TypedAdapter(Adapter):
@@ -371,78 +365,69 @@ class TypedAdapter(Adapter):
     ) -> None:
         super().__init__(model, call)
         assert targets.schema is not None
-        self.names, self.schema, self.level, self.asked = names, targets.schema, targets.level, targets.asked
-        self._nodes: _Nodes | None = None
-        self._edges: _Edges | None = None
+        self.names, self.schema, self.explained = names, targets.schema, targets.explained_type
+        self._parts: _ByType | None = None  # of the last call
         self._by_layer = _types_of_layers(model, self.schema)
 
     def takes(self, name: str) -> bool:
         return name in ("node_type", "node_id", "edge_type", *self.schema.attributes)
 
     def call(self, inputs: Inputs) -> Answer:
-        nodes, edges = self._by_type(inputs)
-        by_name = self._dictionaries(inputs, nodes, edges)
-        index = None if inputs.nodes is None else nodes.ids[inputs.nodes]
+        parts = self._by_type(inputs)
+        by_name = self._dictionaries(inputs, parts)
+        index = None if inputs.nodes is None else parts.ids[inputs.nodes]
         if self.names is None:
-            out = self._called_with(self._hetero(by_name, nodes), index)
+            out = self._called_with(self._hetero(by_name, parts.counts), index)
         else:
             out = self._call_with_dictionaries(self.names, by_name)
         if isinstance(out, dict):
-            out = self._asked_rows(out)
-        count = 0 if index is None else nodes.counts[self.schema.node(self.asked.node_type)]
-        return self._answer(out, inputs.targets, count, index)
-
-    def _asked_rows(self, out: dict[Any, Any]) -> Any:
-        """The rows of the type that is explained."""
-        asked = self.asked.edge_type if self.level == "pair" else self.asked.node_type
-        if asked not in out:
-            raise CF2Error(
-                f"Expected the model to return rows for {asked!r}",
+            require(
+                self.explained in out,
+                f"Expected the model to return rows for {self.explained!r}",
                 got=f"a dictionary of {', '.join(map(str, out))}",
                 do="Pass call=lambda model, batch: …, which returns one row per target.",
             )
-        return out[asked]
+            out = out[self.explained]
+        count = 0 if index is None else parts.counts[self.schema.nodes.index(self.explained)]  # type: ignore[arg-type]
+        return self._answer(out, inputs.targets, count, index)
 
-    def _by_type(self, inputs: Inputs) -> tuple[_Nodes, _Edges]:
-        kind = inputs.arguments["node_type"]
-        if self._nodes is None or self._nodes.source is not kind:
-            order = kind.argsort(stable=True)
-            counts = torch.bincount(kind, minlength=len(self.schema.nodes))
-            first = counts.cumsum(0) - counts
-            ids = torch.empty_like(order)
-            ids[order] = torch.arange(len(order), device=order.device) - first[kind[order]]
-            self._nodes = _Nodes(kind, order, ids, counts.tolist())
-            self._edges = None
-        if self._edges is None or self._edges.source is not inputs.edge_index:
-            of_edge = inputs.arguments["edge_type"]
-            order = of_edge.argsort(stable=True)
-            sizes = torch.bincount(of_edge, minlength=len(self.schema.edges)).tolist()
-            ends = self._nodes.ids[inputs.edge_index[:, order]]
-            # Each type's own memory: a layer may tell tensors by that, and so do we.
-            parts = [part.contiguous() for part in torch.split(ends, sizes, 1)]
-            self._edges = _Edges(inputs.edge_index, list(torch.split(order, sizes)), parts)
-        return self._nodes, self._edges
+    def _by_type(self, inputs: Inputs) -> _ByType:
+        node_type, edge_type = inputs.arguments["node_type"], inputs.arguments["edge_type"]
+        known = self._parts
+        if known is not None and known.node_type is node_type and known.edge_index is inputs.edge_index:
+            return known
+        order = node_type.argsort(stable=True)
+        counts = torch.bincount(node_type, minlength=len(self.schema.nodes))
+        first = counts.cumsum(0) - counts
+        ids = torch.empty_like(order)
+        ids[order] = torch.arange(len(order), device=order.device) - first[node_type[order]]
+        columns = edge_type.argsort(stable=True)
+        sizes = torch.bincount(edge_type, minlength=len(self.schema.edges)).tolist()
+        # Each type's own memory: a layer may tell tensors by that, and so do we.
+        ends = [part.contiguous() for part in torch.split(ids[inputs.edge_index[:, columns]], sizes, 1)]
+        parts = list(torch.split(columns, sizes))
+        self._parts = _ByType(node_type, inputs.edge_index, order, ids, counts.tolist(), parts, ends)
+        return self._parts
 
-    def _dictionaries(self, inputs: Inputs, nodes: _Nodes, edges: _Edges) -> dict[str, Any]:
+    def _dictionaries(self, inputs: Inputs, parts: _ByType) -> dict[str, Any]:
         """Everything that is handed to the model, by the name that torch_geometric has for it."""
         schema, given = self.schema, inputs.arguments
-        rows = dict(zip(schema.nodes, torch.split(nodes.order, nodes.counts)))
+        rows = dict(zip(schema.nodes, torch.split(parts.order, parts.counts)))
         widths = {name: width for name, width in zip(schema.nodes, schema.widths) if width is not None}
         made: dict[str, Any] = {
             "x": {name: inputs.x[rows[name]][:, :width] for name, width in widths.items()},
-            "edge_index": dict(zip(schema.edges, edges.ends)),
+            "edge_index": dict(zip(schema.edges, parts.ends)),
             "n_id": {name: given["node_id"][row] for name, row in rows.items()},
         }
         for name, shapes in schema.attributes.items():
-            parts = zip(schema.edges, edges.columns, shapes)
-            made[name] = {
-                kind: _shaped(given[name][columns], shape) for kind, columns, shape in parts if shape is not None
-            }
+            own = zip(schema.edges, parts.columns, shapes)
+            rows_of = ((kind, given[name][columns], shape) for kind, columns, shape in own if shape is not None)
+            made[name] = {kind: _shaped(value, shape) for kind, value, shape in rows_of}
         if "batch" in given:
             made["batch"] = {name: given["batch"][row] for name, row in rows.items()}
             made["batch_size"] = given["batch_size"]
         if "edge_label_index" in given:
-            made["edge_label_index"] = nodes.ids[given["edge_label_index"]]
+            made["edge_label_index"] = parts.ids[given["edge_label_index"]]
         return made
 
     def _call_with_dictionaries(self, names: tuple[str, ...], by_name: dict[str, Any]) -> Any:
@@ -451,41 +436,39 @@ class TypedAdapter(Adapter):
         plain = {name: name.removesuffix("_dict") for name in names[len(first) :]}
         return self.model(*first, **{name: by_name[own] for name, own in plain.items() if own in by_name})
 
-    def _hetero(self, by_name: dict[str, Any], nodes: _Nodes) -> HeteroData:
+    def _hetero(self, by_name: dict[str, Any], counts: list[int]) -> HeteroData:
         data = HeteroData()
-        for name, count in zip(self.schema.nodes, nodes.counts):
-            data[name].num_nodes = count
+        for kind, count in zip(self.schema.nodes, counts):
+            data[kind].num_nodes = count
         for name, value in by_name.items():
-            for kind, part in value.items() if isinstance(value, dict) else ():
-                data[kind][name] = part
-            if not isinstance(value, dict):
+            if isinstance(value, dict):
+                data.set_value_dict(name, value)
+            else:
                 data[name] = value
-            if name == "edge_label_index" and self.asked.edge_type is not None:
-                data[self.asked.edge_type].edge_label_index = value
+        if "edge_label_index" in by_name:
+            data[self.explained].edge_label_index = by_name["edge_label_index"]
         return data
 
     def relation(self, layer: MessagePassing, edge_index: Any) -> int | None:
         if layer in self._by_layer:
             return self._by_layer[layer]
-        known = [] if self._edges is None else self._edges.ends
+        known = [] if self._parts is None else self._parts.ends
         return next((position for position, ends in enumerate(known) if edge_index is ends), None)
 
     def columns(self, layer: MessagePassing, edge_index: Tensor) -> Tensor:
         """The flat column of every message of a layer; one past the last for edges that are not ours."""
-        assert self._edges is not None
-        position, known = self.relation(layer, edge_index), self._edges
-        total = known.source.size(1)
+        assert self._parts is not None
+        position, parts = self.relation(layer, edge_index), self._parts
+        total = parts.edge_index.size(1)
         if position is None:
             if edge_index.size(1) == total:  # as HGTConv joins them: type after type
-                return torch.cat(known.columns)
-            same = (columns for ends, columns in zip(known.ends, known.columns) if torch.equal(edge_index, ends))
+                return torch.cat(parts.columns)
+            same = (columns for ends, columns in zip(parts.ends, parts.columns) if torch.equal(edge_index, ends))
             return next(same, edge_index[0] * 0 + total)  # as RGCNConv takes them apart again
-        ends, columns = known.ends[position], known.columns[position]
+        ends, columns = parts.ends[position], parts.columns[position]
         if edge_index is ends or torch.equal(edge_index, ends):
             return columns
-        largest = max(int(pairs.max()) if pairs.numel() else 0 for pairs in (ends, edge_index))
-        found = edge_positions(ends, edge_index, largest + 1)
-        return torch.cat([columns, columns.new_tensor([total])])[found]  # -1 is the last of these
+        return torch.cat([columns, columns.new_tensor([total])])[edge_positions(ends, edge_index)]  # -1: the last one
 
 
 def _shaped(rows: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -7,7 +7,7 @@ needs one hop more than there are layers; so does every layer that is not known 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
@@ -56,10 +56,8 @@ class ReceptiveField:
         self, predictor: Predictor, targets: Targets, reach: Reach | None = None, editing: Editing | None = None
     ) -> None:
         self.predictor, self.targets, self.editing = predictor, targets, editing
-        self._reach: Reach | None = None
+        self._reach = reach if reach is None else self._keep(reach)
         self._wholes: WeakKeyDictionary[Instance, list[tuple[Whole, Tensor, Tensor]]] = WeakKeyDictionary()
-        if reach is not None:
-            self._keep(reach)
 
     def _keep(self, reach: Reach) -> Reach:
         """Keep what was measured, and let trials of the predictor know how far the model looks."""
@@ -101,15 +99,12 @@ class ReceptiveField:
     def _checked(self, part: list[Instance], make: Callable[[Sequence[Instance]], Pack]) -> Packed:
         """The pack and its probabilities; an instance on which the model says something else is cut wider."""
         for wider in (1, 2, 3):
-            made = make(part)
-            rows = self.predictor.rows(made)
-            far = self._far([instance.key for instance in part])
-            if far is None:
-                return part, made, self.predictor.probabilities(rows)
-            near = self._comparable(rows)
-            off = self.predictor.differ(near, far).nonzero().flatten().tolist()
-            if not off:
-                return part, made, self.predictor.probabilities(rows)
+            packed = make(part)
+            rows = self.predictor.rows(packed)
+            near, far = rows.double().cpu(), self._far([instance.key for instance in part])
+            off = [] if far is None else self.predictor.differ(near, far).nonzero().flatten().tolist()
+            if far is None or not off:
+                return part, packed, self.predictor.probabilities(rows)
             gap = float((near - far)[off[0]].abs().max())
             for position in off:
                 part[position] = self._cut(part[position].key, wider)
@@ -169,10 +164,7 @@ class ReceptiveField:
         """What the model says of the keys on the whole graph, where that is known or can be."""
         if self.reach.full is not None:
             return self.reach.full[torch.tensor(keys)]
-        return self._whole_outputs(self.targets.wholes(keys), len(keys)) if self.reach.compare else None
-
-    def _comparable(self, rows: Tensor) -> Tensor:
-        return rows.double().cpu()
+        return self._whole_outputs(list(self.targets.wholes(keys))) if self.reach.compare else None
 
     def _measure(self, graph: Graph) -> Reach:
         """How many hops around a node its output depends on: counted from the layers, then tried.
@@ -202,8 +194,9 @@ class ReceptiveField:
                 if not small:
                     far = self._outputs(probes, hops + 1, directions[-1])
                 elif far is None:
-                    full = self._every()
-                    far = self._far_probes(probes, full)
+                    wholes = list(self.targets.wholes(None))
+                    full = self._whole_outputs(wholes) if wholes else None
+                    far = self._whole_and_thinned(probes, full)
                 if not bool(self.predictor.differ(near, far).any()):
                     return Reach(hops, way, full, small and graph.edge_index.size(1) <= MANY_CHECKS_EDGES)
         if plain:
@@ -214,24 +207,18 @@ class ReceptiveField:
             do="Explain it as a graph classifier, or remove layers that mix all nodes.",
         )
 
-    def _every(self) -> Tensor | None:
-        """What the model says of all keys on the whole graph, where one run gives that."""
-        wholes = list(self.targets.wholes(None))
-        return self._whole_outputs(wholes, len(self.targets)) if wholes else None
-
-    def _far_probes(self, keys: Sequence[Key], full: Tensor | None) -> Tensor:
+    def _whole_and_thinned(self, keys: Sequence[Key], full: Tensor | None) -> Tensor:
         """What the model says of keys on their whole graphs, as they are and then with a part of the edges gone."""
         wholes = list(self.targets.wholes(keys))
-        near = self._whole_outputs(wholes, len(keys)) if full is None else full[torch.tensor(keys)]
+        near = self._whole_outputs(wholes) if full is None else full[torch.tensor(keys)]
         thin = [whole._replace(instance=self._thinned(whole.instance)) for whole in wholes]
-        return torch.cat([near, self._whole_outputs(thin, len(keys))])
+        return torch.cat([near, self._whole_outputs(thin)])
 
     def _outputs(self, keys: Sequence[Key], hops: int, way: Direction) -> Tensor:
         """What the model says on cuts of some keys, as they are and then with a part of their edges gone."""
-        cuts = [self.targets.instance(key, hops, way) for key in keys]
-        takes = self.predictor.adapter.takes
+        cuts, takes = [self.targets.instance(key, hops, way) for key in keys], self.predictor.adapter.takes
         parts = instance_chunks(self.predictor, [*cuts, *map(self._thinned, cuts)])
-        return self._comparable(torch.cat([self.predictor.rows(pack(part, takes=takes)) for part in parts]))
+        return torch.cat([self.predictor.rows(pack(part, takes=takes)) for part in parts]).double().cpu()
 
     def _thinned(self, instance: Instance) -> Instance:
         """The instance without about a third of its edges, the same ones whatever else was cut out with them."""
@@ -242,16 +229,14 @@ class ReceptiveField:
         stay = ((low * 2_654_435_761 + high * 40_503) % 1_000_003 % 3 > 0).nonzero().flatten()
         return with_edges(instance, stay)
 
-    def _whole_outputs(self, wholes: Iterable[Whole], count: int) -> Tensor:
-        """What the model says of `count` keys on whole graphs."""
-        found: Tensor | None = None
+    def _whole_outputs(self, wholes: Sequence[Whole]) -> Tensor:
+        """What the model says of keys on whole graphs, in the order of the keys."""
+        rows = []
         for whole in wholes:
             packed = pack([whole.instance], tables=[_no_units(whole.instance)], takes=self.predictor.adapter.takes)
-            rows = self.predictor.rows_of_many(packed, whole.targets).double().cpu()
-            found = rows.new_zeros(count, rows.size(1)) if found is None else found
-            found[whole.positions] = rows
-        assert found is not None
-        return found
+            rows.append(self.predictor.rows_of_many(packed, whole.targets))
+        order = torch.tensor([position for whole in wholes for position in whole.positions]).argsort()
+        return torch.cat(rows).double().cpu()[order]
 
 
 def _columns(whole: Instance, cut: Instance) -> tuple[Tensor, Tensor]:
