@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,8 @@ from cf2.models.adapters import adapter_for
 from cf2.models.predictor import Predictor
 from cf2.options import Spec
 from cf2.results.explanations import same_results
-from cf2.units.packs import pack
-from typed_toys import BACK, HAS, KNOWS, LIKES, SEES, graph, kept, model, transformed
+from cf2.units.packs import Pack, pack
+from typed_toys import BACK, HAS, KNOWS, LIKES, SEES, graph, kept, model, says, transformed
 
 QUICK: dict[str, Any] = {"effort": "quick", "epochs": 2}
 OUTPUTS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -41,16 +43,6 @@ def same(output: str, one: Tensor, other: Tensor) -> bool | None:
         return None if abs(gap - 0.15) < 1e-5 else gap <= 0.15
     column = 2 if output == "labels" else 0
     return None if abs(float(other[column])) < 1e-5 else bool(one[column] > 0) == bool(other[column] > 0)
-
-
-def says(net: nn.Module, data: HeteroData, level: str, key: Any) -> Tensor:
-    with torch.no_grad():
-        if level == "node":
-            return net(data.x_dict, data.edge_index_dict)[key]
-        if level == "pair":
-            return net(data.x_dict, data.edge_index_dict, torch.tensor([key]).t())[0]
-        batch = {name: torch.zeros(data[name].num_nodes, dtype=torch.long) for name in data.node_types}
-        return net(data.x_dict, data.edge_index_dict, batch_dict=batch)[0]
 
 
 def without_pair(data: HeteroData, u: int, v: int) -> HeteroData:
@@ -255,38 +247,40 @@ def test_of_a_typed_pair_only_its_own_relation_is_left_out() -> None:
     assert other.num_units == there.num_units, "a relation that the graph has none of"
 
 
+@contextmanager
+def packed(net: nn.Module, keys: tuple[int, ...]) -> Iterator[tuple[Predictor, Pack]]:
+    targets = targets_for(graph(), "node", Spec(node_type="user"))
+    with Predictor(net, "node", adapter=adapter_for(net, targets.level, targets=targets)) as predictor:
+        yield predictor, pack([targets.instance(key, 3) for key in keys], takes=predictor.adapter.takes)
+
+
 @pytest.mark.parametrize("make", [lambda: model("graph"), transformed], ids=["HeteroConv", "to_hetero"])
 def test_a_soft_mask_of_zeros_and_ones_is_the_removal_of_messages(make: Any) -> None:
     """With sums, an edge whose messages are scaled by 0 is an edge that is not there."""
     torch.manual_seed(0)
-    data, net = graph(), make()
+    net = make()
     for module in net.modules():
         if type(module).__name__ == "SAGEConv":
             module.aggr_module = type(model("graph").layers[0].convs[LIKES].aggr_module)()  # type: ignore[union-attr]
-    targets = targets_for(data, "node", Spec(node_type="user"))
-    with Predictor(net, "node", adapter=adapter_for(net, targets.level, targets=targets)) as predictor:
-        packed = pack([targets.instance(key, 3) for key in (0, 2)], takes=predictor.adapter.takes)
-        predictor.predict(packed)
-        stream = torch.Generator().manual_seed(1)
+    stream = torch.Generator().manual_seed(1)
+    with packed(net, (0, 2)) as (predictor, two):
+        predictor.predict(two)
         for _ in range(5):
-            states = torch.rand(packed.units.count, generator=stream) < 0.6
-            hard = predictor.hard(packed, states)
-            with predictor.soft(packed) as run:
+            states = torch.rand(two.units.count, generator=stream) < 0.6
+            hard = predictor.hard(two, states)
+            with predictor.soft(two) as run:
                 assert torch.allclose(run(states.float()), hard, atol=1e-5)
 
 
 def test_soft_masks_reach_every_type_of_hgt() -> None:
-    data, net = graph(), model("hgt")
-    targets = targets_for(data, "node", Spec(node_type="user"))
-    with Predictor(net, "node", adapter=adapter_for(net, targets.level, targets=targets)) as predictor:
-        packed = pack([targets.instance(0, 3)], takes=predictor.adapter.takes)
-        before = predictor.predict(packed)
-        ones = torch.ones(packed.units.count, requires_grad=True)
-        with predictor.soft(packed) as run:
+    with packed(model("hgt"), (0,)) as (predictor, one):
+        before = predictor.predict(one)
+        ones = torch.ones(one.units.count, requires_grad=True)
+        with predictor.soft(one) as run:
             said = run(ones)
             assert torch.allclose(said, before, atol=1e-6)
             (slope,) = torch.autograd.grad(said[0, 0], ones)
-    assert (slope != 0).sum() >= packed.units.count - 1
+    assert (slope != 0).sum() >= one.units.count - 1
 
 
 # -- how a model is called ------------------------------------------------------------------------------------------

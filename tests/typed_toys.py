@@ -130,3 +130,14 @@ def zeroed(data: HeteroData, chosen: dict[str, Any], inside: bool) -> HeteroData
             mask[node, column] = 1
         made[name].x = x * (mask if inside else 1 - mask)
     return made
+
+
+def says(net: nn.Module, data: HeteroData, level: str, key: Any) -> Tensor:
+    """What a model says of one node, pair or graph."""
+    with torch.no_grad():
+        if level == "node":
+            return net(data.x_dict, data.edge_index_dict)[key]
+        if level == "pair":
+            return net(data.x_dict, data.edge_index_dict, torch.tensor([key]).t())[0]
+        batch = {name: torch.zeros(data[name].num_nodes, dtype=torch.long) for name in data.node_types}
+        return net(data.x_dict, data.edge_index_dict, batch_dict=batch)[0]

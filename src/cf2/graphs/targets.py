@@ -401,7 +401,7 @@ class PairTargets(_InOneGraph):
         if not self.leave_out or (types is not None and kind not in types.edges):
             return super()._left_out(key)
         u, v = self._ends(key)
-        tie = None if types is None else int(types.code(types.edges.index(kind), u, v))  # type: ignore[arg-type]
+        tie = None if types is None else int(types.code(types.edges.index(kind), u, v))
         return self.graph.between(u, v, tie)
 
 

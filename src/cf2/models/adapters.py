@@ -322,12 +322,12 @@ def run(adapter: Adapter, inputs: Inputs, level: str) -> Tensor:
         got=f"{out.dtype} in {out.layout} on {out.device}",
         do="Return logits or probabilities, not their argmax.",
     )
-    shaped = out.unsqueeze(1) if out.dim() == 1 else out
-    if shaped.dim() != 2 or shaped.size(0) != rows or not shaped.size(1):
-        raise CF2Error(
-            f"Expected {adapter.called} to return one row per {level}, [{rows}, classes]",
-            got=f"shape {tuple(out.shape)}",
-        )
+    shaped: Tensor = out.unsqueeze(1) if out.dim() == 1 else out
+    require(
+        shaped.dim() == 2 and shaped.size(0) == rows and shaped.size(1) > 0,
+        f"Expected {adapter.called} to return one row per {level}, [{rows}, classes]",
+        got=f"shape {tuple(out.shape)}",
+    )
     return shaped if read is None else shaped[read]
 
 
@@ -388,7 +388,7 @@ class TypedAdapter(Adapter):
                 do="Pass call=lambda model, batch: …, which returns one row per target.",
             )
             out = out[self.explained]
-        count = 0 if index is None else parts.counts[self.schema.nodes.index(self.explained)]  # type: ignore[arg-type]
+        count = 0 if index is None else parts.counts[self.schema.nodes.index(self.explained)]
         return self._answer(out, inputs.targets, count, index)
 
     def _by_type(self, inputs: Inputs) -> _ByType:

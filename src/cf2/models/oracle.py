@@ -321,7 +321,8 @@ class Removals:
 
     def _starts(self, instance: Array) -> Array:
         """What turns a node of the pack into its position where every trial has `width` of them."""
-        return np.arange(len(instance)) * self.width - self.node_ptr[instance]
+        starts: Array = np.arange(len(instance)) * self.width - self.node_ptr[instance]
+        return starts
 
     def _trials(self, rows: Tensor, states: Tensor) -> tuple[Array, Array]:
         """Instances `rows` [R] and their states [R, U], in which what is fixed is there."""
