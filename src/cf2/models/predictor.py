@@ -194,10 +194,8 @@ class Predictor:
             if by_features:
                 weight = x = x.to(kind).detach().requires_grad_()
             elif not by_weight:
-                messages = masked_messages(
-                    self.layers, pack.edge_index, lambda: weight, pack.x.size(0), self.adapter.columns
-                )
-                stack.enter_context(messages)
+                columns = self.adapter.columns
+                stack.enter_context(masked_messages(self.layers, pack.edge_index, lambda: weight, columns))
             try:
                 rows = self._call(pack, x, pack.edge_index, weight if by_weight else None, None)
                 return rows.requires_grad and torch.autograd.grad(rows.sum(), weight, allow_unused=True)[0] is not None
@@ -352,18 +350,13 @@ class Predictor:
             )
             return self.probabilities(rows)
 
-        if by_weight or not pack.units.edges.some:
+        def messages_of() -> Tensor | None:
+            return None if self._removing else weight[0]
+
+        with ExitStack() as stack:
+            if pack.units.edges.some and not by_weight:
+                stack.enter_context(masked_messages(self.layers, pack.edge_index, messages_of, self.adapter.columns))
             yield probabilities
-        else:
-            soft_messages = masked_messages(
-                self.layers,
-                pack.edge_index,
-                lambda: None if self._removing else weight[0],
-                pack.x.size(0),
-                self.adapter.columns,
-            )
-            with soft_messages:
-                yield probabilities
 
     def _softly(self, pack: Pack, states: Tensor, messages: bool) -> Tensor:
         with self.soft(pack, messages=messages) as run_softly:

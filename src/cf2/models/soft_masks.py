@@ -156,8 +156,7 @@ def masked_messages(
     layers: list[MessagePassing],
     edge_index: Tensor,
     weight: Callable[[], Tensor | None],
-    num_nodes: int,
-    columns: Callable[[MessagePassing, Tensor], Tensor | None] = lambda layer, edge_index: None,
+    columns: Callable[[MessagePassing, Tensor], Tensor | None],
 ) -> Iterator[None]:
     """Multiply every message along column e of `edge_index` by `weight()[e]`.
 
@@ -172,7 +171,7 @@ def masked_messages(
     def columns_by_ends(edges: Tensor) -> Tensor:
         found = next((column for other, column in positions if _same(edges, other)), None)
         if found is None:
-            found = edge_positions(edge_index, edges, num_nodes)
+            found = edge_positions(edge_index, edges)
             positions.append((edges.clone(), found))
         return found
 
