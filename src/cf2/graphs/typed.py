@@ -259,8 +259,9 @@ def _partners(
     codes = [_codes(*pairs.numpy()) for pairs in ends]
     back = [_codes(*pairs.flip(0).numpy()) for pairs in ends]
     for position, (src, _, dst) in enumerate(kinds):
-        itself = src == dst and (np.array_equal(codes[position], back[position]) if directed is None else not directed)
-        partners[position] = position if itself and len(codes[position]) else -1
+        undirected = np.array_equal(codes[position], back[position]) if directed is None else not directed
+        if src == dst and undirected and len(codes[position]):
+            partners[position] = position
     if not isinstance(reverse, str):
         for pair in dict(reverse).items():
             for kind in pair:
@@ -271,19 +272,15 @@ def _partners(
             partners[one], partners[other] = other, one
         return tuple(partners)
     for position, (src, rel, dst) in enumerate(kinds if reverse == "auto" else ()):
-        if partners[position] >= 0 or not len(codes[position]):
-            continue
         mirrors = [
             other
             for other in range(position + 1, len(kinds))
-            if partners[other] < 0
-            and (kinds[other][0], kinds[other][2]) == (dst, src)
-            and np.array_equal(codes[position], back[other])
+            if partners[other] < 0 and kinds[other][::2] == (dst, src) and np.array_equal(codes[position], back[other])
         ]
-        named = [other for other in mirrors if kinds[other][1] in (f"rev_{rel}", rel.removeprefix("rev_"))]
-        if mirrors:
-            other = (named or mirrors)[0]
-            partners[position], partners[other] = other, position
+        if mirrors and partners[position] < 0 and len(codes[position]):
+            names = (f"rev_{rel}", rel.removeprefix("rev_"))
+            partner = next((other for other in mirrors if kinds[other][1] in names), mirrors[0])
+            partners[position], partners[partner] = partner, position
     return tuple(partners)
 
 
