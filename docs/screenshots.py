@@ -109,7 +109,7 @@ def concepts(source: ModelAndData, e: Explanation, out: Path) -> list[str]:
                 drawn = replace(whole, edges=whole.edges[keeps], chosen=whole.chosen[keeps], true=whole.true[keeps],
                                 units=whole.units[keeps])  # fmt: skip
             draw_graph(axes, drawn)
-            axes.set_title(f"{title}:\n{describe_said(e, values, source.class_names)}", fontsize=9)
+            axes.set_title(f"{title}:\n{describe_said(e, values)}", fontsize=9)
         figure.savefig(out / f"concept-{name}.png", dpi=130)
     return [f"concept-{name}" for name in rows]
 

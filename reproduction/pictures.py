@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cf2.methods import registry
-from cf2.report.molecules import image
 from cf2.report.pictures import draw
-from cf2.report.scene import is_molecule, scene
+from cf2.report.scene import scene
 from cf2.results import metrics
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
@@ -125,13 +125,7 @@ def _legible(explanations: Explanations) -> int:
 
 
 def _panel(axes: Any, e: Explanation, context: Any, others: Sequence[Explanation], title: str) -> None:
-    shown = scene(e, context, others)
-    pixels = image(shown) if is_molecule(context) else None
-    if pixels is None:
-        draw(axes, shown)
-    else:
-        axes.imshow(pixels)
-        axes.set_axis_off()
+    draw(axes, scene(replace(e, context=context), others))
     axes.set_title(title, fontsize=8)
     verdicts = [f"{'' if e.sufficient else 'not '}sufficient", f"{'' if e.necessary else 'not '}necessary"]
     says = ", ".join([f"{e.size} edge{'' if e.size == 1 else 's'}", *verdicts])

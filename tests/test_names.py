@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch_geometric.nn import GraphConv, global_add_pool
 
 import cf2
 import typed_toys
-from cf2.report.scene import is_molecule, scene
+from cf2.report.scene import scene
 from cf2.report.words import describe_unit, in_short
 from cf2.results.names import entry
 from cf2.runs import progress
@@ -77,8 +78,8 @@ def test_molecules_of_the_data_are_drawn_without_being_asked_for(molecules: list
     found = cf2.explain(CountsNitrogen(), molecules, class_names=["quiet", "nitro"])
     e = found[0]
     assert 1 in e.nodes, "the nitrogen"
-    shown = scene(e, found.context)
-    assert is_molecule(found.context)
+    shown = scene(e)
+    assert shown.molecule
     assert shown.labels[:3] == ("O", "N", "O")
     assert shown.formal[:3] == ((0, 0), (1, 0), (-1, 0)), "charges of the nitro group"
     assert shown.formal[4] == (0, 1), "a hydrogen at the ring"
@@ -161,7 +162,7 @@ def test_every_word_has_the_names_also_from_a_file(tmp_path: Path) -> None:
     said = ("a", "b", "fraud")[e.prediction]
     assert said in e.summary()
     assert said in in_short(e)
-    assert scene(e, found.context).text(0).startswith("account-")
+    assert scene(e).texts[0].startswith("account-")
     assert dict(e.to_networkx().nodes(data="name"))[3] == "account-3"
     columns = cf2.explain(model, data, [3], units="columns", feature_names=["age", "sum", "city", "bank"])[0]
     assert describe_unit(columns, 1) == "sum"
@@ -176,7 +177,7 @@ def test_names_by_number_or_text() -> None:
         assert "node 3 (x)" in repr(cf2.explain(model, data, [3], node_names=given)[0])
     e = cf2.explain(model, data, [3])[0]
     for table in ({3: [(3, 0)]}, {"3": [(3, 0)]}):
-        assert scene(e, {"truth": table}).has_truth
+        assert scene(replace(e, context={"truth": table})).true.any()
     for names in (["q", "r", "s"], {0: "q", 1: "r", 2: "s"}, {"0": "q", "1": "r", "2": "s"}):
         assert {entry(names, number) for number in range(3)} == {"q", "r", "s"}
         assert cf2.explain(model, data, [3], class_names=names).context["class_names"] == ["q", "r", "s"]

@@ -69,7 +69,8 @@ def edited(
             after.x[place, source] = 0.0
     before, later = said(data, node), said(after, node)
     done = bool(later.argmax() != before.argmax())
-    known: dict[str, Any] = {"status": "found" if done else "not found", "method": "cf2"} | more
+    context = molecule_context() if node is None else {"class_names": ["quiet", "busy"]}
+    known: dict[str, Any] = {"status": "found" if done else "not found", "method": "cf2", "context": context} | more
     return Explanation(
         key=node or 0,
         task="graph" if node is None else "node",

@@ -15,7 +15,7 @@ from cf2.report.html import explanation_html
 from cf2.report.pictures import plot
 from cf2.report.scene import after, scene
 from cf2.results.explanation import Explanation, UnitTable
-from report.edited_toys import edited, molecule_context, nitrated, reddened
+from report.edited_toys import edited, nitrated, reddened
 from report.explained_toys import (
     ATOMS,
     NITROBENZENE,
@@ -26,8 +26,6 @@ from report.explained_toys import (
     red_graph,
     with_units,
 )
-
-QUIET = ["quiet", "busy"]
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +129,7 @@ def test_a_removed_node_is_struck_and_gone_afterwards(good: Explanation) -> None
 
 
 def test_the_matplotlib_figure_draws_edits(tmp_path: Path) -> None:
-    figure = reddened().plot(context={"class_names": QUIET})
+    figure = reddened().plot()
     axes = figure.axes[0]
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels == ["added", "explained node", "changed"]
@@ -140,8 +138,10 @@ def test_the_matplotlib_figure_draws_edits(tmp_path: Path) -> None:
     figure.savefig(tmp_path / "edits.png")
 
 
-def nitro_context(**known: Any) -> dict[str, Any]:
-    return {"atoms": list(ATOMS), "graphs": {"0": {"labels": list(NITROBENZENE), **known}}}
+def nitro(choose: Any = nitro_bonds, **known: Any) -> Explanation:
+    """Nitrobenzene, whose atoms are known, and maybe more."""
+    context = {"atoms": list(ATOMS), "graphs": {"0": {"labels": list(NITROBENZENE), **known}}}
+    return replace(explained(choose, "cf2")[0], context=context)
 
 
 class TestMolecules:
@@ -151,26 +151,24 @@ class TestMolecules:
 
     def test_hydrogens_are_folded_into_their_atoms_unless_they_are_in_the_explanation(self) -> None:
         for choose, drawn in ((nitro_bonds, 0), (lambda key, pairs: (pairs == 9).any(1), 1)):
-            made = molecules._prepare(scene(explained(choose, "cf2")[0], nitro_context()))
+            made = molecules._prepare(scene(nitro(choose)))
             assert [atom.GetSymbol() for atom in made.GetAtoms()].count("H") == drawn
             assert sum(atom.GetNumExplicitHs() for atom in made.GetAtoms()) == 5 - drawn
 
     def test_the_drawing_follows_the_colour_of_the_text_and_marks_the_explanation(self) -> None:
-        e = explained(nitro_bonds, "cf2")[0]
-        text = str(svg.picture(scene(e, nitro_context()), "a molecule", molecule=True))
+        text = str(svg.picture(scene(nitro()), "a molecule"))
         assert "currentColor" in text
         assert "#000000" not in text
         assert text.count("cf2-bond") == 1
 
     def test_bond_orders_are_used_where_known(self) -> None:
-        made = molecules._prepare(scene(explained(nitro_bonds, "cf2")[0], nitro_context(bonds=[[0, 1, 2], [6, 7, 2]])))
+        made = molecules._prepare(scene(nitro(nitro_bonds, bonds=[[0, 1, 2], [6, 7, 2]])))
         kinds = sorted(bond.GetBondTypeAsDouble() for bond in made.GetBonds())
         assert kinds[-2:] == [2.0, 2.0]
         assert kinds.count(1.0) == len(kinds) - 2
 
     def test_labels_that_are_no_elements_are_drawn_as_a_graph(self) -> None:
-        context = nitro_context(labels=["<b>", *NITROBENZENE[1:]])
-        text = str(svg.picture(scene(explained(nitro_bonds, "cf2")[0], context), "no molecule", molecule=True))
+        text = str(svg.picture(scene(nitro(labels=["<b>", *NITROBENZENE[1:]])), "no molecule"))
         assert "cf2-chosen" in text
         assert "&lt;b&gt;" in text
         assert "<b>" not in text
@@ -178,8 +176,7 @@ class TestMolecules:
 
 def test_without_rdkit_a_molecule_is_an_ordinary_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "rdkit", None)
-    e = explained(nitro_bonds, "cf2")[0]
-    text = str(svg.picture(scene(e, nitro_context()), "a graph", molecule=True))
+    text = str(svg.picture(scene(nitro()), "a graph"))
     assert "cf2-chosen" in text
     assert text.count("<text") == 14
 
@@ -205,7 +202,7 @@ class TestEditedMolecules:
         pytest.importorskip("rdkit", reason="rdkit is not installed")
 
     def test_the_molecule_after_the_edits_has_the_new_atoms_and_bonds(self) -> None:
-        shown = scene(nitrated(), molecule_context())
+        shown = scene(nitrated())
         later = after(shown)
         made = molecules._molecule(later.labels, later.edges, later.bonds)
         assert [atom.GetSymbol() for atom in made.GetAtoms()][6:9] == ["N", "O", "O"]
@@ -217,7 +214,7 @@ class TestEditedMolecules:
         assert np.array_equal(later.points, shown.points)
 
     def test_before_and_after_stand_side_by_side(self) -> None:
-        text = str(svg.picture(scene(nitrated(), molecule_context()), "edits", molecule=True))
+        text = str(svg.picture(scene(nitrated()), "edits"))
         before, later = text.split("before</text></g>")
         assert later.endswith("after</text></g></svg>")
         assert "cf2-cross" in before
@@ -231,16 +228,15 @@ class TestEditedMolecules:
         e = nitrated()
         rows = np.flatnonzero(e.units.kind > 0)
         fewer = UnitTable(e.units.names[1:], e.units.kind[rows] - 1, e.units.ids[rows], e.units.values[rows])
-        context = molecule_context()
-        context["graphs"]["0"]["bonds"] = [[0, 6, 1], [6, 0, 1], [6, 7, 1]]
-        shown = scene(replace(e, units=fewer, scores=e.scores[rows], selected=e.selected[rows]), context)
+        known = {"graphs": {"0": {"labels": list(NITROBENZENE), "bonds": [[0, 6, 1], [6, 0, 1], [6, 7, 1]]}}}
+        shown = scene(replace(e, units=fewer, scores=e.scores[rows], selected=e.selected[rows], context=known))
         assert shown.edges.tolist() == [[0, 6], [6, 7]]
 
     def test_the_figure_shows_both_and_the_card_is_wide(self) -> None:
-        figure = nitrated().plot(context=molecule_context())
+        figure = nitrated().plot()
         words = [text.get_text() for text in figure.axes[0].texts]
         assert {"before", "after", "C → O"} <= set(words)
-        assert "cf2-wide" in explanation_html(nitrated(), molecule_context())
+        assert "cf2-wide" in explanation_html(nitrated())
 
 
 def test_the_curve_of_a_sure_set_has_its_points_and_what_was_asked(node: Explanation, tmp_path: Path) -> None:

@@ -28,16 +28,14 @@ def test_of_a_thousand_nodes_only_the_part_that_matters_is_drawn() -> None:
 def test_truth_is_marked_in_either_direction() -> None:
     e = random_graph(12, 16)
     u, v = e.units.of("edges")[3].tolist()
-    shown = scene(e, {"truth": {"0": [[v, u]]}})
-    assert shown.has_truth
-    assert np.flatnonzero(shown.true).tolist() == [3]
-    assert not scene(e, {"truth": {"5": [[v, u]]}}).has_truth
+    assert np.flatnonzero(scene(replace(e, context={"truth": {"0": [[v, u]]}})).true).tolist() == [3]
+    assert not scene(replace(e, context={"truth": {"5": [[v, u]]}})).true.any()
 
 
 def feature_scene(units: UnitTable, selected: list[bool]) -> Scene:
     """Node 0 explained without edges as units; the context knows two of them."""
     e = with_units(random_graph(12, 14), units, selected)
-    return scene(e, {"graphs": {"0": {"edges": [[0, 1], [1, 2]]}}})
+    return scene(replace(e, context={"graphs": {"0": {"edges": [[0, 1], [1, 2]]}}}))
 
 
 def test_where_only_features_were_masked_the_edges_come_from_the_context() -> None:
@@ -87,7 +85,7 @@ def test_a_pair_has_two_targets() -> None:
 def test_what_other_methods_chose_is_drawn_too() -> None:
     e = random_graph(1000, 3000)
     other = replace(e, selected=np.roll(e.selected, 5), units=e.units)
-    drawn = set(scene(e, None, [other]).units.tolist())
+    drawn = set(scene(e, [other]).units.tolist())
     assert set(np.flatnonzero(other.selected).tolist()) <= drawn
     assert not set(np.flatnonzero(other.selected).tolist()) <= set(scene(e).units.tolist())
 
@@ -96,7 +94,7 @@ def test_what_other_methods_chose_is_drawn_too() -> None:
 def test_nodes_stay_where_they_are_when_the_explanation_changes(nodes: int) -> None:
     e = random_graph(nodes, 2 * nodes)
     other = replace(e, selected=np.roll(e.selected, 7))
-    scenes = (scene(e, None, [other]), scene(other, None, [e]))  # as a page draws two methods side by side
+    scenes = (scene(e, [other]), scene(other, [e]))  # as a page draws two methods side by side
     places = [dict(zip(s.nodes.tolist(), map(tuple, s.points))) for s in scenes]
     both = places[0].keys() & places[1].keys()
     assert len(both) > 20

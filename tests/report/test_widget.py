@@ -15,7 +15,7 @@ from torch_geometric.nn import GCN
 import cf2
 from cf2.errors import CF2Error
 from cf2.report import environment
-from cf2.report.widget import answer, html
+from cf2.report.live import answer, widget_html
 from web.browser import launched, new_page
 
 
@@ -44,7 +44,7 @@ def test_what_is_taken_away_is_gone_for_the_model() -> None:
 def test_every_unit_can_be_pressed() -> None:
     model, data, found = explained()
     e = found[1]
-    drawn = html(e, answer(e, model, data, []), [], (1, 5))
+    drawn = widget_html(e, answer(e, model, data, []), [], 1, 5)
     assert {int(unit) for unit in re.findall(r'data-unit="(\d+)"', drawn)} == set(range(e.num_units))
 
 
@@ -70,7 +70,7 @@ def test_without_anywidget_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
 def test_clicks_in_a_browser(tmp_path: Path) -> None:
     model, data, found = explained()
     e = found[1]
-    state: dict[str, Any] = {"html": html(e, answer(e, model, data, []), [], (2, 5)), "removed": [], "index": 1}
+    state: dict[str, Any] = {"html": widget_html(e, answer(e, model, data, []), [], 2, 5), "removed": [], "index": 1}
     script = environment().get_template("widget.js").render().replace("export default { render };", "")
     page_text = f"""<!doctype html><meta charset="utf-8"><div id="here"></div><script>{script}
     const state = {json.dumps(state | {"count": 5})};

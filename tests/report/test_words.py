@@ -19,15 +19,13 @@ from cf2.report.words import (
 )
 from cf2.results.explanation import STATUSES, Explanation, UnitTable
 from cf2.results.explanations import Explanations
-from report.edited_toys import CLASSES, edited, harmless, nitrated, reddened
-from report.explained_toys import ATOMS, explained, first_edge, red_graph
+from report.edited_toys import edited, harmless, nitrated, reddened
+from report.explained_toys import explained, first_edge, red_graph
 from toys import NodeNet, random_graph
-
-NAMES = ("quiet", "busy")
 
 
 def test_a_passing_set_is_called_sufficient_necessary_and_minimal(good: Explanation) -> None:
-    text = verdict(good, NAMES)
+    text = verdict(good)
     assert good.size == 2
     assert "Sufficient: with only these 2 edges the model still predicts busy (0.88)." in text
     assert "Necessary: without them the model predicts quiet (>0.99)." in text
@@ -35,11 +33,11 @@ def test_a_passing_set_is_called_sufficient_necessary_and_minimal(good: Explanat
 
 
 def test_a_failing_set_says_what_the_model_says_instead(bad: Explanation) -> None:
-    text = verdict(bad, NAMES)
+    text = verdict(bad)
     assert "Not sufficient: with only this 1 edge the model predicts quiet" in text
     assert "instead of busy" in text
     assert "guess does not look for a set that passes" in text
-    assert verdict_sentences(bad, NAMES)[0].tone == "bad"
+    assert verdict_sentences(bad)[0].tone == "bad"
 
 
 def test_without_names_classes_are_numbered(good: Explanation) -> None:
@@ -75,7 +73,7 @@ def test_every_status_has_one_sentence_that_all_places_use(good: Explanation) ->
 
 def test_an_empty_set_reads_as_a_sentence(bad: Explanation) -> None:
     nothing = replace(bad, selected=np.zeros_like(bad.selected), necessary=False)
-    assert "ecessary" not in verdict(nothing, NAMES)
+    assert "ecessary" not in verdict(nothing)
     assert count_units(nothing) == "0 edges"
 
 
@@ -86,9 +84,9 @@ def test_a_proof_of_the_smallest_outranks_minimal(good: Explanation) -> None:
 
 
 def test_the_prediction_says_whether_it_is_right(good: Explanation) -> None:
-    assert describe_prediction(replace(good, label=1), NAMES).endswith("for node 3, which is correct.")
-    assert describe_prediction(replace(good, label=0), NAMES).endswith("the true class is quiet.")
-    assert describe_prediction(replace(good, label=None), NAMES).endswith("for node 3.")
+    assert describe_prediction(replace(good, label=1)).endswith("for node 3, which is correct.")
+    assert describe_prediction(replace(good, label=0)).endswith("the true class is quiet.")
+    assert describe_prediction(replace(good, label=None)).endswith("for node 3.")
 
 
 @pytest.mark.parametrize("units", [("edges", "features"), ("features", "edges")])
@@ -117,20 +115,20 @@ def test_a_pair_is_named_by_both_ids(good: Explanation) -> None:
 
 
 def test_edits_are_said_with_what_the_model_says_before_and_after() -> None:
-    text = verdict(nitrated(), CLASSES, ATOMS)
+    text = verdict(nitrated())
     assert text == (
         "Changed: after removing 2–3, adding 6–8 and changing atom 7: C → O "
         "the model predicts mutagen (0.88) instead of non-mutagen."
     )
-    assert "node 7: feature 0 → feature 2" in verdict(nitrated(), CLASSES)
-    assert "node 5, feature 1: 1 → 0.25" in verdict(reddened(), NAMES)
+    assert "node 7: feature 0 → feature 2" in verdict(replace(nitrated(), context={}))
+    assert "node 5, feature 1: 1 → 0.25" in verdict(reddened())
 
 
 def test_a_class_that_was_asked_for_is_reached_or_not() -> None:
     e = replace(nitrated(), target=0)
-    assert verdict(e, CLASSES, ATOMS).startswith("Reached: after removing 2–3,")
+    assert verdict(e).startswith("Reached: after removing 2–3,")
     failed = replace(edited(harmless(), add=[(6, 8)], target=0), minimal=None)
-    text = verdict(failed, CLASSES)
+    text = verdict(failed)
     assert "Not reached: after adding 6–8 the model still predicts non-mutagen (0.88), not mutagen." in text
     assert "Not found: no set of edits that reaches that class was found within the budget" in text
 
@@ -151,13 +149,13 @@ def test_a_class_that_was_asked_for_is_reached_or_not() -> None:
 )
 def test_what_cannot_be_changed_is_said(status: str, words: str) -> None:
     e = edited(red_graph(), 4, status=status, note="Why.")
-    text = verdict(e, NAMES)
+    text = verdict(e)
     assert text.startswith("Not changed: with nothing edited the model still predicts quiet (0.88).")
     assert words in text
 
 
 def test_edits_are_never_called_sufficient_but_removals_are_as_before(good: Explanation) -> None:
-    heads = [s.head for s in verdict_sentences(replace(nitrated(), sufficient=True, minimal=True), CLASSES)]
+    heads = [s.head for s in verdict_sentences(replace(nitrated(), sufficient=True, minimal=True))]
     assert heads == ["Changed", "Minimal"]
     assert "no fewer edits do this" in verdict(replace(nitrated(), optimal=True))
     removal = replace(good, question="counterfactual")
@@ -169,7 +167,7 @@ def test_many_edits_are_counted_and_listed() -> None:
     e = edited(red_graph(), 4, add=pairs)
     assert describe_edits(e) == "adding 10 edges"
     assert list_edits(e) == "add 0–5, 0–6, 0–7, 0–8, 0–9, 0–10 and 4 more"
-    assert list_edits(nitrated(), ATOMS) == "remove 2–3; add 6–8; change atom 7: C → O"
+    assert list_edits(nitrated()) == "remove 2–3; add 6–8; change atom 7: C → O"
     assert describe_edits(edited(red_graph(), 4)) == "no edit"
 
 

@@ -23,7 +23,6 @@ from cf2.results.explanations import Explanations
 from cf2.results.metrics import Estimate
 from cf2.runs.source import ModelAndData
 from cf2.web import build_app
-from cf2.web.page import Shared
 from cf2.web.server import served
 from report.edited_toys import CLASSES, harmless, molecule_context
 from report.explained_toys import (
@@ -350,7 +349,7 @@ def test_the_verdict_stands_beside_the_prediction_for_every_status_with_what_to_
         for e in every:
             until(page, f"document.querySelector('.cf2-now')?.dataset.instance === '{e.key} guess'")
             shown = page.locator("#verdict").inner_text()
-            for sentence in verdict_sentences(e, ["quiet", "busy"]):
+            for sentence in verdict_sentences(found.at(e.key)):
                 assert f"{sentence.head}: {sentence.text}" in shown
             step = next_step(e, read_only=True)
             assert f"Try next: {step}" in shown if step else "Try next" not in shown
@@ -460,8 +459,8 @@ def test_hostile_labels_are_shown_everywhere_and_run_nowhere(browser: Any, molec
     given = explained(nitro_bonds, ODD, class_names=(ODD, ODD + "2"), note=ODD, status="not found")
     given.context.update(dataset=ODD, model=ODD, graphs={"0": {"labels": [ODD, *NITROBENZENE[1:]]}})
     odd = Pattern.make([ODD, "b"], [(0, 1)])
-    shared = Shared(Patterns((FoundPattern(odd, 0, 1, 1, keys=(0,)),), about(), {"class_names": [ODD, "b"]}))
-    app = build_app(molecule_source, {ODD: given}, notes=[f"{ODD}: 1 of 2 explained."], shared=shared)
+    patterns = Patterns((FoundPattern(odd, 0, 1, 1, keys=(0,)),), about(), {"class_names": [ODD, "b"]})
+    app = build_app(molecule_source, {ODD: given}, notes=[f"{ODD}: 1 of 2 explained."], patterns=patterns)
     with opened(browser, app) as page:
         until(page, "document.querySelector('#comparison h4') !== null")
         places = ["h1", ".model", ".notice", "#method", "#list", "#prediction", ".cf2-now", "#comparison", "#patterns"]
@@ -483,8 +482,8 @@ def test_patterns_and_rules_lead_to_their_instances(
     facts = about(tested={1: 12}, together={1: HALF}, jointly={1: {"precision": HALF, "sufficiency": None}})
     rule = EditRule((Pattern.make(["C", "O", f"N{ARROW}C"], [(0, 1), (1, 2)], [REMOVE, ADD]),))
     rules = EditRules((TriedRule(rule, 0, 4, 5, turned=HALF, keys=(2,)),), about(tested={0: 6}), names)
-    shared = Shared(Patterns((pattern,), facts, names), rules)
-    with opened(browser, build_app(red_source, found, shared=shared)) as page:
+    app = build_app(red_source, found, patterns=Patterns((pattern,), facts, names), rules=rules)
+    with opened(browser, app) as page:
         text = page.locator("#patterns").inner_text()
         assert all(part in text for part in ("busy", star.text, "in 8 of 9 answers", "precision 50 % (25–75)."))
         assert "Away from quiet" in page.locator("#rules").inner_text()

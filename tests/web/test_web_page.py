@@ -69,7 +69,7 @@ def test_units_of_every_kind_have_a_checkbox_and_nodes_can_be_pressed(found: dic
     units = UnitTable(names, np.array([0, 1, 1, 2], dtype=np.int8), np.array([[-1, 7], [3, -1], [4, -1], [3, 4]]))
     chosen = np.array([False, False, True, False])
     e = replace(found["cf2"][3], units=units, scores=np.arange(4.0), selected=chosen)
-    boxes = live.units_html(e, live.listed_units(e), np.array([False, False, True, False]), {})
+    boxes = live.units_html(e, live.listed_units(e), np.array([False, False, True, False]))
     assert [line.split("> ")[1].partition("<")[0] for line in boxes.splitlines()] == [
         "node 4 ●",
         "3–4",
@@ -161,9 +161,9 @@ def whatif(red_source: ModelAndData, found: dict[str, Explanations]) -> WhatIf:
 def test_an_address_says_what_it_was_made_of(whatif: WhatIf) -> None:
     e = whatif.explanation(3, "guess")
     edits: list[Any] = [("add", 3, 12), ("change", 4, 1, 0.5)]
-    state = whatif.state_at(whatif.address_of(State(3, "guess", e.selected, edits)))
+    state = whatif.state_at(whatif.address_of(State(e, "guess", e.selected, edits)))
     assert state is not None
-    assert (state.key, state.method, state.edits) == (3, "guess", edits)
+    assert (state.e.key, state.method, state.edits) == (3, "guess", edits)
     assert np.array_equal(state.removed, e.selected)
     assert whatif.state_at("") is whatif.state_at("?run=first") is None
 

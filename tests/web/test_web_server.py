@@ -23,7 +23,7 @@ from cf2.web import app as page
 from cf2.web import build_app
 from cf2.web.app import explanations, inside, serve
 from cf2.web.server import listening_socket
-from cf2.web.whatif import MAX_KEPT_EXPLANATIONS, VISITOR, WhatIf
+from cf2.web.whatif import MAX_KEPT_EXPLANATIONS, VISITOR, WhatIf, spec_of
 from report import explained_toys
 from report.explained_toys import explained, first_edge
 
@@ -129,7 +129,7 @@ def test_a_visitor_keeps_what_they_made_whatever_others_do(tmp_path: Path, red_s
     assert len(whatif.explanations(3)) == MAX_KEPT_EXPLANATIONS + 2  # beside those of two methods
     VISITOR.set("one")
     assert list(whatif.explanations(3)) == ["cf2", "guess", mine]
-    assert whatif.spec(whatif.explanation(3, mine)).units == ("edges",)
+    assert spec_of(whatif.explanation(3, mine)).units == ("edges",)
     VISITOR.set("")
 
 

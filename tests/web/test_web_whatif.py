@@ -109,7 +109,7 @@ def test_where_edges_are_no_units_the_page_still_knows_them(red_source: ModelAnd
     e = given[0]
     asked = WhatIf(red_source, {"features": given})
     edges = explained(red_edges, "cf2", [3])[0].units.of("edges")
-    assert asked.context_of(e)["graphs"]["3"]["edges"] == edges.tolist()
+    assert asked.with_edges(e).context["graphs"]["3"]["edges"] == edges.tolist()
     assert asked.ask(e, e.selected).left == pytest.approx(e.probabilities, abs=1e-5)
 
 
@@ -128,7 +128,7 @@ def test_the_list_of_methods_can_be_read_while_another_thread_adds_one(red_sourc
     given = explained(first_edge, "guess", [3])
     asked = WhatIf(red_source, {"guess": given})
     asked.again(given[0], 0.5, None)
-    reading = iter(asked._made.items())
+    reading = iter(asked._found_on_page.items())
     asked.again(given[0], 0.7, None)
     assert len(list(reading)) == 1  # a dictionary that grew would raise here
     assert len(asked.explanations(3)) == 3

@@ -37,9 +37,8 @@ def pattern_sections(patterns: Patterns, drawn: frozenset[Any] = frozenset()) ->
     for prediction in patterns.classes():
         rows = []
         for row in patterns.of(prediction):
-            scene, molecule = pattern_scene(row.pattern, patterns.context), _is_molecule(row.pattern, patterns.context)
             own = {"text": row.pattern.text, "smarts": row.pattern.smarts, "undecided": row.undecided}
-            own["picture"] = svg.picture(scene, f"pattern {row.pattern.text}", molecule=molecule)
+            own["picture"] = svg.picture(pattern_scene(row.pattern, patterns.context), f"pattern {row.pattern.text}")
             own["support"] = f"in {row.support} of {count_nouns(row.answers, 'answer')}"
             own["contained"] = count_nouns(row.contained, "tested graph")
             rows.append({**own, **_numbers(row, drawn)})
@@ -82,7 +81,8 @@ def pattern_scene(pattern: Pattern, context: Mapping[str, Any]) -> Scene:
     count = len(pattern.labels)
     labels = tuple("*" if label is None else label for label in pattern.labels)
     points, orders, formal = None, np.zeros(0), list[tuple[int, int]]()
-    if _is_molecule(pattern, context):
+    molecule = is_molecule(context) and all(map(element, pattern.labels))
+    if molecule:
         from cf2.report.molecules import coordinates
 
         orders = np.array([BOND_ORDERS.get(name or "", 1.0) for name in pattern.edge_labels])
@@ -95,6 +95,8 @@ def pattern_scene(pattern: Pattern, context: Mapping[str, Any]) -> Scene:
         points = layout.positions(edges, count, centre)
     return Scene(
         nodes=np.arange(count),
+        texts=tuple(map(str, range(count))),
+        molecule=molecule,
         points=points,
         edges=edges,
         chosen=np.ones(len(edges), bool),
@@ -110,10 +112,6 @@ def pattern_scene(pattern: Pattern, context: Mapping[str, Any]) -> Scene:
     )
 
 
-def _is_molecule(pattern: Pattern, context: Mapping[str, Any]) -> bool:
-    return is_molecule(context) and all(map(element, pattern.labels))
-
-
 def _piece_scene(piece: Pattern, context: Mapping[str, Any]) -> Scene:
     """One piece of an edit rule as a picture's content: what is removed is struck, what is added dashed."""
     before = tuple((label or "*").split(ARROW)[0] for label in piece.labels)
@@ -122,6 +120,7 @@ def _piece_scene(piece: Pattern, context: Mapping[str, Any]) -> Scene:
     added = np.array([(name or "").startswith(ADD) for name in piece.edge_labels], dtype=bool)
     return replace(
         plain,
+        molecule=False,  # the signs of its edges are drawn on a graph
         edges=plain.edges[~added],
         chosen=plain.chosen[~added],
         true=plain.true[~added],

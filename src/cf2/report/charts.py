@@ -11,7 +11,7 @@ from markupsafe import Markup
 from cf2.models.outputs import output_kind
 from cf2.report import environment
 from cf2.report.scene import OKABE_ITO
-from cf2.report.words import round_probability
+from cf2.report.words import class_name, round_probability
 from cf2.results.explanation import Explanation
 
 ROW = 26  # height of a bar with its text
@@ -20,12 +20,7 @@ STYLE = environment().get_template("chart.css").render()
 
 
 def said(
-    e: Explanation,
-    rows: Sequence[tuple[str, np.ndarray]],
-    names: Sequence[str] | None,
-    *,
-    start: float = 104.0,
-    span: float = 190.0,
+    e: Explanation, rows: Sequence[tuple[str, np.ndarray]], *, start: float = 104.0, span: float = 190.0
 ) -> Markup:
     """What the model says of several graphs: probabilities of classes or of one label, or numbers from 0 on.
 
@@ -34,8 +29,6 @@ def said(
     e : Explanation
     rows : sequence of (str, ndarray)
         What was asked, in a word, and the model's values [classes].
-    names : sequence of str, optional
-        Of the classes or labels.
     start, span : float
         Where bars begin, and how wide they are at most.
     """
@@ -55,9 +48,9 @@ def said(
             spoken.append(f"{title}: no node left")
             continue
         if kind.exclusive:
-            shares = [(kind.column_name(number, names), value) for number, value in enumerate(row.tolist())]
+            shares = [(class_name(e, number), value) for number, value in enumerate(row.tolist())]
         else:
-            label = kind.column_name(column, names)
+            label = class_name(e, column)
             shares = [(f"not {label}", 1 - values[line]), (label, values[line])]
         if kind.probability:
             left = start

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,10 @@ from cf2.options import Key, titled
 from cf2.report import charts, environment
 from cf2.report import pictures as svg
 from cf2.report.plots import MAX_SHARED, contents, share, shared
-from cf2.report.scene import MOLECULE, OKABE_ITO, is_molecule, scene
+from cf2.report.scene import MOLECULE, OKABE_ITO, scene
 from cf2.report.words import (
     adds_or_changes,
-    atom_names,
     class_name,
-    class_names,
     count_nouns,
     count_units,
     describe_prediction,
@@ -84,17 +82,17 @@ def write_report(
     return path
 
 
-def explanation_html(e: Explanation, context: Mapping[str, Any] | None = None) -> str:
+def explanation_html(e: Explanation) -> str:
     """One explanation as an HTML fragment for a notebook."""
-    made = card([(e.method or "explanation", e)], context or {})
-    return str(environment().get_template("explanation.html").render(card=made, style=STYLE))
+    own = card([(e.method or "explanation", e)])
+    return str(environment().get_template("explanation.html").render(card=own, style=STYLE))
 
 
 def explanations_html(found: Explanations) -> str:
     """A summary and the first few explanations as an HTML fragment for a notebook."""
     if not found:
         return "<p>No explanations.</p>"
-    rows = [row(e, e.method, found.context) for e in found.items[:MAX_NOTEBOOK_ROWS]]
+    rows = [row(e, e.method) for e in found.items[:MAX_NOTEBOOK_ROWS]]
     parts = {
         "rows": rows,
         "edits": any(line["edits"] for line in rows),
@@ -126,11 +124,11 @@ def _page(
     by_key: dict[Key, list[tuple[str, Explanation]]] = {key: [] for key in keys if key in drawn}
     for name, e in ((name, e) for name, found in groups for e in found if e.key in drawn):
         by_key[e.key].append((name, e))
-    cards = [card(shown, context) for shown in by_key.values()]
+    cards = [card(shown) for shown in by_key.values()]
     panels = [panel for card in cards for panel in card["panels"]]
     # Every method has the same room in the table.
     in_table = [(name, e) for name, found in groups for e in found.items[: max(1, rows // len(groups))]]
-    listed = [row(e, name, context) for name, e in in_table]
+    listed = [row(e, name) for name, e in in_table]
     counts = Counter(line["status"] for line in listed)
     data = context.get("dataset")
     held = _held([e for _, found in groups for e in found])
@@ -157,9 +155,9 @@ def _page(
         "drawn_as": {name for panel in panels for name in panel["drawn_as"]},
         "edit_kinds": EDITS.values(),
         "marked": any(panel["marked"] for panel in panels),
-        "classes": list(zip(class_names(context) or (), OKABE_ITO)),
+        "classes": list(zip(context.get("class_names") or (), OKABE_ITO)),
         "style": STYLE,
-        "molecules": MOLECULE if is_molecule(context) else "",
+        "molecules": MOLECULE if any(panel["molecule"] for panel in panels) else "",
         "statuses": STATUSES,
         "verdicts": [(name, counts[name]) for name in STATUSES if counts[name]],
     }
@@ -196,66 +194,65 @@ def _summary(name: str, found: Explanations) -> dict[str, Any]:
     }
 
 
-def row(e: Explanation, method: str, context: Mapping[str, Any]) -> dict[str, Any]:
+def row(e: Explanation, method: str) -> dict[str, Any]:
     """One line of the table, as plain values; a key is a list of ids, so that it sorts by number.
 
     Edits that add or change are no part of the graph, which could be sufficient alone: None.
     """
-    names = class_names(context)
     return {
         "key": e.key if isinstance(e.key, tuple) else (e.key,),
         "method": method,
-        "says": short_said(e, names),
+        "says": short_said(e),
         "p": round(float(e.probabilities[e.prediction]), 4),
-        "true": None if e.label is None else class_name(e.label, names),
+        "true": None if e.label is None else class_name(e, e.label),
         "wrong": e.label is not None and e.label != e.prediction,
         "size": e.size,
-        "edits": list_edits(e, atom_names(context)),
+        "edits": list_edits(e),
         "sufficient": None if adds_or_changes(e) else bool(e.sufficient),
         "necessary": bool(e.necessary),
         "status": e.status,
     }
 
 
-def card(shown: Sequence[tuple[str, Explanation]], context: Mapping[str, Any]) -> dict[str, Any]:
+def card(shown: Sequence[tuple[str, Explanation]]) -> dict[str, Any]:
     """One instance with a picture per method."""
     first, others = shown[0][1], [e for _, e in shown]
     return {
         "id": key_id(first.key),
-        "prediction": describe_prediction(first, class_names(context)),
-        "panels": [_panel(name, e, context, others) for name, e in shown],
+        "prediction": describe_prediction(first),
+        "panels": [_panel(name, e, others) for name, e in shown],
     }
 
 
-def _panel(name: str, e: Explanation, context: Mapping[str, Any], others: Sequence[Explanation]) -> dict[str, Any]:
-    drawn, names, atoms = scene(e, context, others), class_names(context), atom_names(context)
-    words = verdict_sentences(e, names, atoms)
+def _panel(name: str, e: Explanation, others: Sequence[Explanation]) -> dict[str, Any]:
+    drawn, words = scene(e, others), verdict_sentences(e)
     label = f"{describe_target(e)}, explained by {name}: " + " ".join(f"{s.head}: {s.text}" for s in words)
     return {
         "name": name,
-        "picture": svg.picture(drawn, label, molecule=is_molecule(context)) if len(drawn.nodes) else Markup(""),
-        "bars": charts.said(e, said_rows(e), names),
+        "picture": svg.picture(drawn, label) if len(drawn.nodes) else Markup(""),
+        "bars": charts.said(e, said_rows(e)),
         "curve": charts.curve(e),
         "sentences": words,
         "caption": drawn.caption,
         "smarts": e.smarts,
-        "smiles": entry(context.get("smiles"), e.key),
+        "smiles": entry(e.context.get("smiles"), e.key),
         "edited_smiles": e.edited_smiles,
         "size": count_units(e),
-        "units": _listed(e, atoms),
-        "edits": list_edits(e, atoms, MAX_LISTED),
-        "wide": drawn.has_edits and is_molecule(context),
+        "units": _listed(e),
+        "edits": list_edits(e, MAX_LISTED),
+        "molecule": drawn.molecule,
+        "wide": drawn.has_edits and drawn.molecule,
         "drawn_as": [edit.past for edit in drawn.edit_kinds] if drawn.edited else ["chosen"][: len(drawn.nodes)],
         "marked": bool(drawn.marked.any()),
     }
 
 
-def _listed(e: Explanation, atoms: Sequence[str] | None) -> list[tuple[str, list[str], int]]:
+def _listed(e: Explanation) -> list[tuple[str, list[str], int]]:
     """The chosen units by kind: the kind's name, the first units, and how many more there are."""
     parts = []
     for name in e.units.names:
         rows = e.units.where(name)
         rows = rows[e.selected[rows]]
-        shown = [describe_unit(e, row, atoms) for row in rows[:MAX_LISTED].tolist()]
+        shown = [describe_unit(e, row) for row in rows[:MAX_LISTED].tolist()]
         parts += [(unit_words(name).plural.capitalize(), shown, len(rows) - len(shown))] if shown else []
     return parts

@@ -78,14 +78,8 @@ def _compact(text: str) -> str:
     return "".join([*marks, *(f"<path {look} d='{''.join(lines)}'/>" for look, lines in paths.items())])
 
 
-def image(scene: Scene) -> np.ndarray | None:
-    """The scene as pixels [height, width, 4], for a matplotlib figure."""
-    made = placed_image(scene)
-    return None if made is None else made[0]
-
-
-def placed_image(scene: Scene, width: int = 840, height: int = 640) -> tuple[np.ndarray, np.ndarray] | None:
-    """The same, with where each atom is [atoms, 2]."""
+def image(scene: Scene) -> tuple[np.ndarray, np.ndarray] | None:
+    """The scene as pixels [height, width, 4] for a matplotlib figure, and where each atom is [atoms, 2]."""
     molecule = _prepare(scene)
     if molecule is None:
         return None
@@ -94,7 +88,7 @@ def placed_image(scene: Scene, width: int = 840, height: int = 640) -> tuple[np.
     from matplotlib import image as pixels
     from rdkit.Chem.Draw import rdMolDraw2D
 
-    drawer = rdMolDraw2D.MolDraw2DCairo(width, height)
+    drawer = rdMolDraw2D.MolDraw2DCairo(840, 640)
     at = _draw(drawer, molecule, scene, 72.0, lines=True)
     return np.asarray(pixels.imread(io.BytesIO(drawer.GetDrawingText()), format="png")), at
 

@@ -16,17 +16,10 @@ from cf2.errors import CF2Error, require, shown, unknown_name
 from cf2.models.outputs import output_kind
 from cf2.report import environment
 from cf2.report.charts import shorten
-from cf2.report.scene import EXPLANATION, LOOKS, MARKED, OKABE_ITO, TARGET, Scene, before_and_after, is_molecule, scene
-from cf2.report.words import (
-    atom_names,
-    class_names,
-    describe_prediction,
-    describe_said,
-    describe_unit,
-    said_rows,
-    verdict_sentences,
-)
+from cf2.report.scene import EXPLANATION, LOOKS, MARKED, OKABE_ITO, TARGET, Scene, before_and_after, scene
+from cf2.report.words import class_name, describe_prediction, describe_said, describe_unit, said_rows, verdict_sentences
 from cf2.results.explanation import Explanation
+from cf2.results.names import typed_id
 from cf2.units.edits import ADD
 
 WIDTH, HEIGHT, MARGIN = 420, 320, 22  # of an SVG, in pixels
@@ -38,7 +31,7 @@ MAX_INCHES = 200  # a picture of more than 2¹⁶ points is not drawn
 STYLE = environment().get_template("picture.css").render(looks=LOOKS, width=WIDTH)
 
 
-def picture(scene: Scene, title: str, *, molecule: bool = False, gone: np.ndarray | None = None) -> Markup:
+def picture(scene: Scene, title: str, *, gone: np.ndarray | None = None) -> Markup:
     """The scene as one SVG element that says to a screen reader what it shows.
 
     An edited molecule is drawn before and after, side by side. With `gone` [units, bool], which says what is taken
@@ -47,13 +40,14 @@ def picture(scene: Scene, title: str, *, molecule: bool = False, gone: np.ndarra
     height = _height(scene)
     if gone is not None:  # what is taken away is drawn by `_clickable`
         scene = replace(scene, chosen=scene.chosen & ~((scene.units >= 0) & np.append(gone, False)[scene.units]))
-    shown = before_and_after(scene) if molecule else ()
-    made = [drawn for part in shown if (drawn := _molecule_part(part, height)) is not None]
-    if not made or len(made) < len(shown):
-        made = [_graph_part(scene, height, gone is not None)]
-    parts = [part for part, _ in made]
+    shown = before_and_after(scene) if scene.molecule else ()
+    drawn = [_molecule_part(part, height) for part in shown]
+    placed = [part for part in drawn if part is not None]
+    if not placed or len(placed) < len(drawn):
+        placed = [_graph_part(scene, height, gone is not None)]
+    parts = [part for part, _ in placed]
     if gone is not None:
-        parts[0] |= _clickable(scene, made[0][1], gone)
+        parts[0] |= _clickable(scene, placed[0][1], gone)
     height += WORD_HEIGHT if len(parts) > 1 else 0
     values = {"parts": parts, "width": WIDTH, "height": height, "title": title, "explanation": EXPLANATION}
     return Markup(environment().get_template("picture.svg").render(**values))
@@ -90,11 +84,10 @@ def _clickable(scene: Scene, at: np.ndarray, gone: np.ndarray) -> dict[str, Any]
             path = _path(np.stack([ends[0] + short, ends[1] - short]))
             kind = "cf2-new" if unit in scene.added_units else ""
             lines.append((unit, path, f"{kind}{' cf2-gone' if gone[unit] else ''}", scene.pair_text(a, b)))
-    nodes = [
-        (int(scene.nodes[n]), *_rounded(at[n]), scene.text(n)) for n in np.flatnonzero(np.isfinite(at).all(1)).tolist()
-    ]
-    own = {int(scene.nodes[n]): int(unit) for n, unit in enumerate(scene.node_units) if unit >= 0}
-    dots = [(*node, own.get(node[0], -1), node[0] in own and bool(gone[own[node[0]]])) for node in nodes]
+    dots = []
+    for n in np.flatnonzero(np.isfinite(at).all(1)).tolist():
+        unit = int(scene.node_units[n]) if len(scene.node_units) else -1
+        dots.append((int(scene.nodes[n]), *_rounded(at[n]), scene.texts[n], unit, unit >= 0 and bool(gone[unit])))
     return {"lines": lines, "dots": dots}
 
 
@@ -116,7 +109,7 @@ def _graph_part(scene: Scene, height: int, live: bool) -> tuple[dict[str, Any], 
     reach[[*scene.targets, *scene.changed]] += 5  # outside of the ring
     beside = at + scene.outward * [1, -1] * reach
     named = range(count) if live and count <= MAX_ALL_NAMED and not scene.labelled else scene.named
-    texts += [("cf2-small", *_rounded(beside[n]), scene.text(n)) for n in named]
+    texts += [("cf2-small", *_rounded(beside[n]), scene.texts[n]) for n in named]
     texts += [("cf2-small", *_rounded(at[n] + [0, radius + 15]), text[:40]) for n, text in scene.changed.items()]
     keys = [] if live else scene.legend  # a live picture has its keys below it
     legend = [(colour, 10 + 13 * line, name) for line, (colour, name) in enumerate(keys)]
@@ -137,10 +130,10 @@ def _molecule_part(scene: Scene, height: int) -> tuple[dict[str, Any], np.ndarra
     """The same of a molecule, None where it is none."""
     from cf2.report.molecules import drawing
 
-    made = drawing(scene, WIDTH, height)
-    if made is None:
+    drawn = drawing(scene, WIDTH, height)
+    if drawn is None:
         return None
-    text, at = made
+    text, at = drawn
     behind = {"true": "true", "chosen": "bond", ADD.past: ADD.past}
     lines = [(behind[name], _path(at[edges])) for name, edges in scene.lines if name in behind]
     words = scene.changed.items()
@@ -194,31 +187,31 @@ def plot(
     The figure is not registered with pyplot, so nothing needs to be closed.
     """
     check_options(context, size)
-    context = context or {}
-    shown = _placed(e, _scene(e, context), layout)
+    e = e if context is None else replace(e, context=context)
+    shown = _placed(e, _scene(e), layout)
 
-    def draw(axes: Any) -> None:
+    def draw_on(axes: Any) -> None:
         if e.task == "input":  # no graph
             _draw_units(axes, e)
         else:
-            _draw_on(axes, shown, is_molecule(context) and layout is None)
+            _legend(axes, shown, "bond" if draw(axes, shown) else "chosen")
 
     if ax is not None:
         require(hasattr(ax, "add_collection"), "Expected `ax` to be matplotlib axes", got=_kind(ax))
-        draw(ax)
+        draw_on(ax)
         if path is not None:
             save_figure(ax.figure, path)
         return ax
     figure = new_figure(size)
     if probabilities:
         left, right = figure.subplots(1, 2, width_ratios=(2.3, 1))
-        _probabilities(right, e, context)
+        _probabilities(right, e)
     else:
         left = figure.subplots()
-    draw(left)
+    draw_on(left)
     if words:
-        figure.suptitle(escape(describe_prediction(e, class_names(context))), fontsize=11, fontweight="bold")
-        lines = [f"{s.head}: {s.text}" for s in verdict_sentences(e, class_names(context), atom_names(context))]
+        figure.suptitle(escape(describe_prediction(e)), fontsize=11, fontweight="bold")
+        lines = [f"{s.head}: {s.text}" for s in verdict_sentences(e)]
         lines += [shown.caption] if shown.caption else []
         wide = int(size[0] * 13)
         text = "\n".join(part for line in lines for part in textwrap.wrap(line, wide))
@@ -237,9 +230,9 @@ def new_figure(size: tuple[float, float]) -> Any:
         """A matplotlib figure that a notebook shows, whatever its backend."""
 
         def _repr_png_(self) -> bytes:
-            made = io.BytesIO()
-            self.savefig(made, format="png", dpi=100)
-            return made.getvalue()
+            png = io.BytesIO()
+            self.savefig(png, format="png", dpi=100)
+            return png.getvalue()
 
     figure = Picture(figsize=size, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
@@ -272,13 +265,6 @@ def _draw_units(axes: Any, e: Explanation) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_on(axes: Any, shown: Scene, molecule: bool) -> None:
-    drawn = molecule and _draw_molecule(axes, shown)
-    if not drawn:
-        draw(axes, shown)
-    _legend(axes, shown, "bond" if drawn else "chosen")
-
-
 def _placed(e: Explanation, shown: Scene, layout: Any) -> Scene:
     """The scene with the nodes where the user wants them."""
     if layout is None:
@@ -286,14 +272,15 @@ def _placed(e: Explanation, shown: Scene, layout: Any) -> Scene:
     points = layout(e.to_networkx()) if callable(layout) else layout
     expected = "Expected `layout` to hold a point (x, y) for every node that is drawn, by its id"
     require(isinstance(points, Mapping), expected, got=_kind(points))
-    keys = [(shown.kind_names[k], i) for k, i in zip(shown.kinds, shown.ids)] if shown.ids else shown.nodes.tolist()
+    nodes = shown.nodes.tolist()
+    keys = nodes if e.types is None else [typed_id(e.types, node) for node in nodes]
     missing = next((key for key in keys if key not in points), None)
     require(missing is None, expected, got=f"none for {missing}")
     try:
         places = np.array([[float(part) for part in points[key]] for key in keys]).reshape(len(keys), 2)
     except (TypeError, ValueError) as error:
         raise CF2Error(expected, got=f"{type(error).__name__}: {error}") from error
-    return replace(shown, points=places)
+    return replace(shown, points=places, molecule=False)
 
 
 def check_options(context: Any, size: Any) -> None:
@@ -313,18 +300,20 @@ def _kind(value: object) -> str:
     return f"an object of type {type(value).__name__}"
 
 
-def _scene(e: Explanation, context: Mapping[str, Any]) -> Scene:
+def _scene(e: Explanation) -> Scene:
     try:
-        return scene(e, context)
+        return scene(e)
     except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
         got = f"{type(error).__name__}: {error}"
         expected = "Expected `context` to hold the true edges as pairs by key in `truth`, and graphs by key in `graphs`"
         raise CF2Error(expected, got=got) from error
 
 
-def draw(axes: Any, shown: Scene) -> None:
-    """The graph on a matplotlib axes."""
+def draw(axes: Any, shown: Scene) -> bool:
+    """Draw a scene on matplotlib axes; returns whether it is drawn as a molecule."""
     axes.set_axis_off()
+    if shown.molecule and _draw_molecule(axes, shown):
+        return True
     axes.set_aspect("equal", adjustable="datalim")  # also the only node, or nodes in a line, have room around them
     axes.margins(0.08)
     points, count = shown.points, len(shown.nodes)
@@ -340,7 +329,8 @@ def draw(axes: Any, shown: Scene) -> None:
     for node in range(count) if shown.labelled else ():
         _write(axes, points[node], shown.labels[node][:6], (0, 0))
     for node in shown.named:
-        _write(axes, points[node], shown.text(node), (17 if node in shown.targets else 13) * shown.outward[node])
+        _write(axes, points[node], shown.texts[node], (17 if node in shown.targets else 13) * shown.outward[node])
+    return False
 
 
 def _draw_lines(axes: Any, lines: Any, at: np.ndarray) -> None:
@@ -351,9 +341,9 @@ def _draw_lines(axes: Any, lines: Any, at: np.ndarray) -> None:
         look = LOOKS[name]
         dash = "-" if look.dash is None else (0, tuple(part / look.width for part in look.dash))
         style: dict[str, Any] = {"linewidths": look.width, "alpha": look.opacity, "linestyles": [dash], "zorder": 3}
-        made = LineCollection(at[edges], colors=look.colour, **style)
-        made.set_capstyle("round" if look.dash is None else "butt")
-        axes.add_collection(made)
+        collection = LineCollection(at[edges], colors=look.colour, **style)
+        collection.set_capstyle("round" if look.dash is None else "butt")
+        axes.add_collection(collection)
 
 
 def _draw_marks(axes: Any, shown: Scene, at: np.ndarray, area: float) -> None:
@@ -383,16 +373,15 @@ def halo() -> list[Any]:
 
 def _draw_molecule(axes: Any, shown: Scene) -> bool:
     """Draw a molecule, an edited one before and after; returns whether it is one."""
-    from cf2.report.molecules import placed_image
+    from cf2.report.molecules import image
 
     parts = before_and_after(shown)
-    made = [image for part in parts if (image := placed_image(part)) is not None]
-    if len(made) < len(parts):
+    images = [placed for part in parts if (placed := image(part)) is not None]
+    if len(images) < len(parts):
         return False
-    axes.imshow(np.concatenate([pixels for pixels, _ in made], 1))
-    axes.set_axis_off()
-    width = made[0][0].shape[1]
-    for place, (part, (_, at)) in enumerate(zip(parts, made)):
+    axes.imshow(np.concatenate([pixels for pixels, _ in images], 1))
+    width = images[0][0].shape[1]
+    for place, (part, (_, at)) in enumerate(zip(parts, images)):
         at = at + np.array([width * place, 0])
         _draw_lines(axes, part.lines[2:] if part.edited else (), at)
         _draw_marks(axes, replace(part, targets=()), at, 80)
@@ -423,7 +412,7 @@ def _legend(axes: Any, shown: Scene, explanation: str) -> None:
     ]
     if shown.inside.any() and not shown.edited:
         keys.append(line(explanation, "explanation"))
-    keys += [line("true", "known truth")] if shown.has_truth else []
+    keys += [line("true", "known truth")] if shown.true.any() else []
     keys += [dot("explained node", "none", TARGET)] if shown.targets else []
     keys += [dot(name, colour) for colour, name in shown.legend]
     keys += [dot(edit.past, "none", edit.colour) for edit in edits if edit.mark == "ring"]
@@ -432,19 +421,19 @@ def _legend(axes: Any, shown: Scene, explanation: str) -> None:
         axes.legend(handles=keys, loc="upper center", bbox_to_anchor=(0.5, 0.02), frameon=False, fontsize=8, ncols=4)
 
 
-def _probabilities(axes: Any, e: Explanation, context: Mapping[str, Any]) -> None:
+def _probabilities(axes: Any, e: Explanation) -> None:
     """Bars, one for each graph the model was asked about; of classes, split by class."""
-    names, longer = class_names(context), {"only": "only the\nexplanation", "without": "without it"}
+    longer = {"only": "only the\nexplanation", "without": "without it"}
     rows = [(longer.get(text, text.replace("the ", "the\n")), values) for text, values in said_rows(e)]
     kind = output_kind(e.output)
     lines, left = range(len(rows)), np.zeros(len(rows))
     for place, column in enumerate(range(len(e.probabilities)) if kind.exclusive else [e.prediction]):
         share = np.array([values[column] for _, values in rows], dtype=float)
-        label = escape(shorten(kind.column_name(column, names), 20)) if np.nanmax(share) >= 0.01 else "_nolegend_"
+        label = escape(shorten(class_name(e, column), 20)) if np.nanmax(share) >= 0.01 else "_nolegend_"
         axes.barh(lines, share, 0.55, left=left, color=OKABE_ITO[place % len(OKABE_ITO)], label=label)
         left += share
     for line, (_, values) in enumerate(rows):
-        axes.text(0, line - 0.4, escape(shorten(describe_said(e, values, names), 28)), fontsize=8, va="bottom")
+        axes.text(0, line - 0.4, escape(shorten(describe_said(e, values), 28)), fontsize=8, va="bottom")
     axes.set_yticks(lines, [name for name, _ in rows], fontsize=8)
     axes.set(ylim=(len(rows) - 0.4, -0.75), **({"xlim": (0, 1)} if kind.probability else {}))
     axes.tick_params(axis="x", labelsize=7)

@@ -16,8 +16,6 @@ from cf2.report.pictures import check_options, escape, halo, new_figure, save_fi
 from cf2.report.scene import OKABE_ITO, is_molecule
 from cf2.report.words import (
     adds_or_changes,
-    atom_names,
-    class_names,
     count_nouns,
     count_units,
     describe_prediction,
@@ -102,7 +100,7 @@ def strip(
     panels[0].set_ylabel("margin of the prediction", fontsize=8)
     for axes in panels[1:]:
         axes.set_yticklabels([])
-    figure.suptitle(escape(describe_prediction(e, class_names(e.context))), fontsize=11, fontweight="bold")
+    figure.suptitle(escape(describe_prediction(e)), fontsize=11, fontweight="bold")
     note = "Above 0 the prediction is unchanged. "
     note += "The circle marks the result of all edits." if edits else "The circles mark the two tests."
     figure.supxlabel(note if model is not None else f"{note} Pass the model and its data to see the steps.", fontsize=8)
@@ -173,7 +171,7 @@ def _unit_name(e: Explanation, row: int) -> str:
     """A unit by name: an edit with its verb, a bond with its elements ('N9–O15')."""
     name, ids = e.units.names[e.units.kind[row]], e.units.ids[row].tolist()
     elements = (entry(e.context.get("graphs"), e.key) or {}).get("labels") or ()
-    text = describe_unit(e, row, atom_names(e.context))
+    text = describe_unit(e, row)
     if name in EDGE_KINDS and is_molecule(e.context) and max(ids) < len(elements):
         text = "–".join(f"{elements[atom]}{atom}" for atom in ids)
     return f"{edit_of(name).name} {text}" if adds_or_changes(e) else text
@@ -225,7 +223,7 @@ def contents(e: Explanation) -> set[str]:
 def shared(found: Sequence[Explanation]) -> list[tuple[str, dict[str, tuple[int, int]]]]:
     """Each content with how many of how many explanations of each class contain it, the most frequent first."""
     answers = [e for e in found if e.size and not e.rank]
-    names = {id(e): short_said(e, class_names(e.context)) for e in answers}
+    names = {id(e): short_said(e) for e in answers}
     if answers and not output_kind(answers[0].output).exclusive:
         names = dict.fromkeys(names, "all")
     totals = Counter(names.values())
@@ -309,7 +307,7 @@ def curve(e: Explanation, ax: Any, path: str | Path | None, size: tuple[float, f
     if e.surely is not None:
         axes.axhline(e.surely, color="0.5", linestyle=":", label=f"requested: {e.surely:g}")
     axes.set(xlabel="size of the set", ylabel="PNS", ylim=(0, 1.05), xlim=(min(sizes) - 0.5, max(*sizes, e.size) + 0.5))
-    axes.set_title(escape(describe_prediction(e, class_names(e.context))), fontsize=10)
+    axes.set_title(escape(describe_prediction(e)), fontsize=10)
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=8, frameon=False, loc="lower right")

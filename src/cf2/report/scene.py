@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import shortest_path
 
-from cf2.report.words import atom_names, count_nouns, describe_unit
+from cf2.report.words import count_nouns, describe_unit
 from cf2.results.explanation import WHOLE, Explanation
 from cf2.results.names import describe_node, entry, node_name
 from cf2.units.edits import ADD, CHANGE, EDGE_KINDS, EDITS, REMOVE, EditKind, is_candidate
@@ -53,7 +53,8 @@ LOOKS = {
 class Scene:
     """What one picture shows. Edges and marks run over the drawn part; `nodes` holds the user's ids."""
 
-    nodes: np.ndarray  # [n] user ids
+    nodes: np.ndarray  # [n] ids in the table of units
+    texts: tuple[str, ...]  # [n] names, or ids as the user knows them
     points: np.ndarray  # [n, 2]
     edges: np.ndarray  # [e, 2] local
     chosen: np.ndarray  # [e] in the explanation
@@ -62,16 +63,14 @@ class Scene:
     units: np.ndarray  # [e] the edge's row in the explanation's units, -1 if it has none
     inside: np.ndarray  # [n] at a chosen edge, or chosen itself
     marked: np.ndarray  # [n] how many of the node's features are in the explanation
+    molecule: bool = False  # whether labels are elements, and bonds are drawn as chemists do
     labels: tuple[str, ...] = ()  # [n] of molecules the elements; empty where there are none
     bonds: np.ndarray = field(default_factory=lambda: np.zeros(0))  # [e] bond orders, empty where unknown
     formal: tuple[tuple[int, int], ...] = ()  # [n] charges and hydrogens of atoms, empty where unknown
-    names: tuple[str, ...] = ()  # [n] what the user calls the nodes, empty where nothing
     directed: bool = False
-    has_truth: bool = False
     left_out: tuple[int, int] = (0, 0)  # nodes and edges that are not drawn
     kinds: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [n] types, empty without any
     kind_names: tuple[str, ...] = ()
-    ids: tuple[int, ...] = ()  # [n] ids in the types, empty without any
     edited: bool = False  # the chosen edges and nodes are taken away
     added: np.ndarray = field(default_factory=lambda: NO_EDGES)  # [a, 2] local, edges that are put in
     lost: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))  # [n] taken away; empty: none
@@ -79,23 +78,15 @@ class Scene:
     node_units: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [n] rows; empty: none
     added_units: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [a] rows, -1 for none
 
-    def text(self, node: int) -> str:
-        """The name of a node, or its id, as its user knows it."""
-        if self.names and self.names[node]:
-            return self.names[node]
-        return str(self.ids[node] if self.ids else int(self.nodes[node]))
-
     def pair_text(self, tail: int, head: int) -> str:
         """An edge as its user knows it."""
-        return f"{self.text(tail)}{'→' if self.directed else '–'}{self.text(head)}"
-
-    def colour(self, node: int) -> str:
-        """The colour of a node's type, empty where there are none."""
-        return OKABE_ITO[int(self.kinds[node]) % len(OKABE_ITO)] if len(self.kinds) else ""
+        return f"{self.texts[tail]}{'→' if self.directed else '–'}{self.texts[head]}"
 
     def fill(self, node: int) -> str:
-        """The colour that a node is filled with."""
-        return self.colour(node) or (MARKED if self.marked[node] else EXPLANATION if self.inside[node] else NODE)
+        """The colour that a node is filled with: that of its type, where there are types."""
+        if len(self.kinds):
+            return OKABE_ITO[int(self.kinds[node]) % len(OKABE_ITO)]
+        return MARKED if self.marked[node] else EXPLANATION if self.inside[node] else NODE
 
     def border(self, node: int) -> float:
         """How wide the border of a node is, which says of a typed one that it is in the explanation."""
@@ -194,7 +185,7 @@ class Scene:
 
 
 # The fields of a scene that have a value for every node, or none at all.
-OF_NODES = ("nodes", "points", "inside", "marked", "labels", "formal", "names", "kinds", "ids", "lost", "node_units")
+OF_NODES = ("nodes", "texts", "points", "inside", "marked", "labels", "formal", "kinds", "lost", "node_units")
 
 
 def _some(values: Any, keep: np.ndarray) -> Any:
@@ -202,57 +193,52 @@ def _some(values: Any, keep: np.ndarray) -> Any:
     return tuple(compress(values, keep)) if isinstance(values, tuple) else values[keep] if len(values) else values
 
 
-def scene(e: Explanation, context: Mapping[str, Any] | None = None, others: Sequence[Explanation] = ()) -> Scene:
+def scene(e: Explanation, others: Sequence[Explanation] = ()) -> Scene:
     """The picture of one explanation.
 
     Parameters
     ----------
     e : Explanation
-    context : mapping, optional
-        What is known beside it: `truth`, `atoms`, `graphs` with labels, bonds or edges by key.
+        Its context may hold the `truth`, `atoms`, and `graphs` with labels, bonds or edges by key.
     others : sequence of Explanation
         Explanations of the same instance, which are drawn beside it; what they chose is drawn here, too.
     """
-    context = context or {}
-    known = entry(context.get("graphs"), e.key)
-    known = known if isinstance(known, Mapping) else {}
-    nodes, pairs, units = _graph(e, known)
+    graph: Mapping[str, Any] = entry(e.context.get("graphs"), e.key) or {}
+    nodes, pairs, units = _graph(e, graph)
     edges, targets = np.searchsorted(nodes, pairs), np.searchsorted(nodes, _target_ids(e))
     chosen = (units >= 0) & np.append(e.selected, False)[units]
     added = np.searchsorted(nodes, e.chosen(ADD.unit_kind))
-    true, has_truth = _truth(e, pairs, entry(context.get("truth"), e.key))
     inside, marked = _marks(e, nodes, np.concatenate([edges[chosen], added]))
-    labels, bonds, formal = _chemistry(known, nodes, pairs)
-    names = [node_name(e, node) for node in nodes.tolist()]
+    labels, bonds, formal = _chemistry(graph, nodes, pairs)
+    ids = (nodes if e.types is None else e.types.local(nodes)).tolist()
     whole = Scene(
         nodes=nodes,
+        texts=tuple(node_name(e, node) or str(number) for node, number in zip(nodes.tolist(), ids)),
         points=np.zeros((len(nodes), 2)),
         edges=edges,
         chosen=chosen,
-        true=true,
+        true=_truth(e, pairs),
         targets=tuple(targets.tolist()),
         units=units,
         inside=inside,
         marked=marked,
+        molecule=is_molecule(e.context),
         labels=tuple(labels),
         bonds=bonds,
         formal=tuple(formal),
-        names=tuple(names) if any(names) else (),
         directed=e.directed,
-        has_truth=has_truth,
         kinds=np.zeros(0, np.int64) if e.types is None else e.types.of(nodes),
         kind_names=() if e.types is None else e.types.nodes,
-        ids=() if e.types is None else tuple(e.types.local(nodes).tolist()),
         edited=e.question == "counterfactual",
         added=added,
         added_units=_chosen_rows(e, ADD.unit_kind),
         node_units=_node_units(e, nodes),
         lost=np.isin(nodes, e.chosen("nodes")[:, 0]) & (e.question == "counterfactual"),
-        changed=_changed(e, nodes, context),
+        changed=_changed(e, nodes),
     )
     drawn = _cropped(whole, (e, *others)) if len(nodes) > MAX_NODES else whole
     points = None
-    if labels and is_molecule(context):  # where a chemist would put the atoms
+    if labels and drawn.molecule:  # where a chemist would put the atoms
         from cf2.report.molecules import coordinates
 
         points = coordinates(drawn.labels, drawn.edges, drawn.bonds)
@@ -319,20 +305,20 @@ def is_molecule(context: Mapping[str, Any]) -> bool:
     return bool(context.get("atoms") or context.get("smiles"))
 
 
-def _graph(e: Explanation, known: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _graph(e: Explanation, graph: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The user's ids of all nodes, sorted; the edges as pairs of ids; and each edge's row in the units.
 
     Where edges are no units, the context may know them (row -1).
     """
     units = np.concatenate([e.units.where("edges"), e.units.members[:, 0]])
     pairs = np.concatenate([e.units.of("edges"), e.units.members[:, 1:]])
-    if not len(pairs) and (known.get("edges") or known.get("bonds")):
-        ends = known.get("edges") or [bond[:2] for bond in known["bonds"]]
+    if not len(pairs) and (graph.get("edges") or graph.get("bonds")):
+        ends = graph.get("edges") or [bond[:2] for bond in graph["bonds"]]
         pairs = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
         pairs = np.unique(pairs if e.directed else np.sort(pairs, 1), axis=0)
         units = np.full(len(pairs), -1)
     parts = [e.units.of(name)[:, 0] for name in e.units.names if name not in PAIRS]
-    labelled = np.arange(len(known.get("labels") or ()) if e.task == "graph" else 0)
+    labelled = np.arange(len(graph.get("labels") or ()) if e.task == "graph" else 0)
     parts += [pairs.reshape(-1), e.chosen(ADD.unit_kind).reshape(-1), _target_ids(e), labelled]
     nodes = np.unique(np.concatenate(parts)).astype(np.int64)
     return nodes[nodes >= 0], pairs, units  # a column of features belongs to no node
@@ -359,20 +345,16 @@ def _target_ids(e: Explanation) -> np.ndarray:
     return np.array(ids if e.types is None else e.types.flat(e.key), dtype=np.int64)
 
 
-def _truth(e: Explanation, pairs: np.ndarray, wanted: Any) -> tuple[np.ndarray, bool]:
-    """Which edges are in the known truth, and whether there is one."""
-    wanted = () if wanted is None else wanted
-    if e.types is None:
-        return _among(pairs, wanted, e.directed), len(wanted) > 0
-    typed = len(wanted) > 0 and len(pairs) == len(e.units.where("edges"))  # edges that are no units have no type here
-    return e.true_edges(wanted) if typed else np.zeros(len(pairs), dtype=bool), len(wanted) > 0
-
-
-def _among(pairs: np.ndarray, wanted: Any, directed: bool) -> np.ndarray:
-    """Which pairs of ids are among the wanted ones, in either direction unless edges are directed."""
-    known = {(int(u), int(v)) for u, v in wanted}
-    known |= set() if directed else {(v, u) for u, v in known}
-    return np.array([(u, v) in known for u, v in pairs.tolist()], dtype=bool)
+def _truth(e: Explanation, pairs: np.ndarray) -> np.ndarray:
+    """Which edges are in the known truth, in either direction unless edges are directed."""
+    truth = entry(e.context.get("truth"), e.key)
+    if truth is None or not len(truth):
+        return np.zeros(len(pairs), dtype=bool)
+    if e.types is not None:  # edges that are no units have no type here
+        return e.true_edges(truth) if len(pairs) == len(e.units.where("edges")) else np.zeros(len(pairs), dtype=bool)
+    true = {(int(u), int(v)) for u, v in truth}
+    true |= set() if e.directed else {(v, u) for u, v in true}
+    return np.array([(u, v) in true for u, v in pairs.tolist()], dtype=bool)
 
 
 def _marks(e: Explanation, nodes: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -389,25 +371,25 @@ def _marks(e: Explanation, nodes: np.ndarray, chosen: np.ndarray) -> tuple[np.nd
     return inside, marked
 
 
-def _changed(e: Explanation, nodes: np.ndarray, context: Mapping[str, Any]) -> dict[int, str]:
+def _changed(e: Explanation, nodes: np.ndarray) -> dict[int, str]:
     """What becomes of nodes whose features a counterfactual changes, by their place among the nodes."""
     found: dict[int, list[str]] = {}
     for row in _chosen_rows(e, CHANGE.unit_kind).tolist():
         node = int(e.units.ids[row, 0])
-        text = describe_unit(e, row, atom_names(context)).removeprefix("node ").removeprefix("atom ")
+        text = describe_unit(e, row).removeprefix("node ").removeprefix("atom ")
         text = text.removeprefix(describe_node(e, node))[2:]  # without 'node 3, ' or 'atom 3: '
         found.setdefault(int(np.searchsorted(nodes, node)), []).append(text)
     return {node: "; ".join(texts) for node, texts in found.items()}
 
 
 def _chemistry(
-    known: Mapping[str, Any], nodes: np.ndarray, pairs: np.ndarray
+    graph: Mapping[str, Any], nodes: np.ndarray, pairs: np.ndarray
 ) -> tuple[list[str], np.ndarray, list[tuple[int, int]]]:
     """Labels [n], bond orders [e], and charges with hydrogens [n]; each is empty where the context has none."""
-    given, formal = list(known.get("labels") or ()), list(known.get("formal") or ())
+    given, formal = list(graph.get("labels") or ()), list(graph.get("formal") or ())
     labels = [str(given[node]) if node < len(given) else "" for node in nodes] if given else []
     charged = [(int(formal[n][0]), int(formal[n][1])) if n < len(formal) else (0, 0) for n in nodes] if formal else []
-    orders = {frozenset((int(u), int(v))): float(order) for u, v, order in known.get("bonds") or ()}
+    orders = {frozenset((int(u), int(v))): float(order) for u, v, order in graph.get("bonds") or ()}
     bonds = [orders.get(frozenset((int(u), int(v))), 1.0) for u, v in pairs] if orders else []
     return labels, np.array(bonds, dtype=float), charged
 

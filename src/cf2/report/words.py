@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from cf2.models.outputs import CLASSES, output_kind
+from cf2.models.outputs import output_kind
 from cf2.options import Key
 from cf2.results.explanation import STATUSES, WHOLE, Explanation
 from cf2.results.names import describe_node, entry, feature_name, node_name
 from cf2.units.edits import CHANGE, EDGE_KINDS, EDITS, EditKind, edit_of, is_candidate
 
 MAX_SPELT_OUT = 6  # edits of one kind that a sentence names; of more, it gives the number
-MAX_CLASS_NAMES = 100_000  # names that a context may give by number
 
-Names = Sequence[str] | None  # of classes or labels, or the element of every feature column
 Tone = Literal["good", "bad", "plain"]
 
 
@@ -87,28 +85,10 @@ def round_probability(value: float) -> str:
     return "<0.01" if 0.0 < value < 0.005 else f"{value:.2f}"
 
 
-def class_name(number: int, names: Names = None) -> str:
-    """The name of a class, or its number.
-
-    >>> class_name(1, ["base", "house"]), class_name(7, ["base", "house"])
-    ('house', 'class 7')
-    """
-    return CLASSES.column_name(number, names)
-
-
-def class_names(context: Mapping[str, Any]) -> Names:
-    """The class names in a context, if it has any."""
-    names = context.get("class_names")
-    if isinstance(names, Mapping):
-        highest = min(max((int(number) for number in names), default=-1), MAX_CLASS_NAMES)
-        names = [entry(names, number) or f"class {number}" for number in range(highest + 1)]
-    return [str(name) for name in names] if isinstance(names, list | tuple) and names else None
-
-
-def atom_names(context: Mapping[str, Any]) -> Names:
-    """The element of every feature column in a context, if it has any."""
-    atoms = context.get("atoms")
-    return [str(atom) for atom in atoms] if isinstance(atoms, list | tuple) and atoms else None
+def class_name(e: Explanation, column: int) -> str:
+    """The name of a class, of a label or of a column of numbers: 'house', or 'class 7' without a name."""
+    name = entry(e.context.get("class_names"), column)
+    return f"{output_kind(e.output).noun} {column}" if name is None else str(name)
 
 
 def unit_words(name: str) -> UnitWords:
@@ -118,9 +98,8 @@ def unit_words(name: str) -> UnitWords:
     ('feature entries', 'added edge')
     """
     plain = name.replace("_", " ")
-    words = UNIT_WORDS.get(name) or UnitWords(plain.removesuffix("s"), plain, "{0}, {1}")
     if not is_candidate(name):
-        return words
+        return UNIT_WORDS.get(name) or UnitWords(plain.removesuffix("s"), plain, "{0}, {1}")
     edit = edit_of(name)
     noun = f"{edit.past} {edit.noun}"
     return UnitWords(noun, f"{noun}s", UNIT_WORDS["edges" if edit.pairs else "features"].pattern)
@@ -142,11 +121,8 @@ def _chosen_kinds(e: Explanation) -> tuple[str, ...]:
     return tuple(name for name in e.units.names if len(e.chosen(name)))
 
 
-def describe_unit(e: Explanation, row: int, atoms: Names = None) -> str:
-    """How one unit is written: '3–17', 'node 3, feature 5'; of a change, 'atom 3: C → N' or 'node 3, feature 5: 0 → 1'.
-
-    `atoms` names the element of every feature column. Of a typed graph: 'user 3 –likes→ item 5', 'user 3, feature 5'.
-    """
+def describe_unit(e: Explanation, row: int) -> str:
+    """How one unit is written: '3–17', 'node 3, feature 5', of a typed graph 'user 3 –likes→ item 5'."""
     name, types, (first, second) = e.units.names[e.units.kind[row]], e.types, e.units.ids[row].tolist()
     arrow = "→" if e.directed else "–"
     if name == "groups":
@@ -161,9 +137,7 @@ def describe_unit(e: Explanation, row: int, atoms: Names = None) -> str:
         return f"{kind}, {feature_name(e, second, kind=kind)}"
     node = str(first) if first < 0 else describe_node(e, first)
     if name == CHANGE.unit_kind and len(e.units.values):
-        source, old, new = e.units.values[row].tolist()
-        names = [feature_name(e, column, first) for column in (int(source), second)]
-        text = describe_change(node, second, source, old, new, atoms if types is None else None, names)
+        text = _describe_change(e, row, node)
     else:
         if types is not None and name in EDGE_KINDS:
             arrow = f" –{types.edges[e.units.types[row]][1]}→ "
@@ -172,22 +146,16 @@ def describe_unit(e: Explanation, row: int, atoms: Names = None) -> str:
     return text if types is None else text.replace(f"node {node}", node)  # the type says what it is
 
 
-def describe_change(
-    node: int | str, column: int, source: float, old: float, new: float, atoms: Names = None, names: Sequence[str] = ()
-) -> str:
-    """A change of a feature; a one-hot feature moves from the column `source`, which is -1 for any other.
-
-    `names` are those of the two columns, where they have any.
-
-    >>> describe_change(3, 1, 0, 0, 1, ("C", "N")), describe_change(3, 1, -1, 0, 0.25), describe_change(3, 1, 0, 0, 1)
-    ('atom 3: C → N', 'node 3, feature 1: 0 → 0.25', 'node 3: feature 0 → feature 1')
-    """
-    before, after = names or (f"feature {int(source)}", f"feature {column}")
-    if source < 0:
+def _describe_change(e: Explanation, row: int, node: str) -> str:
+    """A change of a feature: 'atom 3: C → N', 'node 3, feature 5: 0 → 1' or 'node 3: feature 0 → feature 1'."""
+    (first, column), (source, old, new) = e.units.ids[row].tolist(), e.units.values[row].tolist()
+    after = feature_name(e, column, first)
+    if source < 0:  # no one-hot feature, which moves from the column `source`
         return f"node {node}, {after}: {old:.4g} → {new:.4g}"
-    if atoms and max(column, source) < len(atoms):
+    atoms = () if e.types is not None else e.context.get("atoms") or ()
+    if max(column, source) < len(atoms):
         return f"atom {node}: {atoms[int(source)]} → {atoms[column]}"
-    return f"node {node}: {before} → {after}"
+    return f"node {node}: {feature_name(e, int(source), first)} → {after}"
 
 
 def adds_or_changes(e: Explanation) -> bool:
@@ -195,27 +163,27 @@ def adds_or_changes(e: Explanation) -> bool:
     return e.question == "counterfactual" and any(map(is_candidate, e.units.names))
 
 
-def edits_by_kind(e: Explanation, atoms: Names = None) -> list[tuple[EditKind, list[str]]]:
+def edits_by_kind(e: Explanation) -> list[tuple[EditKind, list[str]]]:
     """The edits of a counterfactual as texts by kind; kinds without any are left out."""
     found: dict[str, list[str]] = {name: [] for name in EDITS}
     for row in np.flatnonzero(e.selected).tolist() if e.question == "counterfactual" else ():
-        found[edit_of(e.units.names[e.units.kind[row]]).name].append(describe_unit(e, row, atoms))
+        found[edit_of(e.units.names[e.units.kind[row]]).name].append(describe_unit(e, row))
     return [(EDITS[name], texts) for name, texts in found.items() if texts]
 
 
-def describe_edits(e: Explanation, atoms: Names = None) -> str:
+def describe_edits(e: Explanation) -> str:
     """The edits of a counterfactual in half a sentence: 'adding 1–5 and removing 3–4'."""
     parts = []
-    for edit, texts in edits_by_kind(e, atoms):
+    for edit, texts in edits_by_kind(e):
         counted = count_nouns(len(texts), edit.noun)
         parts.append(f"{edit.participle} {join_words(texts) if len(texts) <= MAX_SPELT_OUT else counted}")
     return join_words(parts) or "no edit"
 
 
-def list_edits(e: Explanation, atoms: Names = None, most: int = MAX_SPELT_OUT) -> str:
+def list_edits(e: Explanation, most: int = MAX_SPELT_OUT) -> str:
     """The edits of a counterfactual as a short list: 'remove 3–4; add 1–5, 2–7'."""
     parts = []
-    for edit, texts in edits_by_kind(e, atoms):
+    for edit, texts in edits_by_kind(e):
         more = f" and {len(texts) - most} more" if len(texts) > most else ""
         parts.append(f"{edit.name} {', '.join(texts[:most])}{more}")
     return "; ".join(parts)
@@ -241,63 +209,57 @@ def said_rows(e: Explanation) -> tuple[tuple[str, np.ndarray], ...]:
 NO_NODES = "nothing (no node is left)"
 
 
-def describe_said(e: Explanation, values: np.ndarray, names: Names = None) -> str:
+def describe_said(e: Explanation, values: np.ndarray) -> str:
     """A prediction: a class and its probability, a label or its absence, or a number."""
     if np.isnan(values).any():
         return NO_NODES
     kind = output_kind(e.output)
     column = int(np.argmax(values)) if kind.exclusive else e.prediction
-    name, value, no = kind.column_name(column, names), float(values[column]), "" if values[column] > 0.5 else "not "
-    return kind.said.format(name=name, probability=round_probability(value), value=value, no=no)
+    value, no = float(values[column]), "" if values[column] > 0.5 else "not "
+    return kind.said.format(name=class_name(e, column), probability=round_probability(value), value=value, no=no)
 
 
-def short_said(e: Explanation, names: Names = None) -> str:
+def short_said(e: Explanation) -> str:
     """The prediction in a word or two, for a table."""
     exclusive = output_kind(e.output).exclusive
-    return class_name(e.prediction, names) if exclusive else describe_said(e, e.probabilities, names)
+    return class_name(e, e.prediction) if exclusive else describe_said(e, e.probabilities)
 
 
-def describe_prediction(e: Explanation, names: Names = None) -> str:
+def describe_prediction(e: Explanation) -> str:
     """The prediction for the whole graph, and whether it is correct."""
-    text = f"The model predicts {describe_said(e, e.probabilities, names)} for {describe_target(e)}"
+    text = f"The model predicts {describe_said(e, e.probabilities)} for {describe_target(e)}"
     if e.label is None:
         return f"{text}."
     right = e.label == e.prediction
-    return f"{text}, which is correct." if right else f"{text}; the true class is {class_name(e.label, names)}."
+    return f"{text}, which is correct." if right else f"{text}; the true class is {class_name(e, e.label)}."
 
 
-def verdict(e: Explanation, names: Names = None, atoms: Names = None) -> str:
-    """All verdicts on one explanation as one paragraph; names are those of its context if none are given."""
-    names, atoms = names or class_names(e.context), atoms or atom_names(e.context)
-    return " ".join(f"{s.head}: {s.text}" for s in verdict_sentences(e, names, atoms))
+def verdict(e: Explanation) -> str:
+    """All verdicts on one explanation as one paragraph."""
+    return " ".join(f"{s.head}: {s.text}" for s in verdict_sentences(e))
 
 
-def verdict_sentences(e: Explanation, names: Names = None, atoms: Names = None) -> list[Sentence]:
+def verdict_sentences(e: Explanation) -> list[Sentence]:
     """The verdicts on one explanation: the two tests first, or for edits the new prediction."""
     if e.status in ("refused", "empty", "not predicted", "tie"):
         tone: Tone = "bad" if e.status == "refused" else "plain"
         return [Sentence(tone, e.status.capitalize(), e.note or _meaning(e.status))]
-    tests = [_edited(e, names, atoms)] if adds_or_changes(e) else [_sufficient(e, names), _necessary(e, names)]
+    tests = [_edited(e)] if adds_or_changes(e) else [_sufficient(e), _necessary(e)]
     if not e.size and not adds_or_changes(e) and not e.necessary:
         tests = tests[:1]  # an empty set is never necessary
-    return [*tests, *_smallest(e), *_surely(e), *_types(e), *_status(e), *_checked(e)]
-
-
-def _checked(e: Explanation) -> list[Sentence]:
-    """A note if the final check did not run on the whole graph."""
-    if e.plain is not False:
-        return []
-    return [Sentence("plain", "Checked", "on the receptive field only; the whole graph is too large to run again.")]
+    checked = "on the receptive field only; the whole graph is too large to run again."
+    final = [Sentence("plain", "Checked", checked)] if e.plain is False else []
+    return [*tests, *_smallest(e), *_surely(e), *_types(e), *_status(e), *final]
 
 
 def in_short(e: Explanation) -> str:
     """One explanation in a line: 'node 3: house (0.98) because of 4 edges of 12; sufficient, necessary, smallest'."""
-    said = describe_said(e, e.probabilities, class_names(e.context)) if len(e.probabilities) else "nothing"
+    said = describe_said(e, e.probabilities) if len(e.probabilities) else "nothing"
     start, status = f"{describe_target(e)}: {said}", e.status
     if not e.size:
         return f"{start}; no units chosen of {e.num_units:,}; {status}"
     if e.question == "counterfactual":
-        return f"{start}; to change that, {list_edits(e, atom_names(e.context))}; {status}"
+        return f"{start}; to change that, {list_edits(e)}; {status}"
     facts = [name for name in ("sufficient", "necessary") if getattr(e, name)]
     facts += [f"smallest{among(e)}"] if e.optimal else [f"minimal{among(e)}"] if e.minimal else []
     passed = ", ".join(facts) or "neither sufficient nor necessary"
@@ -305,14 +267,14 @@ def in_short(e: Explanation) -> str:
     return f"{start} because of {count_units(e)} of {e.num_units:,}; {passed}{end}"
 
 
-def _sufficient(e: Explanation, names: Names) -> Sentence:
+def _sufficient(e: Explanation) -> Sentence:
     these = f"{'this' if e.size == 1 else 'these'} {count_units(e)}"
     if len(_chosen_kinds(e)) > 1:
         these = f"this set ({count_units(e)})"
     start = f"with {f'only {these}' if e.size else 'nothing kept'} the model"
-    said, expected = describe_said(e, e.probabilities_only, names), describe_said(e, e.probabilities, names)
+    said, expected = describe_said(e, e.probabilities_only), describe_said(e, e.probabilities)
     if output_kind(e.output).exclusive:
-        expected = class_name(e.prediction if e.question == "counterfactual" else e.explained, names)
+        expected = class_name(e, e.prediction if e.question == "counterfactual" else e.explained)
     passed, failed = f"still predicts {said}", f"predicts {said} instead of {expected}"
     if e.tolerance is not None:
         near = f"±{e.tolerance:.3g} of {e.value:.4g}"
@@ -322,26 +284,26 @@ def _sufficient(e: Explanation, names: Names) -> Sentence:
     return Sentence("plain" if e.question == "counterfactual" else "bad", "Not sufficient", f"{start} {failed}.")
 
 
-def _necessary(e: Explanation, names: Names) -> Sentence:
+def _necessary(e: Explanation) -> Sentence:
     it = "it" if e.size == 1 or len(_chosen_kinds(e)) > 1 else "them"  # several kinds are "this set"
     start = f"without {it}" if e.size else "with nothing removed"
-    said = describe_said(e, e.probabilities_without, names)
+    said = describe_said(e, e.probabilities_without)
     if e.necessary:
         return Sentence("good", "Necessary", f"{start} the model predicts {said}.")
     tone: Tone = "plain" if e.question == "factual" else "bad"
     if e.question == "counterfactual" and e.target is not None and output_kind(e.output).exclusive:
-        return Sentence(tone, "Not enough", f"{start} the model predicts {said}, not {class_name(e.target, names)}.")
+        return Sentence(tone, "Not enough", f"{start} the model predicts {said}, not {class_name(e, e.target)}.")
     return Sentence(tone, "Not necessary", f"{start} the model {'' if said == NO_NODES else 'still '}predicts {said}.")
 
 
-def _edited(e: Explanation, names: Names, atoms: Names) -> Sentence:
+def _edited(e: Explanation) -> Sentence:
     """What the model says after the edits."""
-    start = f"after {describe_edits(e, atoms)}" if e.size else "with nothing edited"
-    said, head = describe_said(e, e.probabilities_without, names), "changed" if e.target is None else "reached"
+    start = f"after {describe_edits(e)}" if e.size else "with nothing edited"
+    said, head = describe_said(e, e.probabilities_without), "changed" if e.target is None else "reached"
     if e.necessary:
-        text = f"{start} the model predicts {said} instead of {short_said(e, names)}."
+        text = f"{start} the model predicts {said} instead of {short_said(e)}."
         return Sentence("good", head.capitalize(), text)
-    wanted = "" if e.target is None else f", not {class_name(e.target, names)}"
+    wanted = "" if e.target is None else f", not {class_name(e, e.target)}"
     other = output_kind(e.output).exclusive and int(np.argmax(e.probabilities_without)) != e.prediction
     still = "" if other or said == NO_NODES else "still "
     return Sentence("bad", f"Not {head}", f"{start} the model {still}predicts {said}{wanted}.")
@@ -360,11 +322,9 @@ CONSTRAINTS = {
 
 def among(e: Explanation) -> str:
     """The sets that the claims cover: ', among sets that are connected'; '' for all sets."""
-    spec = e.context.get("spec")
-    spec = spec if isinstance(spec, Mapping) else {}
+    spec = e.context.get("spec") or {}
     texts = [text for name, text in CONSTRAINTS.items() if spec.get(name)]
-    given = spec.get("settings")
-    confidence = e.settings.get("confidence") or (given.get("confidence") if isinstance(given, Mapping) else 0)
+    confidence = e.settings.get("confidence") or (spec.get("settings") or {}).get("confidence")
     texts += [f"pass by a margin above {confidence}"] if confidence else []
     if CHANGE.unit_kind in e.units.names:
         texts.append(f"take new values from {'the reference' if e.context.get('reference') else 'the data'}")
@@ -381,11 +341,8 @@ def _smallest(e: Explanation) -> list[Sentence]:
     if e.minimal:
         bound, what = e.lower_bound or 0, "edits do this" if edits else f"passes {TESTS[e.question]}"
         proved = f" Proved that no set of fewer than {bound:,} {what}{scope}." if bound > 1 else ""
-        return [
-            Sentence(
-                "good", "Minimal", f"no single {'edit' if edits else 'part of it'} can be left out{scope}.{proved}"
-            )
-        ]
+        part = "edit" if edits else "part of it"
+        return [Sentence("good", "Minimal", f"no single {part} can be left out{scope}.{proved}")]
     if e.minimal is False:
         return [Sentence("plain", "Not minimal", f"some part of it can be left out and it still passes{scope}.")]
     return []
@@ -461,8 +418,7 @@ def _status(e: Explanation) -> list[Sentence]:
 
 def next_step(e: Explanation, *, read_only: bool = False) -> str:
     """What to try next, in a sentence or two that name only what can work; '' for nothing."""
-    spec = e.context.get("spec")
-    spec = spec if isinstance(spec, Mapping) else {}
+    spec = e.context.get("spec") or {}
     thorough = e.settings.get("effort") == "thorough"
     longer = "" if thorough else 'Search longer: effort="thorough".'
     removable = [name for name in e.units.names if not is_candidate(name)]

@@ -650,13 +650,13 @@ class Explanation:
         bare = self.size and not (self.context.get("graphs") or layout or ax) and self.units.names == ("features",)
         if kind == "strip" or (kind == "auto" and bare):
             return strip(self, model, data, path=path, size=size)
-        shown: dict[str, Any] = {"context": self.context if context is None else context, "words": words}
-        return plot(self, ax=ax, layout=layout, path=path, **shown, probabilities=probabilities, size=size)
+        shown: dict[str, Any] = {"context": context, "words": words, "probabilities": probabilities, "size": size}
+        return plot(self, ax=ax, layout=layout, path=path, **shown)
 
     def _repr_html_(self) -> str:
         from cf2.report.html import explanation_html
 
-        return explanation_html(self, self.context)
+        return explanation_html(self)
 
 
 def stored_fields(kind: Any) -> list[Field[Any]]:

@@ -104,20 +104,20 @@ class Explanations(Results[Explanation]):
         """
         import pandas
 
-        from cf2.report.words import class_names, short_said
+        from cf2.report.words import short_said
 
         smiles = self.context.get("smiles") or {}
         first = ("label", "size", "sufficient", "necessary", "minimal", "optimal", "status", "note", "lower_bound")
         outputs = {"probability": "probabilities", "only": "probabilities_only", "without": "probabilities_without"}
         measured = ("ps", "pn", "pns") if any(e.contexts for e in self.items) else ()
         edited = any(e.question == "counterfactual" for e in self.items)
-        classes = class_names(self.context)
+        named = bool(self.context.get("class_names"))
         rows = [
             {"key": e.key, "rank": e.rank}
             | ({"smiles": entry(smiles, e.key), "smarts": e.smarts} if smiles else {})
             | ({"edited_smiles": e.edited_smiles} if smiles and e.question == "counterfactual" else {})
             | {"prediction": output_kind(e.output).answer(e.prediction, e.value)}
-            | ({"prediction_name": short_said(e, classes)} if classes else {})
+            | ({"prediction_name": short_said(e)} if named else {})
             | {name: getattr(e, name) for name in first}
             | {name: float(getattr(e, output)[e.prediction]) for name, output in outputs.items()}
             | ({"chosen": e.chosen_names} if e.task == "input" else {})
@@ -191,7 +191,7 @@ class Explanations(Results[Explanation]):
         anywidget.AnyWidget
             Its `index` is the explanation that is shown, `removed` the rows of `units` that are taken away.
         """
-        from cf2.report.widget import widget
+        from cf2.report.live import widget
 
         return widget(self, model, data)
 

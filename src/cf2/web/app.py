@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import warnings
@@ -22,7 +23,6 @@ from cf2.runs.source import ModelAndData
 from cf2.runs.store import Store
 from cf2.samples.sources import restore
 from cf2.web import page
-from cf2.web.page import NOTHING, Shared
 from cf2.web.searches import MAX_SECONDS, Searches, find
 from cf2.web.server import LOOPBACK, is_loopback, listening_socket, protect, started
 from cf2.web.whatif import WhatIf
@@ -38,7 +38,8 @@ def build_app(
     notes: Sequence[str] = (),
     seconds: float = MAX_SECONDS,
     run: str = "",
-    shared: Shared = NOTHING,
+    patterns: Patterns | None = None,
+    rules: EditRules | None = None,
     token: str | None = None,
     command: str = "",
 ) -> Flask:
@@ -58,8 +59,8 @@ def build_app(
         How long "explain again" may take.
     run : str
         The name of the run, which stands in the address of the page.
-    shared : Shared
-        The patterns and edit rules of the run, if there are any.
+    patterns, rules : Patterns, EditRules, optional
+        What the explanations of the run share.
     token : str, optional
         What a browser must send once, as `?token=…`, to be answered; None: nothing.
     command : str
@@ -77,7 +78,7 @@ def build_app(
 
     @app.get("/")
     def start() -> str:
-        return page.page_html(whatif, notes, shared, command, g.nonce)
+        return page.page_html(whatif, notes, patterns, rules, command, g.nonce)
 
     @app.get("/listing")
     def listing() -> Any:
@@ -98,9 +99,8 @@ def build_app(
         kind, shown = request.args["kind"], whatif.state_at("?" + request.query_string.decode())
         if shown is None or kind not in ("svg", "json"):
             raise CF2Error("Expected the address of a state, and kind=svg or json", got=request.url[-80:])
-        text = page.svg_file(whatif, shown) if kind == "svg" else page.json_file(whatif, shown)
-        e = whatif.explanation(shown.key, shown.method)
-        name = f'attachment; filename="{e.task}-{key_id(e.key)}.{kind}"'
+        text = page.svg_file(whatif, shown) if kind == "svg" else json.dumps(whatif.to_dict(shown), indent=1)
+        name = f'attachment; filename="{shown.e.task}-{key_id(shown.e.key)}.{kind}"'
         mime = "image/svg+xml" if kind == "svg" else "application/json"
         return Response(text, mimetype=mime, headers={"Content-Disposition": name})
 
@@ -165,7 +165,7 @@ def serve(
             notes=_notes(opened, found, source),
             seconds=seconds,
             run=opened.path.resolve().name,
-            shared=_shared_by(opened),
+            **_summaries(opened),
             token=token,
             command=f"cf2 serve {opened.path} --trust",
         )
@@ -214,7 +214,7 @@ def _notes(run: Store, found: Mapping[str, Explanations], source: ModelAndData |
     return notes
 
 
-def _shared_by(run: Store) -> Shared:
+def _summaries(run: Store) -> dict[str, Any]:
     """The patterns and edit rules that the directory of a run holds; a file that cannot be read is left out."""
     found: dict[str, Any] = {}
     for name, kind in (("patterns", Patterns), ("rules", EditRules)):
@@ -222,4 +222,4 @@ def _shared_by(run: Store) -> Shared:
             found[name] = kind.of_run(run.path, run.context())
         except CF2Error as error:
             log.warning("%s", error)
-    return Shared(**found)
+    return found

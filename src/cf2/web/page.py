@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -18,7 +17,7 @@ from cf2.patterns.summary import Patterns
 from cf2.report import environment, live
 from cf2.report import pictures as svg
 from cf2.report.html import STYLE, card, row
-from cf2.report.scene import MOLECULE, is_molecule, scene
+from cf2.report.scene import MOLECULE, Scene, is_molecule, scene
 from cf2.report.words import (
     adds_or_changes,
     class_name,
@@ -33,35 +32,25 @@ from cf2.units.edits import EDITS, is_candidate
 from cf2.web.whatif import State, WhatIf, first_answer
 
 
-@dataclass(frozen=True, eq=False)
-class Shared:
-    """The patterns and the edit rules of a run, as far as it has any."""
-
-    patterns: Patterns | None = None
-    rules: EditRules | None = None
-
-
-NOTHING = Shared()
-
-
-def page_html(whatif: WhatIf, notes: Sequence[str], shared: Shared, command: str, nonce: str) -> str:
+def page_html(
+    whatif: WhatIf, notes: Sequence[str], patterns: Patterns | None, rules: EditRules | None, command: str, nonce: str
+) -> str:
     """The page before a state is shown; `command` serves it with a model where there is none."""
     some = [next(iter(by_key.values())) for by_key in whatif.methods.values()]
-    names = [class_name(number, whatif.class_names) for number in range(len(some[0].probabilities))]
     drawn = frozenset(whatif.keys.values())
     parts = {
         "title": f"Explanations of {whatif.context.get('dataset') or 'a model'}",
         "model": whatif.context.get("model") or "",
         "notes": notes,
         "legend": _legend(whatif, some),
-        "classes": list(enumerate(names)),
+        "classes": [(column, class_name(some[0], column)) for column in range(len(some[0].probabilities))],
         "sorts": get_args(EditSort),
-        "atoms": list(enumerate(whatif.atoms or ())),
+        "atoms": list(enumerate(whatif.atoms)),
         "numbers": not output_kind(some[0].output).probability,
-        "patterns": pattern_sections(shared.patterns, drawn) if shared.patterns else [],
-        "rules": edit_rule_sections(shared.rules, drawn) if shared.rules else [],
-        "about": shared.patterns.about if shared.patterns else {},
-        "about_rules": shared.rules.about if shared.rules else {},
+        "patterns": pattern_sections(patterns, drawn) if patterns else [],
+        "rules": edit_rule_sections(rules, drawn) if rules else [],
+        "about": patterns.about if patterns else {},
+        "about_rules": rules.about if rules else {},
         "molecules": MOLECULE if is_molecule(whatif.context) else "",
         "read_only": whatif.read_only,
         "command": command,
@@ -88,17 +77,17 @@ def _legend(whatif: WhatIf, some: Sequence[Explanation]) -> list[tuple[str, str]
 def listing(whatif: WhatIf, method: str | None) -> list[dict[str, Any]]:
     """One line per first answer of a method, or of the run's first one."""
     by_key = whatif.methods.get(method or "") or next(iter(whatif.methods.values()))
-    return [_entry(e, whatif) for e in by_key.values()]
+    return [_entry(e) for e in by_key.values()]
 
 
-def _entry(e: Explanation, whatif: WhatIf) -> dict[str, Any]:
+def _entry(e: Explanation) -> dict[str, Any]:
     tests = [("S", e.sufficient, "sufficient"), ("N", e.necessary, "necessary")]
     if adds_or_changes(e):
         tests = [("E", e.necessary, "changed by edits")]
     spoken = ", ".join(f"{'' if good else 'not '}{word}" for _, good, word in tests)
     wrong = ", misclassified" if e.label is not None and e.label != e.prediction else ""
-    said = describe_said(e, e.probabilities, whatif.class_names)
-    return row(e, e.method, whatif.context) | {
+    said = describe_said(e, e.probabilities)
+    return row(e, e.method) | {
         "id": key_id(e.key),
         "name": describe_target(e),
         "marks": [(letter, bool(good)) for letter, good, _ in tests],
@@ -115,11 +104,11 @@ def state_of(whatif: WhatIf, given: Mapping[str, Any]) -> State:
     known = whatif.explanations(key)
     if method not in known:  # another instance need not have it
         method = next(iter(known))
-    e, done = known[method], given.get("do")
+    e = known[method]
     removed, edits = given.get("removed", []), given.get("edits", [])
-    if done:  # begins anew
-        gone = {"without": e.selected, "only": ~e.selected & ~live.absent(e), "restore": e.selected & False}[done]
-        removed, edits = np.flatnonzero(gone).tolist(), []
+    if "do" in given:  # begins anew
+        gone = {"without": e.selected, "only": ~e.selected & ~live.absent(e), "restore": e.selected & False}
+        removed, edits = np.flatnonzero(gone[given["do"]]).tolist(), []
     beyond = {unit - e.num_units for unit in removed if unit >= e.num_units}  # edits that are taken back
     edits = [edit for place, edit in enumerate(edits) if place not in beyond]
     return whatif.state(key, method, [unit for unit in removed if unit < e.num_units], edits)
@@ -127,39 +116,39 @@ def state_of(whatif: WhatIf, given: Mapping[str, Any]) -> State:
 
 def show(whatif: WhatIf, state: State, near: Sequence[int] = ()) -> dict[str, Any]:
     """Everything that the page shows of a state but the list, and the methods side by side."""
-    e = whatif.explanation(state.key, state.method)
-    edited, drawn = _drawn(whatif, e, state)
-    gone = np.concatenate([state.removed, np.ones(len(state.edits), dtype=bool)])
-    context, names, read_only = whatif.context, list(whatif.explanations(state.key)), whatif.read_only
+    e = state.e
+    edited, gone, drawn = _drawn(whatif, state)
+    names = list(whatif.explanations(e.key))
     first = first_answer(state.method)
     first = first if first in names else state.method
     listed, own = live.listed_units(e, near), np.arange(e.num_units, edited.num_units)
     left = e.num_units - len(listed)
     return {
         "address": whatif.address_of(state),
-        "key": key_id(state.key),
+        "key": key_id(e.key),
         "method": state.method,
         "first": first,
         "methods": [name for name in names if name == first_answer(name) or first_answer(name) not in names],
-        "answers": whatif.answers(state.key, first) or [first],
+        "answers": whatif.answers(e.key, first) or [first],
         "removed": np.flatnonzero(state.removed).tolist(),
         "edits": [list(edit) for edit in state.edits],
-        "prediction": describe_prediction(e, whatif.class_names),
-        "verdict": live.verdicts_html(e, context, next_step(e, read_only=read_only)),
-        "picture": live.picture_html(drawn, edited, context, gone),
+        "prediction": describe_prediction(e),
+        "verdict": live.verdicts_html(e, next_step(e, read_only=whatif.read_only)),
+        "picture": svg.picture(drawn, describe_target(e), gone=gone),
         "types": drawn.legend,
         "caption": drawn.caption,
-        "answer": live.answer_html(e, said(whatif, e, state), context),
-        "units": live.units_html(e, listed, state.removed, context, disabled=read_only),
+        "answer": live.answer_html(e, said(whatif, state)),
+        "units": live.units_html(e, listed, state.removed, disabled=whatif.read_only),
         "unlisted": f"{left:,} more are not listed. Enter a node's id above to list its units." if left else "",
-        "edited": live.units_html(edited, own, gone, context),
+        "edited": live.units_html(edited, own, gone),
         "edits_only": adds_or_changes(e),  # which are no part that could be shown alone
         "without": "Make the edits" if adds_or_changes(e) else "Remove the explanation",
     }
 
 
-def said(whatif: WhatIf, e: Explanation, state: State) -> live.Said:
+def said(whatif: WhatIf, state: State) -> live.Said:
     """What the model says now, or said when the explanation was made; after edits, there are no parts to be judged."""
+    e = state.e
     if state.edits or adds_or_changes(e):
         now, changed = (e.probabilities_without, None)
         if not whatif.read_only:
@@ -175,32 +164,24 @@ def said(whatif: WhatIf, e: Explanation, state: State) -> live.Said:
     return live.Said(rows, answer.changed, [left, live.part("removed", gone, *answer.removed_verdict)])
 
 
-def _drawn(whatif: WhatIf, e: Explanation, state: State) -> tuple[Explanation, Any]:
-    """The explanation with the edits by hand as further units, and its picture."""
-    edited = whatif.with_edits(e, state.edits)
-    return edited, scene(edited, whatif.context_of(e), list(whatif.explanations(e.key).values()))
+def _drawn(whatif: WhatIf, state: State) -> tuple[Explanation, np.ndarray, Scene]:
+    """The explanation with the edits by hand as further units, which units are removed or made, and its picture."""
+    edited = whatif.with_edits(whatif.with_edges(state.e), state.edits)
+    gone = np.concatenate([state.removed, np.ones(len(state.edits), dtype=bool)])
+    return edited, gone, scene(edited, list(whatif.explanations(state.e.key).values()))
 
 
 def comparison(whatif: WhatIf, key: Any) -> str:
     """Every method's picture of one instance, side by side, as the report shows it."""
-    shown = list(whatif.explanations(whatif.key(key)).items())
-    made = card(shown, whatif.context_of(shown[0][1]))
-    return str(environment().get_template("card.html").module.panels(made))
+    shown = [(name, whatif.with_edges(e)) for name, e in whatif.explanations(whatif.key(key)).items()]
+    return str(environment().get_template("card.html").module.panels(card(shown)))
 
 
 def svg_file(whatif: WhatIf, state: State) -> str:
     """The explanation as one SVG file; after a change, what is removed, added and changed instead."""
-    e = whatif.explanation(state.key, state.method)
-    edited, drawn = _drawn(whatif, e, state)
-    if state.removed.any() or state.edits:
-        gone = np.concatenate([state.removed, np.ones(len(state.edits), dtype=bool)])
-        now = replace(edited, selected=gone, question="counterfactual", status="unverified")
-        drawn = scene(now, whatif.context_of(e))
-    text = str(svg.picture(drawn, describe_target(e), molecule=is_molecule(whatif.context)))
+    edited, gone, drawn = _drawn(whatif, state)
+    if gone.any():
+        drawn = scene(replace(edited, selected=gone, question="counterfactual", status="unverified"))
+    text = str(svg.picture(drawn, describe_target(edited)))
     size = 'xmlns="http://www.w3.org/2000/svg" width="840" color="#1c2330"'
     return text.replace("<svg ", f"<svg {size} ", 1).replace(">", Markup(f"><style>{svg.STYLE}</style>"), 1)
-
-
-def json_file(whatif: WhatIf, state: State) -> str:
-    """The state with everything needed to repeat it."""
-    return json.dumps(whatif.to_dict(state), indent=1)

@@ -83,8 +83,8 @@ def find(whatif: WhatIf, searches: Searches, e: Explanation, given: Mapping[str,
     name = searches.run(search)
     if not name:
         return "", "no other explanation was found."
-    made = whatif.explanation(e.key, name)
+    new = whatif.explanation(e.key, name)
     if given["what"] == "find":
-        first = words.verdict_sentences(made, whatif.class_names, whatif.atoms)[0]
+        first = words.verdict_sentences(new)[0]
         return name, f"{first.head}: {first.text}"
-    return name, f"{words.count_units(made)} in {made.seconds:.1f} s"
+    return name, f"{words.count_units(new)} in {new.seconds:.1f} s"

@@ -22,8 +22,7 @@ from cf2.errors import CF2Error, require, require_number
 from cf2.methods.contract import Problem
 from cf2.options import AUTO, Key, Spec
 from cf2.report.plots import margin
-from cf2.report.scene import Scene, scene
-from cf2.report.words import atom_names, class_name, class_names, describe_target, key_id
+from cf2.report.words import class_name, describe_target, key_id
 from cf2.results.explanation import VERDICTS, Explanation, UnitTable
 from cf2.results.explanations import Explanations
 from cf2.runs.check import outputs_at
@@ -58,9 +57,9 @@ class Answer(NamedTuple):
 
 
 class State(NamedTuple):
-    """What is shown: an explanation by its key and name, the units that are removed, and the edits."""
+    """What is shown: an explanation with its name on the page, the units that are removed, and the edits."""
 
-    key: Key
+    e: Explanation
     method: str
     removed: np.ndarray  # [units, bool]
     edits: list[Edit]
@@ -76,20 +75,19 @@ class WhatIf:
         found = {name: given for name, given in found.items() if len(given)}
         require(bool(found), "Expected at least one explanation to show", got="none")
         self.run = run
-        self.methods: dict[str, dict[Key, Explanation]] = {}  # further answers of a method follow it
-        self._options: dict[str, Any] = {}  # of each method
-        for name, given in found.items():
-            for e in sorted(given, key=lambda e: e.rank):
-                self.methods.setdefault(answer_name(name, e.rank), {})[e.key] = e
-                self._options[answer_name(name, e.rank)] = given.context.get("spec")
         self.context = dict(next((f.context for f in found.values() if f.context), {}))
-        self.keys = {key_id(e.key): e.key for given in found.values() for e in given}  # by their texts in the browser
-        # Never changed, but replaced by a longer one: other threads may be reading it.
-        self._made: dict[str, dict[tuple[Key, str], tuple[Explanation, Any]]] = {}  # by visitor, with its options
-        self._source, self.read_only = source, source is None
         if source is not None and source.class_names:
             self.context.setdefault("class_names", list(source.class_names))
-        self.class_names, self.atoms = class_names(self.context), atom_names(self.context)
+        self.atoms: Sequence[str] = self.context.get("atoms") or ()
+        self.methods: dict[str, dict[Key, Explanation]] = {}  # further answers of a method follow it
+        for name, given in found.items():
+            context = self.context | given.context
+            for e in sorted(given, key=lambda e: e.rank):
+                self.methods.setdefault(answer_name(name, e.rank), {})[e.key] = replace(e, context=context)
+        self.keys = {key_id(e.key): e.key for given in found.values() for e in given}  # by their texts in the browser
+        # By visitor. Never changed, but replaced by a longer one: other threads may be reading it.
+        self._found_on_page: dict[str, dict[tuple[Key, str], Explanation]] = {}
+        self._source, self.read_only = source, source is None
         self._sessions: dict[str, Session] = {}
         self._problems: dict[tuple[str, Key], Problem] = {}
         self._copy: ModelCache | None = None
@@ -112,11 +110,8 @@ class WhatIf:
     def explanations(self, key: Key) -> dict[str, Explanation]:
         """All explanations of a key, by method; those made on the page last."""
         stored = {name: by_key[key] for name, by_key in self.methods.items() if key in by_key}
-        return stored | {name: e for (made_for, name), (e, _) in self._own().items() if made_for == key}
-
-    def _own(self) -> dict[tuple[Key, str], tuple[Explanation, Any]]:
-        """What the visitor who asks has made on the page, and the options of it."""
-        return self._made.get(VISITOR.get(), {})
+        own = self._found_on_page.get(VISITOR.get(), {})
+        return stored | {name: e for (own_key, name), e in own.items() if own_key == key}
 
     def explanation(self, key: Key, method: str) -> Explanation:
         """The explanation of a key by a method, or an error for one that is not there."""
@@ -128,35 +123,20 @@ class WhatIf:
         """The names of all answers that a method gave for a key, the best first."""
         return [name for name in self.explanations(key) if first_answer(name) == method]
 
-    def spec(self, e: Explanation) -> Spec:
-        """What was asked when the explanation was made, as far as an answer depends on it."""
-        name = next((name for name, known in self.explanations(e.key).items() if known is e), "")
-        made = self._own().get((e.key, name))
-        options = self._options.get(name) if made is None else made[1]
-        if options is None:
-            return Spec(units=e.units.names or ("edges",), directed=e.directed)
-        asked = {option: value for option, value in options.items() if option in ANSWER_OPTIONS}
-        units = [name for name in e.units.names if not is_candidate(name)] if asked.get("units") == [AUTO] else []
-        return Spec.from_json({**asked, "tolerance": e.tolerance} | ({"units": units} if units else {}))
-
     def graph(self, key: Key) -> Any:
         """The graph of a key, a Data object: the one that there is, or one of many."""
         graphs = self.source.graphs
         return graphs[key] if self.source.level == "graph" else graphs[0]  # type: ignore[index]
 
-    def scene(self, e: Explanation) -> Scene:
-        """What is drawn of an explanation; those of other methods have the same places."""
-        return scene(e, self.context_of(e), list(self.explanations(e.key).values()))
-
-    def context_of(self, e: Explanation) -> dict[str, Any]:
-        """What the pictures need to know; where edges are no units, also the edges."""
+    def with_edges(self, e: Explanation) -> Explanation:
+        """The explanation; where edges are no units, its context has them for the picture."""
         if len(e.units.where("edges")) or not len(e.units) or self.read_only:
-            return self.context
+            return e
         with self._lock:
             instance = self._problem(e).instances[0]
-        graphs = self.context.get("graphs") or {}
+        graphs = e.context.get("graphs") or {}
         graph = graphs.get(str(e.key), {}) | {"edges": units_of(instance, unit_kinds(["edges"])).ids.tolist()}
-        return self.context | {"graphs": {**graphs, str(e.key): graph}}
+        return replace(e, context={**e.context, "graphs": {**graphs, str(e.key): graph}})
 
     # -- what the model says
 
@@ -186,7 +166,7 @@ class WhatIf:
         The units in `removed` [units, bool] are removed, or, where they are edits themselves, made; and so are `edits`.
         """
         edited = self.with_edits(e, edits)
-        edited = replace(edited, context={**edited.context, "spec": self.spec(e).to_json()})
+        edited = replace(edited, context={**edited.context, "spec": spec_of(e).to_json()})
         made = np.concatenate([removed, np.ones(len(edits), dtype=bool)])
         source = self.source
         data = source.graphs if source.level == "graph" else source.graphs[0]
@@ -222,12 +202,12 @@ class WhatIf:
         if edit[0] == "add":
             return ADD.unit_kind, edit[1:], (-1.0, 0.0, 0.0)
         _, node, column, new = edit
-        row, elements = self.graph(e.key).x[node], len(self.atoms or ())
+        row, elements = self.graph(e.key).x[node], len(self.atoms)
         old = row[:elements].nonzero().flatten().tolist() if column < elements else []
         return CHANGE.unit_kind, (node, column), (float(old[0] if old else -1), float(row[column]), new)
 
     def _session(self, e: Explanation) -> Session:
-        spec = self.spec(e)
+        spec = spec_of(e)
         name = json.dumps(spec.to_json())
         if name not in self._sessions:
             self._sessions[name] = Session(self.source.request(list(self.keys.values()), spec))
@@ -235,7 +215,7 @@ class WhatIf:
 
     def _problem(self, e: Explanation) -> Problem:
         """The instance, packed, and checked against the explanation; the latest ones are kept."""
-        name = (json.dumps(self.spec(e).to_json()), e.key)
+        name = (json.dumps(spec_of(e).to_json()), e.key)
         problem = self._problems.pop(name, None)
         if problem is None:
             with self._session(e) as session:
@@ -252,16 +232,16 @@ class WhatIf:
 
     def again(self, e: Explanation, alpha: float, lam: float | None, go_on: GoOn = lambda: None) -> str:
         """Explain the same prediction by cf2 with other settings; returns the name it is now known by."""
-        spec = replace(self.spec(e), method=Spec().method, settings={"alpha": alpha, "lam": lam})
-        (made,) = self._explained(e, spec, go_on)
-        return self._keep(e, made, spec, f"cf2 (α = {alpha:g}, λ = {'auto' if lam is None else f'{lam:g}'})")
+        spec = replace(spec_of(e), method=Spec().method, settings={"alpha": alpha, "lam": lam})
+        (new,) = self._explained(e, spec, go_on)
+        return self._keep(e, new, spec, f"cf2 (α = {alpha:g}, λ = {'auto' if lam is None else f'{lam:g}'})")
 
     def another(self, e: Explanation, method: str, go_on: GoOn = lambda: None) -> str:
         """Look for one more answer to what an explanation answers; returns its name, or an empty text for none."""
         answers = [self.explanation(e.key, name) for name in self.answers(e.key, method)]
-        spec = replace(self.spec(e), method=Spec().method, alternatives=len(answers) + 1)
+        spec = replace(spec_of(e), method=Spec().method, alternatives=len(answers) + 1)
         taken = {answer.selected.tobytes() for answer in answers}
-        new = [made for made in self._explained(e, spec, go_on) if made.selected.tobytes() not in taken]
+        new = [other for other in self._explained(e, spec, go_on) if other.selected.tobytes() not in taken]
         if not new or not all(getattr(new[0], verdict) for verdict in VERDICTS[e.question]):
             return ""
         return self._keep(e, new[0], spec, answer_name(method, len(answers)))
@@ -274,18 +254,18 @@ class WhatIf:
         Without a class, any other than the prediction will do. `valid` accepts molecules only.
         """
         spec = replace(
-            self.spec(e),
+            spec_of(e),
             method=Spec().method,
             question="counterfactual",
             target=target,
             edits=edits,
             candidates=None,
             valid="molecule" if valid else None,
-            atoms=tuple(self.atoms or ()) or None,
+            atoms=tuple(self.atoms) or None,
         )
-        aim = "another class" if target is None else class_name(target, self.class_names)
-        (made,) = self._explained(e, spec, go_on)
-        return self._keep(e, made, spec, f"smallest edit to {aim} ({', '.join(edits)}{', valid' if valid else ''})")
+        aim = "another class" if target is None else class_name(e, target)
+        (new,) = self._explained(e, spec, go_on)
+        return self._keep(e, new, spec, f"smallest edit to {aim} ({', '.join(edits)}{', valid' if valid else ''})")
 
     def _explained(self, e: Explanation, spec: Spec, go_on: GoOn) -> list[Explanation]:
         """All answers for one key, by a copy of the model; `go_on` is called before every run of it."""
@@ -311,20 +291,21 @@ class WhatIf:
         finally:
             hook.remove()
 
-    def _keep(self, e: Explanation, made: Explanation, spec: Spec, name: str) -> str:
+    def _keep(self, e: Explanation, new: Explanation, spec: Spec, name: str) -> str:
         """Keep an answer beside an explanation under a name, which is returned; the oldest ones make room."""
+        new = replace(new, label=e.label, context={**e.context, "spec": spec.to_json()})
         with self._lock:
-            made = replace(made, label=e.label)
-            own = [*self._own().items(), ((e.key, name), (made, spec.to_json()))][-MAX_KEPT_EXPLANATIONS:]
-            others = [(visitor, kept) for visitor, kept in self._made.items() if visitor != VISITOR.get()]
-            self._made = dict([*others, (VISITOR.get(), dict(own))][-MAX_VISITORS:])
+            others = dict(self._found_on_page)
+            own = others.pop(VISITOR.get(), {}) | {(e.key, name): new}
+            own = dict(list(own.items())[-MAX_KEPT_EXPLANATIONS:])
+            self._found_on_page = dict([*others.items(), (VISITOR.get(), own)][-MAX_VISITORS:])
         return name
 
     # -- the state of the page, as an address and as JSON
 
     def address_of(self, state: State) -> str:
         """The query of the address of a state; what is not removed or edited is not in it."""
-        parts = {"run": self.run, "method": state.method, "key": key_id(state.key)}
+        parts = {"run": self.run, "method": state.method, "key": key_id(state.e.key)}
         parts["removed"] = _ranges(np.flatnonzero(state.removed).tolist())
         parts["edits"] = "_".join("~".join(map(str, edit)) for edit in state.edits)
         return "?" + urlencode({name: text for name, text in parts.items() if text})
@@ -343,20 +324,23 @@ class WhatIf:
         edits = [[_value(part) for part in edit.split("~")] for edit in given.get("edits", "").split("_") if edit]
         return self.state(key, method, _numbers(given.get("removed", ""), count), edits)
 
-    def state(self, key: Key, method: str, removed: Sequence[int] = (), edits: Sequence[Any] = ()) -> State:
+    def state(self, key: Key, method: str, removed: Any = (), edits: Any = ()) -> State:
         """A state, checked; nothing can be removed or edited where there is no model to ask."""
         e = self.explanation(key, method)
         if self.read_only:
-            return State(key, method, e.selected & False, [])
-        gone = np.isin(np.arange(e.num_units), np.asarray(removed, dtype=np.int64))
-        return State(key, method, gone, checked_edits(edits, self.graph(key), e.directed, len(self.atoms or ())))
+            return State(e, method, e.selected & False, [])
+        good = isinstance(removed, list | tuple) and all(
+            type(unit) is int and 0 <= unit < e.num_units for unit in removed
+        )
+        require(good, f"Expected units from 0 to {e.num_units - 1}", got=repr(removed)[:40])
+        gone = np.isin(np.arange(e.num_units), np.array(removed, dtype=np.int64))
+        return State(e, method, gone, checked_edits(edits, self.graph(key), e.directed, len(self.atoms)))
 
     def to_dict(self, state: State) -> dict[str, Any]:
         """The current what-if with everything needed to repeat it."""
-        e = self.explanation(state.key, state.method)
+        e, edits = state.e, state.edits
         answer, gone = self.ask(e, state.removed), replace(e, selected=state.removed)
         probabilities = {"all": e.probabilities, "left": answer.left, "removed": answer.removed}
-        edits = state.edits
         return {
             "edits": [list(edit) for edit in edits],
             "after_edits": self.ask_edited(e, state.removed, edits)[0].tolist() if edits else None,
@@ -370,6 +354,16 @@ class WhatIf:
             "removed": dict(zip(("sufficient", "necessary"), answer.removed_verdict)),
             "explanation": e.to_dict(),
         }
+
+
+def spec_of(e: Explanation) -> Spec:
+    """What was asked when an explanation was made, as far as an answer depends on it."""
+    options = e.context.get("spec")
+    if options is None:
+        return Spec(units=e.units.names or ("edges",), directed=e.directed)
+    asked = {option: value for option, value in options.items() if option in ANSWER_OPTIONS}
+    units = [name for name in e.units.names if not is_candidate(name)] if asked.get("units") == [AUTO] else []
+    return Spec.from_json({**asked, "tolerance": e.tolerance} | ({"units": units} if units else {}))
 
 
 def answer_name(method: str, rank: int) -> str:
@@ -399,11 +393,12 @@ def _check(e: Explanation, probabilities: np.ndarray, same_units: bool) -> None:
 # -- edits by hand
 
 
-def checked_edits(values: Sequence[Any], graph: Any, directed: bool, elements: int = 0) -> list[Edit]:
+def checked_edits(values: Any, graph: Any, directed: bool, elements: int = 0) -> list[Edit]:
     """Edits from the browser, each checked against the graph (a Data object), the same one once.
 
     The first columns may be `elements`, of which an atom has one.
     """
+    require(isinstance(values, list | tuple), "Expected a list of edits", got=repr(values)[:40])
     require(len(values) <= MAX_EDITS, f"Expected at most {MAX_EDITS} edits", got=len(values))
     require(
         not values or not isinstance(graph, HeteroData),
@@ -413,7 +408,8 @@ def checked_edits(values: Sequence[Any], graph: Any, directed: bool, elements: i
     )
     edits: dict[tuple[Any, ...], Edit] = {}
     for value in values:
-        check = {("add", 3): _checked_edge, ("change", 4): _checked_change}.get((str(value[0]), len(value)))
+        sort = (str(value[0]), len(value)) if isinstance(value, list | tuple) and value else ("", 0)
+        check = {("add", 3): _checked_edge, ("change", 4): _checked_change}.get(sort)
         if check is None:
             raise CF2Error("Expected an edit that adds or changes", got=repr(value)[:40])
         edit = check(value, graph, directed)
