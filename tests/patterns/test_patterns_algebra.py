@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cf2.patterns.labelled import GraphRow, LabelledGraphs, node_labels
+from cf2.patterns.labelled import LabelledGraphs, node_labels
 from cf2.patterns.matching import MAX_ROWS_PER_GRAPH, containing, occurrences
 from cf2.patterns.pattern import Pattern
 from pattern_toys import alike, network, networkx_occurrences
@@ -21,9 +21,9 @@ Drawn = tuple[list[str], Edges, bool]
 RING = [(atom, (atom + 1) % 6) for atom in range(6)]
 
 
-def row(labels: Sequence[str], edges: Sequence[tuple[int, int]]) -> GraphRow:
-    pairs = np.array(edges, np.int64).reshape(-1, 2)
-    return GraphRow(0, labels, np.zeros(len(labels), np.int64), pairs, [""] * len(edges))
+def row(labels: Sequence[str], edges: Sequence[tuple[int, int]], directed: bool = False) -> Pattern:
+    """A graph as it is, not in canonical order."""
+    return Pattern(tuple(labels), (0,) * len(labels), tuple(edges), ("",) * len(edges), directed)
 
 
 @st.composite
@@ -36,7 +36,7 @@ def graphs(draw: st.DrawFn, most: int = 7) -> Drawn:
 
 
 def connected(labels: list[str], edges: Edges, directed: bool) -> list[Pattern]:
-    return row(labels, edges).pieces(np.ones(len(edges), bool), directed)
+    return [piece.canonical() for _, piece in row(labels, edges, directed).pieces(range(len(edges)))]
 
 
 def shuffled(labels: list[str], edges: Edges, seed: int) -> tuple[list[str], Edges]:
@@ -76,7 +76,7 @@ def test_very_regular_graphs_have_one_form(graph: nx.Graph) -> None:
 def test_occurrences_are_those_that_networkx_finds(given_: list[Drawn], seed: int) -> None:
     directed, draw = given_[0][2], random.Random(seed)
     given_ = [graph for graph in given_ if graph[2] == directed]
-    joined = LabelledGraphs([row(*graph[:2]) for graph in given_], directed)
+    joined = LabelledGraphs([row(*graph) for graph in given_], directed)
     pattern = draw.choice(connected(*given_[0]))
     for _ in range(draw.randint(0, 3)):
         pattern = draw.choice([pattern, *pattern.generalisations()])
@@ -92,7 +92,7 @@ def test_occurrences_are_those_that_networkx_finds(given_: list[Drawn], seed: in
 
 
 def test_edges_of_several_labels_between_two_nodes_are_told_apart() -> None:
-    double = GraphRow(0, ["C", "N"], np.zeros(2, np.int64), np.array([[0, 1], [0, 1]]), ["a", "b"])
+    double = Pattern(("C", "N"), (0, 0), ((0, 1), (0, 1)), ("a", "b"))
     joined = LabelledGraphs([double])
     for label, edge in (("a", [[0]]), ("b", [[1]]), (None, [[0]]), ("c", [])):
         assert occurrences(Pattern.make(["C", "N"], [(0, 1)], [label]), joined).edges().tolist() == edge

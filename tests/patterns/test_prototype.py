@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import combinations, product
 
 import networkx as nx
-import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
 
 import cf2
-from cf2.patterns.labelled import GraphRow, LabelledGraphs
+from cf2.patterns.labelled import LabelledGraphs
 from cf2.patterns.matching import distances
+from cf2.patterns.pattern import Pattern
 from pattern_toys import COLUMNS, KINDS, Path, made
 from toys import GraphNet, model_state, same_state
 
@@ -75,14 +75,12 @@ def test_no_small_graph_has_a_wider_margin() -> None:
 
 
 def test_a_real_graph_is_at_no_distance_from_itself() -> None:
-    rows = []
-    for number, graph in enumerate(GRAPHS[:4]):
-        pairs = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].t().numpy()
-        labels = [f"x{kind}" for kind in graph.x.argmax(1).tolist()]
-        rows.append(GraphRow(number, labels, np.zeros(len(labels), np.int64), pairs, [""] * len(pairs)))
-    for number, row in enumerate(rows):
-        (pattern,) = row.pieces(np.ones(len(row.edges), bool), directed=False)
-        far = distances(pattern, LabelledGraphs(rows))
+    real = []
+    for graph in GRAPHS[:4]:
+        pairs = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].t().tolist()
+        real.append(Pattern.make([f"x{kind}" for kind in graph.x.argmax(1).tolist()], list(map(tuple, pairs))))
+    for number, pattern in enumerate(real):
+        far = distances(pattern, LabelledGraphs(real))
         assert far[number] == 0.0
         assert ((far >= 0) & (far <= 1)).all()
 

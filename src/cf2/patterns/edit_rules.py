@@ -17,7 +17,7 @@ from cf2.graphs.graph import Instance, edge_positions
 from cf2.options import Key
 from cf2.patterns.labelled import Collected, LabelledGraphs, instance_outputs
 from cf2.patterns.matching import occurrences
-from cf2.patterns.pattern import Pattern, connected_parts, connected_patterns
+from cf2.patterns.pattern import Pattern
 from cf2.patterns.summary import (
     ClassSummary,
     SummaryOptions,
@@ -36,7 +36,6 @@ REMOVE, ADD, ARROW = "−", "+", "→"  # before the label of an edge, and betwe
 MAX_PLACES = 8  # applications of a rule that are tried in each graph
 MAX_COMBINATIONS = 64  # combinations of the places of its parts that are looked at
 MAX_SEEN = 300  # predictions of a class that candidates are compared on
-SignedEdges = list[tuple[tuple[int, int], str]]
 OTHER_FEATURES = "other features"  # the label of a node whose new features no node of the data has
 
 
@@ -165,29 +164,33 @@ class _Tried:
         """The features that a label stands for, where it stands for one row of them."""
         rows: dict[str, Tensor] = {}
         shared: set[str] = set()
-        for row, instance in zip(self.here.graphs.rows, self.instances):
-            for label, x in zip(row.labels, instance.x):
-                if not torch.equal(rows.setdefault(label, x), x):
-                    shared.add(label)
+        for graph, instance in zip(self.here.graphs.graphs, self.instances):
+            for label, x in zip(graph.labels, instance.x):
+                if not torch.equal(rows.setdefault(label or "", x), x):
+                    shared.add(label or "")
         return {label: x for label, x in rows.items() if label not in shared}
 
     def _edit_rule(self, row: int, e: Explanation) -> EditRule:
         """What an answer does to its own graph, up to the names of nodes."""
-        instance, graph = self.instances[row], self.here.graphs.rows[row]
+        instance, graph = self.instances[row], self.here.graphs.graphs[row]
         place = {int(node): at for at, node in enumerate(instance.node_ids.tolist())}
-        known = {(a, b): name for (a, b), name in zip(graph.edges.tolist(), graph.edge_labels)}
+        edge_labels = dict(zip(graph.edges, graph.edge_labels))
         edges: dict[tuple[int, int], str] = {}
         x: dict[int, Tensor] = {}
         for kind, (node, other), *values in e.edits:
             if kind in ("remove", "add"):
                 a, b = place[node], place[other]
                 pair = (a, b) if self.directed or a < b else (b, a)
-                edges[pair] = (REMOVE if kind == "remove" else ADD) + known.get(pair, known.get(pair[::-1], ""))
+                label = edge_labels.get(pair, edge_labels.get(pair[::-1])) or ""
+                edges[pair] = (REMOVE if kind == "remove" else ADD) + label
             else:  # of a node the column `other` of its features
                 x.setdefault(place[node], instance.x[place[node]].clone())[other] = values[-1]
-        labels = {node: graph.labels[node] for pair in edges for node in pair}
+        labels = {node: graph.labels[node] or "" for pair in edges for node in pair}
         labels |= {node: f"{graph.labels[node]}{ARROW}{self._label(features)}" for node, features in x.items()}
-        return EditRule(tuple(sorted(connected_patterns(labels, edges.items(), directed=self.directed), key=repr)))
+        local = {node: position for position, node in enumerate(labels)}
+        pairs = tuple((local[a], local[b]) for a, b in edges)
+        edited = Pattern(tuple(labels.values()), (0,) * len(labels), pairs, tuple(edges.values()), self.directed)
+        return EditRule(tuple(sorted((piece.canonical() for _, piece in edited.pieces()), key=repr)))
 
     def _label(self, features: Tensor) -> str:
         labels = (label for label, x in self.features.items() if torch.equal(x, features))
@@ -231,28 +234,37 @@ class _Tried:
 
     def _applications(self, rule: EditRule, rows: np.ndarray) -> Iterator[tuple[int, Instance]]:
         """The first few ways to carry out a rule in each row: where its parts lie, no two at the same node."""
-        labels, edges = _joined_pieces(rule)
-        parts = _parts(labels, edges, self.directed)
-        nodes = [node for _, nodes in parts for node in nodes]
+        joined = _joined(rule, self.directed)
+        # What must be there: the pieces that the removed edges make, with the labels as they were.
+        there = [number for number, name in enumerate(joined.edge_labels) if not str(name).startswith(ADD)]
+        before = replace(
+            joined,
+            labels=tuple(str(label).split(ARROW)[0] for label in joined.labels),
+            edges=tuple(joined.edges[number] for number in there),
+            edge_labels=tuple(str(joined.edge_labels[number])[1:] for number in there),
+        )
+        pieces = before.pieces()
+        nodes = [node for own, _ in pieces for node in own]
         wanted = np.isin(np.arange(len(self.here.graphs)), rows)
-        places = [_places(part, self.here.graphs, wanted) for part, _ in parts]
+        places = [_places(piece, self.here.graphs, wanted) for _, piece in pieces]
         for at, row in enumerate(rows.tolist()):
             combined = islice(product(*(place.get(row, []) for place in places)), MAX_COMBINATIONS)
             images = (np.concatenate(combination).tolist() for combination in combined)
             ways = (dict(zip(nodes, image)) for image in images if len(set(image)) == len(image))
-            edited = (self._edited(row, labels, edges, node) for node in ways)
+            edited = (self._edited(row, joined, node) for node in ways)
             yield from ((at, instance) for instance in islice(filter(None, edited), MAX_PLACES))
 
-    def _edited(self, row: int, labels: list[str], edges: SignedEdges, node: Mapping[int, int]) -> Instance | None:
+    def _edited(self, row: int, rule: Pattern, node: Mapping[int, int]) -> Instance | None:
         """An instance after a rule is carried out at some nodes; None where it cannot be said what that is."""
         instance, takes = self.instances[row], self.predictor.adapter.takes
-        both = [False] if self.directed else [False, True]  # an edge is a column, or one each way
-        pairs = [((node[b], node[a]) if back else (node[a], node[b]), name) for (a, b), name in edges for back in both]
+        pairs = [((node[a], node[b]), str(name)) for (a, b), name in zip(rule.edges, rule.edge_labels)]
+        if not self.directed:  # an edge is a column each way
+            pairs = [way for (a, b), name in pairs for way in (((a, b), name), ((b, a), name))]
         added = [pair for pair, name in pairs if not name.startswith(REMOVE)]
         ends = torch.tensor(added, dtype=torch.long).reshape(-1, 2).t()
         if bool((edge_positions(instance.edge_index, ends) >= 0).any()):
             return None
-        renamed = {node[n]: label.split(ARROW)[1] for n, label in enumerate(labels) if ARROW in label}
+        renamed = {node[n]: label.split(ARROW)[1] for n, label in enumerate(rule.labels) if label and ARROW in label}
         extras = {n: (k, v) for n, (k, v) in instance.extras.items() if k != "edge" or takes(n)}
         of_edges = [name for name, (kind, _) in extras.items() if kind == "edge"]
         if not self.features.keys() >= set(renamed.values()) or (added and (of_edges or instance.targets)):
@@ -280,30 +292,16 @@ def _greedy(turned_by: Mapping[EditRule, np.ndarray], count: int) -> list[EditRu
     return chosen
 
 
-def _joined_pieces(rule: EditRule) -> tuple[list[str], SignedEdges]:
-    """The labels of the nodes and edges of all pieces; nodes are numbered over all of them."""
-    labels: list[str] = []
-    edges: SignedEdges = []
-    for piece in rule.pieces:
-        start = len(labels)
-        edges += [((a + start, b + start), name or "") for (a, b), name in zip(piece.edges, piece.edge_labels)]
-        labels += [label or "" for label in piece.labels]
-    return labels, edges
-
-
-def _parts(labels: list[str], edges: SignedEdges, directed: bool) -> list[tuple[Pattern, list[int]]]:
-    """What must be there for a rule to be carried out: the connected parts that its removed edges make.
-
-    Each is a pattern with the labels as they were, and the nodes of the rule that it has, in order.
-    """
-    there = [(pair, name[1:]) for pair, name in edges if not name.startswith(ADD)]
-    parts = []
-    for nodes, own in connected_parts(range(len(labels)), there):
-        # Not in canonical order: the order of the nodes must stay known.
-        before = tuple(labels[node].split(ARROW)[0] for node in nodes)
-        pairs, names = tuple(pair for pair, _ in own), tuple(name for _, name in own)
-        parts.append((Pattern(before, (0,) * len(nodes), pairs, names, directed), nodes))
-    return parts
+def _joined(rule: EditRule, directed: bool) -> Pattern:
+    """All pieces of a rule as one graph."""
+    starts = np.cumsum([0, *(len(piece.labels) for piece in rule.pieces)]).tolist()
+    return Pattern(
+        tuple(label for piece in rule.pieces for label in piece.labels),
+        (0,) * starts[-1],
+        tuple((a + start, b + start) for piece, start in zip(rule.pieces, starts) for a, b in piece.edges),
+        tuple(name for piece in rule.pieces for name in piece.edge_labels),
+        directed,
+    )
 
 
 def _places(part: Pattern, graphs: LabelledGraphs, rows: np.ndarray) -> dict[int, list[np.ndarray]]:

@@ -16,12 +16,12 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 
 from cf2.errors import CF2Error, require
 from cf2.graphs.graph import Graph, Instance
-from cf2.graphs.targets import GraphTargets, Targets
+from cf2.graphs.targets import GraphTargets
 from cf2.methods.contract import Problem
 from cf2.models.predictor import Predictor
 from cf2.models.receptive_field import instance_chunks
 from cf2.options import Key
-from cf2.patterns.pattern import AND, BOND_ORDERS, IN_CHAIN, IN_RING, Label, Pattern, connected_patterns, covers
+from cf2.patterns.pattern import AND, BOND_ORDERS, IN_CHAIN, IN_RING, Label, Pattern, covers
 from cf2.results.explanation import Explanation
 from cf2.results.names import entry
 from cf2.runs.session import KEYS_AT_ONCE, Session
@@ -43,61 +43,27 @@ NO_LABELS = (
 BOND_NAMES = {order: name for name, order in BOND_ORDERS.items()}
 
 
-@dataclass(frozen=True, eq=False)
-class GraphRow:
-    """One graph: nodes from 0 on, each edge once."""
-
-    key: Key
-    labels: Sequence[str]  # [n]
-    marks: np.ndarray  # [n], 1 for the node that is explained
-    edges: np.ndarray  # [e, 2]
-    edge_labels: Sequence[str]  # [e]
-
-    def pieces(self, chosen: np.ndarray, directed: bool) -> list[Pattern]:
-        """The connected pieces that some edges [bool] are, as patterns."""
-        numbers = np.flatnonzero(chosen).tolist()
-        edges = [((int(a), int(b)), self.edge_labels[n]) for n, (a, b) in zip(numbers, self.edges[numbers])]
-        nodes = sorted({node for pair, _ in edges for node in pair})
-        marks = {node: int(self.marks[node]) for node in nodes}
-        return connected_patterns({node: self.labels[node] for node in nodes}, edges, marks, directed=directed)
-
-
 class LabelledGraphs:
     """Graphs side by side, in their order; node ids run over all of them."""
 
-    def __init__(self, rows: Sequence[GraphRow], directed: bool = False) -> None:
-        self.rows, self.directed = rows, directed
-        self.keys = [row.key for row in rows]
-        self.ptr = _pointer(len(row.labels) for row in rows)  # [G + 1], the nodes of each graph
-        self.edge_ptr = _pointer(len(row.edges) for row in rows)  # [G + 1]
-        self.names, self.label = _numbered([name for row in rows for name in row.labels])  # label: [N]
-        self.edge_names, self.edge_label = _numbered([name for row in rows for name in row.edge_labels])  # [E]
-        self.mark = np.concatenate([np.zeros(0, np.int64), *(row.marks for row in rows)])  # [N]
-        edges = [row.edges.reshape(-1, 2) + start for row, start in zip(rows, self.ptr)]
-        self.edges = np.concatenate([np.zeros((0, 2), np.int64), *edges])  # [E, 2]
+    def __init__(self, graphs: Sequence[Pattern], directed: bool = False, keys: Sequence[Key] = ()) -> None:
+        self.graphs, self.directed, self.keys = graphs, directed, keys
+        self.ptr = _pointer(len(graph.labels) for graph in graphs)  # [G + 1], the nodes of each graph
+        self.edge_ptr = _pointer(graph.size for graph in graphs)  # [G + 1]
+        self.names, self.label = _numbered([label or "" for graph in graphs for label in graph.labels])  # label: [N]
+        self.edge_names, self.edge_label = _numbered([name or "" for graph in graphs for name in graph.edge_labels])
+        self.mark = np.array([mark for graph in graphs for mark in graph.marks], dtype=np.int64)  # [N]
+        edges = np.array([pair for graph in graphs for pair in graph.edges], dtype=np.int64).reshape(-1, 2)
+        self.edges = edges + np.repeat(self.ptr[:-1], np.diff(self.edge_ptr))[:, None]  # [E, 2]
         self._codes_of: dict[Label, np.ndarray] = {}
-
-    @staticmethod
-    def of_patterns(patterns: Sequence[Pattern], directed: bool) -> LabelledGraphs:
-        """Patterns as graphs, to look for others in."""
-        rows = [
-            GraphRow(
-                number,
-                [label or "" for label in pattern.labels],
-                np.array(pattern.marks, np.int64),
-                np.array(pattern.edges, np.int64).reshape(-1, 2),
-                [label or "" for label in pattern.edge_labels],
-            )
-            for number, pattern in enumerate(patterns)
-        ]
-        return LabelledGraphs(rows, directed)
 
     def take(self, rows: np.ndarray) -> LabelledGraphs:
         """Some of the graphs."""
-        return LabelledGraphs([self.rows[row] for row in rows.tolist()], self.directed)
+        some = rows.tolist()
+        return LabelledGraphs([self.graphs[row] for row in some], self.directed, [self.keys[row] for row in some])
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.graphs)
 
     @cached_property
     def graph_of(self) -> np.ndarray:
@@ -182,7 +148,8 @@ def node_labels(x: np.ndarray, names: Sequence[str] = (), prefix: str = "x") -> 
         return none  # wide features need not be sorted
     distinct, row_of = np.unique(x[:, varying], axis=0, return_inverse=True)
     if len(distinct) <= MAX_DISTINCT_ROWS:
-        return [_values(distinct[row], varying, prefix) for row in row_of.reshape(-1).tolist()]
+        texts = [_values(row, varying, prefix) for row in distinct]
+        return [texts[row] for row in row_of.reshape(-1).tolist()]
     if len(varying) > MAX_BINNED_COLUMNS:
         return none
     thirds = np.array(["low", "middle", "high"])
@@ -202,17 +169,25 @@ def _values(row: np.ndarray, columns: np.ndarray, prefix: str) -> str:
     return " ".join(shown if len(shown) <= 3 else [name for name, value in zip(shown, row) if value][:4] or ["0"])
 
 
-def explained_graph(e: Explanation, context: Mapping[str, Any]) -> GraphRow:
-    """The graph of one explanation, from its own table of units and what the context knows of it."""
+def explained_graph(e: Explanation) -> Pattern:
+    """The graph of one explanation, from its own table of units and what its context knows of it."""
     pairs = e.units.of("edges")
-    graph = entry(context.get("graphs"), e.key)
-    given = list((graph or {}).get("labels") or ())
+    given = list((entry(e.context.get("graphs"), e.key) or {}).get("labels") or ())
     targets = () if e.task == "graph" else e.key if isinstance(e.key, tuple) else (e.key,)
     nodes = np.unique(np.concatenate([pairs.reshape(-1), np.array(targets, dtype=np.int64), np.arange(len(given))]))
-    marks = np.zeros(len(nodes), np.int64)
-    marks[np.searchsorted(nodes, targets)] = np.arange(1, len(targets) + 1)
-    labels = [str(given[node]) if node < len(given) else "" for node in nodes.tolist()]
-    return GraphRow(e.key, labels, marks, np.searchsorted(nodes, pairs), [""] * len(pairs))
+    labels = tuple(str(given[node]) if node < len(given) else "" for node in nodes.tolist())
+    marks = _marks(len(nodes), np.searchsorted(nodes, targets))
+    return Pattern(labels, marks, _pairs(np.searchsorted(nodes, pairs)), ("",) * len(pairs), e.directed)
+
+
+def _marks(count: int, targets: Sequence[int] | np.ndarray) -> tuple[int, ...]:
+    marks = np.zeros(count, np.int64)
+    marks[np.asarray(targets, dtype=np.int64)] = np.arange(1, len(targets) + 1)
+    return tuple(marks.tolist())
+
+
+def _pairs(edges: np.ndarray) -> tuple[tuple[int, int], ...]:
+    return tuple(map(tuple, edges.tolist()))
 
 
 def instance_outputs(predictor: Predictor, instances: Sequence[Instance]) -> Tensor:
@@ -246,41 +221,41 @@ def collected(
             columns += int(problem.pack.edge_index.size(1))
         if columns > MAX_EDGE_COLUMNS:
             break
-    pairs = [pair for problem in problems for pair in zip(problem.instances, problem.tables)]
+    instances = [instance for problem in problems for instance in problem.instances]
+    tables = [table for problem in problems for table in problem.tables]
     notes = []
-    if len(pairs) < len(keys):
-        notes.append(f"The graphs are large: {len(pairs):,} of {len(keys):,} were looked at.")
-    molecules = _molecules(session.request.targets, pairs, context, detailed) if labels == "auto" else None
+    if len(instances) < len(keys):
+        notes.append(f"The graphs are large: {len(instances):,} of {len(keys):,} were looked at.")
+    molecules = None
+    if labels == "auto" and isinstance(session.request.targets, GraphTargets):
+        molecules = _molecules(session.request.targets, instances, tables, context.get("smiles"), detailed)
     if molecules is None:
         atoms: Sequence[str] = context.get("atoms") or ()
-        names, note = _names(session, problems, atoms, labels)
-        edge_names = _edge_names(pairs, session.predictor.adapter.takes, labels, bool(atoms))
+        names, note = _names(session, problems[0].criterion, instances, atoms, labels)
+        edge_names = _edge_names(instances, tables, session.predictor.adapter.takes, labels, bool(atoms))
         notes += filter(None, [note])
     else:
         names, edge_names = molecules
-    rows = []
-    for (instance, table), of_nodes, of_edges in zip(pairs, names, edge_names):
+    graphs = []
+    for instance, table, of_nodes, of_edges in zip(instances, tables, names, edge_names):
         ids = instance.node_ids.numpy()
-        marks = np.zeros(len(ids), np.int64)
-        marks[list(instance.targets)] = np.arange(1, len(instance.targets) + 1)
         order = np.argsort(ids)
         local = order[np.searchsorted(ids, table.ids.numpy(), sorter=order)]
-        rows.append(GraphRow(instance.key, of_nodes, marks, local, of_edges))
-    said = torch.cat([problem.criterion.said(problem.outputs).cpu() for problem in problems])
-    return Collected(LabelledGraphs(rows, pairs[0][0].directed), said.numpy(), problems, pairs, tuple(notes))
+        marks = _marks(len(ids), instance.targets)
+        graphs.append(Pattern(tuple(of_nodes), marks, _pairs(local), tuple(of_edges), instance.directed))
+    said = torch.cat([problem.criterion.said(problem.outputs).cpu() for problem in problems]).numpy()
+    labelled = LabelledGraphs(graphs, instances[0].directed, [instance.key for instance in instances])
+    return Collected(labelled, said, problems, list(zip(instances, tables)), tuple(notes))
 
 
 def _molecules(
-    targets: Targets, pairs: Sequence[tuple[Instance, InstanceUnits]], context: Mapping[str, Any], detailed: bool
+    targets: GraphTargets, instances: Sequence[Instance], tables: Sequence[InstanceUnits], smiles: Any, detailed: bool
 ) -> tuple[list[list[str]], list[list[str]]] | None:
     """The labels of the atoms and the orders of the bonds of every instance, where all have a SMILES."""
-    written = context.get("smiles")
-    if not written or not isinstance(targets, GraphTargets):
-        return None
     labels, orders = [], []
-    for instance, table in pairs:
+    for instance, table in zip(instances, tables) if smiles else ():
         assert isinstance(instance.key, int)
-        text = entry(written, instance.key) or getattr(targets.graphs[instance.key], "smiles", None)
+        text = entry(smiles, instance.key) or getattr(targets.graphs[instance.key], "smiles", None)
         try:
             molecule = read_smiles(text, len(instance.node_ids), instance.edge_index.numpy(), "a graph", aromatic=True)
         except CF2Error:
@@ -289,7 +264,7 @@ def _molecules(
         atoms = _atom_labels(molecule) if detailed else molecule["labels"]
         labels.append([atoms[node] for node in instance.node_ids.tolist()])
         orders.append([_bond_name(bonds.get(frozenset(pair), 1.0)) for pair in table.ids.tolist()])
-    return labels, orders
+    return (labels, orders) if labels else None
 
 
 def _atom_labels(molecule: Mapping[str, Any]) -> list[str]:
@@ -310,13 +285,17 @@ def _bond_name(order: float) -> str:
 
 
 def _names(
-    session: Session, problems: Sequence[Problem], atoms: Sequence[str], labels: str | Sequence[str]
+    session: Session,
+    criterion: Criterion,
+    instances: Sequence[Instance],
+    atoms: Sequence[str],
+    labels: str | Sequence[str],
 ) -> tuple[list[list[str]], str]:
     """The labels of the nodes of every instance, and what to say of them."""
-    instances = [instance for problem in problems for instance in problem.instances]
-    flat, note = [""] * sum(len(instance.node_ids) for instance in instances), ""
+    counts = [len(instance.node_ids) for instance in instances]
+    flat, note = [""] * sum(counts), ""
     if labels == "class":
-        flat = _classes(session.field.reach.full, problems[0].criterion, instances)
+        flat = _classes(session.field.reach.full, criterion, instances)
     elif labels not in ("none", "degree") and instances[0].x.size(1) <= MAX_LABEL_COLUMNS:
         x = torch.cat([instance.x for instance in instances]).float().numpy()
         if not isinstance(labels, str):
@@ -334,15 +313,15 @@ def _names(
     types = [instance.extras.get("node_type", ("", torch.zeros(0))) for instance in instances]
     if labels != "none" and all(kind == "node" for kind, _ in types):
         numbers = torch.cat([values.reshape(-1) for _, values in types]).tolist()
-        flat = [f"type {number}" + (f" {label}" if label else "") for number, label in zip(numbers, flat)]
-    return _split(flat, [len(instance.node_ids) for instance in instances]), note
+        flat = [f"type {number} {label}".rstrip() for number, label in zip(numbers, flat)]
+    return _split(flat, counts), note
 
 
 def _classes(full: Tensor | None, criterion: Criterion, instances: Sequence[Instance]) -> list[str]:
     """What the model says of each node; nothing of what is explained, which would give the answer away."""
-    expected = 'Expected a graph of which every node has a class for labels="class"'
-    require(full is not None, expected, got="graphs, or one that is too large")
-    assert full is not None
+    if full is None:
+        expected = 'Expected a graph of which every node has a class for labels="class"'
+        raise CF2Error(expected, got="graphs, or one that is too large")
     said = criterion.said(full).numpy()
     return [
         "" if place in instance.targets else f"class {said[node]}"
@@ -367,22 +346,26 @@ def _neighbour_counts(edge_index: Tensor, count: int) -> Tensor:
 
 
 def _edge_names(
-    pairs: Sequence[tuple[Instance, InstanceUnits]], takes: Any, labels: str | Sequence[str], molecules: bool
+    instances: Sequence[Instance],
+    tables: Sequence[InstanceUnits],
+    takes: Any,
+    labels: str | Sequence[str],
+    molecules: bool,
 ) -> list[list[str]]:
     """The labels of the edges of every instance: of what the model is given of them; bonds by their names."""
-    counts = [table.count for _, table in pairs]
+    counts = [table.count for table in tables]
     flat = [""] * sum(counts)
     for name in ("edge_type", "edge_attr"):
-        known = all(instance.extras.get(name, ("",))[0] == "edge" for instance, _ in pairs)
-        if labels == "none" or not known or not takes(name):
+        given = all(instance.extras.get(name, ("",))[0] == "edge" for instance in instances)
+        if labels == "none" or not given or not takes(name):
             continue
-        bonds = name == "edge_attr" and molecules and all("bond" in instance.extras for instance, _ in pairs)
+        bonds = name == "edge_attr" and molecules and all("bond" in instance.extras for instance in instances)
         parts = []
-        for instance, table in pairs:
-            first = torch.zeros(table.count, dtype=torch.long)
-            governed = (table.edges[0] >= 0).nonzero().flatten().flip(0)
-            first[table.edges[0][governed]] = governed  # the first column of each unit
-            parts.append(instance.extras["bond" if bonds else name][1][first].reshape(table.count, -1))
+        for instance, table in zip(instances, tables):
+            units, first = np.unique(table.edges[0].numpy(), return_index=True)  # the first column of each unit
+            columns = np.zeros(table.count, np.int64)
+            columns[units[units >= 0]] = first[units >= 0]
+            parts.append(instance.extras["bond" if bonds else name][1][columns].reshape(table.count, -1))
         values = torch.cat(parts).float().numpy()
         if bonds:
             said = [_bond_name(order) for order in values[:, 0].tolist()]

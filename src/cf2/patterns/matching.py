@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cf2.patterns.labelled import GraphRow, LabelledGraphs
+from cf2.patterns.labelled import LabelledGraphs
 from cf2.patterns.pattern import Label, Pattern, neighbours_by_kind
 
 MAX_TABLE_ROWS = 1_000_000  # rows of a table of several graphs
@@ -232,20 +232,19 @@ def distances(pattern: Pattern, graphs: LabelledGraphs) -> np.ndarray:
     With c_G(k) the number of nodes of G that have colour k after up to three rounds, that is
     1 - Σ_k min(c_P(k), c_G(k)) / Σ_k max(c_P(k), c_G(k)).
     """
-    own = _colours(LabelledGraphs.of_patterns([pattern], pattern.directed).rows[0], pattern.directed)
+    own = _colours(pattern)
     found = []
-    for row in graphs.rows:
-        theirs = _colours(row, graphs.directed)
+    for theirs in map(_colours, graphs.graphs):
         common = (own & theirs).total()
         found.append(1 - common / (own.total() + theirs.total() - common))
     return np.array(found)
 
 
-def _colours(row: GraphRow, directed: bool) -> Counter[int]:
+def _colours(graph: Pattern) -> Counter[int]:
     """How often each Weisfeiler–Leman colour, as a hash, occurs among the nodes of a graph in all rounds."""
-    edges = ((a, b, label) for (a, b), label in zip(row.edges.tolist(), row.edge_labels))
-    near = neighbours_by_kind(len(row.labels), edges, directed)
-    colours = [hash(label) for label in row.labels]
+    edges = ((a, b, label) for (a, b), label in zip(graph.edges, graph.edge_labels))
+    near = neighbours_by_kind(len(graph.labels), edges, graph.directed)
+    colours = [hash(label) for label in graph.labels]
     count = Counter(colours)
     for _ in range(COLOUR_ROUNDS):
         around = [sorted((kind, colours[other]) for kind, other in pairs) for pairs in near]

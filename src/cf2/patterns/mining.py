@@ -47,7 +47,7 @@ class Pieces:
     def __init__(self, of_answers: Sequence[Sequence[Pattern]], directed: bool) -> None:
         self.of_answers = [set(pieces) for pieces in of_answers]
         self.distinct = list(dict.fromkeys(piece for pieces in of_answers for piece in pieces))
-        self.graphs = LabelledGraphs.of_patterns(self.distinct, directed)
+        self.graphs = LabelledGraphs(self.distinct, directed)
 
     def containing(self, pattern: Pattern) -> set[Pattern]:
         """The distinct pieces that contain a pattern."""
@@ -127,7 +127,7 @@ class Miner:
         taken = {piece for pattern in chosen for piece in self.pieces.containing(pattern)}
         free = [_anchored(own) - taken for own in self.pieces.of_answers]
         best, most = None, MIN_BESIDE * len(free)
-        chosen_graphs = LabelledGraphs.of_patterns(chosen, self.graphs.directed)
+        chosen_graphs = LabelledGraphs(chosen, self.graphs.directed)
         for pattern in sorted({self.climb(start) for start in _most_frequent(free)}, key=_order):
             if containing(pattern, chosen_graphs)[0].any():
                 continue  # a part of a chosen one tells nothing beside it

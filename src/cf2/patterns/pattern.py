@@ -1,10 +1,10 @@
-"""Patterns: small labelled graphs in a canonical form, so that equal ones are isomorphic ones."""
+"""Labelled graphs, and patterns: small ones in a canonical form, so that equal patterns are isomorphic graphs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -13,7 +13,6 @@ import networkx as nx
 
 Label = str | None  # None: any label will do; "": there are no labels
 Edge = tuple[int, int, Any]
-LabelledEdge = tuple[tuple[int, int], Label]
 Neighbours = list[list[tuple[Any, int]]]  # per node: (label and direction of the edge, neighbour)
 
 MAX_NUMBERINGS = 3_000  # numberings that are compared; only a large and very regular graph has more
@@ -116,7 +115,7 @@ def _ranks(values: Sequence[Any]) -> list[int]:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A connected labelled graph in canonical order; make one with `Pattern.make`.
+    """A labelled graph; `Pattern.make` puts it in canonical order.
 
     Attributes
     ----------
@@ -146,25 +145,49 @@ class Pattern:
         directed: bool = False,
     ) -> Pattern:
         """The pattern of a labelled graph, whatever the order of its nodes; the attributes are those of the class."""
-        names = [""] * len(edges) if edge_labels is None else list(edge_labels)
-        roles = [0] * len(labels) if marks is None else list(marks)
+        names = [""] * len(edges) if edge_labels is None else edge_labels
+        roles = [0] * len(labels) if marks is None else marks
+        return Pattern(tuple(labels), tuple(roles), tuple(edges), tuple(names), directed).canonical()
+
+    def canonical(self) -> Pattern:
+        """The same graph in canonical order."""
+        sortable = [(name is None, name or "") for name in self.edge_labels]
         order = canonical_order(
-            [(role, *_sortable(label)) for role, label in zip(roles, labels)],
-            [(a, b, _sortable(name)) for (a, b), name in zip(edges, names)],
-            directed,
+            [(mark, label is None, label or "") for mark, label in zip(self.marks, self.labels)],
+            [(*pair, name) for pair, name in zip(self.edges, sortable)],
+            self.directed,
         )
         place = {node: new for new, node in enumerate(order)}
-        moved = [(place[a], place[b]) for a, b in edges]
-        rows = sorted(
-            ((pair if directed else (min(pair), max(pair))), _sortable(name), name) for pair, name in zip(moved, names)
-        )
+        moved = [(place[a], place[b]) for a, b in self.edges]
+        if not self.directed:
+            moved = [(min(pair), max(pair)) for pair in moved]
+        rows = sorted(zip(moved, sortable, range(self.size)))
         return Pattern(
-            tuple(labels[node] for node in order),
-            tuple(roles[node] for node in order),
+            tuple(self.labels[node] for node in order),
+            tuple(self.marks[node] for node in order),
             tuple(pair for pair, _, _ in rows),
-            tuple(name for _, _, name in rows),
-            directed,
+            tuple(self.edge_labels[number] for _, _, number in rows),
+            self.directed,
         )
+
+    def pieces(self, edges: Iterable[int] | None = None) -> list[tuple[list[int], Pattern]]:
+        """The connected pieces, or those that some edges make: the nodes of each, and the graph that they are."""
+        numbers = list(range(self.size) if edges is None else edges)
+        graph = nx.Graph(self.edges[number] for number in numbers)
+        graph.add_nodes_from(range(len(self.labels)) if edges is None else ())
+        found = []
+        for nodes in map(sorted, sorted(nx.connected_components(graph), key=min)):
+            place = {node: position for position, node in enumerate(nodes)}
+            own = [number for number in numbers if self.edges[number][0] in place]
+            piece = Pattern(
+                tuple(self.labels[node] for node in nodes),
+                tuple(self.marks[node] for node in nodes),
+                tuple((place[a], place[b]) for a, b in map(self.edges.__getitem__, own)),
+                tuple(self.edge_labels[number] for number in own),
+                self.directed,
+            )
+            found.append((nodes, piece))
+        return found
 
     @property
     def size(self) -> int:
@@ -187,12 +210,9 @@ class Pattern:
         label without words is any. What is explained stays, and so does the pattern's being one piece.
         """
         for gone in range(self.size):
-            edges = [edge for n, edge in enumerate(zip(self.edges, self.edge_labels)) if n != gone]
-            nodes, marks = dict(enumerate(self.labels)), dict(enumerate(self.marks))
-            pieces = connected_patterns(nodes, edges, marks, directed=self.directed)
-            kept = [piece for piece in pieces if piece.edges]
-            if len(kept) == 1 and sum(kept[0].marks) == sum(self.marks):
-                yield kept[0]
+            pieces = [piece for _, piece in self.pieces(number for number in range(self.size) if number != gone)]
+            if len(pieces) == 1 and sum(pieces[0].marks) == sum(self.marks):
+                yield pieces[0].canonical()
         for labels in _one_word_less(self.labels):
             yield self.relabelled(labels, self.edge_labels)
         for labels in _one_word_less(self.edge_labels):
@@ -200,7 +220,7 @@ class Pattern:
 
     def relabelled(self, labels: Sequence[Label], edge_labels: Sequence[Label]) -> Pattern:
         """The pattern with other labels."""
-        return Pattern.make(labels, self.edges, edge_labels, self.marks, directed=self.directed)
+        return replace(self, labels=tuple(labels), edge_labels=tuple(edge_labels)).canonical()
 
     @property
     def properties(self) -> int:
@@ -325,33 +345,3 @@ def _atom_smarts(label: Label) -> str:
     if label is None:
         return "*"
     return f"[{AND.join(f'#{ELEMENTS[word]}' if word in ELEMENTS else word for word in label.split(AND))}]"
-
-
-def connected_parts(
-    nodes: Sequence[int], edges: Collection[LabelledEdge]
-) -> Iterator[tuple[list[int], list[LabelledEdge]]]:
-    """The nodes of every connected part of a graph, and its edges, whose ends are positions among these."""
-    graph = nx.Graph(pair for pair, _ in edges)
-    graph.add_nodes_from(nodes)
-    for part in sorted(nx.connected_components(graph), key=min):
-        place = {node: at for at, node in enumerate(node for node in nodes if node in part)}
-        yield list(place), [((place[a], place[b]), label) for (a, b), label in edges if a in part]
-
-
-def connected_patterns(
-    labels: Mapping[int, Label],
-    edges: Collection[LabelledEdge],
-    marks: Mapping[int, int] | None = None,
-    *,
-    directed: bool = False,
-) -> list[Pattern]:
-    """The connected parts of a graph as patterns; nodes are any numbers."""
-    pieces = []
-    for nodes, own in connected_parts(list(labels), edges):
-        own_labels, roles = [labels[node] for node in nodes], [(marks or {}).get(node, 0) for node in nodes]
-        pieces.append(Pattern.make(own_labels, [e for e, _ in own], [n for _, n in own], roles, directed=directed))
-    return pieces
-
-
-def _sortable(label: Label) -> tuple[bool, str]:
-    return label is None, label or ""

@@ -21,7 +21,7 @@ from cf2.graphs.targets import targets_for
 from cf2.models.adapters import module_of
 from cf2.models.predictor import Predictor
 from cf2.options import Key, Output, Spec
-from cf2.patterns.labelled import GraphRow, LabelledGraphs, instance_outputs, node_labels
+from cf2.patterns.labelled import LabelledGraphs, instance_outputs, node_labels
 from cf2.patterns.matching import containing, distances
 from cf2.patterns.pattern import Pattern, node_colours
 from cf2.runs.session import Request, Session
@@ -129,22 +129,25 @@ def _real_graphs(
     instances: Sequence[Instance], labels: list[str], kinds: np.ndarray, edge_labels: list[str], edge_kinds: np.ndarray
 ) -> LabelledGraphs:
     """Real graphs with a label per node and edge, of their kinds; the last label is that of all others."""
-    rows, node_at, edge_at = [], 0, 0
+    graphs, node_at, edge_at = [], 0, 0
     for instance in instances:
         ends, count = instance.edge_index.numpy(), len(instance.x)
         once = np.flatnonzero(ends[0] != ends[1] if instance.directed else ends[0] < ends[1])
         pairs, first = np.unique(ends[:, once].T, axis=0, return_index=True)
-        names = [labels[kind] for kind in kinds[node_at : node_at + count]]
-        edge_names = [edge_labels[kind] for kind in edge_kinds[edge_at + once[first]]]
-        rows.append(GraphRow(instance.key, names, np.zeros(count, np.int64), pairs.reshape(-1, 2), edge_names))
+        names = tuple(labels[kind] for kind in kinds[node_at : node_at + count])
+        edge_names = tuple(edge_labels[kind] for kind in edge_kinds[edge_at + once[first]])
+        edges = tuple(map(tuple, pairs.tolist()))
+        graphs.append(Pattern(names, (0,) * count, edges, edge_names, instance.directed))
         node_at, edge_at = node_at + count, edge_at + ends.shape[1]
-    return LabelledGraphs(rows, instances[0].directed)
+    return LabelledGraphs(graphs, instances[0].directed, [instance.key for instance in instances])
 
 
 def _rings(real: LabelledGraphs) -> frozenset[int]:
     """The sizes of rings that real graphs have, whatever the direction and the kinds of their edges."""
-    pairs = [np.unique(np.sort(row.edges, 1), axis=0).reshape(-1, 2) for row in real.rows]
-    plain = LabelledGraphs([replace(r, edges=p, edge_labels=[""] * len(p)) for r, p in zip(real.rows, pairs)])
+    pairs = [tuple({(min(pair), max(pair)) for pair in graph.edges}) for graph in real.graphs]
+    plain = LabelledGraphs(
+        [replace(g, edges=p, edge_labels=("",) * len(p), directed=False) for g, p in zip(real.graphs, pairs)]
+    )
     sizes = range(3, MAX_RING_SIZE + 1)
     rings = (Pattern.make([None] * size, [(n, (n + 1) % size) for n in range(size)]) for size in sizes)
     return frozenset(ring.size for ring in rings if containing(ring, plain)[0].any())

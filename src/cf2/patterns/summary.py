@@ -332,7 +332,7 @@ def _chosen(e: Explanation, table: InstanceUnits) -> np.ndarray:
 def _counted(found: Explanations, usable: Sequence[Explanation], notes: list[str], options: SummaryOptions) -> Patterns:
     """The patterns of explanations, counted in the explained graphs themselves."""
     by_key = {e.key: e for e in found.items if len(e.units.of("edges"))}
-    graphs = LabelledGraphs([explained_graph(e, found.context) for e in by_key.values()], usable[0].directed)
+    graphs = LabelledGraphs([explained_graph(e) for e in by_key.values()], usable[0].directed, list(by_key))
     row_of = {key: row for row, key in enumerate(by_key)}
     classes = np.array([e.prediction for e in by_key.values()])
     answers = [(row_of[e.key], e, e.selected[e.units.where("edges")]) for e in usable]
@@ -393,7 +393,7 @@ def _mined(
 ) -> Iterator[FoundPattern]:
     """The patterns of a class before they are tested; of graphs for the test, only the keys are named."""
     graphs = seen.here.graphs
-    pieces = [graphs.rows[row].pieces(chosen, graphs.directed) for row, _, chosen in of_class]
+    pieces = [_pieces(graphs.graphs[row], chosen) for row, _, chosen in of_class]
     place = {int(row): position for position, row in enumerate(seen.rows)}
     own = [(place[row], part) for (row, _, _), part in zip(of_class, pieces) if row in place]
     miner = Miner(seen.graphs, seen.classes == prediction, own, seen.necessity if seen.here.problems else None)
@@ -404,6 +404,11 @@ def _mined(
     for pattern in dict.fromkeys((*ranked, *options.given)):
         keys = dict.fromkeys(e.key for (_, e, _), yes in zip(of_class, all_pieces.answers(pattern)) if yes)
         yield FoundPattern(pattern, prediction, support[pattern], len(own), keys=tuple(keys))
+
+
+def _pieces(graph: Pattern, chosen: np.ndarray) -> list[Pattern]:
+    """The connected pieces that the chosen edges [bool] of a graph are, as patterns."""
+    return [piece.canonical() for _, piece in graph.pieces(np.flatnonzero(chosen).tolist())]
 
 
 class Tested(NamedTuple):
