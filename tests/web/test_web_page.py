@@ -126,28 +126,23 @@ def test_a_request_that_is_too_large_is_refused(client: Any) -> None:
     assert response.status_code == 413
 
 
-def test_other_hosts_and_origins_are_refused(client: Any) -> None:
+def test_other_hosts_are_refused(client: Any) -> None:
     assert client.get("/", headers={"Host": "localhost:8050"}).status_code == 200
     assert client.get("/", headers={"Host": "[::1]:8050"}).status_code == 200
     for host in ("evil.example", "[", "[::1", "localhost.evil.example", "127.0.0.1.evil.example", "evil@[::1"):
         assert client.get("/", headers={"Host": host}).status_code in (400, 403), host
-    for origin in ("http://evil.example", "null", "http://[", "http://localhost:1", ""):
-        assert client.get("/", headers={"Origin": origin}).status_code == 403, origin
 
 
-def test_the_page_forbids_other_hosts_and_code_from_elsewhere(client: Any) -> None:
-    response = client.get("/")
-    policy = dict(part.split(" ", 1) for part in response.headers["Content-Security-Policy"].split("; "))
-    assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
-    assert policy["script-src"].startswith("'nonce-")
-    assert (
-        policy["script-src"]
-        != dict(part.split(" ", 1) for part in client.get("/").headers["Content-Security-Policy"].split("; "))[
-            "script-src"
-        ]
-    )
-    assert policy["connect-src"] == "'self'"
-    assert b"https://" not in response.data
+def test_the_page_forbids_code_from_elsewhere(client: Any) -> None:
+    policies = []
+    for _ in range(2):
+        response = client.get("/")
+        policies.append(dict(part.split(" ", 1) for part in response.headers["Content-Security-Policy"].split("; ")))
+        assert policies[-1]["script-src"].removeprefix("'nonce-").rstrip("'").encode() in response.data
+        assert b"https://" not in response.data
+    assert policies[0]["default-src"] == policies[0]["base-uri"] == policies[0]["frame-ancestors"] == "'none'"
+    assert policies[0]["connect-src"] == "'self'"
+    assert policies[0]["script-src"] != policies[1]["script-src"], "each answer has its own number"
 
 
 # -- addresses ------------------------------------------------------------------------------------------------

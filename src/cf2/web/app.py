@@ -128,7 +128,6 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8050,
-    root: str | Path | None = None,
     trust: bool = False,
     seconds: float = MAX_SECONDS,
     ready: Callable[[str], None] | None = None,
@@ -141,8 +140,6 @@ def serve(
         The run, or its directory.
     host, port : str, int
         Where to listen; port 0 takes a free one.
-    root : str or Path, optional
-        A run outside of this directory is refused, also one that a link leads to.
     trust : bool
         Whether a function of yours that the run names may be run. Without, the page of such a run is read-only.
     seconds : float
@@ -150,7 +147,7 @@ def serve(
     ready : callable, optional
         Called with the address when the page can be opened; a token in it lets a browser in.
     """
-    opened = run if isinstance(run, Store) else Store.open(inside(run, root))
+    opened = run if isinstance(run, Store) else Store.open(Path(run).expanduser())
     with closing(listening_socket(host, port)) as listening:  # before anything that takes time
         hosts = LOOPBACK | {host.lower()} if is_loopback(listening) else None
         if hosts is None:
@@ -173,15 +170,6 @@ def serve(
             if ready is not None:
                 ready(f"http://{f'[{host}]' if ':' in host else host}:{server.effective_port}/?token={token}")
             server.run()
-
-
-def inside(path: str | Path, root: str | Path | None) -> Path:
-    """The path with its links resolved, refused where it is not below `root`."""
-    resolved = Path(path).expanduser().resolve()
-    if root is not None:
-        top = Path(root).expanduser().resolve()
-        require(resolved.is_relative_to(top), f"Expected a run inside of {str(top)!r}", got=repr(str(path)))
-    return resolved
 
 
 def explanations(run: Store) -> dict[str, Explanations]:

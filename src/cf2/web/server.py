@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import logging
 import re
@@ -29,12 +28,6 @@ POLICY = (
     "default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; "
     "img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-FREE = "choose another port (--port), or 0, which takes a free one."
-FAILURES = {
-    errno.EADDRINUSE: ("one that another program listens on", f"Stop that program, or {FREE}"),
-    errno.EACCES: ("one that this user may not listen on", FREE.capitalize()),
-    errno.EADDRNOTAVAIL: ("an address that this machine does not have", "Leave the host out for 127.0.0.1."),
-}
 
 log = logging.getLogger("cf2.web")
 logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request waits for a moment is no news
@@ -44,7 +37,7 @@ logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request wa
 
 
 def protect(app: Flask, hosts: frozenset[str] | None = LOOPBACK, token: str | None = None) -> None:
-    """Have the app refuse foreign hosts and origins, and answer every error in words.
+    """Have the app refuse foreign hosts, and answer every error in words.
 
     `hosts=None` allows every host. A foreign page that has its own name lead to this machine is still named in `Host`.
     With a `token`, only a browser that has once sent it in the address is answered.
@@ -56,11 +49,9 @@ def protect(app: Flask, hosts: frozenset[str] | None = LOOPBACK, token: str | No
     @app.before_request
     def check() -> Any:
         g.nonce = secrets.token_urlsafe(16)
-        host, origin = re.sub(r":[0-9]+$", "", request.host).strip("[]"), request.headers.get("Origin")
+        host = re.sub(r":[0-9]+$", "", request.host).strip("[]")
         if hosts is not None and host.lower() not in hosts:
             return _plain("This page answers to its own address only.", 403)
-        if origin is not None and origin.partition("://")[2] != request.host:
-            return _plain("This page answers to itself only.", 403)
         given = request.args.get("token")
         if "visitor" not in session:
             if token is not None and not secrets.compare_digest(token.encode(), (given or "").encode()):
@@ -79,8 +70,6 @@ def protect(app: Flask, hosts: frozenset[str] | None = LOOPBACK, token: str | No
     @app.after_request
     def headers(response: Response) -> Response:
         response.headers["Content-Security-Policy"] = POLICY.format(nonce=g.get("nonce", ""))
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
         return response
 
 
@@ -111,16 +100,15 @@ def listening_socket(host: str, port: int) -> socket.socket:
         do="Leave it out for 127.0.0.1, which only this machine can reach.",
     )
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, ValueError) as error:
-        raise CF2Error("Expected a host that this machine knows", got=repr(host)[:80]) from error
-    family, address = found[0][0], str(found[0][4][0])
-    both = family == socket.AF_INET6 and address == "::" and socket.has_dualstack_ipv6()
-    try:
-        return socket.create_server((address, port), family=family, dualstack_ipv6=both)
-    except OSError as error:
-        got, do = FAILURES.get(error.errno or 0, (str(error), "Choose another port (--port) or host (--host)."))
-        raise CF2Error(f"Expected to listen on port {port} of {host}", got=got, do=do) from error
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        both = host == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server((host, port), family=family, dualstack_ipv6=both)
+    except (OSError, ValueError) as error:  # a name that is not known, a port in use, or one that is not allowed
+        raise CF2Error(
+            f"Expected to listen on port {port} of {host[:80]}",
+            got=(getattr(error, "strerror", None) or str(error)).partition(" (while")[0],
+            do="Choose another --port (0 takes a free one), or leave the host out for 127.0.0.1.",
+        ) from error
 
 
 def is_loopback(listening: socket.socket) -> bool:
