@@ -154,7 +154,7 @@ class _Tried:
     def __init__(self, here: Collected, usable: Sequence[Explanation], options: SummaryOptions) -> None:
         self.here, self.options, self.directed = here, options, here.graphs.directed
         self.predictor = here.problems[0].predictor
-        self.instances = [instance for instance, _ in here.instances]
+        self.instances = here.instances
         self.test = np.array([options.is_test(key) for key in here.graphs.keys])
         self.features = self._features()
         row_of = {key: row for row, key in enumerate(here.graphs.keys)}

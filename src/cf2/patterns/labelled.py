@@ -169,8 +169,19 @@ def _values(row: np.ndarray, columns: np.ndarray, prefix: str) -> str:
     return " ".join(shown if len(shown) <= 3 else [name for name, value in zip(shown, row) if value][:4] or ["0"])
 
 
-def explained_graph(e: Explanation) -> Pattern:
-    """The graph of one explanation, from its own table of units and what its context knows of it."""
+def explained_graphs(found: Iterable[Explanation]) -> Collected:
+    """The graphs of explanations, from their own tables of units and what their context knows of them."""
+    by_key = {e.key: e for e in found if len(e.units.of("edges"))}
+    graphs = [_explained_graph(e) for e in by_key.values()]
+    classes = np.array([e.prediction for e in by_key.values()])
+    notes = ["No model was run, so neither necessity nor sufficiency was tested: pass the model and the data."]
+    if len(set(classes.tolist())) == 1:
+        notes.append("All explained predictions are of one class: nothing was generalised, and precision says nothing.")
+    pairs = [e.units.of("edges") for e in by_key.values()]
+    return Collected(LabelledGraphs(graphs, graphs[0].directed, list(by_key)), classes, pairs, notes=tuple(notes))
+
+
+def _explained_graph(e: Explanation) -> Pattern:
     pairs = e.units.of("edges")
     given = list((entry(e.context.get("graphs"), e.key) or {}).get("labels") or ())
     targets = () if e.task == "graph" else e.key if isinstance(e.key, tuple) else (e.key,)
@@ -202,9 +213,14 @@ class Collected:
 
     graphs: LabelledGraphs
     classes: np.ndarray  # [G], what the model says of each
+    pairs: Sequence[np.ndarray]  # [G], the edges of each [e, 2] in the user's ids
     problems: Sequence[Problem] = ()  # the same packed for the model; none, if it is not run
-    instances: Sequence[tuple[Instance, InstanceUnits]] = ()  # [G], the same as the model gets them, with their units
     notes: tuple[str, ...] = ()  # what to say of them
+
+    @property
+    def instances(self) -> list[Instance]:
+        """The same as the model gets them [G]."""
+        return [instance for problem in self.problems for instance in problem.instances]
 
 
 def collected(
@@ -245,7 +261,7 @@ def collected(
         graphs.append(Pattern(tuple(of_nodes), marks, _pairs(local), tuple(of_edges), instance.directed))
     said = torch.cat([problem.criterion.said(problem.outputs).cpu() for problem in problems]).numpy()
     labelled = LabelledGraphs(graphs, instances[0].directed, [instance.key for instance in instances])
-    return Collected(labelled, said, problems, list(zip(instances, tables)), tuple(notes))
+    return Collected(labelled, said, [table.ids.numpy() for table in tables], problems, tuple(notes))
 
 
 def _molecules(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 from torch_geometric.data import Data
@@ -23,7 +24,7 @@ from cf2.models.predictor import Predictor
 from cf2.options import Key, Output, Spec
 from cf2.patterns.labelled import LabelledGraphs, instance_outputs, node_labels
 from cf2.patterns.matching import containing, distances
-from cf2.patterns.pattern import Pattern, node_colours
+from cf2.patterns.pattern import Label, Pattern, node_colours
 from cf2.runs.session import Request, Session
 from cf2.sets.tests import PredictedClass
 
@@ -32,79 +33,73 @@ MAX_KINDS = 64  # kinds of nodes, and of edges, that a graph is made of: the mos
 EQUAL_SCORES = 1e-6  # scores closer than this are equal
 MAX_PATIENCE = 4  # edges that may be added without a wider margin
 
-KindEdge = tuple[int, int, int]  # tail, head, kind of edge
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A graph that is being made: the kind of each node, and its edges."""
-
-    nodes: tuple[int, ...]
-    edges: tuple[KindEdge, ...] = ()
+OTHER = "other"  # the label of what is rarer, and never made
 
 
 @dataclass(frozen=True, eq=False)
 class GrowthRules:
-    """What was seen in real graphs, and nothing else is made."""
+    """What was seen in real graphs, and nothing else is made. Kinds of nodes and of edges go by their labels."""
 
     x: Tensor  # [kinds, d]
     extras: Extras  # of nodes and edges by kind
     labels: Sequence[str]  # of the kinds of nodes
     edge_labels: Sequence[str]
-    degree: np.ndarray  # [kinds], the most neighbours
-    joins: Sequence[KindEdge]  # kind of tail, kind of head, kind of edge, ascending
+    degree: Mapping[Label, int]  # the most neighbours by kind
+    joins: Sequence[tuple[str, str, str]]  # kind of tail, kind of head, kind of edge, in the order of the kinds
     rings: frozenset[int]  # the sizes of rings that there are, up to `MAX_RING_SIZE`
     directed: bool
 
-    def steps(self, draft: Draft, most: int) -> Iterator[Draft]:
+    def steps(self, graph: Pattern, most: int) -> Iterator[Pattern]:
         """Every graph with one edge more: to a new node, while there are fewer than `most`, or between two."""
-        colours = node_colours(draft.nodes, draft.edges, self.directed)
-        degree = Counter(end for a, b, _ in draft.edges for end in (a, b))
-        free = [node for node, kind in enumerate(draft.nodes) if degree[node] < self.degree[kind]]
-        new = len(draft.nodes)
+        labels, new = graph.labels, len(graph.labels)
+        edges = [(*pair, name) for pair, name in zip(graph.edges, graph.edge_labels)]
+        colours = node_colours(list(labels), edges, self.directed)
+        degree = Counter(end for pair in graph.edges for end in pair)
+        free = [node for node, label in enumerate(labels) if degree[node] < self.degree[label]]
         different = {colours[node]: node for node in reversed(free)}  # one of those that are alike
         for node in sorted(different.values()) if new < most else ():
-            for tail, head, kind in self.joins:
-                if tail == draft.nodes[node]:
-                    yield Draft((*draft.nodes, head), (*draft.edges, (node, new, kind)))
-                if self.directed and head == draft.nodes[node]:
-                    yield Draft((*draft.nodes, tail), (*draft.edges, (new, node, kind)))
-        hops = _hops(draft)
-        pairs: dict[tuple[int, int], tuple[int, int]] = {}
+            for tail, head, name in self.joins:
+                if tail == labels[node]:
+                    yield _grown(graph, (node, new), name, head)
+                if self.directed and head == labels[node]:
+                    yield _grown(graph, (new, node), name, tail)
+        joined = coo_matrix((np.ones(graph.size), np.array(graph.edges).reshape(-1, 2).T), shape=(new, new))
+        hops = shortest_path(joined.tocsr(), directed=False, unweighted=True)
+        pairs: dict[tuple[int, int, int], tuple[int, int]] = {}
         for a, b in permutations(free, 2):
-            if hops[a, b] > 1 and (a < b or self.directed):
-                pairs.setdefault((colours[a], colours[b]), (a, b))
+            ring = int(hops[a, b]) + 1
+            if ring > 2 and (a < b or self.directed) and (ring > MAX_RING_SIZE or ring in self.rings):
+                pairs.setdefault((colours[a], colours[b], ring), (a, b))
         for a, b in pairs.values():
-            ring = hops[a, b] + 1
-            if ring > MAX_RING_SIZE or ring in self.rings:
-                for kind in range(len(self.edge_labels)):
-                    if (draft.nodes[a], draft.nodes[b], kind) in self.joins:
-                        yield Draft(draft.nodes, (*draft.edges, (a, b, kind)))
+            for tail, head, name in self.joins:
+                if (tail, head) == (labels[a], labels[b]):
+                    yield _grown(graph, (a, b), name)
 
-    def instance(self, draft: Draft, key: int) -> Instance:
+    def instance(self, graph: Pattern, key: int) -> Instance:
         """The graph as the model gets it."""
-        nodes = torch.tensor(draft.nodes)
-        ends = torch.tensor([edge[:2] for edge in draft.edges], dtype=torch.long).reshape(-1, 2).t()
-        kinds = torch.tensor([edge[2] for edge in draft.edges], dtype=torch.long)
+        nodes = torch.tensor([self.labels.index(str(label)) for label in graph.labels])
+        ends = torch.tensor(graph.edges, dtype=torch.long).reshape(-1, 2).t()
+        kinds = torch.tensor([self.edge_labels.index(str(name)) for name in graph.edge_labels], dtype=torch.long)
         if not self.directed:
             ends, kinds = torch.cat([ends, ends.flip(0)], 1), kinds.repeat(2)
         chosen = {"node": nodes, "edge": kinds}
         extras: Extras = {n: (k, rows[chosen[k]] if k in chosen else rows) for n, (k, rows) in self.extras.items()}
         return Instance(key, self.x[nodes], ends, (), torch.arange(len(nodes)), self.directed, extras)
 
-    def pattern(self, draft: Draft) -> Pattern:
-        """The graph up to the names of its nodes."""
-        edges = [edge[:2] for edge in draft.edges]
-        names = [self.edge_labels[edge[2]] for edge in draft.edges]
-        return Pattern.make([self.labels[kind] for kind in draft.nodes], edges, names, directed=self.directed)
+
+def _grown(graph: Pattern, pair: tuple[int, int], name: str, label: str | None = None) -> Pattern:
+    """A graph with one edge more, and a new node of that label at its end."""
+    labels = graph.labels if label is None else (*graph.labels, label)
+    edges, edge_labels = (*graph.edges, pair), (*graph.edge_labels, name)
+    return Pattern(labels, (0,) * len(labels), edges, edge_labels, graph.directed).canonical()
 
 
 def growth_rules(
     instances: Sequence[Instance], takes: Callable[[str], bool], names: Sequence[str] = ()
 ) -> tuple[GrowthRules, LabelledGraphs]:
     """The rules of real graphs, and these graphs with the kinds of their nodes and edges as labels."""
-    first = instances[0]
-    extras: Extras = {name: first.extras[name] for name in first.extras if takes(name)}
+    directed = instances[0].directed
+    extras: Extras = {name: value for name, value in instances[0].extras.items() if takes(name)}
     of_nodes, of_edges = ([name for name, (kind, _) in extras.items() if kind == wanted] for wanted in ("node", "edge"))
     x, node_kinds = _kinds([torch.cat([i.x for i in instances]), *(_stacked(instances, name) for name in of_nodes)])
     plain = torch.zeros(sum(i.edge_index.size(1) for i in instances), 1)
@@ -115,50 +110,37 @@ def growth_rules(
     if len(set(labels)) < len(labels):
         labels = [f"kind {number}" for number in range(len(labels))]
     edge_labels = [f"kind {number}" for number in range(len(edge_rows[0]))] if len(edge_rows[0]) > 1 else [""]
-    real = _real_graphs(instances, [*labels, "other"], node_kinds, [*edge_labels, "other"], edge_kinds)
-    degree = np.zeros(len(labels), np.int64)
-    neighbours = np.bincount(real.edges.reshape(-1), minlength=len(node_kinds))
-    np.maximum.at(degree, node_kinds[node_kinds >= 0], neighbours[node_kinds >= 0])
-    tail, head = np.concatenate([i.edge_index.numpy() + start for i, start in zip(instances, real.ptr)], 1)
-    joined = np.stack([node_kinds[tail], node_kinds[head], edge_kinds], 1)[tail != head]
-    joins = [(a, b, kind) for a, b, kind in np.unique(joined[joined.min(1) >= 0], axis=0).tolist()]
-    return GrowthRules(x[0], extras, labels, edge_labels, degree, joins, _rings(real), first.directed), real
-
-
-def _real_graphs(
-    instances: Sequence[Instance], labels: list[str], kinds: np.ndarray, edge_labels: list[str], edge_kinds: np.ndarray
-) -> LabelledGraphs:
-    """Real graphs with a label per node and edge, of their kinds; the last label is that of all others."""
-    graphs, node_at, edge_at = [], 0, 0
-    for instance in instances:
-        ends, count = instance.edge_index.numpy(), len(instance.x)
-        once = np.flatnonzero(ends[0] != ends[1] if instance.directed else ends[0] < ends[1])
+    graphs, joins = [], set[tuple[int, int, int]]()
+    degree = Counter[Label]()
+    starts = np.cumsum([0, *(len(i.x) for i in instances)]), np.cumsum([0, *(i.edge_index.size(1) for i in instances)])
+    for instance, start, edge_start in zip(instances, *starts):
+        ends, kinds = instance.edge_index.numpy(), node_kinds[start : start + len(instance.x)]
+        once = np.flatnonzero(ends[0] != ends[1] if directed else ends[0] < ends[1])
         pairs, first = np.unique(ends[:, once].T, axis=0, return_index=True)
-        names = tuple(labels[kind] for kind in kinds[node_at : node_at + count])
-        edge_names = tuple(edge_labels[kind] for kind in edge_kinds[edge_at + once[first]])
-        edges = tuple(map(tuple, pairs.tolist()))
-        graphs.append(Pattern(names, (0,) * count, edges, edge_names, instance.directed))
-        node_at, edge_at = node_at + count, edge_at + ends.shape[1]
-    return LabelledGraphs(graphs, instances[0].directed, [instance.key for instance in instances])
+        own = tuple([*labels, OTHER][kind] for kind in kinds)
+        edges = tuple(map(tuple, pairs.reshape(-1, 2).tolist()))
+        own_edges = tuple([*edge_labels, OTHER][kind] for kind in edge_kinds[edge_start + once[first]])
+        graphs.append(Pattern(own, (0,) * len(own), edges, own_edges, directed))
+        for label, count in zip(own, np.bincount(pairs.reshape(-1), minlength=len(own)).tolist()):
+            degree[label] = max(degree[label], count)
+        loops = ends[0] == ends[1]
+        columns = np.stack([*kinds[ends], edge_kinds[edge_start : edge_start + ends.shape[1]]], 1)[~loops]
+        joins |= set(map(tuple, columns.tolist()))
+    real = LabelledGraphs(graphs, directed, [instance.key for instance in instances])
+    allowed = [(labels[a], labels[b], edge_labels[kind]) for a, b, kind in sorted(joins) if min(a, b, kind) >= 0]
+    return GrowthRules(x[0], extras, labels, edge_labels, degree, allowed, _rings(graphs), directed), real
 
 
-def _rings(real: LabelledGraphs) -> frozenset[int]:
-    """The sizes of rings that real graphs have, whatever the direction and the kinds of their edges."""
-    pairs = [tuple({(min(pair), max(pair)) for pair in graph.edges}) for graph in real.graphs]
-    plain = LabelledGraphs(
-        [replace(g, edges=p, edge_labels=("",) * len(p), directed=False) for g, p in zip(real.graphs, pairs)]
-    )
+def _rings(graphs: Sequence[Pattern]) -> frozenset[int]:
+    """The sizes of rings that graphs have, whatever the direction and the kinds of their edges."""
+    plain = []
+    for graph in graphs:
+        pairs = tuple({(min(pair), max(pair)) for pair in graph.edges})
+        plain.append(replace(graph, edges=pairs, edge_labels=("",) * len(pairs), directed=False))
     sizes = range(3, MAX_RING_SIZE + 1)
     rings = (Pattern.make([None] * size, [(n, (n + 1) % size) for n in range(size)]) for size in sizes)
-    return frozenset(ring.size for ring in rings if containing(ring, plain)[0].any())
-
-
-def _hops(draft: Draft) -> np.ndarray:
-    """The length of the shortest way between every two nodes [n, n]."""
-    joined = np.zeros((len(draft.nodes), len(draft.nodes)))
-    for a, b, _ in draft.edges:
-        joined[a, b] = 1
-    return np.asarray(shortest_path(joined, directed=False, unweighted=True))
+    real = LabelledGraphs(plain)
+    return frozenset(ring.size for ring in rings if containing(ring, real)[0].any())
 
 
 def _stacked(instances: Sequence[Instance], name: str) -> Tensor:
@@ -288,19 +270,19 @@ def prototype(
         require_number("target", target, 0, max(classes, 2) - 1, integer=True)
         instances = [targets.instance(key) for key in range(min(most, len(targets)))]
         rules, real = growth_rules(instances, predictor.adapter.takes, labels)
-        return _grown(predictor, rules, real, target, nodes, width)
+        return _best(predictor, rules, real, target, nodes, width)
 
 
-def _grown(
+def _best(
     predictor: Predictor, rules: GrowthRules, real: LabelledGraphs, target: int, nodes: int, width: int
 ) -> Prototype:
     """The best graph of a beam search that adds one edge at a time, beside the real ones."""
-    front = [Draft((kind,)) for kind in range(len(rules.labels))]
+    front = [Pattern((label,), (0,), (), (), rules.directed) for label in rules.labels]
     best, best_slack, probabilities = front[0], -np.inf, torch.zeros(0)
     margins: list[float] = []
     waited, evaluations = 0, 0
     while front and waited <= MAX_PATIENCE:
-        outputs = instance_outputs(predictor, [rules.instance(draft, key) for key, draft in enumerate(front)])
+        outputs = instance_outputs(predictor, [rules.instance(graph, key) for key, graph in enumerate(front)])
         columns = outputs.size(1)
         require(target < columns, f"Expected `target` to be a class from 0 to {columns - 1}", got=target)
         criterion = PredictedClass(torch.full((len(outputs),), target, device=outputs.device))
@@ -308,18 +290,18 @@ def _grown(
         margins.append(max(criterion.margin(outputs).tolist()))
         evaluations += len(front)
         # Equal ones by what they are, so that the order in which they were made does not matter.
-        ranked = sorted(range(len(front)), key=lambda row: (-round(slack[row] / EQUAL_SCORES), front[row].nodes, row))
+        ranked = sorted(range(len(front)), key=lambda row: (-round(slack[row] / EQUAL_SCORES), repr(front[row])))
         waited += 1
         if slack[ranked[0]] > best_slack + EQUAL_SCORES:
             best, best_slack, probabilities, waited = front[ranked[0]], slack[ranked[0]], outputs[ranked[0]], 0
-        front = _next(rules, [front[row] for row in ranked], width, nodes)
-    instance, pattern, said = rules.instance(best, 0), rules.pattern(best), probabilities.float().cpu().numpy()
-    far = distances(pattern, real)
+        front = list(dict.fromkeys(more for row in ranked[:width] for more in rules.steps(front[row], nodes)))
+    instance, said = rules.instance(best, 0), probabilities.float().cpu().numpy()
+    far = distances(best, real)
     nearest = int(far.argmin())
     extras: dict[str, Any] = {name: value for name, (_, value) in instance.extras.items()}
     return Prototype(
         graph=Data(x=instance.x, edge_index=instance.edge_index, **extras),
-        pattern=pattern,
+        pattern=best,
         target=target,
         probabilities=said,
         margin=float(said[target] - np.delete(said, target).max()),
@@ -327,17 +309,6 @@ def _grown(
         evaluations=evaluations,
         nearest=real.keys[nearest],
         distance=float(far[nearest]),
-        contained=int(containing(pattern, real)[0].sum()),
+        contained=int(containing(best, real)[0].sum()),
         compared=len(real),
     )
-
-
-def _next(rules: GrowthRules, ranked: Sequence[Draft], width: int, nodes: int) -> list[Draft]:
-    """One edge more on the best few graphs that differ, each result once."""
-    kept: dict[Pattern, Draft] = {}
-    for draft in ranked:
-        if len(kept) >= width:
-            break
-        kept.setdefault(rules.pattern(draft), draft)
-    grown = {rules.pattern(more): more for draft in kept.values() for more in rules.steps(draft, nodes)}
-    return list(grown.values())

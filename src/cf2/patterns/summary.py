@@ -20,7 +20,7 @@ from cf2.graphs.targets import targets_for
 from cf2.models.adapters import module_of
 from cf2.models.oracle import outputs_after
 from cf2.options import Key, Spec, as_json
-from cf2.patterns.labelled import Collected, LabelledGraphs, collected, explained_graph
+from cf2.patterns.labelled import Collected, collected, explained_graphs
 from cf2.patterns.matching import Occurrences, containing, occurrences
 from cf2.patterns.mining import Miner, Pieces
 from cf2.patterns.pattern import Pattern
@@ -32,7 +32,6 @@ from cf2.results.names import Results, entry
 from cf2.runs.session import Request, Session
 from cf2.sets.tests import ONLY, WITHOUT, Intervention
 from cf2.storage import read_json, write_bytes
-from cf2.units.kinds import InstanceUnits
 
 if TYPE_CHECKING:
     import pandas
@@ -44,7 +43,13 @@ MAX_SINGLE_OCCURRENCES = 8  # occurrences of a graph that are kept one at a time
 MAX_ASKED = 60  # graphs in which the necessity of a pattern is compared with that of a more general one
 MIN_PRECISION = 0.5  # of patterns of a class, each or all together, that are offered as what the model looks for
 
-Answer = tuple[int, Explanation, np.ndarray]  # the row of its graph, and which edges [bool] of that it chose
+
+class Answer(NamedTuple):
+    """What an explanation chose."""
+
+    key: Key
+    row: int  # of its graph
+    pieces: list[Pattern]  # the connected pieces of the edges
 
 
 @dataclass(frozen=True)
@@ -280,27 +285,16 @@ def _share_list(shares: Mapping[str, Estimate | None]) -> str:
 
 def find_patterns(found: Explanations, model: Any, data: Any, options: SummaryOptions) -> Patterns:
     """See `Explanations.patterns`; `data` is what was explained, or its `Targets`."""
-    usable, notes = _usable(found.items)
-    if model is None:
-        return _counted(found, usable, notes, options)
-    with looked_at(found, model, data, options, detailed=True) as here:
-        notes += here.notes
-        row_of = {key: row for row, key in enumerate(here.graphs.keys)}
-        usable = [e for e in usable if e.key in row_of]
-        answers = [(row_of[e.key], e, _chosen(e, here.instances[row_of[e.key]][1])) for e in usable]
-        return _tested(found, answers, here, options, notes)
-
-
-def _usable(explanations: Sequence[Explanation]) -> tuple[list[Explanation], list[str]]:
-    """The answers that count, and what to say of that: those that pass their tests, or all where none does."""
-    with_edges = [e for e in explanations if e.size and len(e.chosen("edges"))]
+    with_edges = [e for e in found if e.size and len(e.chosen("edges"))]
     expected = "Expected explanations that chose edges, which patterns are made of"
-    require(bool(with_edges), expected, got=f"none among {len(explanations)}", do='Explain with units="edges".')
-    verified = [e for e in with_edges if e.status == "found"]
-    notes = [] if verified else ["No answer was verified: the patterns are those of sets that a method ranks highest."]
-    directions = {e.directed for e in verified or with_edges}
-    require(len(directions) == 1, "Expected explanations of graphs that are all directed, or all not", got="both")
-    return verified or with_edges, notes
+    require(bool(with_edges), expected, got=f"none among {len(found)}", do='Explain with units="edges".')
+    answers = [e for e in with_edges if e.status == "found"] or with_edges
+    directed = len({e.directed for e in answers}) == 1
+    require(directed, "Expected explanations of graphs that are all directed, or all not", got="both")
+    if model is None:
+        return _summarised(found, answers, explained_graphs(found), options)
+    with looked_at(found, model, data, options, detailed=True) as here:
+        return _summarised(found, answers, here, options)
 
 
 @contextmanager
@@ -322,34 +316,19 @@ def looked_at(
         yield collected(session, keys, found.context, options.labels, detailed)
 
 
-def _chosen(e: Explanation, table: InstanceUnits) -> np.ndarray:
-    """Which edges of an instance an explanation chose."""
-    pairs = torch.from_numpy(e.chosen("edges"))
-    pairs = pairs if e.directed else torch.cat([pairs, pairs.flip(1)])
-    return (edge_positions(pairs.t(), table.ids.t()) >= 0).numpy()
-
-
-def _counted(found: Explanations, usable: Sequence[Explanation], notes: list[str], options: SummaryOptions) -> Patterns:
-    """The patterns of explanations, counted in the explained graphs themselves."""
-    by_key = {e.key: e for e in found.items if len(e.units.of("edges"))}
-    graphs = LabelledGraphs([explained_graph(e) for e in by_key.values()], usable[0].directed, list(by_key))
-    row_of = {key: row for row, key in enumerate(by_key)}
-    classes = np.array([e.prediction for e in by_key.values()])
-    answers = [(row_of[e.key], e, e.selected[e.units.where("edges")]) for e in usable]
-    notes.append("No model was run, so neither necessity nor sufficiency was tested: pass the model and the data.")
-    if len(set(classes.tolist())) == 1:
-        notes.append("All explained predictions are of one class: nothing was generalised, and precision says nothing.")
-    return _tested(found, answers, Collected(graphs, classes), options, notes)
-
-
-def _tested(
-    found: Explanations, answers: Sequence[Answer], here: Collected, options: SummaryOptions, notes: Sequence[str]
+def _summarised(
+    found: Explanations, usable: Sequence[Explanation], here: Collected, options: SummaryOptions
 ) -> Patterns:
     """The patterns of each class, found on one part of the graphs and tested on the other."""
+    row_of = {key: row for row, key in enumerate(here.graphs.keys)}
+    answers = [_answer(e, row_of[e.key], here) for e in usable if e.key in row_of]
     test = np.array([options.is_test(key) for key in here.graphs.keys])
-    found_on = sum(not test[row] for row, _, _ in answers)
+    found_on = sum(not test[answer.row] for answer in answers)
     got, cure = f"{len(answers)}, all of them held out", "Explain more predictions, or pass a smaller held_out."
     require(found_on > 0, "Expected answers to find patterns in", got=f"{got} for the test", do=cure)
+    notes = list(here.notes)
+    if usable[0].status != "found":
+        notes.insert(0, "No answer was verified: the patterns are those of sets that a method ranks highest.")
     held = PatternTests(here, np.flatnonzero(test), options)
     seen = PatternTests(here, np.flatnonzero(~test), options)
     about: dict[str, Any] = {
@@ -359,15 +338,15 @@ def _tested(
         "looked_at": len(seen.rows),
         "tested": {c: int((held.classes == c).sum()) for c in sorted(set(held.classes.tolist()))},
         "together": {},
-        "notes": list(notes),
+        "notes": notes,
     }
     if here.problems:
         about |= {"empty": {}, "jointly": {}}
     found_patterns = Patterns((), about, dict(found.context))
     items: list[FoundPattern] = []
     edges: dict[int, np.ndarray] = {}  # by class, which edges are in occurrences of its patterns
-    for prediction in sorted({int(here.classes[row]) for row, _, _ in answers if not test[row]}):
-        of_class = [answer for answer in answers if here.classes[answer[0]] == prediction]
+    for prediction in sorted({int(here.classes[answer.row]) for answer in answers if not test[answer.row]}):
+        of_class = [answer for answer in answers if here.classes[answer.row] == prediction]
         rows = [held.tested(mined) for mined in _mined(of_class, seen, prediction, options)]
         rows, reason = _precise_enough(rows, held, prediction, options)
         if reason:
@@ -376,9 +355,8 @@ def _tested(
             continue
         items += [row.item for row in rows]
         edges[prediction] = np.any([row.edges for row in rows], axis=0)
-        about["together"][prediction] = estimate(
-            np.any([row.inside for row in rows], axis=0)[held.classes == prediction]
-        )
+        inside = np.any([row.inside for row in rows], axis=0)
+        about["together"][prediction] = estimate(inside[held.classes == prediction])
         if here.problems:
             about["empty"][prediction] = held.stays_empty(prediction)
             if len(rows) > 1:
@@ -388,27 +366,27 @@ def _tested(
     return replace(found_patterns, items=tuple(items))
 
 
+def _answer(e: Explanation, row: int, here: Collected) -> Answer:
+    pairs = torch.from_numpy(e.chosen("edges"))
+    pairs = pairs if e.directed else torch.cat([pairs, pairs.flip(1)])
+    chosen = (edge_positions(pairs.t(), torch.from_numpy(here.pairs[row]).t()) >= 0).nonzero().flatten().tolist()
+    return Answer(e.key, row, [piece.canonical() for _, piece in here.graphs.graphs[row].pieces(chosen)])
+
+
 def _mined(
     of_class: Sequence[Answer], seen: PatternTests, prediction: int, options: SummaryOptions
 ) -> Iterator[FoundPattern]:
     """The patterns of a class before they are tested; of graphs for the test, only the keys are named."""
-    graphs = seen.here.graphs
-    pieces = [_pieces(graphs.graphs[row], chosen) for row, _, chosen in of_class]
     place = {int(row): position for position, row in enumerate(seen.rows)}
-    own = [(place[row], part) for (row, _, _), part in zip(of_class, pieces) if row in place]
+    own = [(place[answer.row], answer.pieces) for answer in of_class if answer.row in place]
     miner = Miner(seen.graphs, seen.classes == prediction, own, seen.necessity if seen.here.problems else None)
-    all_pieces = Pieces(pieces, graphs.directed)
+    all_pieces = Pieces([answer.pieces for answer in of_class], seen.graphs.directed)
     mined = miner.mine(options.count, options.least)
     support = {pattern: int(miner.pieces.answers(pattern).sum()) for pattern in (*mined, *options.given)}
     ranked = sorted(mined, key=lambda pattern: -support[pattern])
     for pattern in dict.fromkeys((*ranked, *options.given)):
-        keys = dict.fromkeys(e.key for (_, e, _), yes in zip(of_class, all_pieces.answers(pattern)) if yes)
+        keys = dict.fromkeys(answer.key for answer, yes in zip(of_class, all_pieces.answers(pattern)) if yes)
         yield FoundPattern(pattern, prediction, support[pattern], len(own), keys=tuple(keys))
-
-
-def _pieces(graph: Pattern, chosen: np.ndarray) -> list[Pattern]:
-    """The connected pieces that the chosen edges [bool] of a graph are, as patterns."""
-    return [piece.canonical() for _, piece in graph.pieces(np.flatnonzero(chosen).tolist())]
 
 
 class Tested(NamedTuple):
@@ -426,16 +404,12 @@ def _precise_enough(
     found = [row for row in rows if row.item.pattern not in options.given]
     if not found:
         return rows, "no pattern of its answers is in graphs of this class more often than in others."
-    own = held.classes == prediction
-    every = np.all([row.inside for row in found], axis=0)
-    if not every.any() or own[every].mean() >= MIN_PRECISION:
+    own, every = held.classes == prediction, np.all([row.inside for row in found], axis=0)
+    low = [row.item for row in found if row.item.precision is not None and row.item.precision.value < MIN_PRECISION]
+    if not low or not every.any() or own[every].mean() >= MIN_PRECISION:
         return rows, ""
-    low = [row for row in found if row.item.precision is not None and row.item.precision.value < MIN_PRECISION]
-    if not low:
-        return rows, ""
-    first = low[0].item
+    first, refused = low[0], {item.pattern for item in low}
     assert first.precision is not None
-    refused = {row.item.pattern for row in low}
     return [row for row in rows if row.item.pattern not in refused], (
         f"`{first.pattern.text}` is in {first.support} of {first.answers} answers, but only "
         f"{share_text(first.precision)} of the graphs that contain it get this class, so it is not offered."
@@ -549,8 +523,7 @@ class PatternTests:
                 continue
             true = {frozenset(pair) for pair in entry(truth, key)}
             (own,) = self.graphs.edge_sets(np.array([row]), chosen)
-            _, table = self.here.instances[self.rows[row]]
-            ours = {frozenset(pair) for pair in table.ids.numpy()[own].tolist()}
+            ours = {frozenset(pair) for pair in self.here.pairs[self.rows[row]][own].tolist()}
             recall.append(len(true & ours) / len(true))
             whole.append(true <= ours)
             if ours:
