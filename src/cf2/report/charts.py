@@ -22,51 +22,34 @@ STYLE = environment().get_template("chart.css").render()
 def said(
     e: Explanation, rows: Sequence[tuple[str, np.ndarray]], *, start: float = 104.0, span: float = 190.0
 ) -> Markup:
-    """What the model says of several graphs: probabilities of classes or of one label, or numbers from 0 on.
+    """What the model says of several graphs, each a title and values [classes]: probabilities, or numbers from 0 on.
 
-    Parameters
-    ----------
-    e : Explanation
-    rows : sequence of (str, ndarray)
-        What was asked, in a word, and the model's values [classes].
-    start, span : float
-        Where bars begin, and how wide they are at most.
+    Bars begin at `start` and are at most `span` wide.
     """
     kind, column = output_kind(e.output), e.prediction
-    boxes: list[tuple[Any, ...]] = []
-    texts: list[tuple[Any, ...]] = []
-    spoken = []
-    lost = [bool(np.isnan(row).any()) for _, row in rows]  # no node is left that the model could be asked about
-    rows = [(title, np.nan_to_num(row)) for title, row in rows]
-    values = [float(row[column]) for _, row in rows]
-    low, high = (0.0, 1.0) if kind.probability else (min(0.0, *values), max(0.0, *values))
+    boxes, texts, spoken = list[tuple[Any, ...]](), list[tuple[Any, ...]](), []
+    numbers = [float(values[column]) for _, values in rows if not np.isnan(values).any()]
+    low, high = (0.0, 1.0) if kind.probability else (min(0.0, *numbers), max(0.0, *numbers))
     scale = span / ((high - low) or 1.0)
-    for line, (title, row) in enumerate(rows):
-        y = line * ROW
-        if lost[line]:
-            texts += [("cf2-row", 0, y + 15, title), ("cf2-row", start + span + 8, y + 15, "no node left")]
-            spoken.append(f"{title}: no node left")
-            continue
-        if kind.exclusive:
-            shares = [(class_name(e, number), value) for number, value in enumerate(row.tolist())]
+    for line, (title, values) in enumerate(rows):
+        value, name, left, y = float(values[column]), class_name(e, column), start, line * ROW
+        if np.isnan(values).any():  # no node is left that the model could be asked about
+            bars, text = [], "no node left"
+        elif not kind.probability:
+            left += (min(value, 0.0) - low) * scale
+            bars, text = [(abs(value), f"{value:.6g}")], f"{value:.4g}"
         else:
-            label = class_name(e, column)
-            shares = [(f"not {label}", 1 - values[line]), (label, values[line])]
-        if kind.probability:
-            left = start
-            for number, (name, value) in enumerate(shares):
-                colour = OKABE_ITO[number % len(OKABE_ITO)]
-                boxes.append((left, y + 3, scale * value, 16, colour, f"{name}: {value:.3f}"))
-                left += scale * value
+            shares = [(f"not {name}", 1 - value), (name, value)]
+            if kind.exclusive:
+                shares = [(class_name(e, number), share) for number, share in enumerate(values.tolist())]
+            bars = [(share, f"{name}: {share:.3f}") for name, share in shares]
             name, value = max(shares, key=lambda share: share[1])
             text = f"{shorten(name, 13)} {round_probability(value)}"
-            spoken.append(f"{title}: {name} {value:.2f}")
-        else:
-            left = start + (min(values[line], 0.0) - low) * scale
-            tip, text = f"{values[line]:.6g}", f"{values[line]:.4g}"
-            boxes.append((left, y + 3, abs(values[line]) * scale, 16, OKABE_ITO[0], tip))
-            spoken.append(f"{title}: {text}")
+        for number, (length, tip) in enumerate(bars):
+            boxes.append((left, y + 3, scale * length, 16, OKABE_ITO[number % len(OKABE_ITO)], tip))
+            left += scale * length
         texts += [("cf2-row", 0, y + 15, title), ("cf2-row", start + span + 8, y + 15, text)]
+        spoken.append(f"{title}: {name} {value:.2f}" if bars and kind.probability else f"{title}: {text}")
     return _chart("cf2-bars", start + span + 136, len(rows) * ROW, "; ".join(spoken), boxes, texts)
 
 
@@ -147,6 +130,6 @@ def _chart(
     axes: Sequence[str] = (),
 ) -> Markup:
     """An SVG of boxes (x, y, width, height, colour, tip), texts (class, x, y, text) and axes as paths."""
-    made = environment().get_template("chart.svg")
     parts = {"boxes": boxes, "texts": texts, "axes": axes}
-    return Markup(made.render(kind=kind, width=width, height=height, label=label, **parts))
+    template = environment().get_template("chart.svg")
+    return Markup(template.render(kind=kind, width=width, height=height, label=label, **parts))

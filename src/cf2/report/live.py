@@ -127,20 +127,16 @@ def answer(e: Explanation, model: Any, data: Any, removed: list[int]) -> Said:
 def widget_html(e: Explanation, said: Said, removed: list[int], number: int, count: int) -> str:
     """What the widget shows of an explanation, which has this number of so many."""
     gone = np.isin(np.arange(e.num_units), removed)
-    return (
-        environment()
-        .get_template("widget.html")
-        .render(  # type: ignore[no-any-return]
-            style=STYLE,
-            title=describe_prediction(e),
-            picture=picture(scene(e), describe_target(e), gone=gone) if e.task != "input" else "",
-            verdicts=verdicts_html(e),
-            answer=answer_html(e, said),
-            units=units_html(e, listed_units(e), gone),
-            number=number,
-            count=count,
-        )
-    )
+    parts = {
+        "title": describe_prediction(e),
+        "picture": picture(scene(e), describe_target(e), gone=gone) if e.task != "input" else "",
+        "verdicts": verdicts_html(e),
+        "answer": answer_html(e, said),
+        "units": units_html(e, listed_units(e), gone),
+        "number": number,
+        "count": count,
+    }
+    return str(environment().get_template("widget.html").render(**parts, style=STYLE))
 
 
 def widget(found: Explanations, model: Any, data: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cf2.report.scene import MARKED, MOLECULE, NO_EDGES, TRUTH, Scene
+from cf2.report.scene import MARKED, MOLECULE, Scene
 from cf2.units.edits import CHANGE
 
 # The colours of elements, from the same palette as everything else; carbon takes the colour of the text.
@@ -51,7 +51,7 @@ def drawing(scene: Scene, width: int, height: int, bond: float = 36.0) -> tuple[
     from rdkit.Chem.Draw import rdMolDraw2D
 
     drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
-    at = _draw(drawer, molecule, scene, bond, lines=False)
+    at = _draw(drawer, molecule, scene, bond)
     text = drawer.GetDrawingText()
     text = text[text.index("<!-- END OF HEADER -->") :].replace("</svg>", "")
     # Black means "the colour of the text", so that the same drawing works on a dark page.
@@ -72,14 +72,13 @@ def _compact(text: str) -> str:
         if kind == "ellipse" or line is None:
             marks += [] if _HIDDEN.search(inside) else [f"<{kind} {look}/>"]
         else:
-            paths.setdefault(look.replace(line[0], "").strip(), []).append(
-                re.sub(r" ?([A-Z]) ?", r"\1", line[1]).strip()
-            )
+            style = look.replace(line[0], "").strip()
+            paths.setdefault(style, []).append(re.sub(r" ?([A-Z]) ?", r"\1", line[1]).strip())
     return "".join([*marks, *(f"<path {look} d='{''.join(lines)}'/>" for look, lines in paths.items())])
 
 
 def image(scene: Scene) -> tuple[np.ndarray, np.ndarray] | None:
-    """The scene as pixels [height, width, 4] for a matplotlib figure, and where each atom is [atoms, 2]."""
+    """The same as pixels [height, width, 4] for a matplotlib figure."""
     molecule = _prepare(scene)
     if molecule is None:
         return None
@@ -89,7 +88,7 @@ def image(scene: Scene) -> tuple[np.ndarray, np.ndarray] | None:
     from rdkit.Chem.Draw import rdMolDraw2D
 
     drawer = rdMolDraw2D.MolDraw2DCairo(840, 640)
-    at = _draw(drawer, molecule, scene, 72.0, lines=True)
+    at = _draw(drawer, molecule, scene, 72.0)
     return np.asarray(pixels.imread(io.BytesIO(drawer.GetDrawingText()), format="png")), at
 
 
@@ -160,8 +159,8 @@ def _folds(atom: Any) -> bool:
     return atom.GetSymbol() == "H" and len(around) == 1 and around[0].GetSymbol() != "H"
 
 
-def _draw(drawer: Any, molecule: Any, scene: Scene, bond: float, *, lines: bool) -> np.ndarray:
-    """Draw with changed and marked atoms highlighted, and with `lines` the explanation; where each atom landed."""
+def _draw(drawer: Any, molecule: Any, scene: Scene, bond: float) -> np.ndarray:
+    """Draw with changed and marked atoms highlighted; returns where each atom landed."""
     here = {atom.GetIntProp("scene"): atom.GetIdx() for atom in molecule.GetAtoms()}
     options = drawer.drawOptions()
     options.clearBackground = False
@@ -169,28 +168,18 @@ def _draw(drawer: Any, molecule: Any, scene: Scene, bond: float, *, lines: bool)
     palette = dict(ELEMENTS) | dict.fromkeys(HALOGENS, (0.0, 0.55, 0.40)) | {6: (0, 0, 0), 1: (0.45, 0.45, 0.45)}
     options.updateAtomPalette({**palette, 0: (0, 0, 0)})
     options.bondLineWidth = 1.6
-    options.highlightBondWidthMultiplier = 14
     options.prepareMolsBeforeDrawing = False
     options.fixedBondLength = bond
     options.padding = 0.03
-    bonds: dict[int, Any] = {}
-    if lines:
-        marked = [("true", _rgb(TRUTH, 0.35)), ("chosen", _rgb(MOLECULE, 0.75))]
-        ends = dict(scene.lines)
-        for name, colour in marked:
-            for a, b in ends.get(name, NO_EDGES).tolist():
-                bonds[molecule.GetBondBetweenAtoms(here[a], here[b]).GetIdx()] = colour
-    # Where the caller draws the lines, an invisible highlight still keeps atoms in the text's colour.
-    colour = _rgb(MOLECULE, 0.75 if lines else 0.0)
-    atoms = {here[a]: colour for a in np.flatnonzero(scene.inside).tolist() if not (scene.edited and lines)}
+    # The caller draws the lines behind; an invisible highlight keeps atoms in the text's colour.
+    atoms = {here[a]: _rgb(MOLECULE, 0.0) for a in np.flatnonzero(scene.inside).tolist()}
     atoms |= {here[a]: _rgb(CHANGE.colour, 0.75) for a in scene.changed}
     atoms |= {here[a]: _rgb(MARKED, 0.8) for a in np.flatnonzero(scene.marked).tolist()}
     drawer.DrawMolecule(
         molecule,
         highlightAtoms=list(atoms),
         highlightAtomColors=atoms,
-        highlightBonds=list(bonds),
-        highlightBondColors=bonds,
+        highlightBonds=[],
         highlightAtomRadii=dict.fromkeys(atoms, 0.22),
     )
     drawer.FinishDrawing()

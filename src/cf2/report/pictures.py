@@ -86,7 +86,7 @@ def _clickable(scene: Scene, at: np.ndarray, gone: np.ndarray) -> dict[str, Any]
             lines.append((unit, path, f"{kind}{' cf2-gone' if gone[unit] else ''}", scene.pair_text(a, b)))
     dots = []
     for n in np.flatnonzero(np.isfinite(at).all(1)).tolist():
-        unit = int(scene.node_units[n]) if len(scene.node_units) else -1
+        unit = int(scene.node_units[n])
         dots.append((int(scene.nodes[n]), *_rounded(at[n]), scene.texts[n], unit, unit >= 0 and bool(gone[unit])))
     return {"lines": lines, "dots": dots}
 
@@ -134,8 +134,7 @@ def _molecule_part(scene: Scene, height: int) -> tuple[dict[str, Any], np.ndarra
     if drawn is None:
         return None
     text, at = drawn
-    behind = {"true": "true", "chosen": "bond", ADD.past: ADD.past}
-    lines = [(behind[name], _path(at[edges])) for name, edges in scene.lines if name in behind]
+    lines = [(look, _path(at[edges])) for look, edges in _behind(scene)]
     words = scene.changed.items()
     part = {
         "paths": [(f"cf2-molecule cf2-{name}", path) for name, path in lines if path],
@@ -146,6 +145,12 @@ def _molecule_part(scene: Scene, height: int) -> tuple[dict[str, Any], np.ndarra
         "texts": [("cf2-small cf2-larger", *_rounded(at[atom] + [0, 20]), change[:40]) for atom, change in words],
     }
     return part, at
+
+
+def _behind(scene: Scene) -> list[tuple[str, np.ndarray]]:
+    """The lines behind a molecule, whose bonds are drawn already; crosses say what is removed."""
+    behind = {"true": "bond-true", "chosen": "bond", ADD.past: ADD.past}
+    return [(behind[name], edges) for name, edges in scene.lines if name in behind]
 
 
 def _path(ends: np.ndarray) -> str:
@@ -199,8 +204,7 @@ def plot(
     if ax is not None:
         require(hasattr(ax, "add_collection"), "Expected `ax` to be matplotlib axes", got=_kind(ax))
         draw_on(ax)
-        if path is not None:
-            save_figure(ax.figure, path)
+        saved(ax.figure, path)
         return ax
     figure = new_figure(size)
     if probabilities:
@@ -216,9 +220,7 @@ def plot(
         wide = int(size[0] * 13)
         text = "\n".join(part for line in lines for part in textwrap.wrap(line, wide))
         figure.supxlabel(escape(text), fontsize=9, x=0.01, ha="left")
-    if path is not None:
-        save_figure(figure, path)
-    return figure
+    return saved(figure, path)
 
 
 def new_figure(size: tuple[float, float]) -> Any:
@@ -239,7 +241,10 @@ def new_figure(size: tuple[float, float]) -> Any:
     return figure
 
 
-def save_figure(figure: Any, path: Any) -> None:
+def saved(figure: Any, path: Any) -> Any:
+    """The figure, written to the file `path` if there is one."""
+    if path is None:
+        return figure
     require(isinstance(path, str | Path), "Expected `path` to name the file of a picture", got=shown(path, 80))
     known = figure.canvas.get_supported_filetypes()
     kind = Path(path).suffix.lstrip(".").lower()
@@ -248,6 +253,7 @@ def save_figure(figure: Any, path: Any) -> None:
     there = Path(path).parent.is_dir()
     require(there, "Expected `path` in a directory that is there", got=repr(str(path))[:80], do="Make the directory.")
     figure.savefig(path)
+    return figure
 
 
 def _draw_units(axes: Any, e: Explanation) -> None:
@@ -333,17 +339,19 @@ def draw(axes: Any, shown: Scene) -> bool:
     return False
 
 
-def _draw_lines(axes: Any, lines: Any, at: np.ndarray) -> None:
+def _draw_lines(axes: Any, lines: Any, at: np.ndarray, scale: float = 1.0) -> None:
     """Edges [·, 2] of each look, of nodes at [n, 2]."""
-    from matplotlib.collections import LineCollection
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Lines
 
     for name, edges in lines:
         look = LOOKS[name]
         dash = "-" if look.dash is None else (0, tuple(part / look.width for part in look.dash))
-        style: dict[str, Any] = {"linewidths": look.width, "alpha": look.opacity, "linestyles": [dash], "zorder": 3}
-        collection = LineCollection(at[edges], colors=look.colour, **style)
-        collection.set_capstyle("round" if look.dash is None else "butt")
-        axes.add_collection(collection)
+        style: dict[str, Any] = {"linewidth": scale * look.width, "alpha": look.opacity, "linestyle": dash}
+        style["capstyle"] = "round" if look.dash is None else "butt"
+        # All edges are one path, so that what is half transparent is no darker where they meet.
+        path = Lines(at[edges].reshape(-1, 2), [Lines.MOVETO, Lines.LINETO] * len(edges))
+        axes.add_patch(PathPatch(path, edgecolor=look.colour, fill=False, zorder=3, **style))
 
 
 def _draw_marks(axes: Any, shown: Scene, at: np.ndarray, area: float) -> None:
@@ -379,11 +387,11 @@ def _draw_molecule(axes: Any, shown: Scene) -> bool:
     images = [placed for part in parts if (placed := image(part)) is not None]
     if len(images) < len(parts):
         return False
-    axes.imshow(np.concatenate([pixels for pixels, _ in images], 1))
+    axes.imshow(np.concatenate([pixels for pixels, _ in images], 1), zorder=4)
     width = images[0][0].shape[1]
     for place, (part, (_, at)) in enumerate(zip(parts, images)):
         at = at + np.array([width * place, 0])
-        _draw_lines(axes, part.lines[2:] if part.edited else (), at)
+        _draw_lines(axes, _behind(part), at, scale=1 / len(parts))
         _draw_marks(axes, replace(part, targets=()), at, 80)
         if shown.has_edits:
             axes.text(width * (place + 0.5), 0, ("before", "after")[place], ha="center", va="bottom", fontsize=9)
@@ -396,20 +404,16 @@ def _legend(axes: Any, shown: Scene, explanation: str) -> None:
     def line(name: str, label: str, **more: Any) -> Any:
         look = LOOKS[name]
         dash = "--" if look.dash else "-"
-        return Line2D(
-            [], [], color=look.colour, linewidth=look.width, alpha=look.opacity, linestyle=dash, label=label, **more
-        )
+        style: dict[str, Any] = {"color": look.colour, "linewidth": look.width, "alpha": look.opacity}
+        return Line2D([], [], label=label, linestyle=dash, **style, **more)
 
     def dot(label: str, colour: str, border: str | None = None) -> Any:
         more: dict[str, Any] = {"markerfacecolor": colour, "markeredgecolor": border or colour, "markersize": 9}
         return Line2D([], [], marker="o", linestyle="", label=label, **more)
 
     edits = shown.edit_kinds
-    keys = [
-        line(edit.past, edit.past, marker="x" if edit.mark == "cross" else None)
-        for edit in edits
-        if edit.mark != "ring"
-    ]
+    lines = [edit for edit in edits if edit.mark != "ring"]
+    keys = [line(edit.past, edit.past, marker="x" if edit.mark == "cross" else None) for edit in lines]
     if shown.inside.any() and not shown.edited:
         keys.append(line(explanation, "explanation"))
     keys += [line("true", "known truth")] if shown.true.any() else []

@@ -12,7 +12,7 @@ import numpy as np
 from cf2.errors import require
 from cf2.models.outputs import output_kind
 from cf2.report.charts import shorten
-from cf2.report.pictures import check_options, escape, halo, new_figure, save_figure
+from cf2.report.pictures import check_options, escape, halo, new_figure, saved
 from cf2.report.scene import OKABE_ITO, is_molecule
 from cf2.report.words import (
     adds_or_changes,
@@ -104,9 +104,7 @@ def strip(
     note = "Above 0 the prediction is unchanged. "
     note += "The circle marks the result of all edits." if edits else "The circles mark the two tests."
     figure.supxlabel(note if model is not None else f"{note} Pass the model and its data to see the steps.", fontsize=8)
-    if path is not None:
-        save_figure(figure, path)
-    return figure
+    return saved(figure, path)
 
 
 def _draw_steps(axes: Any, counts: np.ndarray, margins: np.ndarray, stepped: bool) -> None:
@@ -282,9 +280,7 @@ def cohort(found: Explanations, *, path: str | Path | None = None) -> Any:
     for axes in (left, right):
         axes.tick_params(axis="x", labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
-    if path is not None:
-        save_figure(figure, path)
-    return figure
+    return saved(figure, path)
 
 
 def curve(e: Explanation, ax: Any, path: str | Path | None, size: tuple[float, float]) -> Any:
@@ -311,6 +307,5 @@ def curve(e: Explanation, ax: Any, path: str | Path | None, size: tuple[float, f
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=8, frameon=False, loc="lower right")
-    if path is not None:
-        save_figure(axes.figure, path)
+    saved(axes.figure, path)
     return axes.figure if ax is None else ax

@@ -43,7 +43,8 @@ LOOKS = {
     "true": Look(TRUTH, 9, 0.42),
     "edge": Look("#8a8f98", 1.1, 0.55),
     "chosen": Look(EXPLANATION, 3.4),
-    "bond": Look(MOLECULE, 9, 0.75),
+    "bond": Look(MOLECULE, 10, 0.62),
+    "bond-true": Look(TRUTH, 19, 0.35),  # wider, to be seen behind
     "target": Look(TARGET, 2.6),
     **{edit.past: Look(edit.colour, edit.width, 1.0, edit.dash) for edit in EDITS.values()},
 }
@@ -194,14 +195,9 @@ def _some(values: Any, keep: np.ndarray) -> Any:
 
 
 def scene(e: Explanation, others: Sequence[Explanation] = ()) -> Scene:
-    """The picture of one explanation.
+    """The picture of one explanation, whose context may hold the `truth`, `atoms`, and labels, bonds or edges.
 
-    Parameters
-    ----------
-    e : Explanation
-        Its context may hold the `truth`, `atoms`, and `graphs` with labels, bonds or edges by key.
-    others : sequence of Explanation
-        Explanations of the same instance, which are drawn beside it; what they chose is drawn here, too.
+    `others` explain the same instance and are drawn beside it, so what they chose is drawn here, too.
     """
     graph: Mapping[str, Any] = entry(e.context.get("graphs"), e.key) or {}
     nodes, pairs, units = _graph(e, graph)
@@ -211,7 +207,7 @@ def scene(e: Explanation, others: Sequence[Explanation] = ()) -> Scene:
     inside, marked = _marks(e, nodes, np.concatenate([edges[chosen], added]))
     labels, bonds, formal = _chemistry(graph, nodes, pairs)
     ids = (nodes if e.types is None else e.types.local(nodes)).tolist()
-    whole = Scene(
+    drawn = Scene(
         nodes=nodes,
         texts=tuple(node_name(e, node) or str(number) for node, number in zip(nodes.tolist(), ids)),
         points=np.zeros((len(nodes), 2)),
@@ -236,7 +232,7 @@ def scene(e: Explanation, others: Sequence[Explanation] = ()) -> Scene:
         lost=np.isin(nodes, e.chosen("nodes")[:, 0]) & (e.question == "counterfactual"),
         changed=_changed(e, nodes),
     )
-    drawn = _cropped(whole, (e, *others)) if len(nodes) > MAX_NODES else whole
+    drawn = _cropped(drawn, (e, *others)) if len(nodes) > MAX_NODES else drawn
     points = None
     if labels and drawn.molecule:  # where a chemist would put the atoms
         from cf2.report.molecules import coordinates
@@ -286,7 +282,7 @@ def after(before: Scene) -> Scene:
         new = np.full(len(before.added), fill, dtype=values.dtype)
         return np.concatenate([values[~before.chosen], new]) if len(values) else values
 
-    made = replace(
+    later = replace(
         before,
         edges=np.concatenate([before.edges[~before.chosen], before.added]),
         chosen=extended(before.chosen, False) & False,
@@ -297,7 +293,7 @@ def after(before: Scene) -> Scene:
         formal=tuple((0, 0) if node in before.changed else both for node, both in enumerate(before.formal)),
         changed=dict.fromkeys(before.changed, ""),
     )
-    return made.part(~before.lost)
+    return later.part(~before.lost)
 
 
 def is_molecule(context: Mapping[str, Any]) -> bool:
@@ -330,10 +326,8 @@ def _chosen_rows(e: Explanation, name: str) -> np.ndarray:
 
 
 def _node_units(e: Explanation, nodes: np.ndarray) -> np.ndarray:
-    """The row of each node's unit, -1 for one that has none; empty where nodes are no units."""
+    """The row of each node's unit, -1 for one that has none."""
     rows = e.units.where("nodes")
-    if not len(rows):
-        return rows
     units = np.full(len(nodes), -1)
     units[np.searchsorted(nodes, e.units.ids[rows, 0])] = rows
     return units
@@ -425,19 +419,7 @@ def _points(edges: bytes, count: int, centre: int) -> np.ndarray:
 
 
 def positions(edges: np.ndarray, count: int, centre: int) -> np.ndarray:
-    """A point for every node; about one unit along every edge; the centre at the origin.
-
-    Parameters
-    ----------
-    edges : ndarray of int, shape [edges, 2]
-        Local ids below `count`.
-    count, centre : int
-        How many nodes there are, and the one in the middle.
-
-    Returns
-    -------
-    ndarray, shape [count, 2]
-    """
+    """A point [count, 2] for every node; about one unit along every edge; the centre at the origin."""
     import networkx as nx
 
     if count < 2:
