@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from report.explained_toys import explained, first_edge, red_edges
-from web.browser import launched
+from web.browser import browser_of_a_module  # noqa: F401
 
 KEYS = list(range(0, 36, 2))
 
@@ -31,10 +28,3 @@ def good() -> Explanation:
 def bad() -> Explanation:
     """A set that passes neither test."""
     return explained(first_edge, "guess", [3])[0]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A real browser."""
-    with launched() as opened:
-        yield opened

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import SimpleConv, global_add_pool
+from torch_geometric.nn import GCN, SimpleConv, global_add_pool
 
+import cf2
 from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.explanations import Explanations
 
@@ -63,6 +64,16 @@ def nitrobenzene() -> Data:
     bonds = [*((i, (i + 1) % 6) for i in range(6)), (0, 6), (6, 7), (6, 8), *((i, 8 + i) for i in range(1, 6))]
     x = torch.eye(4)[[ATOMS.index(atom) for atom in NITROBENZENE]]
     return Data(x=x, edge_index=both_ways(bonds), y=torch.tensor([0]))
+
+
+def ring_and_model() -> tuple[nn.Module, Data, Explanations]:
+    """A ring of five nodes with random features, and a convolutional network, explained by cf2."""
+    torch.manual_seed(0)
+    edges = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 0], [1, 0, 2, 1, 3, 2, 4, 3, 0, 4]])
+    data = Data(x=torch.randn(5, 3), edge_index=edges)
+    model = GCN(3, 8, 2, 2).eval()
+    asked: dict[str, Any] = {"units": ("edges", "features"), "feature_names": ["age", "mass", "size"]}
+    return model, data, cf2.explain(model, data, range(5), **asked)
 
 
 def red_function() -> dict[str, Any]:

@@ -74,17 +74,6 @@ def test_a_number_has_no_probability_and_no_true_class(
     assert "<th>probability</th>" not in explanations_html(numbers[0])
 
 
-@pytest.mark.browser
-def test_rows_of_numbers_stand_under_their_heads(browser: Any, numbers: list[Explanations], tmp_path: Path) -> None:
-    with new_page(browser) as page:
-        page.goto(write_report(numbers, tmp_path / "numbers.html").as_uri())
-        cells, first = page.locator("#rows tr").first.locator("td"), data_of(page.content())["rows"][0]
-        assert cells.count() == page.locator(".list th").count()
-        texts = cells.all_inner_texts()
-        assert texts[2] == first["says"]
-        assert texts[4:6] == [("no", "yes")[bool(first[name])] for name in ("sufficient", "necessary")]
-
-
 def test_a_large_run_is_bounded_and_the_page_says_so(found: list[Explanations], tmp_path: Path) -> None:
     one = found[0][0]
     many = Explanations(tuple(replace(one, key=key) for key in range(5000)), found[0].context)
@@ -298,12 +287,8 @@ def test_both_questions_of_a_run_are_shown(both: Path) -> None:
     assert "<strong>Edits:</strong> add 4–9; change node 5, feature 1: 1 → 0.25" in text
     assert "after the edits" in text
     assert text.count('<article class="cf2-card"') == 1
-
-
-def test_notebooks_list_edits() -> None:
-    assert "add 4–9; change node 5, feature 1: 1 → 0.25" in explanations_html(Explanations((reddened(),), {}))
+    assert "add 4–9; change node 5, feature 1: 1 → 0.25" in explanations_html(Explanations((reddened(),)))
     assert "<th>edits</th>" not in explanations_html(explained(red_edges, "cf2", [4]))
-    assert "Edits:" in reddened()._repr_html_()
 
 
 @pytest.mark.browser

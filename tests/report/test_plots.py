@@ -8,26 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data
 from torch_geometric.nn import GCN
 
 import cf2
 from cf2.errors import CF2Error
 from cf2.report.plots import margin, shared
-from cf2.report.scene import EXPLANATION, MOLECULE
-
-
-def explained() -> tuple[GCN, Data, cf2.Explanations]:
-    torch.manual_seed(0)
-    edges = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 0], [1, 0, 2, 1, 3, 2, 4, 3, 0, 4]])
-    data = Data(x=torch.randn(5, 3), edge_index=edges)
-    model = GCN(3, 8, 2, 2).eval()
-    asked = {"units": ("edges", "features"), "feature_names": ["age", "mass", "size"]}
-    return model, data, cf2.explain(model, data, range(5), **asked)
+from report.explained_toys import ring_and_model
 
 
 def test_the_strip_goes_through_edited_graphs_and_ends_in_both_tests(tmp_path: Path) -> None:
-    model, data, found = explained()
+    model, data, found = ring_and_model()
     e = max(found, key=lambda e: e.size)
     figure = e.plot("strip", model, data, path=tmp_path / "strip.png")
     bars, away, back = figure.axes
@@ -51,7 +41,7 @@ def test_the_strip_goes_through_edited_graphs_and_ends_in_both_tests(tmp_path: P
 
 
 def test_without_a_model_the_strip_has_what_is_stored() -> None:
-    _, _, found = explained()
+    _, _, found = ring_and_model()
     e = next(e for e in found if e.size)
     assert [len(axes.lines[-1].get_ydata()) for axes in e.plot("strip").axes[1:]] == [2, 1]
     with pytest.raises(CF2Error, match="at least one unit"):
@@ -73,7 +63,7 @@ def test_the_strip_of_a_function_runs_the_function() -> None:
 
 def test_features_alone_are_bars_and_no_ring_of_dots() -> None:
     torch.manual_seed(1)
-    _, data, _ = explained()
+    _, data, _ = ring_and_model()
     model = GCN(3, 8, 2, 2).eval()
     e = next(e for e in cf2.explain(model, data, range(5), units="features", feature_names=list("abc")) if e.size)
     assert any(", a" in label.get_text() or ", b" in label.get_text() or ", c" in label.get_text()
@@ -81,7 +71,7 @@ def test_features_alone_are_bars_and_no_ring_of_dots() -> None:
 
 
 def test_the_cohort_counts_what_answers_hold(tmp_path: Path) -> None:
-    _, _, found = explained()
+    _, _, found = ring_and_model()
     rows = dict(shared(found))
     holding = [e for e in found if e.size and "age" in {["age", "mass", "size"][c] for c in e.features[:, 1]}]
     assert sum(count for count, _ in rows["age"].values()) == len(holding)
@@ -91,12 +81,3 @@ def test_the_cohort_counts_what_answers_hold(tmp_path: Path) -> None:
     assert "age" in [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert (tmp_path / "cohort.png").stat().st_size > 1000
     assert found.plot(0).axes  # one of them, as before
-
-
-def test_a_molecules_explanation_has_not_the_colour_of_oxygen() -> None:
-    from cf2.report.molecules import ELEMENTS
-
-    red, green, blue = (round(255 * part) for part in ELEMENTS[8])
-    near = [abs(int(MOLECULE[i : i + 2], 16) - part) for i, part in zip((1, 3, 5), (red, green, blue))]
-    assert max(near) > 100
-    assert MOLECULE != EXPLANATION

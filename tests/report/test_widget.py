@@ -8,26 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch_geometric.data import Data
-from torch_geometric.nn import GCN
 
-import cf2
 from cf2.errors import CF2Error
 from cf2.report import environment
 from cf2.report.live import answer, widget_html
+from report.explained_toys import ring_and_model
 from web.browser import launched, new_page
 
 
-def explained() -> tuple[GCN, Data, cf2.Explanations]:
-    torch.manual_seed(0)
-    edges = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 0], [1, 0, 2, 1, 3, 2, 4, 3, 0, 4]])
-    data, model = Data(x=torch.randn(5, 3), edge_index=edges), GCN(3, 8, 2, 2).eval()
-    return model, data, cf2.explain(model, data, range(5), units=("edges", "features"))
-
-
 def test_what_is_taken_away_is_gone_for_the_model() -> None:
-    model, data, found = explained()
+    model, data, found = ring_and_model()
     e = found[1]
     row = int(e.units.where("edges")[0])
     a, b = e.units.ids[row].tolist()
@@ -42,7 +32,7 @@ def test_what_is_taken_away_is_gone_for_the_model() -> None:
 
 
 def test_every_unit_can_be_pressed() -> None:
-    model, data, found = explained()
+    model, data, found = ring_and_model()
     e = found[1]
     drawn = widget_html(e, answer(e, model, data, []), [], 1, 5)
     assert {int(unit) for unit in re.findall(r'data-unit="(\d+)"', drawn)} == set(range(e.num_units))
@@ -50,7 +40,7 @@ def test_every_unit_can_be_pressed() -> None:
 
 def test_turning_and_removing_go_through_the_kernel() -> None:
     pytest.importorskip("anywidget")
-    model, data, found = explained()
+    model, data, found = ring_and_model()
     made = found.widget(model, data)
     assert "node 0" in made.html
     made.removed = found[0].selected.nonzero()[0].tolist()
@@ -61,14 +51,14 @@ def test_turning_and_removing_go_through_the_kernel() -> None:
 
 def test_without_anywidget_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "anywidget", None)
-    model, data, found = explained()
+    model, data, found = ring_and_model()
     with pytest.raises(CF2Error, match="notebook"):
         found.widget(model, data)
 
 
 @pytest.mark.browser
 def test_clicks_in_a_browser(tmp_path: Path) -> None:
-    model, data, found = explained()
+    model, data, found = ring_and_model()
     e = found[1]
     state: dict[str, Any] = {"html": widget_html(e, answer(e, model, data, []), [], 2, 5), "removed": [], "index": 1}
     script = environment().get_template("widget.js").render().replace("export default { render };", "")

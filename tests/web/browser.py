@@ -47,6 +47,13 @@ def launched() -> Iterator[Any]:
             browser.close()
 
 
+@pytest.fixture(name="browser", scope="module")
+def browser_of_a_module() -> Iterator[Any]:
+    """A real browser for the tests of a module."""
+    with launched() as opened:
+        yield opened
+
+
 @contextmanager
 def new_page(browser: Any, **options: Any) -> Iterator[Any]:
     """A page; on leaving, no error may have been seen on its console and no foreign host been asked.

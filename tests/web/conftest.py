@@ -11,7 +11,7 @@ import pytest
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
 from report.explained_toys import NitroGroup, RedNeighbours, explained, first_edge, nitrobenzene, red_edges, red_graph
-from web.browser import launched
+from web.browser import browser_of_a_module  # noqa: F401
 from web.holding import Holding
 
 KEYS = list(range(30))
@@ -63,10 +63,3 @@ app_of_its_own = pytest.fixture(_app, name="app_of_its_own")  # for one test, wh
 def client(app: Any) -> Any:
     """What sends requests to the page's server."""
     return app.test_client()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A real browser."""
-    with launched() as opened:
-        yield opened

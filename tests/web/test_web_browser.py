@@ -3,14 +3,12 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from matplotlib import image as pixels
 
 import cf2
 import typed_toys
@@ -286,24 +284,15 @@ def test_an_explanation_can_be_cancelled_and_the_page_answers_meanwhile(
 def test_the_state_and_the_picture_can_be_saved(page: Any, found: dict[str, Explanations], tmp_path: Path) -> None:
     e = some(found, "cf2", True)
     pick(page, e.key)
-    crosses = []
+    page.click("#without")
+    shows(page, e.key, e.size)
     for kind in ("svg", "json", "png"):
-        if kind == "json":
-            page.click("#without")
-            shows(page, e.key, e.size)
-        for _ in range(1 + (kind == "json")):
-            with page.expect_download() as caught:
-                page.click(f"#{kind}")
-            assert caught.value.suggested_filename == f"node-{e.key}.{kind}"
-            caught.value.save_as(tmp_path / kind)
-    with page.expect_download() as caught:
-        page.click("#svg")
-    caught.value.save_as(tmp_path / "after.svg")
-    for name in ("svg", "after.svg"):
-        text = (tmp_path / name).read_text()
-        assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
-        crosses.append('class="cf2-cross"' in text)
-    assert crosses == [False, True]
+        with page.expect_download() as caught:
+            page.click(f"#{kind}")
+        assert caught.value.suggested_filename == f"node-{e.key}.{kind}"
+        caught.value.save_as(tmp_path / kind)
+    assert ElementTree.parse(tmp_path / "svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    assert 'class="cf2-cross"' in (tmp_path / "svg").read_text()
     assert json.loads((tmp_path / "json").read_text())["removed_edges"] == e.chosen("edges").tolist()
     assert (tmp_path / "png").read_bytes()[:4] == b"\x89PNG"
 
@@ -378,20 +367,6 @@ def test_a_typed_graph_is_coloured_by_type_and_says_which_colour_is_which(browse
     found = cf2.explain(model, data, [0], node_type="user", units="edges")
     with opened(browser, build_app(ModelAndData(model, "node", [data], node_type="user"), {"cf2": found})) as page:
         assert page.locator("#types .type").all_inner_texts() == ["user", "item", "tag"]
-
-
-@pytest.mark.parametrize(("scheme", "bright"), [("dark", True), ("light", False)])
-def test_pictures_have_lines_that_are_seen_on_the_page(
-    browser: Any, molecule_source: ModelAndData, scheme: str, bright: bool
-) -> None:
-    pytest.importorskip("rdkit", reason="rdkit is not installed")
-    app = build_app(replace(molecule_source, atoms=ATOMS), {"cf2": molecule(), "other": molecule()})
-    with opened(browser, app, color_scheme=scheme) as page:
-        seen = pixels.imread(BytesIO(page.locator("#picture").screenshot()))[..., :3]
-        grey = seen[np.ptp(seen, axis=2) < 0.12].mean(1)  # without the colours of marks and elements
-        assert (grey > 0.75).mean() > 0.002
-        assert (grey < 0.25).mean() > 0.002
-        assert (np.median(grey) < 0.25) == bright  # most is background, and lines are its contrary
 
 
 @pytest.mark.parametrize(("width", "height"), [(1366, 768), (1920, 1000), (390, 844)])

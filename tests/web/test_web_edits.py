@@ -166,15 +166,11 @@ def test_an_edge_is_added_and_taken_back(client: Any) -> None:
     back = shown(client, edits=[edge], removed=[4])
     assert "The model now predicts quiet (0.88): unchanged." in back["answer"]
     assert back["edits"] == []
-    for done in ("restore", "without", "only"):
-        assert shown(client, edits=[edge], do=done)["edits"] == []
-
-
-def test_a_feature_is_changed(client: Any) -> None:
     made = shown(client, edits=[["change", 5, 0, 1]])
     assert "The model now predicts busy (0.88): changed." in made["answer"]
-    assert "node 5, feature 0: 0 → 1" in made["edited"]
-    assert "feature 0: 0 → 1" in made["picture"]
+    assert all("feature 0: 0 → 1" in made[part] for part in ("edited", "picture"))
+    for done in ("restore", "without", "only"):
+        assert shown(client, edits=[edge], do=done)["edits"] == []
 
 
 @pytest.mark.parametrize(
@@ -187,19 +183,15 @@ def test_a_feature_is_changed(client: Any) -> None:
         (["change", 4, 2, 1], "Expected `feature` to be a whole number"),
         (["change", 4, 1.5, 1], "Expected `feature` to be a whole number"),
         (["change", 4, 1, None], "Expected `value` to be a number"),
-        (["fly"], "Expected an edit that adds or changes"),
+        *((wrong, "Expected an edit that adds or changes") for wrong in (["fly"], [], 3, None)),
     ],
 )
-def test_what_is_typed_wrong_is_said(client: Any, edit: list[Any], said: str) -> None:
+def test_what_is_typed_wrong_is_said(client: Any, edit: Any, said: str) -> None:
+    many = client.post("/state", json={"key": "4", "method": "cf2", "edits": [["add", 4, 9]] * (MAX_EDITS + 1)})
+    assert (many.status_code, many.text) == (400, "Expected at most 50 edits, but got 51.")
     response = client.post("/state", json={"key": "4", "method": "cf2", "edits": [edit]})
     assert response.status_code == 400
     assert response.text.startswith(said.replace("3 and 4", "4 and 3"))
-
-
-def test_too_many_edits_are_refused(client: Any) -> None:
-    edits = [["add", 4, 9]] * (MAX_EDITS + 1)
-    response = client.post("/state", json={"key": "4", "method": "cf2", "edits": edits})
-    assert (response.status_code, response.text) == (400, "Expected at most 50 edits, but got 51.")
 
 
 def test_of_two_changes_of_one_entry_the_later_one_counts() -> None:

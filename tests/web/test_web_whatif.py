@@ -11,7 +11,7 @@ from cf2.results.explanation import UnitTable
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
 from cf2.web.whatif import WhatIf
-from report.explained_toys import RedNeighbours, explained, first_edge, nitro_bonds, outputs, red_edges, red_graph
+from report.explained_toys import RedNeighbours, explained, first_edge, outputs, red_edges, red_graph
 
 
 def test_removing_or_keeping_the_explanation_gives_the_verdicts_of_the_run(
@@ -37,13 +37,6 @@ def test_every_kind_of_unit_is_removed_from_the_graph(red_source: ModelAndData, 
         assert np.allclose(asked.ask(e, removed).left, expected, atol=1e-5)
     reds = np.isin(np.arange(e.num_units), e.units.where("features")) & (e.units.ids[:, 1] == 0)
     assert asked.ask(e, reds).changed
-
-
-def test_a_whole_graph_can_be_asked_about(molecule_source: ModelAndData) -> None:
-    given = explained(nitro_bonds, "cf2")
-    e = given[0]
-    assert (e.sufficient, e.necessary, e.size) == (True, True, 2)
-    assert WhatIf(molecule_source, {"cf2": given}).ask(e, e.selected).changed
 
 
 def test_a_class_that_the_model_did_not_predict_is_judged_as_it_was_asked(red_source: ModelAndData) -> None:
@@ -102,15 +95,6 @@ def test_an_answer_costs_two_runs_of_the_model(red_source: ModelAndData, found: 
     finally:
         handle.remove()
     assert len(runs) == 2
-
-
-def test_where_edges_are_no_units_the_page_still_knows_them(red_source: ModelAndData) -> None:
-    given = explained(red_edges, "features", [3], units=("features",))
-    e = given[0]
-    asked = WhatIf(red_source, {"features": given})
-    edges = explained(red_edges, "cf2", [3])[0].units.of("edges")
-    assert asked.with_edges(e).context["graphs"]["3"]["edges"] == edges.tolist()
-    assert asked.ask(e, e.selected).left == pytest.approx(e.probabilities, abs=1e-5)
 
 
 def test_explaining_again_adds_a_verified_explanation_made_of_the_same_units(red_source: ModelAndData) -> None:
