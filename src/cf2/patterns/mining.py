@@ -30,7 +30,8 @@ MIN_BESIDE = 0.5  # the share of answers that must have a pattern beside those t
 MIN_MORE_ANSWERS = 0.1  # the share of answers that a pattern with a label less must have beside those it had
 CLOSE = 1e-12  # shares closer than this are equal
 
-Necessity = Callable[[Pattern, np.ndarray], float]  # of a pattern, in those graphs of the class [G, bool]
+# The share of some graphs of the class [G, bool] that leave it without a pattern.
+Necessity = Callable[[Pattern, np.ndarray], float]
 
 
 class Counted(NamedTuple):
@@ -61,25 +62,14 @@ class Pieces:
 
 
 class Miner:
-    """Finds the patterns of a class.
-
-    Parameters
-    ----------
-    graphs : LabelledGraphs
-        The whole graphs.
-    in_class : ndarray of bool, shape [G]
-    answers : sequence of (int, list of Pattern)
-        The row of each answer's graph, and the connected pieces of what it chose.
-    necessity : function or None
-        The share of some graphs of the class that leave it without a pattern, where the model can be asked.
-    """
+    """Finds the patterns of a class."""
 
     def __init__(
         self,
-        graphs: LabelledGraphs,
-        in_class: np.ndarray,
-        answers: Sequence[tuple[int, list[Pattern]]],
-        necessity: Necessity | None = None,
+        graphs: LabelledGraphs,  # the whole graphs
+        in_class: np.ndarray,  # [G] bool
+        answers: Sequence[tuple[int, list[Pattern]]],  # the row of each answer's graph, and the pieces of what it chose
+        necessity: Necessity | None = None,  # where the model can be asked
     ) -> None:
         self.graphs, self.in_class, self.necessity = graphs, in_class, necessity
         self.rows = [row for row, _ in answers]

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from cf2.patterns.edit_rules import ADD, ARROW, REMOVE, EditRules, TriedRule
 from cf2.patterns.pattern import AND, BOND_ORDERS, Pattern, element
-from cf2.patterns.summary import FoundPattern, Patterns
+from cf2.patterns.summary import BY_CLASS, FoundPattern, Patterns
 from cf2.report import charts
 from cf2.report import pictures as svg
 from cf2.report import scene as layout
@@ -31,48 +31,43 @@ MEANINGS = (
 )
 
 
-def pattern_sections(patterns: Patterns, drawn: frozenset[Any] = frozenset()) -> list[dict[str, Any]]:
-    """One section per class, ready for the template; instances that are `drawn` on the page are links."""
+def shared_parts(
+    patterns: Patterns | None, rules: EditRules | None, drawn: frozenset[Any] = frozenset()
+) -> dict[str, Any]:
+    """What the templates show of patterns and edit rules; instances that are `drawn` on the page are links."""
+    return {
+        "patterns": [] if patterns is None else _sections(patterns, drawn),
+        "rules": [] if rules is None else _sections(rules, drawn),
+        "about": {} if patterns is None else patterns.about,
+        "about_rules": {} if rules is None else rules.about,
+    }
+
+
+def _sections(found: Patterns | EditRules, drawn: frozenset[Any]) -> list[dict[str, Any]]:
+    """One section per class: its facts, and a row for each pattern or edit rule."""
     sections = []
-    for prediction in patterns.classes():
-        rows = []
-        for row in patterns.of(prediction):
-            own = {"text": row.pattern.text, "smarts": row.pattern.smarts, "undecided": row.undecided}
-            own["picture"] = svg.picture(pattern_scene(row.pattern, patterns.context), f"pattern {row.pattern.text}")
-            own["support"] = f"in {row.support} of {count_nouns(row.answers, 'answer')}"
-            own["contained"] = count_nouns(row.contained, "tested graph")
-            rows.append({**own, **_numbers(row, drawn)})
-        section = _section(patterns.name(prediction), patterns.about, prediction, rows)
-        jointly = patterns.about.get("jointly", {}).get(prediction) or {}
-        section["empty"] = patterns.about.get("empty", {}).get(prediction)
-        sections.append({**section, "jointly": {name: e for name, e in jointly.items() if e}})
+    for prediction in found.classes():
+        facts = {fact: found.about.get(fact, {}).get(prediction) for fact in BY_CLASS}
+        facts["tested"] = count_nouns(facts["tested"] or 0, "prediction")
+        facts["jointly"] = {name: e for name, e in (facts["jointly"] or {}).items() if e}
+        facts["name"] = ("Away from " if isinstance(found, EditRules) else "") + found.name(prediction)
+        sections.append({**facts, "rows": [_row(row, found.context, drawn) for row in found.of(prediction)]})
     return sections
 
 
-def edit_rule_sections(edit_rules: EditRules, drawn: frozenset[Any] = frozenset()) -> list[dict[str, Any]]:
-    """One section per class that the rules lead away from, in the form of `pattern_sections`."""
-    sections = []
-    for prediction in edit_rules.classes():
-        rows = []
-        for row in edit_rules.of(prediction):
-            scenes = [_piece_scene(piece, edit_rules.context) for piece in row.rule.pieces]
-            picture = Markup("").join(svg.picture(scene, f"edit rule {row.rule.text}") for scene in scenes)
-            support = f"{row.support} of {count_nouns(row.answers, 'answer')}"
-            rows.append({"picture": picture, "text": row.rule.text, "support": support, **_numbers(row, drawn)})
-        sections.append(_section(f"Away from {edit_rules.name(prediction)}", edit_rules.about, prediction, rows))
-    return sections
-
-
-def _section(name: str, about: Mapping[str, Any], prediction: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    tested, together = (about.get(fact, {}).get(prediction) for fact in ("tested", "together"))
-    return {"name": name, "tested": count_nouns(tested or 0, "prediction"), "together": together, "rows": rows}
-
-
-def _numbers(row: FoundPattern | TriedRule, drawn: frozenset[Any]) -> dict[str, Any]:
-    """The shares as bars, and the instances whose answers it is found in, the first ones by name."""
+def _row(row: FoundPattern | TriedRule, context: Mapping[str, Any], drawn: frozenset[Any]) -> dict[str, Any]:
+    """The picture, the shares as bars, and the instances whose answers it is found in, the first ones by name."""
     bars = [(name, tip, e) for field, name, tip in MEANINGS if (e := getattr(row, field, None)) is not None]
     links = [{"id": key_id(key), "text": str(key), "linked": key in drawn} for key in row.keys[:MAX_LINKS]]
-    return {"bars": bars, "keys": links, "more": len(row.keys) - len(links)}
+    support = f"{row.support} of {count_nouns(row.answers, 'answer')}"
+    shown = {"bars": bars, "keys": links, "more": len(row.keys) - len(links), "support": support}
+    if isinstance(row, TriedRule):
+        title, scenes = row.rule.text, [_piece_scene(piece, context) for piece in row.rule.pieces]
+        picture = Markup("").join(svg.picture(scene, f"edit rule {title}") for scene in scenes)
+        return shown | {"text": title, "picture": picture}
+    shown |= {"text": row.pattern.text, "smarts": row.pattern.smarts, "undecided": row.undecided}
+    shown |= {"support": f"in {support}", "contained": count_nouns(row.contained, "tested graph")}
+    return shown | {"picture": svg.picture(pattern_scene(row.pattern, context), f"pattern {row.pattern.text}")}
 
 
 def pattern_scene(pattern: Pattern, context: Mapping[str, Any]) -> Scene:
@@ -137,7 +132,7 @@ def patterns_html(patterns: Patterns) -> str:
     """The patterns as an HTML fragment for a notebook."""
     from cf2.report import environment
 
-    page = environment().get_template("patterns.html")
-    style = Markup(svg.STYLE + charts.STYLE)
-    parts = {"sections": pattern_sections(patterns), "about": patterns.about, "style": style}
-    return str(page.render(**parts)) if len(patterns) else "<p>No patterns.</p>"
+    if not len(patterns):
+        return "<p>No patterns.</p>"
+    parts = {"sections": _sections(patterns, frozenset()), "about": patterns.about}
+    return str(environment().get_template("patterns.html").render(**parts, style=Markup(svg.STYLE + charts.STYLE)))

@@ -59,7 +59,7 @@ def write_report(
 
     The other parameters are those of `Explanations.report`; `rules` are the edit rules that `Explanations.rules` gives.
     """
-    from cf2.patterns.pictures import edit_rule_sections, pattern_sections
+    from cf2.patterns.pictures import shared_parts
 
     require_number("pictures", pictures, 0, integer=True)
     require_number("rows", rows, 0, integer=True)
@@ -71,13 +71,8 @@ def write_report(
     require(html, "Expected the path of an .html file for the report", got=repr(path.name)[:80])
     keys = list(dict.fromkeys(e.key for _, given in groups for e in given))
     drawn = frozenset(keys[:pictures])
-    parts = _page(groups, keys, drawn, rows, title) | {
-        "partial": [given.context["partial"] for given in found if "partial" in given.context],
-        "patterns": [] if patterns is None else pattern_sections(patterns, drawn),
-        "rules": [] if rules is None else edit_rule_sections(rules, drawn),
-        "about": {} if patterns is None else patterns.about,
-        "about_rules": {} if rules is None else rules.about,
-    }
+    parts = _page(groups, keys, drawn, rows, title) | shared_parts(patterns, rules, drawn)
+    parts["partial"] = [given.context["partial"] for given in found if "partial" in given.context]
     write_bytes(path, environment().get_template("report.html").render(**parts).encode())
     return path
 

@@ -89,7 +89,7 @@ def strip(
             verdict if passed else f"not {verdict}", (counts[-1], end), (0, -14 if below else 14), path_effects=halo(),
             textcoords="offset points", fontsize=8, ha="right", va="top" if below else "bottom", zorder=5,
         )  # fmt: skip
-        axes.set(ylim=(low, 1.25), xlim=(-0.05 * e.size - 0.3, 1.05 * e.size + 0.3), title=title)
+        axes.set(ylim=(low, 1.25), xlim=(-0.05 * e.size - 0.3, 1.05 * e.size + 0.3))
         axes.axhspan(0, 1.25, color=KEPT, alpha=0.07)
         axes.axhspan(low, 0, color=LOST, alpha=0.10)
         axes.set_xlabel(unit_nouns(e), fontsize=8)

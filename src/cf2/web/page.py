@@ -12,7 +12,7 @@ from markupsafe import Markup
 from cf2.models.outputs import output_kind
 from cf2.options import Edit as EditSort
 from cf2.patterns.edit_rules import EditRules
-from cf2.patterns.pictures import edit_rule_sections, pattern_sections
+from cf2.patterns.pictures import shared_parts
 from cf2.patterns.summary import Patterns
 from cf2.report import environment, live
 from cf2.report import pictures as svg
@@ -37,7 +37,6 @@ def page_html(
 ) -> str:
     """The page before a state is shown; `command` serves it with a model where there is none."""
     some = [next(iter(by_key.values())) for by_key in whatif.methods.values()]
-    drawn = frozenset(whatif.keys.values())
     parts = {
         "title": f"Explanations of {whatif.context.get('dataset') or 'a model'}",
         "model": whatif.context.get("model") or "",
@@ -47,10 +46,7 @@ def page_html(
         "sorts": get_args(EditSort),
         "atoms": list(enumerate(whatif.atoms)),
         "numbers": not output_kind(some[0].output).probability,
-        "patterns": pattern_sections(patterns, drawn) if patterns else [],
-        "rules": edit_rule_sections(rules, drawn) if rules else [],
-        "about": patterns.about if patterns else {},
-        "about_rules": rules.about if rules else {},
+        **shared_parts(patterns, rules, frozenset(whatif.keys.values())),
         "molecules": MOLECULE if is_molecule(whatif.context) else "",
         "read_only": whatif.read_only,
         "command": command,
