@@ -1,4 +1,4 @@
-"""Small charts as inline SVG: probabilities, sizes, size against PNS, and numbers with their intervals."""
+"""Small charts as inline SVG: probabilities, sizes, and size against PNS."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def said(
     kind, column = output_kind(e.output), e.prediction
     boxes, texts, spoken = list[tuple[Any, ...]](), list[tuple[Any, ...]](), []
     numbers = [float(values[column]) for _, values in rows if not np.isnan(values).any()]
-    low, high = (0.0, 1.0) if kind.probability else (min(0.0, *numbers), max(0.0, *numbers))
+    low, high = (0.0, 1.0) if kind.probability else (min([0.0, *numbers]), max([0.0, *numbers]))
     scale = span / ((high - low) or 1.0)
     for line, (title, values) in enumerate(rows):
         value, name, left, y = float(values[column]), class_name(e, column), start, line * ROW
@@ -99,20 +99,6 @@ def curve(e: Explanation, *, wide: float = 260.0, tall: float = 90.0) -> Markup:
         axes.append(f"M{left} {6 + tall * (1 - e.surely):.1f}H{left + wide}")
     label = "PNS by size: " + ", ".join(f"{size}: {share:.2f}" for size, share in e.curve)
     return _chart("cf2-bars", left + wide + 20, tall + 28, label, boxes, texts, axes)
-
-
-def whisker(low: float, value: float, high: float, top: float = 1.0) -> Markup:
-    """A bar from 0 to `value` on a scale that ends at `top`, with the interval drawn over it."""
-    scale = 100.0 / max(top, 1e-9)
-    a, b, c = (f"{scale * max(0.0, v):.1f}" for v in (low, value, high))
-    return Markup(
-        '<svg class="cf2-whisker" viewBox="-1 0 102 14" width="102" height="14" aria-hidden="true">'
-        '<rect x="0" y="3" width="{1}" height="8" fill="{3}" fill-opacity=".55"/>'
-        '<path class="cf2-range" d="M{0} 7H{2}M{0} 4V10M{2} 4V10"/></svg>'
-    ).format(a, b, c, OKABE_ITO[4])
-
-
-environment().globals["whisker"] = whisker  # templates have it in cells of tables
 
 
 def shorten(text: str, most: int) -> str:
