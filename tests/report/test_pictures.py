@@ -52,6 +52,13 @@ def test_an_instance_with_nothing_to_mask_is_drawn_without_an_error() -> None:
     assert "The graph has no edges" in e._repr_html_()
 
 
+def test_a_context_of_the_caller_leaves_claims_as_they_are(node: Explanation) -> None:
+    e = replace(node, optimal=True, context={"spec": {"connected": True}})
+    text = e.plot(context={"class_names": ["calm", "lively"]}).get_supxlabel().replace("\n", " ")
+    assert "lively" in text
+    assert "among sets that are connected" in text
+
+
 def test_the_graph_alone_on_given_axes(node: Explanation) -> None:
     from matplotlib.figure import Figure
 

@@ -192,7 +192,7 @@ def plot(
     The figure is not registered with pyplot, so nothing needs to be closed.
     """
     check_options(context, size)
-    e = e if context is None else replace(e, context=context)
+    e = e if context is None else replace(e, context={**e.context, **context})  # claims keep their constraints
     shown = _placed(e, _scene(e), layout)
 
     def draw_on(axes: Any) -> None:

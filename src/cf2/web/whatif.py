@@ -81,7 +81,7 @@ class WhatIf:
         self.atoms: Sequence[str] = self.context.get("atoms") or ()
         self.methods: dict[str, dict[Key, Explanation]] = {}  # further answers of a method follow it
         for name, given in found.items():
-            context = self.context | given.context
+            context = self.context | {"spec": None} | given.context  # the request is its own
             for e in sorted(given, key=lambda e: e.rank):
                 self.methods.setdefault(answer_name(name, e.rank), {})[e.key] = replace(e, context=context)
         self.keys = {key_id(e.key): e.key for given in found.values() for e in given}  # by their texts in the browser
