@@ -147,10 +147,6 @@ def test_a_value_of_the_wrong_kind_is_refused(option: str, value: object) -> Non
         Spec(**{option: value})  # type: ignore[arg-type]
 
 
-def test_names_may_be_one_string() -> None:
-    assert Spec(units="edges, features").units == ("edges", "features")  # type: ignore[arg-type]
-
-
 def test_numbers_of_numpy_and_torch_become_those_of_python() -> None:
     spec = Spec(seed=np.int64(3), search=np.bool_(True), max_units=torch.tensor(9), settings={"lr": np.float32(0.5)})  # type: ignore[arg-type]
     assert spec == Spec(seed=3, search=True, max_units=9, settings={"lr": 0.5})
@@ -164,10 +160,6 @@ def test_a_spec_is_frozen_and_its_own() -> None:
     assert spec.settings == {"k": 3}
     with pytest.raises(AttributeError):
         spec.seed = 1  # type: ignore[misc]
-
-
-def test_a_seed_is_part_of_the_name() -> None:
-    assert (Spec().name, Spec(seed=3).name) == ("cf2", "cf2-seed3")
 
 
 # -- the same options everywhere ----------------------------------------------------------------------------

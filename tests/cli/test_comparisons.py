@@ -56,7 +56,7 @@ def test_methods_that_rank_choose_as_many_units_as_the_one_that_searches(here: P
     [
         (("--set", "k=4"), "the 4 units with the highest scores", 4),
         (("--sizes", "2"), "", None),
-        (("--own-sizes",), "the units with a score above 0.5", None),
+        (("--set", "threshold=0.4"), "the units with a score above 0.4", None),
     ],
 )
 def test_other_rules(words: tuple[str, ...], rule: str, size: int | None) -> None:

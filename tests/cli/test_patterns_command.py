@@ -44,13 +44,6 @@ def test_patterns_are_found_tested_kept_and_shown(run: Path, tmp_path: Path) -> 
     assert 'href="#instance-' in report(run, tmp_path / "page.html", "--patterns", "--pictures", "24")
 
 
-def test_without_the_model_they_are_only_counted(run: Path) -> None:
-    found = cf2("patterns", run, "--counted", "--json").json
-    assert all(row["necessity"] is None for row in found["patterns"])
-    assert any("No model was run" in note for note in found["about"]["notes"])
-    assert "No model was run" in cf2("patterns", run, "--counted").said
-
-
 def test_a_function_of_a_run_is_not_run_without_trust(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from pathlib import Path\nfrom cf2.samples.sources import from_dataset\n"

@@ -170,7 +170,7 @@ def cpu_seconds(pid: int) -> float:
     ("words", "patched", "says"),
     [
         (["train", "tree-cycles", "--out", "m"], "cf2.samples.training.train", "Nothing was saved"),
-        (["demo", "--out", "d"], "cf2.cli.demo.find_source", "The report is written at the end"),
+        (["demo", "--out", "d"], "cf2.samples.sources.from_dataset", "The report is written at the end"),
         (["bench"], "cf2.samples.from_clone", "Nothing was saved"),
         (["reproduce", "--out", "r"], "cf2.runs.engines.check", "stored in r. Run the same command with --resume"),
         (["methods"], "cf2.methods.registry.names", "Stopped."),

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
-import torch
 
 import cf2
 from cf2.errors import CF2Error
@@ -102,19 +101,6 @@ def test_a_graph_of_networkx_has_the_scores(found: cf2.Explanations) -> None:
     assert {tuple(sorted(edge)) for edge in graph.edges} == {tuple(p) for p in found[0].units.of("edges").tolist()}
     chosen = {tuple(sorted((a, b))) for a, b, inside in graph.edges(data="chosen") if inside}
     assert chosen == {tuple(p) for p in found[0].chosen("edges").tolist()}
-
-
-def test_a_class_is_given_once_or_per_key() -> None:
-    plain = cf2.explain(MODEL, DATA, nodes=[3, 7])
-    classes = [plain[0].prediction, (plain[1].prediction + 1) % 3]
-    for target in (classes, torch.tensor(classes), tuple(classes)):
-        found = cf2.explain(MODEL, DATA, nodes=[3, 7], target=target)
-        assert [e.target for e in found] == classes
-        assert [e.explained for e in found] == classes
-        assert [e.prediction for e in found] == [e.prediction for e in plain]
-        assert found[0].status == plain[0].status
-        assert found[1].status == "not predicted"
-    assert [e.target for e in cf2.explain(MODEL, DATA, nodes=[3, 7], target=1)] == [1, 1]
 
 
 def test_filters_by_attribute(found: cf2.Explanations) -> None:

@@ -106,18 +106,6 @@ def test_anything_that_can_be_explained_survives(tmp_path: Path, ending: str, da
         assert_same(e, other)
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path, found: cf2.Explanations) -> None:
-    with pytest.raises(CF2Error, match="not there"):
-        cf2.load(tmp_path / "none.parquet")
-    (tmp_path / "bad.parquet").write_bytes(b"no parquet")
-    with pytest.raises(CF2Error, match="to hold explanations"):
-        cf2.load(tmp_path / "bad.parquet")
-    with pytest.raises(CF2Error, match=r"\.parquet or \.json"):
-        found.save(tmp_path / "x.pkl")
-    with pytest.raises(CF2Error, match="directory to save in"):
-        found.save(tmp_path / "nowhere" / "x.json")
-
-
 OTHER_JSON = ["[]", "{}", '{"format": 1, "explanations": []}', "not json", '{"format": 2}', "[" * 200_000]
 
 

@@ -148,13 +148,6 @@ def test_a_manifest_that_cannot_be_is_refused_whatever_its_digest_says(run: Stor
             Store.open(run.path)
 
 
-def test_a_manifest_of_before_runs_had_names_is_refused(run: Store) -> None:
-    stored = {name: value for name, value in run.manifest.items() if name not in ("id", "fingerprints")}
-    storage.write_json(run.path / "manifest.json", stored)
-    with pytest.raises(CF2Error, match=r"to say which run it is of.*before version 0\.2 was finished"):
-        Store.open(run.path)
-
-
 def test_a_full_disk_is_said_and_nothing_half_written_is_trusted(
     tmp_path: Path, undisturbed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -207,7 +207,7 @@ def test_a_port_in_use_is_said_before_the_model_is_loaded(tmp_path: Path, calls:
     def second(address: str) -> None:
         port = port_of(address)
         calls.clear()
-        with pytest.raises(CF2Error, match=f"port {port} of 127"):
+        with pytest.raises(CF2Error, match=rf"port {port} of 127\.0\.0\.1.*already in use.*another --port"):
             serve(path, port=port, trust=True)
 
     opened(path, second, trust=True)

@@ -78,13 +78,6 @@ def test_an_explanation_that_was_refused_as_too_large_is_shown_without_units(red
     assert not answer.changed
 
 
-def test_the_model_is_as_before_after_an_answer(red_source: ModelAndData, found: dict[str, Explanations]) -> None:
-    red_source.model.train()
-    e = found["cf2"][0]
-    WhatIf(red_source, found).ask(e, e.selected)
-    assert red_source.model.training
-
-
 def test_an_answer_costs_two_runs_of_the_model(red_source: ModelAndData, found: dict[str, Explanations]) -> None:
     asked, e = WhatIf(red_source, found), found["cf2"][0]
     asked.ask(e, e.selected)
@@ -123,8 +116,3 @@ def test_each_method_keeps_its_own_request(red_source: ModelAndData) -> None:
     targeted = Explanations(given.items, given.context | {"spec": Spec(target=0).to_json()})
     asked = WhatIf(red_source, {"cf2": targeted, "guess": other})
     assert [spec_of(asked.explanation(3, name)).target for name in ("cf2", "guess")] == [0, None]
-
-
-def test_an_empty_run_is_refused(red_source: ModelAndData) -> None:
-    with pytest.raises(CF2Error, match="at least one explanation"):
-        WhatIf(red_source, {"cf2": Explanations(())})

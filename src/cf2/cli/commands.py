@@ -63,9 +63,7 @@ def options(
 
 
 @app.command()
-def demo(
-    directory: o.Directory = DEMO, nodes: o.Nodes = 30, retrain: o.Retrain = False, as_json: o.Json = False
-) -> None:
+def demo(directory: o.Directory = DEMO, nodes: o.Nodes = 30, as_json: o.Json = False) -> None:
     """Explain nodes of the BA-Shapes data set with several methods, compare them, and write a report.
 
     Example: cf2 demo --nodes 10 --out /tmp/demo
@@ -73,11 +71,12 @@ def demo(
     from cf2.cli import demo as show
     from cf2.report.html import write_report
     from cf2.runs.comparison import rules_in_words
+    from cf2.samples.sources import from_dataset
+    from cf2.storage import check_place
 
     if_stopped("The report is written at the end, so nothing was saved. Start again.")
-    with bar("training", None) as step:
-        source = show.find_source(retrain, directory, step)
-    results, rows = [], []
+    check_place(directory / show.REPORT)
+    source, results, rows = from_dataset(show.DATASET), [], []
     with named_bar("explaining") as report:
         done = dict.fromkeys(show.methods(), 0)
 
@@ -221,7 +220,6 @@ def explain(
     checkpoint: o.Checkpoint = None,
     setting: o.Setting = None,
     seeds: o.Seeds = None,
-    own_sizes: o.OwnSizes = False,
     resume: o.Resume = False,
     engine: o.Engine = "local",
     workers: o.Workers = None,
@@ -278,7 +276,6 @@ def explain(
             specs,
             keys=keys,
             resume=resume,
-            own_sizes=own_sizes,
             engine=engine,
             workers=workers,
             address=address,

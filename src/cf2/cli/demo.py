@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from cf2.methods import registry
@@ -15,11 +14,7 @@ from cf2.results.explanations import Explanations
 from cf2.runs.comparison import rule_of
 from cf2.runs.session import Session
 from cf2.runs.source import ModelAndData
-from cf2.samples import registry as datasets
-from cf2.samples import training
 from cf2.samples.datasets import paper_settings
-from cf2.samples.sources import from_dataset
-from cf2.storage import check_place
 
 DATASET, REPORT = "ba-shapes", "report.html"
 
@@ -29,16 +24,6 @@ def methods() -> list[str]:
     known = [registry.get(name) for name in registry.names()]
     quick = [m for m in known if "budget" not in {f.name for f in fields(m.settings)}]
     return [m.name for m in quick if m.needs == "nothing" and (m.units is None or "edges" in m.units)]
-
-
-def find_source(retrain: bool, out: Path, progress: Callable[[int], None]) -> ModelAndData:
-    """BA-Shapes with the shipped model, or with one that is trained now and saved beside the report."""
-    check_place(out / REPORT)
-    if not retrain:
-        return from_dataset(DATASET)
-    model, about = training.train(datasets.load(DATASET), progress=lambda epoch, epochs, loss, accuracy: progress(1))
-    training.save(out / DATASET, model, about)
-    return from_dataset(DATASET, checkpoint=out / DATASET)
 
 
 def compare(source: ModelAndData, nodes: int, progress: Callable[[str, int], None]) -> Iterator[Explanations]:

@@ -54,7 +54,6 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was 
 RunPath = Annotated[Path, typer.Argument(help="Run directory, created by `cf2 explain … --out`.")]
 Directory = Annotated[Path, typer.Option("--out", help="Directory for the report.")]
 Nodes = Annotated[int, typer.Option(min=1, help="Number of nodes to explain.")]
-Retrain = Annotated[bool, typer.Option("--retrain", help="Train the base model instead of loading it.")]
 Dataset = Annotated[str, typer.Argument(help="Name of a data set; see `cf2 datasets`.")]
 Arch = Annotated[
     str | None,
@@ -78,13 +77,6 @@ Chemprop = Annotated[
 ExplainNodes = Annotated[str | None, typer.Option(help="Ids of nodes or graphs, such as 3,17,40-44.")]
 ExplainPairs = Annotated[str | None, typer.Option(help="Node pairs for link prediction models, such as 3:17,4:9.")]
 ExplainPath = Annotated[Path | None, typer.Option("--out", help="Run directory. Default: a new directory under runs/.")]
-OwnSizes = Annotated[
-    bool,
-    typer.Option(
-        "--own-sizes",
-        help="Let ranking methods use their own k or threshold instead of the sizes of the first method that searches.",
-    ),
-]
 RunsPath = Annotated[Path, typer.Argument(help="Directory that contains the runs.")]
 Checkpoint = Annotated[Path | None, typer.Option(callback=_named, help="Model saved by `cf2 train`.")]
 Setting = Annotated[

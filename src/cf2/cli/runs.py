@@ -25,7 +25,6 @@ HeldOut = Annotated[float, typer.Option(min=0, max=0.95, help="Share of keys tha
 SplitSeed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed that selects the held-out keys.")]
 Most = Annotated[int, typer.Option(min=1, help="Maximum number of additional keys to test on.")]
 Labels = Annotated[str, typer.Option(help="Node labels: auto, degree, class or none.")]
-Counted = Annotated[bool, typer.Option("--counted", help="Only count in the explained graphs; do not run the model.")]
 Rules = Annotated[bool, typer.Option("--rules", help="Find edit rules of counterfactuals instead; runs the model.")]
 Sample = Annotated[int, typer.Option(min=0, help="Number of keys whose claims are checked again.")]
 UNTRUSTED = "The patterns were only counted, because testing runs the function of the run. Add --trust to test."
@@ -92,7 +91,6 @@ def patterns(
     seed: SplitSeed = 0,
     most: Most = 2000,
     labels: Labels = "auto",
-    counted: Counted = False,
     rules: Rules = False,
     checkpoint: o.Checkpoint = None,
     data_root: o.Root = None,
@@ -107,7 +105,7 @@ def patterns(
     Example: cf2 patterns runs/first --count 3
     """
     settings = {"count": count, "held_out": held_out, "seed": seed, "most": most, "labels": labels}
-    found = find_in_run(run, method, settings, rules, counted, checkpoint, data_root, trust, data)
+    found = find_in_run(run, method, settings, rules, checkpoint, data_root, trust, data)
     kept = found.save(run / found.file_name)
     if as_json:
         print_json({"run": str(run), **found.to_dict()})
@@ -144,7 +142,6 @@ def find_in_run(
     method: str | None = None,
     settings: dict[str, Any] | None = None,
     rules: bool = False,
-    counted: bool = False,
     checkpoint: Path | None = None,
     root: Path | None = None,
     trust: bool = False,
@@ -160,9 +157,8 @@ def find_in_run(
     run, question = Store.open(path), "counterfactual" if rules else None
     agreed = trusted(run.manifest["source"], trust=trust, data=data)
     found = run.explanations(method or run.methods()[0], question=question)
-    if not rules and (counted or (run.manifest["source"].get("kind") == "function" and not agreed)):
-        if not counted:
-            tell(UNTRUSTED)
+    if not rules and run.manifest["source"].get("kind") == "function" and not agreed:
+        tell(UNTRUSTED)
         return found.patterns(**settings or {})
     source = source_of(run, checkpoint, root, agreed)
     targets = source.targets(run.job(found[0].method, found[0].seed, question))

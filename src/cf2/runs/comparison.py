@@ -63,7 +63,6 @@ def explain(
     *,
     keys: Sequence[Key] | None,
     resume: bool,
-    own_sizes: bool = False,
     **where: Unpack[engines.Where],
 ) -> Store:
     """Do what is asked for, or what is left of it; what is finished is on the disk within seconds.
@@ -78,7 +77,7 @@ def explain(
         source.check_needs(spec, explained)
     run = None
     for spec in sorted(specs, key=lambda spec: not _searches(spec)):
-        if run is not None and not own_sizes:
+        if run is not None:
             spec = _of_same_size(run, spec)
         run = Store.create(path, source, spec, keys=explained, resume=resume or run is not None)
         engines.explain_run(run, run.job(spec.method, spec.seed, spec.question), **where)

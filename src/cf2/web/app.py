@@ -24,7 +24,7 @@ from cf2.runs.store import Store
 from cf2.samples.sources import restore
 from cf2.web import page
 from cf2.web.searches import MAX_SECONDS, Searches, find
-from cf2.web.server import LOOPBACK, is_loopback, listening_socket, protect, started
+from cf2.web.server import is_loopback, listening_socket, protect, started
 from cf2.web.whatif import WhatIf
 
 log = logging.getLogger("cf2.web")
@@ -34,7 +34,6 @@ def build_app(
     source: ModelAndData | None,
     found: Mapping[str, Explanations],
     *,
-    hosts: frozenset[str] | None = LOOPBACK,
     notes: Sequence[str] = (),
     seconds: float = MAX_SECONDS,
     run: str = "",
@@ -51,8 +50,6 @@ def build_app(
         What was explained; None: the page shows what was stored, and asks no model.
     found : mapping of str to Explanations
         The explanations by method.
-    hosts : set of str or None
-        The names that the server answers to; None: any.
     notes : sequence of str
         What stands at the top of the page.
     seconds : float
@@ -74,7 +71,7 @@ def build_app(
     whatif, searches = WhatIf(source, found, run), Searches(seconds)
     app = Flask("cf2.web", static_folder=None)
     app.extensions["cf2"] = searches
-    protect(app, hosts, token)
+    protect(app, token)
 
     @app.get("/")
     def start() -> str:
@@ -149,8 +146,7 @@ def serve(
     """
     opened = run if isinstance(run, Store) else Store.open(Path(run).expanduser())
     with closing(listening_socket(host, port)) as listening:  # before anything that takes time
-        hosts = LOOPBACK | {host.lower()} if is_loopback(listening) else None
-        if hosts is None:
+        if not is_loopback(listening):
             visitors = "everyone who can reach this machine and has the address with its token can run the model."
             warnings.warn(f"Listening on {host}: {visitors}", stacklevel=2)
         token = secrets.token_urlsafe(24)
@@ -158,7 +154,6 @@ def serve(
         app = build_app(
             source,
             found,
-            hosts=hosts,
             notes=_notes(opened, found, source),
             seconds=seconds,
             run=opened.path.resolve().name,

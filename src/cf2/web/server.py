@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-import re
 import secrets
 import socket
 import threading
@@ -22,7 +21,6 @@ from cf2.errors import CF2Error, require, require_number
 from cf2.web.whatif import VISITOR
 
 MAX_REQUEST_BYTES = 2_000_000
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 # Scripts are those that the page itself holds, which a number that is drawn for each answer shows.
 POLICY = (
     "default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; "
@@ -36,11 +34,10 @@ logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request wa
 # -- requests
 
 
-def protect(app: Flask, hosts: frozenset[str] | None = LOOPBACK, token: str | None = None) -> None:
-    """Have the app refuse foreign hosts, and answer every error in words.
+def protect(app: Flask, token: str | None = None) -> None:
+    """Have the app answer every error in words, and with a `token` only browsers that have once sent it.
 
-    `hosts=None` allows every host. A foreign page that has its own name lead to this machine is still named in `Host`.
-    With a `token`, only a browser that has once sent it in the address is answered.
+    A page of a stranger that has its own name lead to this machine has neither the token nor the cookie.
     """
     app.secret_key = secrets.token_bytes(32)  # signs the cookie that holds the name of a visitor
     app.config.update(MAX_CONTENT_LENGTH=MAX_REQUEST_BYTES, SESSION_COOKIE_SAMESITE="Lax")
@@ -49,9 +46,6 @@ def protect(app: Flask, hosts: frozenset[str] | None = LOOPBACK, token: str | No
     @app.before_request
     def check() -> Any:
         g.nonce = secrets.token_urlsafe(16)
-        host = re.sub(r":[0-9]+$", "", request.host).strip("[]")
-        if hosts is not None and host.lower() not in hosts:
-            return _plain("This page answers to its own address only.", 403)
         given = request.args.get("token")
         if "visitor" not in session:
             if token is not None and not secrets.compare_digest(token.encode(), (given or "").encode()):

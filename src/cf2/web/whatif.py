@@ -73,7 +73,6 @@ class WhatIf:
 
     def __init__(self, source: ModelAndData | None, found: Mapping[str, Explanations], run: str = "") -> None:
         found = {name: given for name, given in found.items() if len(given)}
-        require(bool(found), "Expected at least one explanation to show", got="none")
         self.run = run
         self.context = dict(next((f.context for f in found.values() if f.context), {}))
         if source is not None and source.class_names:
