@@ -63,3 +63,10 @@ def whole_nodes() -> Iterator[UnitKind]:
 def edges_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most tests check sets of edges by plain code; `runs/test_auto_units.py` asks for what users get."""
     monkeypatch.setattr("cf2.api.DEFAULT_UNITS", "edges")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache directory of this test alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "cf2"

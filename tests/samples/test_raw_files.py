@@ -273,21 +273,3 @@ def test_what_is_not_the_known_file_is_named_and_nothing_hangs(tmp_path: Path, t
     INSTEAD[instead](path)
     with pytest.raises(CF2Error, match=r"NCI1_A\.txt"):
         datasets.load("nci1", root=tmp_path)
-
-
-# -- kept graphs ----------------------------------------------------------------------------------------------
-
-
-def test_kept_graphs_are_the_same_and_made_again_after_any_change(tmp_path: Path, cache: Path) -> None:
-    (tmp_path / "raw").write_text("a")
-    graphs, calls = datasets.load("ba-2motifs").graphs[:5], []
-    make = lambda: calls.append(1) or graphs  # noqa: E731
-    for content, times in (("a", 1), ("a", 1), ("b", 2)):
-        (tmp_path / "raw").write_text(content)
-        for before, after in zip(graphs, storage.kept("toy", tmp_path / "raw", make), strict=True):
-            assert all(torch.equal(before[key], after[key]) for key in ("x", "edge_index", "y", "truth"))
-        assert len(calls) == times
-    for path in (cache / "processed").iterdir():
-        path.write_bytes(path.read_bytes()[:100])
-    assert len(storage.kept("toy", tmp_path / "raw", make)) == 5
-    assert len(calls) == 3

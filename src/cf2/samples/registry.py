@@ -6,16 +6,14 @@ A new sample is a row of `SAMPLES`: how it is made, from the root of the raw fil
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from cf2.errors import CF2Error, require_number, unknown_name
-from cf2.samples import molecules, networks, synthetic
+from cf2.samples import from_clone, molecules, networks, synthetic
 from cf2.samples.datasets import PAPER, Dataset, instances_to_explain, split
+from cf2.samples.storage import Root
 
 __all__ = ["PAPER", "Dataset", "instances_to_explain", "load", "names", "overview", "split", "statistics"]
-
-Root = str | Path | None
 
 SAMPLES: dict[str, Callable[[Root, int], Dataset]] = {
     "ba-shapes": lambda root, seed: synthetic.ba_shapes(seed),
@@ -26,14 +24,19 @@ SAMPLES: dict[str, Callable[[Root, int], Dataset]] = {
     "citeseer": lambda root, seed: networks.citeseer(root),
     "ba-2motifs": lambda root, seed: synthetic.ba_2motifs(seed),
     "typed-motifs": lambda root, seed: synthetic.typed_motifs(seed),
-    "benzene": lambda root, seed: molecules.with_truth("benzene", ("no benzene", "benzene"), root),
-    "fluoride-carbonyl": lambda root, seed: molecules.with_truth(
+    "benzene": lambda root, seed: _tasks().with_truth("benzene", ("no benzene", "benzene"), root),
+    "fluoride-carbonyl": lambda root, seed: _tasks().with_truth(
         "fluoride-carbonyl", ("not both", "fluoride and carbonyl"), root
     ),
-    "crippen": lambda root, seed: molecules.crippen(root),
+    "crippen": lambda root, seed: _tasks().crippen(root),
     "cora-links": lambda root, seed: networks.cora_links(root, seed),
-    "page-link": lambda root, seed: networks.page_link(root, seed),
+    "page-link": lambda root, seed: _tasks().page_link(root, seed),
 }
+
+
+def _tasks() -> Any:
+    """The sets whose raw files people make are read by code of the repository."""
+    return from_clone(".", "reproduction.tasks")
 
 
 def names() -> list[str]:

@@ -1,36 +1,29 @@
-"""Where raw files are found, whether they are intact, and what is kept of those that take long to read.
+"""Where raw files are found, and whether they are intact.
 
-Raw files are only ever read from the data root, which may be read-only. Downloads and kept graphs go to the cache
-directory. Files of TUDataset and Planetoid are read only if their SHA-256 is the known one: then torch_geometric's
-readers, which trust what they read and unpickle some of it, get exactly the bytes that they were tried on.
+Raw files are only ever read from the data root, which may be read-only. Downloads go to the cache directory. Files of
+TUDataset and Planetoid are read only if their SHA-256 is the known one: then torch_geometric's readers, which trust
+what they read and unpickle some of it, get exactly the bytes that they were tried on.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 import pooch
-import torch
-from torch_geometric.data import Data
-from torch_geometric.data.collate import collate
-from torch_geometric.data.separate import separate
 
-from cf2.errors import CF2Error, os_reason, require, require_file
-from cf2.storage import fingerprint, write_with
+from cf2.errors import CF2Error, require_file
+from cf2.storage import fingerprint
 
-FORMAT = 4  # part of the name of each file of kept graphs; raise it when their contents change meaning
+Root = str | Path | None  # of the raw files
+
 MAX_FILE_BYTES = 2 << 30  # of a raw file, and of what an archive holds
-MAX_ENTRIES = 10**9  # of the dense features of a data set
 URLS = {  # by collection of torch_geometric: of one archive that holds NAME/, or of each file
     "TUDataset": "https://www.chrsmrrs.com/graphkerneldatasets/{name}.zip",
     "Planetoid": "https://github.com/kimiyoung/planetoid/raw/master/data/{file}",
@@ -42,7 +35,7 @@ def cache_directory() -> Path:
     return platformdirs.user_cache_path("cf2")
 
 
-def data_root(root: str | Path | None) -> Path:
+def data_root(root: Root) -> Path:
     """The directory of the raw files: the argument, else `CF2_DATA`, else the cache directory."""
     if root is None:
         root = os.environ.get("CF2_DATA") or cache_directory()
@@ -59,7 +52,7 @@ def known_digests(family: str, name: str) -> dict[str, str]:
     return {path.rpartition("/")[2]: digest for path, digest in rows if path.startswith(f"{family}/{name}/")}
 
 
-def raw_directory(root: str | Path | None, family: str, name: str) -> Path:
+def raw_directory(root: Root, family: str, name: str) -> Path:
     """The directory with the raw files of a set of a collection, all and intact; downloaded if none is anywhere."""
     digests = known_digests(family, name)
     first = next(iter(digests))
@@ -128,70 +121,9 @@ def _unzip(path: str, action: str, pool: object) -> None:
 def _damaged(directory: Path, digests: Mapping[str, str]) -> list[str]:
     """The files that are not the known ones; a pipe, which would never end, is refused before it is opened."""
     for file in digests:
-        _require_raw_file(directory / file)
+        require_raw_file(directory / file)
     return [file for file, expected in digests.items() if fingerprint(directory / file) != expected]
 
 
-def _require_raw_file(path: Path) -> None:
+def require_raw_file(path: Path) -> None:
     require_file(path, f"{path} to be a raw file", most=MAX_FILE_BYTES, do="Delete it and get it again.")
-
-
-# -- files that people make -----------------------------------------------------------------------------------
-
-
-def raw_file(root: str | Path | None, family: str, file: str, source: str) -> Path:
-    """One raw file that cannot be downloaded in this form; `source` says in the error where the data comes from."""
-    paths = [data_root(root) / family / file, cache_directory() / family / file]
-    for path in paths:
-        if path.exists():
-            return path
-    raise CF2Error(
-        f"Expected the file {paths[0]}, and it is missing",
-        do=f"Put it there, or set CF2_DATA (--data-root) to the directory that holds {family}/{file}: {source}",
-    )
-
-
-def read_raw(path: Path) -> bytes:
-    """The bytes of a raw file."""
-    _require_raw_file(path)
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CF2Error(f"Expected to read {path}", got=os_reason(error)) from error
-
-
-def read_json(path: Path, text: bytes | str | None = None, line: int | None = None) -> Any:
-    """What a raw JSON file holds, or one line of one that holds a value per line."""
-    where = "" if line is None else f" on line {line}"
-    try:
-        return json.loads(read_raw(path) if text is None else text)
-    except (ValueError, RecursionError) as error:
-        raise damaged(path, f"JSON{where}", str(error).rstrip(".")) from error
-
-
-def damaged(path: Path, expected: str, got: str) -> CF2Error:
-    """The error for a raw file that holds something else than it must."""
-    return CF2Error(f"Expected {path} to hold {expected}", got=got, do="Delete it and get it again.")
-
-
-def require_size(rows: int, columns: int) -> None:
-    """Refuse features that would not fit into the memory."""
-    require(
-        rows * columns <= MAX_ENTRIES,
-        f"Expected a data set of at most {MAX_ENTRIES:,} features in all nodes",
-        got=f"{rows:,} nodes with {columns:,} features each",
-    )
-
-
-def kept(name: str, source: Path, make: Callable[[], list[Data]]) -> list[Data]:
-    """The graphs that `make` gives in some seconds, kept in the cache under the digest of the file they are made of."""
-    path = cache_directory() / "processed" / f"{name}-{FORMAT}-{fingerprint(source, digits=16)}.pt"
-    try:
-        tensors, slices = torch.load(path, weights_only=True)
-    except Exception:  # it is not there, or not what was written: made again
-        joined, slices, _ = collate(Data, make(), increment=False, add_batch=False)
-        tensors = joined.to_dict()
-        with suppress(CF2Error):  # no place to keep them: the next load is slow, but this one is right
-            write_with(path, lambda partial: torch.save((tensors, slices), partial))
-    joined = Data.from_dict(tensors)
-    return [separate(Data, joined, number, slices, decrement=False) for number in range(len(slices["x"]) - 1)]

@@ -11,9 +11,10 @@ import torch
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.samples import molecules, training
 from cf2.samples import registry as datasets
+from cf2.samples import training
 from cf2.samples.models import ARCHITECTURES, build
+from reproduction import tasks
 
 pytest.importorskip("rdkit")
 pytestmark = pytest.mark.usefixtures("cache")
@@ -60,7 +61,7 @@ def test_every_ring_is_an_acceptable_explanation_and_the_truth_is_all_of_them(tm
 
 def test_features_say_the_element_and_edges_the_bond(tmp_path: Path) -> None:
     acetate = datasets.load("benzene", root=write(tmp_path, *ROWS)).graphs[3]
-    assert [molecules.ATOMS[i] for i in acetate.x.argmax(1)] == ["C", "C", "O", "O"]
+    assert [tasks.ATOMS[i] for i in acetate.x.argmax(1)] == ["C", "C", "O", "O"]
     found = {tuple(pair): row for pair, row in zip(acetate.edge_index.t().tolist(), acetate.edge_attr.tolist())}
     single, double = [1.0, 0, 0, 0], [0, 1.0, 0, 0]
     wanted = {(0, 1): single, (1, 2): double, (1, 3): single}
@@ -103,7 +104,7 @@ def test_contributions_sum_to_the_logp_of_rdkit(tmp_path: Path) -> None:
         assert len(graph.contribution) == molecule.GetNumAtoms()
         columns = graph.x.argmax(1).tolist()
         assert [dataset.atoms[i] for i in columns] == [atom.GetSymbol() for atom in molecule.GetAtoms()]
-    charged = [i // len(molecules.ATOMS) for i in dataset.graphs[1].x.argmax(1).tolist()]
+    charged = [i // len(tasks.ATOMS) for i in dataset.graphs[1].x.argmax(1).tolist()]
     assert charged == [0, 1, 0, 0, 0, 0, 0, 0, 0, 0]
     methyl = dataset.graphs[0].contribution[0]  # C8 and three H1, as Wildman and Crippen (1999) list them
     assert float(methyl) == pytest.approx(0.08452 + 3 * 0.1230, abs=1e-4)
