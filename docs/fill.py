@@ -33,9 +33,9 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import figures  # noqa: E402
 from cf2 import options  # noqa: E402
-from reproduction import TABLES  # noqa: E402
 from reproduction.pictures import draw_sizes  # noqa: E402
-from reproduction.tables import about_lines, on_page, update_page  # noqa: E402
+from reproduction.published import GRIDS  # noqa: E402
+from reproduction.tables import EQUAL, LAYOUTS, about_lines, collapsed, on_page, rows_of, update_page  # noqa: E402
 
 RESULTS = ROOT / "reproduction" / "results.json"
 TABLES_PAGE = ROOT / "reproduction" / "TABLES.md"
@@ -80,7 +80,6 @@ def about(name: str) -> str:
 
 # -- the paper's tables ---------------------------------------------------------------------------------------
 
-KEYS = ("table", "dataset", "label", "model", "method", "pair", "group")  # what tells rows apart
 COLUMNS = {
     "ba-shapes": "BA-Shapes",
     "tree-cycles": "Tree-Cycles",
@@ -89,8 +88,9 @@ COLUMNS = {
     "citeseer": "CiteSeer, edges",
     "citeseer-features": "CiteSeer, features",
 }
-METHODS = {"cf2": "**cf2**", "cf2-relaxed": "cf2-relaxed, the paper's λ"}
+METHODS = {"cf2": "**cf2**", "cf2-relaxed": "cf2-relaxed, the paper's λ", "whole-field": "*all units*"}
 METHODS |= {"cf2-relaxed-by-rule": "cf2-relaxed, λ by the paper's rule"}
+METHODS |= {f"{name}-tuned": f"{name}, tuned" for name in GRIDS}
 
 
 def results() -> dict[str, Any]:
@@ -105,7 +105,7 @@ def comparison(methods: str) -> str:
     columns = [column for column in COLUMNS if ("cf2", column) in rows]
     lines = ["| F_NS · size | " + " | ".join(COLUMNS[column] for column in columns) + " |"]
     lines.append("|---|" + "--:|" * len(columns))
-    for method in methods.split():
+    for method in (name for name in methods.split() if any((name, column) in rows for column in columns)):
         cells = [_cell(rows.get((method, column))) for column in columns]
         lines.append(f"| {METHODS.get(method, method)} | " + " | ".join(cells) + " |")
     paper = [rows["cf2", column]["published"] for column in columns]
@@ -118,25 +118,21 @@ def comparison(methods: str) -> str:
 def _cell(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return "–"
+    if collapsed(row):
+        return EQUAL
     low, high = row["interval"]["fns"]
     return f"{100 * row['fns']:.1f} [{100 * low:.0f}, {100 * high:.0f}] · {row['size']:.1f}"
 
 
 def take(part: Path) -> None:
-    """Keep what `cf2 reproduce` wrote, with the rows and pictures of tables that it did not fill."""
-    new, old = json.loads((part / "rows.json").read_text(encoding="utf-8")), results()
-    rows = {tuple(str(row.get(name)) for name in KEYS): row for row in [*old["rows"], *new["rows"]]}
-    order = [*COLUMNS, "mutag"]
-
-    def place(row: Mapping[str, Any]) -> tuple[int, int]:
-        return TABLES.index(row["table"]), order.index(row["dataset"]) if row["dataset"] in order else len(order)
-
-    kept = {"rows": sorted(rows.values(), key=place), "figures": old["figures"] | new["figures"]}
-    kept["missing"] = old["missing"] | new["missing"]
-    kept["about"] = json.loads((part / "about.json").read_text(encoding="utf-8"))
-    RESULTS.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    update_page(DOCS / "results.md", kept | {"files": new["files"]}, part)
-    draw_sizes(kept["rows"], DOCS / "images")
+    """Keep what `cf2 reproduce` wrote; it must have filled all tables, so that every figure is of one run."""
+    new = {name: json.loads((part / f"{name}.json").read_text(encoding="utf-8")) for name in ("rows", "about")}
+    made = new["rows"] | {"about": new["about"]}
+    if lacking := [table for table in LAYOUTS if not rows_of(made, table)]:
+        raise SystemExit(f"{part} has no rows of {', '.join(lacking)}. Go on with: cf2 reproduce --out {part} --resume")
+    RESULTS.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    update_page(DOCS / "results.md", made, part)
+    draw_sizes(made["rows"], DOCS / "images")
 
 
 # -- the API --------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from cf2.samples.models import ARCHITECTURES
 from cf2.samples.sources import from_dataset
 from reproduction import published as paper
 from reproduction.cells import Reproduction, ships
+from reproduction.rows import equal_scores
 from reproduction.training import recipe_for
 
 SIZES = {"benzene": 6, "fluoride-carbonyl": 2}  # what methods of a fixed size are told: a ring; one bond of each group
@@ -72,7 +73,12 @@ def fit(source: ModelAndData, explanations: Sequence[Explanation]) -> Row:
     )
     estimates = {name: bootstrap(scores[:, column]) for column, name in enumerate(("f1", "jaccard"))}
     row: Row = {name: estimate.value for name, estimate in estimates.items()}
-    row |= {"n": len(explanations), "fns": metrics.fns(explanations), "size": metrics.size(explanations)}
+    row |= {
+        "equal": equal_scores(explanations),
+        "n": len(explanations),
+        "fns": metrics.fns(explanations),
+        "size": metrics.size(explanations),
+    }
     return row | {"interval": {name: [estimate.low, estimate.high] for name, estimate in estimates.items()}}
 
 

@@ -17,6 +17,7 @@ from reproduction import published as paper
 from reproduction.cells import BaseSeed, Reproduction
 from reproduction.published import Column
 from reproduction.rows import over_seeds
+from reproduction.tables import collapsed
 
 LEGIBLE = 60  # edges of a receptive field that can be drawn whole
 LINES = (("fns", "F_NS", "#D55E00"), ("pn", "PN", "#0072B2"), ("ps", "PS", "#E69F00"), ("f1", "F1", "#009E73"))
@@ -24,7 +25,9 @@ LINES = (("fns", "F_NS", "#D55E00"), ("pn", "PN", "#0072B2"), ("ps", "PS", "#E69
 
 def draw_sizes(rows: Sequence[dict[str, Any]], out: Path) -> list[str]:
     """F_NS against the mean size, a panel per column and a mark per method, with the published CF² as a star."""
-    shown = [row for row in rows if row.get("table") == "causal" and row["method"] in paper.MARKS]
+    shown = [
+        row for row in rows if row.get("table") == "causal" and row["method"] in paper.MARKS and not collapsed(row)
+    ]
     names = list(dict.fromkeys(row["dataset"] for row in shown))
     if not names:
         return []

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -29,6 +29,7 @@ from reproduction.cells import BaseSeed, Progress, Reproduction
 from reproduction.published import COLUMNS, FIGURES, TABLES, Column
 from reproduction.robustness import DATASETS, robustness_rows
 from reproduction.tables import write_files
+from reproduction.training import RECIPES
 
 log = logging.getLogger(__name__)
 
@@ -190,6 +191,7 @@ def _about(cells: Reproduction, started: datetime, seeds: int, engine: str) -> d
         "instances": cells.instances,
         "engine": engine,
         "commit": commit(),
+        "recipes": {name: asdict(RECIPES[name]) for name in rows_of.dataset_names(COLUMNS)},
         "versions": versions(),
         "cost": cost,
     }

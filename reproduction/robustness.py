@@ -37,6 +37,7 @@ from cf2.storage import read_json, write_json
 from cf2.units.molecules import molecule_check
 from reproduction import published as paper
 from reproduction.cells import Reproduction
+from reproduction.rows import equal_scores
 
 DATASETS = ("mutag", "nci1")
 SIZES = tuple(range(1, 26))
@@ -101,7 +102,7 @@ def _row(models: Mapping[str, ModelAndData], name: str, method: str, keys: list[
     row: Row = {"table": "robustness", "dataset": name, "method": method, "n": len(keys)}
     row |= curves(base, spec, explanations, trained)
     row |= {"sufficiency": row["sufficient_at"][TEN - 1], "necessity": row["necessary_at"][TEN - 1]}
-    row["both"] = row["both_at"][TEN - 1]
+    row |= {"both": row["both_at"][TEN - 1], "equal": equal_scores(explanations)}
     row["size"] = float(np.mean([len(edges) for edges in chosen]))
     for count in NOISE:
         row[f"noise_{count}"] = _under_noise(base, spec, trained, keys, chosen, count)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from cf2.errors import CF2Error, require
 from cf2.methods import registry
+from cf2.methods.contract import EQUAL_SCORES
 from cf2.options import Key
 from cf2.results import metrics
+from cf2.results.explanation import Explanation
 from cf2.results.explanations import Explanations
 from cf2.results.metrics import DRAWS, Estimate, harmonic_of_shares
 from cf2.samples import registry as datasets
@@ -18,6 +20,7 @@ from cf2.samples import training
 from reproduction import published as paper
 from reproduction.cells import BaseSeed, Reproduction
 from reproduction.published import COLUMNS, Column, published
+from reproduction.tables import collapsed
 from reproduction.training import default_class_share, recipe_for
 
 Row = dict[str, Any]
@@ -110,7 +113,10 @@ def method_rows(
                 rows.append({"table": "causal"} | row | _with_interval(shares, cell) | beside)
             if "truth" in tables and column.truth and not _is_truth(method):
                 masks = _masks(cells, column, cell, seeds)
-                values = [metrics.truth(e, mask) | {"fns": metrics.fns(e)} for e, mask in zip(cell, masks)]
+                values = [
+                    metrics.truth(e, mask) | {"fns": metrics.fns(e), "equal": equal_scores(e)}
+                    for e, mask in zip(cell, masks)
+                ]
                 beside = {"published": published(paper.TRUTH, column.name, method)}
                 rows.append({"table": "truth"} | row | _with_interval(values, cell, masks) | beside)
     return rows
@@ -134,12 +140,18 @@ def causal_values(explanations: Explanations, smallest_sizes: Mapping[Key, int])
     proved = [e for e in passing if e.optimal]
     return values | {
         "units": float(np.mean(units)),
+        "equal": equal_scores(explanations),
         "size_passed": metrics.size(passing) if passing else None,
         "optimal": len(proved) / len(explanations),
         "impossible": float(np.mean([e.status == "impossible" for e in explanations])),
         "ceiling": len(smallest_sizes) / len(explanations),
         "beaten": sum(e.size > smallest_sizes[e.key] for e in passing) / len(explanations),
     }
+
+
+def equal_scores(explanations: Iterable[Explanation]) -> float:
+    """The share of instances whose units all have the same score, so that the choice is the order of the units."""
+    return float(np.mean([EQUAL_SCORES in e.note for e in explanations]))
 
 
 def smallest(cells: Sequence[Explanations]) -> dict[Key, int]:
@@ -156,12 +168,12 @@ def correlation_rows(rows: Sequence[Row], columns: Sequence[Column]) -> list[Row
     groups = {
         "four": paper.FOUR,
         "four-verified": (*paper.FOUR[:-1], "cf2"),
-        "all": tuple(name for name in dict.fromkeys((*paper.ROWS, *registry.names())) if not _is_truth(name)),
+        "all": tuple(name for name in registry.names() if not _is_truth(name)),
     }
     for column in columns:
         table = {row["method"]: row for row in rows if row["table"] == "truth" and row["dataset"] == column.name}
         for group, names in groups.items():
-            compared = [table[name] for name in names if name in table]
+            compared = [table[name] for name in names if name in table and not collapsed(table[name])]
             if len(compared) < (4 if group != "all" else 5):
                 continue
             for metric in ("f1", "acc"):

@@ -410,3 +410,27 @@ def test_tuned_settings_are_the_best_on_training_instances(tmp_path: Path, monke
     kept = json.loads((tmp_path / "tuned" / "ba-shapes-cf-gnnexplainer.json").read_text())
     assert kept["n"] == 3
     assert kept["scores"][0] == 0 < kept["scores"][1]
+
+
+def test_rows_of_equal_scores_are_no_results(done: Done) -> None:
+    """What is chosen then is the order of the units: the row says so, and is not compared with others."""
+    from dataclasses import replace
+
+    from cf2.methods.contract import EQUAL_SCORES
+
+    cell = Store.open(done[0] / "runs" / "shipped" / "tree-cycles").explanations("random")
+    same = Explanations(tuple(replace(e, note=EQUAL_SCORES) for e in cell))
+    values, flagged = (rows_of.causal_values(rows, rows_of.smallest([rows])) for rows in (cell, same))
+    assert values["equal"] == 0.0
+    flagged |= {"table": "causal", "dataset": "a", "method": "x"}
+    assert tables.cell(flagged, "fns", True) == "equal scores"
+    assert tables.cell(flagged, "n", False) == str(len(cell))
+    assert tables.best_rows([flagged, ROWS[2]], "fns") == {1}
+
+
+def test_the_whole_field_stands_beside_the_methods(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"tables": ["causal"], "datasets": ["tree-cycles"], "seeds": 1, "instances": 3}
+    result = reproduce(tmp_path / "out", methods=[published.WHOLE], **asked)
+    row = row_of(result, "causal", published.WHOLE)
+    assert row["size"] == row["units"]
+    assert (row["ps"], row["published"]) == (1.0, {})
