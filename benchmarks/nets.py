@@ -36,9 +36,16 @@ class MaxPooled(nn.Module):
 
 
 def trained(
-    graphs: Sequence[Data], epochs: int = 40, seed: int = 0, layer: str = "GCN"
+    graphs: Sequence[Data],
+    epochs: int = 40,
+    seed: int = 0,
+    layer: str = "GCN",
+    beside: Callable[[Batch], Batch] | None = None,
 ) -> tuple[MaxPooled, list[int], float]:
-    """The model after so many epochs on four fifths of the graphs, the other graphs, and its accuracy on them."""
+    """The model after so many epochs on four fifths of the graphs, the other graphs, and its accuracy on them.
+
+    `beside` makes of each batch another one that is learned with it.
+    """
     torch.manual_seed(seed)
     order = torch.randperm(len(graphs)).tolist()
     train, test = order[: len(order) * 4 // 5], order[len(order) * 4 // 5 :]
@@ -47,7 +54,8 @@ def trained(
     for _ in range(epochs):
         for batch in DataLoader([graphs[key] for key in train], batch_size=128, shuffle=True):
             optimiser.zero_grad()
-            nn.functional.cross_entropy(model(batch.x, batch.edge_index, batch.batch), batch.y).backward()
+            for part in [batch, beside(batch)] if beside else [batch]:
+                nn.functional.cross_entropy(model(part.x, part.edge_index, part.batch), part.y).backward()
             optimiser.step()
     said = classes(model.eval(), [graphs[key] for key in test])
     right = said == torch.cat([graphs[key].y.view(1) for key in test])
