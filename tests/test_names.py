@@ -200,7 +200,6 @@ def test_names_of_a_typed_graph() -> None:
     [
         ({"class_names": ["a"]}, "`class_names` to hold 3 names, one for each class that the model knows, but got 1"),
         ({"class_names": "abc"}, "a list with one name for each class"),
-        ({"class_names": 3}, "a list with one name for each class"),
         ({"node_names": ["a", "b"]}, "`node_names` to hold 12 names, one for each node, but got 2"),
         ({"node_names": {12: "a"}}, "`node_names` by number below 12, but got 12"),
         ({"feature_names": ["a"]}, "`feature_names` to hold 4 names, one for each feature column, but got 1"),

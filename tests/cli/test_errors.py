@@ -144,16 +144,10 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     ("text", "says"),
     [
         ("310-300", "Expected a range from small to large, such as 300-310, but got '310-300'."),
-        ("1,9-5", "such as 5-9, but got '9-5'"),
         ("test_mask", "Without --nodes, the test nodes or graphs are explained."),
-        ("true,false", "Without --nodes"),
         ("-5", "Expected ids such as 3,17,40-44, but got '-5'."),
-        ("", "Expected ids such as 3,17,40-44"),
-        ("5,,6", "Expected ids such as 3,17,40-44"),
-        ("3.5", "Expected ids such as 3,17,40-44"),
         ("²", "Expected ids such as 3,17,40-44"),
         ("0-99999999999", "Expected at most 10,000,000 ids"),
-        ("0-9999999,1", "Expected at most 10,000,000 ids"),
         ("1" * 5000, "Expected ids such as 3,17,40-44"),
     ],
 )

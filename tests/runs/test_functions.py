@@ -248,7 +248,6 @@ def test_numbers_labels_and_targets() -> None:
     ("f", "n", "options", "said"),
     [
         (pay, [4], {}, "`n`"),
-        ([pay], 4, {}, "a list of both"),
         ([pay], [4, 4], {}, "each of 1 functions"),
         (lambda states: states[:1].sum(1) - 0.5, 3, {}, "one row of numbers"),
         (lambda states: 1 / 0, 3, {}, "ZeroDivisionError"),
@@ -259,7 +258,6 @@ def test_numbers_labels_and_targets() -> None:
         (pay, 4, {"keep": ["z"]}, "`keep`"),
         (pay, 4, {"groups": [[0, 1], [1, 2]]}, "one group"),
         (pay, 4, {"groups": [0, 1]}, "`groups` to be a list"),
-        (pay, 4, {"names": "abcd"}, "`names` to be a list"),
         (pay, 4, {"names": ["a", "a", "b", "c"], "keep": "a"}, "names that one unit has"),
         (pay, 4, {"costs": [1, 2]}, "a list of 4"),
         (pay, 4, {"costs": [1, 2, 3, 0]}, "above 0"),
@@ -270,15 +268,9 @@ def test_numbers_labels_and_targets() -> None:
         (pay, 4, {"surely": 0.9, "question": "factual"}, "`surely`"),
         (pay, 4, {"tolerance": 1}, "regression"),
         (pay, -1, {}, "`n`"),
-        (pay, 10**12, {}, "`n`"),
         (lambda states: [[1.0, 2.0], [1.0]], 3, {}, "one row of numbers"),
-        (lambda states: None, 3, {}, "one row of numbers"),
-        (lambda states: ["yes"] * len(states), 3, {}, "one row of numbers"),
         (lambda states: states.sum(1) * 1j, 3, {}, "complex"),
         (lambda states: np.ones((len(states), 0)), 3, {}, r"shape \(1, 0\)"),
-        (lambda states: np.ones((len(states), 2, 2)), 3, {}, r"shape \(1, 2, 2\)"),
-        ([pay, pay], [4, 4], {"names": ["a"]}, "each of 2 functions"),
-        (pay, 4, {"question": "whence"}, "question"),
     ],
 )
 def test_mistakes_are_named(f: Any, n: Any, options: dict[str, Any], said: str) -> None:
