@@ -6,7 +6,7 @@ is called as its author would.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import cf2
 import typed_toys
 from cf2.results.explanations import same_results
 from cf2.runs.session import ModelCache, Session
-from toys import edited, random_graph
+from toys import Unit, edited, random_graph, same_answer
 
 
 class Net(nn.Module):
@@ -78,50 +78,12 @@ class Task:
             return self.model(data.x, data.edge_index, batch=torch.zeros(data.x.size(0), dtype=torch.long))[0]
 
 
-class Classes:
-    def __init__(self, row: Tensor) -> None:
-        self.answer = self._of(row)
-
-    def _of(self, row: Tensor) -> int:
-        return int(row.argmax()) if len(row) > 1 else int(row[0] > 0)
-
-    def same(self, row: Tensor) -> bool:
-        return self._of(row) == self.answer
-
-    def close(self, row: Tensor) -> bool:
-        best = row.topk(2).values if len(row) > 1 else torch.stack([row[0], row.new_zeros(())])
-        return float((best[0] - best[1]).abs()) < 1e-5
-
-
-class Label(Classes):
-    def __init__(self, row: Tensor, label: int) -> None:
-        self.label = label
-        super().__init__(row)
-
-    def _of(self, row: Tensor) -> int:
-        return int(row[self.label] > 0)
-
-    def close(self, row: Tensor) -> bool:
-        return float(row[self.label].abs()) < 1e-5
-
-
-class Number(Classes):
-    def __init__(self, row: Tensor, column: int, tolerance: float) -> None:
-        self.value, self.column, self.tolerance = float(row[column]), column, tolerance
-
-    def same(self, row: Tensor) -> bool:
-        return abs(float(row[self.column]) - self.value) <= self.tolerance
-
-    def close(self, row: Tensor) -> bool:
-        return abs(abs(float(row[self.column]) - self.value) - self.tolerance) < 1e-5
-
-
-OUTPUTS: dict[str, tuple[int, dict[str, Any], Callable[[Tensor], Classes]]] = {
-    "classes": (3, {"output": "logits"}, Classes),
-    "one logit": (1, {"output": "logits"}, Classes),
-    "labels": (4, {"output": "multilabel_logits", "target": 2}, lambda row: Label(row, 2)),
-    "number": (1, {"output": "regression", "tolerance": 0.15}, lambda row: Number(row, 0, 0.15)),
-    "numbers": (3, {"output": "regression", "target": 1, "tolerance": 0.1}, lambda row: Number(row, 1, 0.1)),
+OUTPUTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "classes": (3, {"output": "logits"}),
+    "one logit": (1, {"output": "logits"}),
+    "labels": (4, {"output": "multilabel_logits", "target": 2}),
+    "number": (1, {"output": "regression", "tolerance": 0.15}),
+    "numbers": (3, {"output": "regression", "target": 1, "tolerance": 0.1}),
 }
 KEYS = {"node": [0, 3, 5], "pair": [(0, 3), (2, 2), (4, 7)], "graph": [0]}
 
@@ -131,25 +93,23 @@ def units_of(e: cf2.Explanation) -> list[tuple[str, tuple[int, int]]]:
     return [(name, (int(a), int(b))) for name, (a, b) in zip(names, e.units.ids.tolist())]
 
 
-def check(task: Task, e: cf2.Explanation, judge: Classes) -> None:
+def check(task: Task, e: cf2.Explanation, asked: dict[str, Any]) -> None:
     """Both verdicts, and for small instances the status, are what brute force over the full graph says."""
-    units = units_of(e)
+    units, whole = units_of(e), task.says(task.data)
     chosen = {unit for unit, inside in zip(units, e.selected) if inside}
-    only, without = (task.says(edited(task.data, gone)) for gone in (set(units) - chosen, chosen))
-    if not judge.close(only):
-        assert e.sufficient == (judge.same(only) and not only.isnan().any())  # of no nodes the model says nothing
-    if not judge.close(without):
-        assert e.necessary == (not judge.same(without) and not without.isnan().any())
+
+    def gives(gone: Iterable[Unit], same: bool) -> bool | None:
+        """Whether the answer without some units is the same, or another; of no nodes the model says nothing."""
+        row = task.says(edited(task.data, gone))
+        holds = same_answer(asked, whole, row)
+        return False if bool(row.isnan().any()) else None if holds is None else holds == same
+
+    for gone, same, verdict in ((set(units) - chosen, True, e.sufficient), (chosen, False, e.necessary)):
+        assert gives(gone, same) in (None, verdict)
     if len(units) > 6 or e.status not in ("found", "impossible"):
         return
-    passing = [
-        size
-        for size in range(len(units) + 1)
-        for some in combinations(units, size)
-        if judge.same(task.says(edited(task.data, set(units) - set(some))))
-        and not judge.same(task.says(edited(task.data, some)))
-        and not task.says(edited(task.data, some)).isnan().any()
-    ]
+    sets = [set(some) for size in range(len(units) + 1) for some in combinations(units, size)]
+    passing = [len(some) for some in sets if gives(set(units) - some, True) and gives(some, False)]
     if e.status == "found" and e.optimal:
         assert e.size == min(passing)
     if e.status == "impossible":
@@ -160,21 +120,20 @@ def check(task: Task, e: cf2.Explanation, judge: Classes) -> None:
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("level", KEYS)
 def test_verdicts_are_true_of_the_full_graph(level: str, output: str, units: str) -> None:
-    width, asked, judge = OUTPUTS[output]
+    width, asked = OUTPUTS[output]
     data, model = graph(1), Net(width, 1, 3.0)
     keys = {"node": {"nodes": KEYS[level]}, "pair": {"pairs": KEYS[level]}}.get(level, {"level": "graph"})
     found = cf2.explain(model, data, **keys, **asked, units=units, effort="quick", epochs=2)
     assert [e.key for e in found] == KEYS[level]
     for e in found:
         assert e.task == level
-        task = Task(level, data, e.key, model)
-        check(task, e, judge(task.says(task.data)))
+        check(Task(level, data, e.key, model), e, asked)
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_sets_that_pass_are_found_for_every_output(output: str) -> None:
     """The brute force above compares something."""
-    width, asked, _ = OUTPUTS[output]
+    width, asked = OUTPUTS[output]
     many = cf2.explain(Net(width, 1, 3.0), graph(1), list(range(9)), **asked, effort="quick", epochs=2)
     assert any(e.status == "found" and e.size for e in many)
     assert any(e.status in ("impossible", "not found") for e in many) or output != "classes"
@@ -195,7 +154,7 @@ def test_the_pairs_own_edge_is_left_out_or_a_unit() -> None:
         task = Task("pair", data, (u, v), model, leave_out)
         p = torch.sigmoid(task.says(task.data)).item()
         assert e.probabilities == pytest.approx([1 - p, p], abs=1e-5)
-        check(task, e, Classes(task.says(task.data)))
+        check(task, e, {"output": "logits"})
 
 
 def test_of_a_directed_pair_only_its_own_direction_is_left_out() -> None:
@@ -444,13 +403,13 @@ def test_auto_takes_neither_numbers_nor_labels_for_classes() -> None:
 @pytest.mark.parametrize("method", ["cf2", "cf2-relaxed", "gnnexplainer", "cf-gnnexplainer", "gradient", "random"])
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_every_method_answers_for_every_output(method: str, output: str) -> None:
-    width, asked, judge = OUTPUTS[output]
+    width, asked = OUTPUTS[output]
     data, model = graph(2), Net(width, 2, 3.0)
     settings = {"k": 2} if method in ("gnnexplainer", "gradient", "random") else {}
     for pair in ((0, 3), (4, 7)):
         task = Task("pair", data, pair, model)
         (e,) = cf2.explain(model, data, pairs=[pair], method=method, **asked, **settings)
-        check(task, e, judge(task.says(task.data)))
+        check(task, e, asked)
     assert method == "random" or len(set(e.scores.tolist())) > 1, "it ranks"
 
 
@@ -462,7 +421,7 @@ def test_trained_methods_learn_from_pairs_and_numbers(method: str) -> None:
     found = cf2.explain(model, data, pairs=pairs, method=method, trained=trained, **asked)
     for e in found:
         task = Task("pair", data, e.key, model)
-        check(task, e, Number(task.says(task.data), 0, 0.2))
+        check(task, e, asked)
 
 
 # -- results -------------------------------------------------------------------------------------------------------
@@ -471,7 +430,7 @@ def test_trained_methods_learn_from_pairs_and_numbers(method: str) -> None:
 @pytest.mark.parametrize("ending", ["json", "parquet"])
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_files_give_back_every_output(output: str, ending: str, tmp_path: Path) -> None:
-    width, asked, _ = OUTPUTS[output]
+    width, asked = OUTPUTS[output]
     found = cf2.explain(Net(width, 2, 3.0), graph(2), pairs=[(0, 3), (4, 7)], **asked, effort="quick")
     again = cf2.load(found.save(tmp_path / f"found.{ending}"))
     assert same_results(list(found), list(again))

@@ -22,6 +22,7 @@ from cf2.models.predictor import Predictor
 from cf2.options import Spec
 from cf2.results.explanations import same_results
 from cf2.units.packs import Pack, pack
+from toys import same_answer
 from typed_toys import BACK, HAS, KNOWS, LIKES, SEES, graph, kept, model, says, transformed
 
 QUICK: dict[str, Any] = {"effort": "quick", "epochs": 2}
@@ -31,18 +32,6 @@ OUTPUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "labels": (4, {"output": "multilabel_logits", "target": 2}),
     "number": (1, {"output": "regression", "tolerance": 0.15}),
 }
-
-
-def same(output: str, one: Tensor, other: Tensor) -> bool | None:
-    """Whether two rows give the same answer; None where it is too close to say."""
-    if output == "classes":
-        best = other.topk(2).values
-        return None if float(best[0] - best[1]) < 1e-5 else int(one.argmax()) == int(other.argmax())
-    if output == "number":
-        gap = abs(float(one[0] - other[0]))
-        return None if abs(gap - 0.15) < 1e-5 else gap <= 0.15
-    column = 2 if output == "labels" else 0
-    return None if abs(float(other[column])) < 1e-5 else bool(one[column] > 0) == bool(other[column] > 0)
 
 
 def without_pair(data: HeteroData, u: int, v: int) -> HeteroData:
@@ -120,7 +109,7 @@ def test_verdicts_are_true_of_the_full_graph(level: str, output: str, units: str
             if not sum(part[name].num_nodes for name in part.node_types):  # no graph: neither the same nor another
                 assert not claim
                 continue
-            true = same(output, row, says(net, part, level, key))
+            true = same_answer(asked, row, says(net, part, level, key))
             assert true is None or true == verdict, (e.key, gone)
             compared += true is not None
     assert compared
@@ -149,7 +138,7 @@ def test_verdicts_are_true_for_every_layer_and_method(kind: str, seed: int, opti
         row = says(net, data, "node", e.key)
         assert e.probabilities == pytest.approx(row.softmax(0).tolist(), abs=1e-5)
         for inside, verdict in ((True, e.sufficient), (False, not e.necessary)):
-            true = same("classes", row, says(net, kept(data, e.edges, inside), "node", e.key))
+            true = same_answer({"output": "logits"}, row, says(net, kept(data, e.edges, inside), "node", e.key))
             assert true is None or true == verdict
     assert "method" in options or found.where(status="found")
 

@@ -200,6 +200,20 @@ def probabilities(model: nn.Module, data: Data, node: int | None) -> Tensor:
     return out.softmax(0)
 
 
+def same_answer(asked: dict[str, Any], whole: Tensor, row: Tensor) -> bool | None:
+    """Whether two rows give the same answer in the form that was asked about; None where it is too close to say."""
+    column = asked.get("target", 0)
+    if asked["output"] == "logits" and len(row) > 1:
+        best = row.topk(2).values
+        lead, same = float(best[0] - best[1]), int(row.argmax()) == int(whole.argmax())
+    elif asked["output"] == "regression":
+        lead = asked["tolerance"] - abs(float(row[column] - whole[column]))
+        same = lead >= 0
+    else:
+        lead, same = float(row[column]), bool(row[column] > 0) == bool(whole[column] > 0)
+    return None if abs(lead) < 1e-5 else same
+
+
 def passing(
     model: nn.Module,
     data: Data,

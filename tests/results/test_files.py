@@ -142,20 +142,6 @@ def test_what_is_no_such_file_is_named_and_nothing_hangs(
 
 
 @pytest.mark.parametrize(
-    ("limit", "says"),
-    [("MAX_ROWS", "3 rows"), ("MAX_COLUMN_VALUES", "numbers in a column"), ("MAX_UNPACKED_BYTES", "bytes unpacked")],
-)
-def test_a_parquet_file_is_refused_by_what_its_footer_claims(
-    found: cf2.Explanations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, says: str
-) -> None:
-    path = found.save(tmp_path / "x.parquet")
-    monkeypatch.setattr(files, limit, 3)
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", None)  # nothing of it is read
-    with pytest.raises(CF2Error, match=says):
-        cf2.load(path)
-
-
-@pytest.mark.parametrize(
     ("limit", "value", "says"),
     [
         ("MAX_COLUMN_VALUES", 10**6, "at most 1,000,000 numbers in a column"),  # by what the footer says

@@ -21,7 +21,6 @@ from cf2.options import Spec
 from cf2.results.explanations import same_results
 from cf2.runs import engines
 from cf2.runs.store import REFUSALS, SHARD_NAME, Store
-from cf2.storage import fingerprint
 
 pytestmark = pytest.mark.usefixtures("at_once")
 
@@ -107,45 +106,7 @@ def test_files_among_the_shards_that_do_not_count_are_named(
     assert "is of another method or seed, and was renamed" in caplog.text
 
 
-def test_shards_without_their_manifest_are_not_taken_over(run: Store) -> None:
-    (run.path / "manifest.json").unlink()
-    before = {p: p.read_bytes() for p in shard_files(run)}
-    for resume in (False, True):
-        with pytest.raises(CF2Error, match=r"holds shards of a run without its manifest\.json"):
-            make(run.path, resume=resume)
-    assert {p: p.read_bytes() for p in shard_files(run)} == before
-    with pytest.raises(CF2Error, match=r"without a manifest\.json"):
-        Store.open(run.path)
-
-
 # -- manifest and context -------------------------------------------------------------------------------------
-
-
-def test_a_manifest_that_was_edited_is_refused(run: Store) -> None:
-    file = run.path / "manifest.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "more": 1}))
-    for use in (lambda: Store.open(run.path), lambda: make(run.path, resume=True)):
-        with pytest.raises(CF2Error, match="as it was written, but got one that was changed or damaged"):
-            use()
-
-
-IMPOSSIBLE: dict[str, list[Any]] = {
-    "keys": ["abc", [1, 1], [1.5], [[]], []],
-    "chunk_size": [0, True],
-    "jobs": [[], [3]],
-    "source": [3],
-    "trained": [None],
-    "id": [3],
-}
-
-
-@pytest.mark.parametrize("field", IMPOSSIBLE)
-def test_a_manifest_that_cannot_be_is_refused_whatever_its_digest_says(run: Store, field: str) -> None:
-    for value in IMPOSSIBLE[field]:
-        stored = {**run.manifest, field: value}
-        storage.write_json(run.path / "manifest.json", {**stored, "digest": fingerprint(stored, digits=16)})
-        with pytest.raises(CF2Error, match="to describe a run"):
-            Store.open(run.path)
 
 
 def test_a_full_disk_is_said_and_nothing_half_written_is_trusted(
@@ -179,8 +140,6 @@ def test_what_is_no_run_is_said(tmp_path: Path) -> None:
         (tmp_path / "manifest.json").write_text(content)
         with pytest.raises(CF2Error, match=r"manifest\.json"):
             Store.open(tmp_path)
-    with pytest.raises(CF2Error, match="Expected every key once"):
-        make(tmp_path / "twice", keys=[1, 1])
 
 
 # -- formats and trained explainers ---------------------------------------------------------------------------

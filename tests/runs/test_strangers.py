@@ -103,6 +103,13 @@ def test_a_context_that_is_none_is_refused(run: Path, context: Any) -> None:
 
 
 FORGED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no key": lambda m: m.update(keys=[]),
+    "keys of words": lambda m: m.update(keys="abc"),
+    "a key twice": lambda m: m.update(keys=[1, 1]),
+    "a chunk of nothing": lambda m: m.update(chunk_size=0),
+    "no job": lambda m: m.update(jobs=[]),
+    "a job of a number": lambda m: m.update(jobs=[3]),
+    "a number as id": lambda m: m.update(id=3),
     "kind": lambda m: m["source"].update(kind=["dataset"]),
     "function": lambda m: m["source"].update(kind="function", function={}),
     "model": lambda m: m["fingerprints"].update(model=[]),
