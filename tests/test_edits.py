@@ -15,10 +15,9 @@ from torch_geometric.data import Data
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.results.explanations import same_results
 from cf2.units.edits import EDITS, edit_of
 from cf2.units.kinds import KINDS
-from toys import GraphNet, NodeNet, random_graph
+from toys import GraphNet, NodeNet, random_graph, same_results
 
 Edit = tuple[str, tuple[int, ...]]  # a kind of unit and its ids
 

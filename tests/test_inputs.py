@@ -20,8 +20,7 @@ from torch_geometric.transforms import ToSparseTensor
 import cf2
 from cf2.errors import CF2Error
 from cf2.graphs.targets import check_ids
-from cf2.results.explanations import same_results
-from toys import GraphNet, NodeNet, WeightedNet, random_graph
+from toys import GraphNet, NodeNet, WeightedNet, random_graph, same_results
 
 DATA, MODEL = random_graph(8, 10, seed=6), NodeNet("gcn", layers=2, seed=1)
 GRAPHS = [random_graph(5, 6, seed=seed) for seed in range(3)]

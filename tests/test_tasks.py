@@ -20,9 +20,8 @@ from torch_geometric.nn import GCN, GCNConv, GraphConv, SAGEConv, global_add_poo
 
 import cf2
 import typed_toys
-from cf2.results.explanations import same_results
 from cf2.runs.session import ModelCache, Session
-from toys import Unit, edited, random_graph, same_answer
+from toys import Unit, edited, random_graph, same_answer, same_results
 
 
 class Net(nn.Module):

@@ -20,9 +20,8 @@ from cf2.graphs.targets import targets_for
 from cf2.models.adapters import adapter_for
 from cf2.models.predictor import Predictor
 from cf2.options import Spec
-from cf2.results.explanations import same_results
 from cf2.units.packs import Pack, pack
-from toys import same_answer
+from toys import same_answer, same_results
 from typed_toys import BACK, HAS, KNOWS, LIKES, SEES, graph, kept, model, says, transformed
 
 QUICK: dict[str, Any] = {"effort": "quick", "epochs": 2}

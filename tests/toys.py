@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import combinations, pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, PointNetConv, SAGEConv
 
 import cf2
 from cf2.graphs.graph import Instance
+from cf2.results.explanation import UnitTable, stored_fields
 from cf2.units.kinds import Rows, UnitKind
 
 
@@ -112,6 +114,18 @@ def same_state(one: dict[str, object], other: dict[str, object]) -> bool:
         torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a == b
         for a, b in zip(one.values(), other.values())
     )
+
+
+def same_results(first: Sequence[cf2.Explanation], second: Sequence[cf2.Explanation]) -> bool:
+    """Whether two lists explain the same keys with the same sets, scores, probabilities and verdicts."""
+    return len(first) == len(second) and all(_same(a, b) for a, b in zip(first, second))
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, cf2.Explanation | UnitTable):
+        names = [f.name for f in stored_fields(type(first)) if f.name != "seconds"]
+        return all(_same(getattr(first, name), getattr(second, name)) for name in names)
+    return np.array_equal(first, second) if isinstance(first, np.ndarray) else bool(first == second)
 
 
 # -- a user's own kind of unit ------------------------------------------------------------------------------

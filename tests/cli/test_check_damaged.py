@@ -18,10 +18,10 @@ from damages import DAMAGES, HARMLESS
 
 from cf2.errors import CF2Error
 from cf2.results.explanation import Explanation
-from cf2.results.explanations import same_results
 from cf2.runs import session
 from cf2.runs import store as shards
 from cf2.runs.store import Store
+from toys import same_results
 
 METHODS = ["--method", "gradient", "--method", "random", "--seed", "0"]
 WORDS = ["explain", "tree-cycles", "--nodes", "511-519", *METHODS]

@@ -11,8 +11,9 @@ from commands_here import Done, cf2
 
 from cf2 import options as specs
 from cf2.options import Spec
-from cf2.results.explanations import Explanations, same_results
+from cf2.results.explanations import Explanations
 from cf2.runs.store import Store
+from toys import same_results
 
 MINE = """
 import torch

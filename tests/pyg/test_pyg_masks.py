@@ -10,8 +10,8 @@ from torch_geometric.explain.metric import fidelity
 
 import cf2
 from cf2.pyg import CF2Explainer, CFGNNExplainer
-from cf2.results.explanations import same_results
 from pyg_toys import make_explainer, make_graph, make_model
+from toys import same_results
 
 NODE_MASKS = {  # the kind of unit, and the shape of the mask
     "attributes": ("features", (12, 4)),

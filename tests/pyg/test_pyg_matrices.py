@@ -16,8 +16,8 @@ from torch_geometric.transforms import ToSparseTensor
 import cf2
 from cf2.errors import CF2Error
 from cf2.pyg import CF2Explainer
-from cf2.results.explanations import same_results
 from pyg_toys import make_explainer, make_graph, make_model
+from toys import same_results
 from typed_toys import BACK, LIKES, graph, kept, model, zeroed
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse")

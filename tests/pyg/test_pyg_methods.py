@@ -16,9 +16,9 @@ from cf2.errors import CF2Error
 from cf2.methods import registry
 from cf2.methods.contract import Method, Problem, Ranking, choose
 from cf2.pyg import MethodExplainer
-from cf2.results.explanations import same_results
 from cf2.sets.search import Choice
 from pyg_toys import make_explainer, make_graph, make_model
+from toys import same_results
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from cf2.methods.trained import Trained
 from cf2.options import Key
 from cf2.results import files
 from cf2.results.explanation import Explanation, UnitTable
-from cf2.results.explanations import Explanations, same_results
-from toys import NodeNet, random_graph, tried
+from cf2.results.explanations import Explanations
+from toys import NodeNet, random_graph, same_results, tried
 
 TRAINED = Trained("gem", {"k": 3}, {"w": torch.arange(12.0).view(3, 4), "b": torch.tensor([0.5])}, {"instances": 8})
 

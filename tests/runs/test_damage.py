@@ -18,9 +18,9 @@ import cf2
 from cf2 import storage
 from cf2.errors import CF2Error
 from cf2.options import Spec
-from cf2.results.explanations import same_results
 from cf2.runs import engines
 from cf2.runs.store import REFUSALS, SHARD_NAME, Store
+from toys import same_results
 
 pytestmark = pytest.mark.usefixtures("at_once")
 

@@ -25,13 +25,13 @@ from cf2.graphs.targets import NodeTargets
 from cf2.methods import registry
 from cf2.options import Spec
 from cf2.results.explanation import Explanation
-from cf2.results.explanations import same_results
 from cf2.runs import engines
 from cf2.runs.engines import cluster, machine
 from cf2.runs.engines.machine import Outcome
 from cf2.runs.session import Chunk, Measured, Request, Session
 from cf2.samples.models import build
 from cf2.samples.sources import from_function
+from toys import same_results
 
 MODULE = '''
 import os, signal

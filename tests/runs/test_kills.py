@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cf2.results.explanations import same_results
 from cf2.runs.store import Store
+from toys import same_results
 
 DRIVER = """
 import sys

@@ -12,12 +12,12 @@ from ring import KEYS, left, make, ring_source, shard_files, spec_of
 
 from cf2.options import Spec
 from cf2.results.explanation import Explanation
-from cf2.results.explanations import same_results
 from cf2.runs import engines
 from cf2.runs import session as sessions
 from cf2.runs.answers import Answers
 from cf2.runs.session import Chunk, Request, Session
 from cf2.runs.store import Store
+from toys import same_results
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from ring import KEYS, left, make, ring_source, shard_files, spec_of
 from cf2 import options as specs
 from cf2.errors import CF2Error
 from cf2.options import Spec
-from cf2.results.explanations import same_results
 from cf2.runs import engines, store
 from cf2.runs.store import EDIT_OPTIONS, Finished, Store
+from toys import same_results
 
 
 def test_a_run_gives_back_what_was_explained(undisturbed: Store) -> None:

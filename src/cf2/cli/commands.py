@@ -249,13 +249,14 @@ def explain(
         raise typer.BadParameter("Give the molecules of the Chemprop model: --data molecules.csv.")
     o.one_of("`--engine`", engine, ENGINES)
     keys = o.parse_keys(nodes, pairs, options)
-    seed, target = options.pop("seed"), o.parse_target(options.pop("target"))
+    seed, target = options.pop("seed"), options.pop("target")
+    target = int(target) if target is not None and target.isdecimal() else target  # else the name of a class
     if options["contexts"] is None:
         options["contexts"] = o.DEFAULT_CONTEXTS if options["surely"] is None else 0
     specs = comparison.make_specs(
         methods=[o.one_of("`--method`", name, registry.names()) for name in options.pop("method") or ["cf2"]],
         seeds=tuple(range(seeds)) if seeds else (seed,),
-        questions=o.parse_questions(options.pop("question")),
+        questions=list(dict.fromkeys(part.strip() for part in options.pop("question").split(","))),
         settings=dict(o.parse_setting(text) for text in setting or ()),
         options=options,
     )

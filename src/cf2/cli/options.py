@@ -230,20 +230,6 @@ def parse_setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def parse_target(text: str | None) -> int | str | None:
-    """A class by its number or by its name.
-
-    >>> parse_target("2"), parse_target("NR-AR")
-    (2, 'NR-AR')
-    """
-    return int(text) if text is not None and text.isdecimal() else text
-
-
-def parse_questions(text: str) -> list[str]:
-    """`why,counterfactual` -> the questions it names, each once; a Spec refuses those that there are not."""
-    return list(dict.fromkeys(part.strip() for part in text.split(",")))
-
-
 def parse_ids(text: str) -> list[int]:
     """`3,17,40-44` -> the seven ids it names."""
     found: list[int] = []

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from cf2.errors import CF2Error, require, require_path, shown, unknown_name
 from cf2.models.outputs import output_kind
 from cf2.options import Key
 from cf2.results import metrics
-from cf2.results.explanation import STATUSES, Explanation, UnitTable, stored_fields
+from cf2.results.explanation import STATUSES, Explanation
 from cf2.results.names import Results, entry
 
 if TYPE_CHECKING:
@@ -321,18 +319,6 @@ class Explanations(Results[Explanation]):
         from cf2.report.html import explanations_html
 
         return explanations_html(self)
-
-
-def same_results(first: Sequence[Explanation], second: Sequence[Explanation]) -> bool:
-    """Whether two lists explain the same keys with the same sets, scores, probabilities and verdicts."""
-    return len(first) == len(second) and all(_same(a, b) for a, b in zip(first, second))
-
-
-def _same(first: Any, second: Any) -> bool:
-    if isinstance(first, Explanation | UnitTable):
-        names = [f.name for f in stored_fields(type(first)) if f.name != "seconds"]
-        return all(_same(getattr(first, name), getattr(second, name)) for name in names)
-    return np.array_equal(first, second) if isinstance(first, np.ndarray) else bool(first == second)
 
 
 def _values(attribute: str, given: Any, classes: Sequence[str]) -> list[Any]:

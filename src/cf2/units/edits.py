@@ -46,7 +46,6 @@ class EditKind:
     prepare: Callable[[Editing, Instance, Around], Instance] | None = None  # puts its candidates into an instance
     unit_kind: str = ""  # whose units are such edits; empty: all kinds of unit that have no edit of their own
     pairs: bool = True  # whether it edits edges
-    by_hand: int = 0  # how many ids and values one has where users make them; 0: they cannot
     prefix: str = ""  # what the text of a unit lacks to say that it is an edit
     cost: float = 1.0  # where `costs=` gives none
 
@@ -573,7 +572,6 @@ ADD = EditKind(
     mark="line",
     prepare=_with_edges,
     unit_kind="added_edges",
-    by_hand=3,
     prefix="add ",
 )
 CHANGE = EditKind(
@@ -588,7 +586,6 @@ CHANGE = EditKind(
     prepare=_with_changes,
     unit_kind="changes",
     pairs=False,
-    by_hand=4,
 )
 EDITS: Mapping[str, EditKind] = MappingProxyType({edit.name: edit for edit in (REMOVE, ADD, CHANGE)})
 EDGE_KINDS = ("edges", *(e.unit_kind for e in EDITS.values() if e.unit_kind and e.pairs))  # units with two ends
