@@ -13,6 +13,8 @@ from docutils.utils.math import MathError, latex2mathml
 from sphinx.ext.napoleon import Config, NumpyDocstring
 from sphinx.util import logging
 
+from cf2.options import Spec
+
 logger = logging.getLogger(__name__)
 
 project = "cf2"
@@ -100,8 +102,11 @@ def docstrings(names: re.Match[str]) -> str:
 def read_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """From a NumPy docstring to reStructuredText.
 
-    Of a property, napoleon would take the words before a colon for its type, so it is read like a method.
+    The options of a Spec become a list. Of a property, napoleon would take the words before a colon for its type, so it
+    is read like a method.
     """
+    entries = re.sub(r"\n {4,}(?=\S)", " ", "\n".join(lines)) if obj is Spec else ""
+    lines[:] = re.sub(r"(?m)^(\w+): ", r"- ``\1``: ", entries).splitlines() or lines
     _escape(lines)
     kind = "method" if what == "property" else what
     lines[:] = NumpyDocstring(lines, NAPOLEON, app, kind, name, obj, options).lines()
