@@ -167,25 +167,6 @@ def test_what_packs_searches_and_runs_knows_no_types() -> None:
         assert any(file.startswith(place) for file in asked), "the places that the rule is about have moved"
 
 
-@pytest.mark.parametrize(
-    ("code", "knows"),
-    [
-        ("if isinstance(data, HeteroData): pass", True),
-        ("if hetero: pass", True),
-        ("x = data.x_dict", True),
-        ("if pack.node_type is None: pass", True),
-        ("kind = extras['edge_type']", True),
-        ("def run(types: Types) -> None: ...", True),
-        ("settings_dict = model.state_dict()", False),
-        ("Spec.from_dict(spec.to_dict())", False),
-        ("model.load_state_dict(weights)", False),
-        ("batch.edge_index[:, stay]", False),
-    ],
-)
-def test_a_branch_on_types_would_be_noticed(code: str, knows: bool) -> None:
-    assert bool(TYPE_WORDS.search(code)) == knows
-
-
 # -- one place for what is compared, one file for what is special about a method --------------------------------
 
 # Beside the criterion, the largest of some numbers is taken for these reasons only.

@@ -197,7 +197,7 @@ def _ends(given: Any) -> tuple[tuple[int, int], ...]:
     if isinstance(given, str):
         given = [[int(end) for end in pair.split(":")] for pair in given.split(",")]
     rows = bounded(given)
-    if len(rows) == 2 and all(len(row) != 2 for row in rows):  # an edge_index
+    if len(rows) == 2 and all(len(row) != 2 for row in rows):  # an edge_index; two rows of two are two pairs
         rows = list(zip(*rows, strict=True))
     pairs = tuple((operator.index(a), operator.index(b)) for a, b in rows)
     if any(min(pair) < 0 for pair in pairs):

@@ -114,16 +114,6 @@ def test_the_scores_and_the_report_have_every_method(run: Path, tmp_path: Path) 
     assert "random" in page
 
 
-def test_a_finished_run_is_not_overwritten_but_resumed(run: Path) -> None:
-    words = ["explain", "tree-cycles", "--nodes", "511-516", "--seed", "0", "--out", run]
-    before = sorted((run / "shards").iterdir())
-    refused = cf2(*words)
-    assert refused.returncode == 1
-    assert "--resume" in refused.stderr
-    assert cf2(*words, "--resume").returncode == 0
-    assert sorted((run / "shards").iterdir()) == before
-
-
 def test_seeds_are_compared_by_their_overlap(tmp_path: Path) -> None:
     words = ["explain", "tree-cycles", "--nodes", "511-513", "--method", "random", "--set", "k=3", "--seeds", 2]
     (row,) = cf2(*words, "--out", tmp_path / "run", "--json").json["rows"]

@@ -87,15 +87,6 @@ def test_nodes_are_those_that_the_chosen_units_touch() -> None:
     assert e.size == sum(len(e.chosen(name)) for name in e.units.names) == 4
 
 
-def test_a_key_finds_its_explanation(found: cf2.Explanations) -> None:
-    assert found.at(9) is found[2]
-    with pytest.raises(CF2Error, match="4 explanations"):
-        found.at(4)
-    some = found.only(lambda e: e.key > 7)  # type: ignore[operator]
-    assert [e.key for e in some] == [9, 12]
-    assert some.context == found.context
-
-
 def test_a_graph_of_networkx_has_the_scores(found: cf2.Explanations) -> None:
     graph = found[0].to_networkx()
     assert {tuple(sorted(edge)) for edge in graph.edges} == {tuple(p) for p in found[0].units.of("edges").tolist()}

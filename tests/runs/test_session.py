@@ -21,7 +21,6 @@ from cf2.models.predictor import Findings
 from cf2.options import Spec
 from cf2.runs import session as sessions
 from cf2.runs.session import Request, Session, complete
-from toys import NodeNet, random_graph
 
 
 def explained(request: Request, keys: Any = KEYS) -> list[cf2.Explanation]:
@@ -126,39 +125,6 @@ def test_what_the_final_check_does_not_confirm_is_not_found(boasting: Spec) -> N
     for e in found:
         assert (e.status == "found") == (e.sufficient and e.necessary)
         assert ("does not confirm" in e.note) == (e.status == "not found")
-
-
-@pytest.mark.parametrize("question", ["factual", "counterfactual"])
-def test_a_question_asks_for_its_own_tests_only(question: str) -> None:
-    source = ring_source()
-    found = explained(source.request(KEYS, Spec("cf2", question=question)))  # type: ignore[arg-type]
-    asked = {"factual": "sufficient", "counterfactual": "necessary"}[question]
-    assert {e.status for e in found} <= {"found", "impossible", "not found"}
-    for e in found:
-        assert (e.status == "found") == getattr(e, asked)
-    model, data = NodeNet("sum", seed=0), random_graph(30, 50, seed=0)
-    other = cf2.explain(model, data, nodes=range(20), question=question, effort="quick")  # type: ignore[arg-type]
-    assert any(not (e.sufficient and e.necessary) for e in other if e.status == "found")
-
-
-def test_a_class_that_the_model_does_not_give_has_no_reason() -> None:
-    source = ring_source()
-    plain = explained(source.request(KEYS, spec_of()))
-    for target in range(3):
-        found = explained(source.request(KEYS, spec_of(target=target)))
-        assert {e.target for e in found} == {target}
-        for e, other in zip(found, plain):
-            assert e.key == other.key
-            assert e.prediction == other.prediction == int(e.probabilities.argmax())
-            if e.prediction == target:
-                assert (e.sufficient, e.necessary, e.status) == (other.sufficient, other.necessary, other.status)
-                assert np.array_equal(e.selected, other.selected)
-            else:
-                assert (e.sufficient, e.necessary, e.status) == (False, False, "not predicted")
-                assert f"predicts class {e.prediction}, not class {target}" in e.note
-                assert f"predicts class {target}" not in e.summary()
-    by_key = tuple((key, key % 3) for key in KEYS)
-    assert [e.target for e in explained(source.request(KEYS, spec_of(target=by_key)))] == [k % 3 for k in KEYS]
 
 
 @pytest.mark.parametrize("method", ["cf2", "random", "cf-gnnexplainer"])

@@ -94,26 +94,3 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     with pytest.raises(CF2Error):
         start(tmp_path / "run", source=broken())
     assert (tmp_path / "run" / "partial-0-mine").read_text() == "precious"
-
-
-def test_something_finished_is_kept_whatever_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[int] = []
-
-    def fail(steps: int) -> None:
-        told.append(steps)
-        if len(told) == 3:
-            raise CF2Error("Expected more luck")
-
-    run = make(tmp_path / "run")
-    with pytest.raises(CF2Error, match="luck"):
-        engines.explain_run(run, progress=fail)
-    assert len(Store.open(tmp_path / "run").explanations()) == 6
-
-
-@pytest.mark.parametrize("place", ["file", "below a file"])
-def test_a_file_in_the_place_of_the_directory_is_said(tmp_path: Path, place: str) -> None:
-    (tmp_path / "file").write_text("precious")
-    path = tmp_path / "file" if place == "file" else tmp_path / "file" / "run"
-    with pytest.raises(CF2Error, match=r"the file|Expected to write"):
-        make(path)
-    assert (tmp_path / "file").read_text() == "precious"

@@ -62,16 +62,6 @@ def test_features_come_as_entries_as_nodes_and_as_columns() -> None:
     assert table_of(data, "columns").features[0].tolist() == [0, 1, 0]
 
 
-def test_several_kinds_stand_one_after_the_other() -> None:
-    data = random_graph(5, 5, seed=1)
-    both = table_of(data, "columns", "edges")
-    columns, edges = (table_of(data, name) for name in ("columns", "edges"))
-    assert both.names == ("columns", "edges")
-    assert both.kind.tolist() == [0] * columns.count + [1] * edges.count
-    assert torch.equal(both.ids, torch.cat([columns.ids, edges.ids]))
-    assert torch.equal(both.edges[0], torch.where(edges.edges[0] < 0, -1, edges.edges[0] + columns.count))
-
-
 KINDS = ["edges", "features", "columns,node_features", "edges,features", "whole_nodes", "edges,whole_nodes,columns"]
 
 

@@ -10,7 +10,7 @@ from cf2.options import Spec
 from cf2.results.explanation import UnitTable
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
-from cf2.web.whatif import WhatIf, spec_of
+from cf2.web.whatif import WhatIf
 from report.explained_toys import RedNeighbours, explained, first_edge, outputs, red_edges, red_graph
 
 
@@ -109,10 +109,3 @@ def test_the_list_of_methods_can_be_read_while_another_thread_adds_one(red_sourc
     asked.again(given[0], 0.7, None)
     assert len(list(reading)) == 1  # a dictionary that grew would raise here
     assert len(asked.explanations(3)) == 3
-
-
-def test_each_method_keeps_its_own_request(red_source: ModelAndData) -> None:
-    given, other = explained(red_edges, "cf2", [3]), explained(first_edge, "guess", [3])
-    targeted = Explanations(given.items, given.context | {"spec": Spec(target=0).to_json()})
-    asked = WhatIf(red_source, {"cf2": targeted, "guess": other})
-    assert [spec_of(asked.explanation(3, name)).target for name in ("cf2", "guess")] == [0, None]

@@ -348,6 +348,7 @@ def _chosen_pairs(mask: Any, graph: Any, directed: bool, size: int | None, thres
     require(values.shape == (len(ends),), f"Expected a number per edge, {len(ends)}", got=f"shape {values.shape}")
     ends = ends if directed else np.sort(ends, axis=1)
     pairs, unit = np.unique(ends, axis=0, return_inverse=True)
+    # Both directions of an edge are one unit: taking one of them alone is nothing that could be tested.
     best = np.full(len(pairs), -np.inf)
     np.maximum.at(best, unit.reshape(-1), values.astype(float))
     if size is None:

@@ -278,6 +278,7 @@ class _EditedGraph:
         e, units, extras = self.e, self.e.units, self.graph.extras
         self.ends = [(a, b) for a, b in self.graph.edge_index.t().tolist()]
         self.types = [-1] * len(self.ends) if e.types is None else extras["edge_type"][1].tolist()
+        # Columns by their type and ends, by their ends, and by either end: units name them in one of these ways.
         at: dict[Any, list[int]] = defaultdict(list)
         added: dict[int, list[int]] = defaultdict(list)
         for column, ((a, b), kind) in enumerate(zip(self.ends, self.types)):
@@ -518,7 +519,8 @@ class _Claimant:
         """Every set that may be chosen and is smaller than `below`; None where there are more than `most`."""
         free = np.flatnonzero(self.edited.free)
         sums = np.concatenate([[0.0], np.sort(self.edited.price[free]).cumsum()])
-        top = int((sums < below - 1e-6).sum())  # sizes that can fit
+        # The cheapest set of a size costs the sum of the cheapest units, so larger sizes than that cannot fit.
+        top = int((sums < below - 1e-6).sum())
         if sum(math.comb(len(free), size) for size in range(top)) > most:
             return None
         made = [self._mask(units) for size in range(top) for units in combinations(free.tolist(), size)]

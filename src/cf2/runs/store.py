@@ -344,6 +344,7 @@ class Store:
                 if OWN_PARTIAL.fullmatch(leftover.name) and not leftover.is_dir():
                     leftover.unlink(missing_ok=True)
             self._unfinished.clear()
+            # Another process may have added a job, or begun another run here, since this manifest was read.
             if self.manifest:
                 same = (now := _read_manifest(self.path / MANIFEST))["id"] == self.manifest["id"]
                 require(same, f"Expected the run that was opened in {str(self.path)!r}", got="another one, begun since")
@@ -562,7 +563,7 @@ class Store:
                 survey.shard_of[job].update(dict.fromkeys(keys, file))
         for file, reason in survey.refused.items():
             self._warn(file, reason, f"it is set aside in {SET_ASIDE}" if self._is_locked else "it is not used")
-            if self._is_locked:
+            if self._is_locked:  # a reader leaves the directory as it is: a writer may be at work in it
                 self._set_aside(file)
         return survey
 

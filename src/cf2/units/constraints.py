@@ -163,6 +163,7 @@ class SetConstraints(Constraints):
         assert self.choice is not None
         choice = self.choice[rows]
         owner, unit = (sets & (choice >= 0)).nonzero(as_tuple=True)
+        # A set and a choice as one number: after sorting, what is there twice stands side by side.
         code = (owner * self._choices + choice[owner, unit]).sort().values
         bad = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
         bad[code[1:][code[1:] == code[:-1]] // max(self._choices, 1)] = True
@@ -183,6 +184,8 @@ class SetConstraints(Constraints):
             assert none is not None
             inside = inside | (others & ~none)
         columns = pack.edge_index[:, governed if inside is None else governed & inside]
+        # All sets at once, as one graph: a set is in one piece if what it touches has one component. An instance that
+        # was taken again has its nodes and units elsewhere in the pack, hence the shift.
         shift = pack.node_ptr[:-1] - self.pack.node_ptr[rows]
         spans = torch.repeat_interleave(self.pack.units.ptr[rows] - pack.units.ptr[:-1], pack.units.counts)
         node = self._node[torch.arange(len(chosen), device=rows.device) + spans]

@@ -121,6 +121,8 @@ def _quantiles(column: Tensor) -> tuple[float, ...]:
 def _one_hot_groups(x: Tensor, zero_one: Tensor) -> tuple[tuple[int, ...], ...]:
     """Runs of neighbouring columns in which every row has exactly one 1, none of them constant."""
     groups: list[tuple[int, ...]] = []
+    # From the left, the shortest run whose rows sum up to 1 each; as soon as a sum is 2, no longer run can be one. So
+    # two features side by side are two groups, and a column of zeros between them goes to the first.
     start, width = 0, x.size(1)
     while start < width:
         total = torch.zeros(len(x), dtype=torch.long)

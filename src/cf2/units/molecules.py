@@ -399,7 +399,7 @@ class Valences:
         first = end[..., 0]
         kind = torch.where(new >= 0, new, element.gather(1, first))
         free = self._free(rows, sets)
-        good = sets | (self.order[rows] < 0)
+        good = sets | (self.order[rows] < 0)  # a removal overloads nothing
         fits = torch.ones_like(good)
         for side, own in ((0, kind), (1, torch.where(new >= 0, new, element.gather(1, end[..., 1])))):
             atom = end[..., side]
@@ -418,6 +418,8 @@ class Valences:
 
     def mended(self, rows: Tensor, sets: Tensor) -> Tensor:
         """Sets with the removal of bonds at atoms that have too many: of those between two such, then to hydrogen."""
+        # Every pass takes one bond from the worst atom of each set, or gives the set up where that has none left: so it
+        # ends after as many passes as there are bonds too many, and all sets go through it together.
         sets = sets.clone()
         todo = torch.arange(len(rows), device=rows.device)
         while len(todo):

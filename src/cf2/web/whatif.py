@@ -280,6 +280,7 @@ class WhatIf:
                     ) from error
             kept = self._copy
         model: nn.Module = kept.model
+        # A thread cannot be ended from outside: the model itself asks whether to go on, and raises where not.
         hook = model.register_forward_pre_hook(lambda *_: go_on())
         try:
             request = replace(self.source, model=model).request([e.key], spec)
