@@ -117,22 +117,27 @@ class Criterion(Protocol):
         """`loss`, computed so that it does not round to 0 for sure outputs."""
 
 
-def passes(criterion: Criterion, outputs: Tensor, same: bool, confidence: float = 0.0) -> Tensor:
-    """Whether outputs give the same answer, or another one, by a margin above `confidence`.
+def passes(criterion: Criterion, outputs: Tensor, same: bool | Tensor, confidence: float = 0.0) -> Tensor:
+    """Whether outputs give the `same` answer, or another one, by a margin above `confidence`; for all or per row [R].
 
     Outputs that are NaN give no answer at all, neither the same nor another one.
     """
     good = (criterion.holds(outputs) == same) & ~outputs.isnan().any(1)
     if not confidence:
         return good
-    margin = criterion.margin(outputs)
-    return good & ((margin if same else -margin) > confidence)
+    return good & (_signed(criterion.margin(outputs), same) > confidence)
 
 
-def slack(criterion: Criterion, outputs: Tensor, same: bool) -> Tensor:
+def slack(criterion: Criterion, outputs: Tensor, same: bool | Tensor) -> Tensor:
     """By how much outputs give the same answer, or another one, without saturation, in single precision."""
     room = criterion.slack(outputs).float()
-    return torch.where(room.isnan(), NO_ANSWER, room if same else -room)
+    return torch.where(room.isnan(), NO_ANSWER, _signed(room, same))
+
+
+def _signed(margin: Tensor, same: bool | Tensor) -> Tensor:
+    if isinstance(same, Tensor):
+        return torch.where(same, margin, -margin)
+    return margin if same else -margin
 
 
 @dataclass(frozen=True, eq=False)
