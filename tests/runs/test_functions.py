@@ -181,6 +181,14 @@ def test_several_functions_give_what_each_gives_alone() -> None:
         assert (e.status, e.selected.tolist(), e.optimal) == (alone.status, alone.selected.tolist(), alone.optimal)
 
 
+def test_several_functions_share_names_and_units_that_are_kept() -> None:
+    asked = {"question": "factual", "output": "logits"}
+    both = cf2.explain_sets([pay, pay], [4, 4], names=["a", "b", "c", "d"], keep=["c"], **asked)
+    assert [e.chosen_names for e in both] == [["c"], ["c"]]
+    apart = cf2.explain_sets([pay, pay], [4, 4], names=[list("abcd"), list("efgh")], keep=[["c"], ["h"]], **asked)
+    assert [e.chosen_names for e in apart] == [["c"], ["h"]]
+
+
 def pay(states: np.ndarray) -> np.ndarray:
     """Units 0 and 1 together, or 2 alone, or 3 alone, make it positive."""
     return np.where((states[:, 0] & states[:, 1]) | states[:, 2] | states[:, 3], 1.0, -1.0)

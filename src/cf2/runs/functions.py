@@ -61,7 +61,8 @@ def explain_sets(
 ) -> Explanations:
     """Explain the output of any function by the units of its input.
 
-    With several functions, `names`, `keep`, `forbid`, `groups` and `costs` are lists with one entry for each, or None.
+    With several functions, `names`, `keep`, `forbid` and `costs` hold for all of them, or are lists with one entry for
+    each, as `groups` always is.
 
     Parameters
     ----------
@@ -99,8 +100,10 @@ def explain_sets(
     functions, counts = functions_of(f, n)
     asked = {"names": names, "keep": keep, "forbid": forbid, "groups": groups, "costs": costs}
     for name, given in asked.items():
-        asked[name] = [given] if callable(f) else [None] * len(counts) if given is None else given
-        listed = isinstance(asked[name], list | tuple) and len(asked[name]) == len(counts)
+        several = given if isinstance(given, list | tuple) and not callable(f) else ()
+        shared = not several or any(isinstance(own, str | int | float) for own in several)  # units, not lists of them
+        asked[name] = [given] * len(counts) if shared else several
+        listed = len(asked[name]) == len(counts)
         expected = f"Expected `{name}` to be a list with an entry for each of {len(counts)} functions"
         require(listed, expected, got=shown(given, 80))
     units = [_units(count, *own) for count, *own in zip(counts, *asked.values())]
