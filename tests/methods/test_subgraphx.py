@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import combinations
 from math import comb, tanh
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -13,8 +14,11 @@ import torch
 from torch_geometric.data import Data
 
 import cf2
+from cf2.methods import subgraphx
 from cf2.methods.contract import Problem
-from cf2.methods.subgraphx import Settings, Subgraphs, grow, rank
+from cf2.methods.subgraphx import Settings, grow, rank, shapley
+from cf2.sets.tests import SUFFICIENT
+from cf2.sets.trials import Trials
 from methods_toys import Lights, edges, star, toy
 from toys import GraphNet, NodeNet, Unit, edited, probabilities, random_graph
 
@@ -34,28 +38,36 @@ def worth(model: torch.nn.Module, data: Data, units: list[Unit], there: set[Unit
     return tanh(float(said[1] - said[0]) / 2)
 
 
+def trials_of(problem: Problem) -> Trials:
+    return Trials(problem.oracle, problem.criterion, (SUFFICIENT,))
+
+
 def test_shapley_values_are_those_of_every_coalition(problem_of: Callable[..., Problem]) -> None:
-    """Against the sum over all coalitions of the other edges, with code that shares nothing with ours."""
+    """Against the sum over all coalitions of the nodes one hop around, with code that shares nothing with ours."""
     model, data = Lights(), star(1.5, 0.9, -0.2)
     problem = problem_of(model, data, [0], seed=1)
     pairs = [tuple(ids) for ids in problem.tables[0].ids.tolist()]
     units: list[Unit] = [("edges", pair) for pair in pairs]  # type: ignore[misc]
-    subgraphs = Subgraphs(problem, Settings(samples=4000))
-    for inside in ({(0, 1)}, {(0, 1), (0, 2)}, {(0, 2), (0, 3)}):
-        chosen = torch.tensor([[pair in inside for pair in pairs]])
-        own = {unit for unit in units if unit[1] in inside}
-        others = [unit for unit in units if unit not in own and 0 in unit[1]]  # one layer: one hop
-        others += [unit for unit in units if unit not in own and unit not in others and {*unit[1]} & _nodes(inside)]
+    near = {node: {a + b - node for a, b in pairs if node in (a, b)} for node in range(5)}
+    trials = trials_of(problem)
+    (tree,) = grow(problem, trials, Settings(samples=4000, budget=1))
+
+    def between(nodes: set[int]) -> set[Unit]:
+        return {unit for unit in units if {*unit[1]} <= nodes}
+
+    local = {node: place for place, node in enumerate(problem.instances[0].node_ids.tolist())}
+    for inside in ({0, 1}, {0, 1, 2}, {0, 2, 3}):
+        nodes = np.isin(np.arange(len(local)), [local[node] for node in inside])
+        around = set().union(*(near[node] for node in inside)) - inside
+        others = {*local} - around - inside | {0}  # those further away, and the explained one, are always there
         exact = 0.0
-        for size in range(len(others) + 1):
-            for coalition in combinations(others, size):
-                gain = worth(model, data, units, {*coalition} | own) - worth(model, data, units, {*coalition})
-                exact += gain / ((len(others) + 1) * comb(len(others), size))
-        assert float(subgraphs.shapley(torch.tensor([0]), chosen)) == pytest.approx(exact, abs=0.03)
-
-
-def _nodes(pairs: set[tuple[int, int]]) -> set[int]:
-    return {node for pair in pairs for node in pair}
+        for size in range(len(around) + 1):
+            for coalition in combinations(sorted(around), size):
+                there = others | {*coalition}
+                gain = worth(model, data, units, between(there | inside)) - worth(model, data, units, between(there))
+                exact += gain / ((len(around) + 1) * comb(len(around), size))
+        (value,) = shapley([tree], trials, [(0, subgraphx.Subgraph(nodes, tree.units(nodes)))])
+        assert value == pytest.approx(exact, abs=0.03)
 
 
 @pytest.mark.parametrize("level", ["node", "graph"])
@@ -66,16 +78,16 @@ def test_every_subgraph_is_connected(level: str, problem_of: Callable[..., Probl
         if level == "node"
         else problem_of(GraphNet("gin"), graphs, masking="messages")
     )
-    settings, tried = Settings(k=3, budget=400), 0
-    for row, tree in enumerate(grow(Subgraphs(problem, settings), settings)):
-        ids = problem.tables[row].ids
-        for made in (subgraph.units for subgraph in tree.tried.values()):
-            graph = nx.Graph([tuple(pair) for pair in ids[torch.from_numpy(made[: len(ids)])].tolist()])
-            assert not made[len(ids) :].any()
-            if graph.number_of_edges():
-                tried += 1
-                assert nx.is_connected(graph)
-                assert level == "graph" or problem.instances[row].key in graph
+    tried = 0
+    for row, tree in enumerate(grow(problem, trials_of(problem), Settings(k=3, budget=400))):
+        ids, names = problem.tables[row].ids, problem.instances[row].node_ids
+        for made in tree.tried.values():
+            graph = nx.Graph([tuple(pair) for pair in ids[torch.from_numpy(made.units)].tolist()])
+            graph.add_nodes_from(names[torch.from_numpy(made.nodes)].tolist())
+            tried += 1
+            assert nx.is_connected(graph)
+            assert len(graph) == made.nodes.sum()
+            assert level == "graph" or problem.instances[row].key in graph
     assert tried > 50
 
 
@@ -99,13 +111,12 @@ def test_the_seed_decides() -> None:
 
 def test_no_subgraph_is_tried_twice(problem_of: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
-    real = Subgraphs.shapley
 
-    def counted(self: Subgraphs, rows: torch.Tensor, sets: torch.Tensor) -> torch.Tensor:
-        seen.extend(made.numpy().tobytes() for made in sets)
-        return real(self, rows, sets)
+    def counted(trees: Any, trials: Any, asked: Any) -> list[float]:
+        seen.extend(made.nodes.tobytes() for _, made in asked)
+        return shapley(trees, trials, asked)
 
-    monkeypatch.setattr(Subgraphs, "shapley", counted)
+    monkeypatch.setattr(subgraphx, "shapley", counted)
     problem = problem_of(NodeNet("gin"), random_graph(14, 20, seed=1), [3], masking="messages")
     ranking = rank(problem, Settings(k=2))
     assert len(seen) == len(set(seen)) > 5

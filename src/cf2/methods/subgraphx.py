@@ -1,37 +1,37 @@
 """SubgraphX: the connected subgraph with the largest Shapley value (Yuan et al., ICML 2021,
 https://arxiv.org/abs/2102.05152).
 
-A Monte-Carlo tree search goes from the whole graph to subgraphs of at most `size` units by pruning, and keeps to one
-connected piece (that of the explained node). From a subgraph it goes to the child a with the largest
+A Monte-Carlo tree search goes from the whole graph to subgraphs of at most `size` edges by pruning nodes, and keeps to
+one connected piece (that of the explained node, else the largest). From a subgraph S it goes to the child a with the
+largest
 
     Q(a) + λ R(a) √(1 + Σ_b C(b)) / (1 + C(a)),
 
 where C counts visits, Q is the mean reward of the leaves below, and R is the child's own Shapley value: the mean over
-random coalitions T of its neighbours, up to as many hops away as the model has layers, of f(T ∪ S) - f(T). f is what
-the criterion says of the graph with these units only: tanh(slack / 2), which for two classes is P(ŷ) - P(other).
+random coalitions T of the nodes around it, up to as many hops away as the model has layers, of f(T ∪ S) - f(T), with
+all nodes further away present in both, as in the published code. f is what the criterion says of the graph with the
+edges between these nodes only: tanh(slack / 2), which for two classes is P(ŷ) - P(other).
 
-Changed here: players are the undirected edges and not the nodes, because they are what is chosen and really
-removed (the paper sets a node's features to 0); a step prunes one edge in `children`, in a ball around a random edge,
-so that large graphs are reached through, and single edges at the end; the trees of all instances grow side by side,
-with one packed pass for each level; every subgraph of an instance meets the same random coalitions and is tried once;
-and `budget` limits the evaluations. The paper returns the best subgraph and ranks nothing. Here its edges have scores
-above 0.5; beyond that, an edge scores by how much less the children without it are worth than those with it.
+Changed here: the edges at a node that is left out are removed (the paper sets its features to 0, the published code can
+do either); a step prunes one node in `children` of those left, in groups of similar degree, and single nodes at the end
+(the paper prunes one of at most a dozen), so that large graphs are reached through; the trees of all instances grow
+side by side; every subgraph of an instance meets the same random coalitions and is tried once; and `budget` limits the
+evaluations. The paper returns the best subgraph and ranks nothing. Here its edges have scores above 0.5; beyond that,
+an edge scores by how much less the children without it are worth than those with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from torch import Tensor
 
 from cf2.graphs.targets import stream
 from cf2.methods.contract import Method, Problem, Ranking, RankSettings, integer, number, ranked
-from cf2.models.soundness import GOLDEN_RATIO
 from cf2.sets.tests import SUFFICIENT
 from cf2.sets.trials import EQUAL, Trials
 
@@ -57,108 +57,11 @@ class Settings(RankSettings):
         return self.size or self.k or 6
 
 
-class Subgraphs:
-    """Sets of edges of many instances at once: rows of a boolean matrix [R, U], with `rows` [R] their instances."""
-
-    def __init__(self, problem: Problem, settings: Settings) -> None:
-        pack, self.settings = problem.pack, settings
-        self.trials = Trials(problem.oracle, problem.criterion, (SUFFICIENT,))
-        self.hops = max(len(problem.predictor.layers), 1)
-        device = pack.x.device
-        self.nodes = int(pack.node_ptr.diff().max())
-        governed = pack.units.edges.first >= 0
-        unit = pack.units.edges.first[governed]
-        ends = torch.zeros(2, pack.units.count, dtype=torch.long, device=device)
-        ends[:, unit] = (pack.edge_index - pack.node_ptr[pack.batch[pack.edge_index[0]]])[:, governed]
-        self.ends = [problem.oracle.dense(end, 0) for end in ends]  # [B, U] each, in local ids
-        self.sources = torch.zeros(pack.num_instances, self.nodes, dtype=torch.bool, device=device)
-        self.sources.scatter_(1, pack.targets - pack.node_ptr[:-1, None], True)
-        self.anchored = pack.targets.size(1) > 0
-        noise = torch.zeros(pack.num_instances, settings.samples + 1, self.trials.width)
-        for row, count in enumerate(self.trials.counts.tolist()):
-            draw = stream(problem.seed or 0, pack.key(row))
-            noise[row, :, :count] = torch.rand(count, settings.samples + 1, generator=draw).t()
-        self.noise = noise.to(device)
-
-    def _spread(self, rows: Tensor, sets: Tensor, start: Tensor, steps: int) -> Tensor:
-        """Steps [R, N] along edges of the sets from the nodes in `start` [R, N], `steps` + 1 where it takes more."""
-        tail, head = (end[rows] for end in self.ends)
-        far = torch.where(start, 0, steps + 1)
-        for step in range(steps):
-            near = far <= step
-            reached = torch.zeros_like(far).scatter_add(1, head, (near.gather(1, tail) & sets).long())
-            reached = reached.scatter_add(1, tail, (near.gather(1, head) & sets).long())
-            new = (reached > 0) & (far > step)
-            if not bool(new.any()):
-                break
-            far = torch.where(new, step + 1, far)
-        return far
-
-    def connected(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """What of the sets is connected with an explained node; for a graph, the piece with most edges."""
-        tail, head = (end[rows] for end in self.ends)
-        if self.anchored:
-            reached = self._spread(rows, sets, self.sources[rows], self.nodes) <= self.nodes
-            return sets & reached.gather(1, tail)
-        row, unit = sets.nonzero(as_tuple=True)
-        ends = (torch.stack([tail[row, unit], head[row, unit]]) + row * self.nodes).cpu().numpy()  # of disjoint graphs
-        total = len(rows) * self.nodes
-        _, labels = connected_components(coo_array((np.ones(len(row)), ends), (total, total)), directed=False)
-        piece = torch.from_numpy(labels.astype(np.int64)).to(sets.device).view(-1, self.nodes).gather(1, tail)
-        size = torch.where(sets, torch.bincount(piece[sets], minlength=total)[piece], 0)
-        largest = torch.where(sets & (size == size.amax(1, keepdim=True)), piece, total)
-        return sets & (piece == largest.amin(1, keepdim=True))  # of equals, that of the first node
-
-    def neighbours(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """The edges outside of the sets that are at most as many hops away as the model has layers."""
-        near = self._spread(rows, self.trials.valid[rows], self._ends_of(rows, sets), self.hops - 1) < self.hops
-        tail, head = (end[rows] for end in self.ends)
-        return (near.gather(1, tail) | near.gather(1, head)) & self.trials.valid[rows] & ~sets
-
-    def _ends_of(self, rows: Tensor, sets: Tensor) -> Tensor:
-        count = torch.zeros(len(rows), self.nodes, dtype=torch.long, device=sets.device)
-        for end in self.ends:
-            count = count.scatter_add(1, end[rows], sets.long())
-        return count > 0
-
-    def children(self, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        """The position in `rows` of what connected subgraphs come from, and these, each without a ball of edges."""
-        size = sets.sum(1)
-        count = min(self.settings.children, sets.size(1))
-        # Another order of the edges for each size, so that a path does not try the same balls again and again.
-        order = (self.noise[rows, -1] + GOLDEN_RATIO * size[:, None]) % 1.0
-        seed = torch.where(sets, order, -1.0).topk(count, dim=1).indices.flatten()
-        parent = torch.arange(len(rows), device=rows.device).repeat_interleave(count)
-        real = sets[parent, seed]
-        parent, seed = parent[real], seed[real]
-        instance, within = rows[parent], sets[parent]
-        center = torch.nn.functional.one_hot(seed, sets.size(1)).bool()
-        far = self._spread(instance, within, self._ends_of(instance, center), self.nodes)
-        tail, head = (end[instance] for end in self.ends)
-        away = torch.minimum(far.gather(1, tail), far.gather(1, head)) + 0.5 * order[parent]
-        away = torch.where(within, away, torch.inf).masked_fill(center, -1.0)
-        ball = torch.minimum((size + self.settings.children - 1) // self.settings.children, size - self.settings.leaf)
-        outside = away.argsort(1).argsort(1) >= ball.clamp(min=1)[parent, None]
-        smaller = self.connected(instance, within & outside)
-        some = smaller.any(1)
-        return parent[some], smaller[some]
-
-    def shapley(self, rows: Tensor, sets: Tensor) -> Tensor:
-        """The Shapley value of each set as one player among its neighbours, by sampling [R]."""
-        times = self.settings.samples
-        share = (torch.arange(times, device=sets.device) + 0.5) / times
-        among = self.noise[rows, :times] < share[:, None]  # a random order, in which the set comes at `share`
-        before = (self.neighbours(rows, sets)[:, None] & among).flatten(0, 1)
-        after = before | sets.repeat_interleave(times, 0)
-        _, slack = self.trials.test(SUFFICIENT, rows.repeat_interleave(times).repeat(2), torch.cat([after, before]))
-        gained, had = torch.split((slack / 2).tanh(), len(before))
-        return (gained - had).view(-1, times).mean(1)
-
-
 @dataclass(eq=False)
 class Subgraph:
-    """A subgraph that was tried: its units, its Shapley value, and what the rollouts through it gave."""
+    """A subgraph that was tried: its nodes [N], its edges [U], its Shapley value, and what rollouts through it gave."""
 
+    nodes: np.ndarray
     units: np.ndarray
     value: float = 0.0
     visits: int = 0
@@ -166,23 +69,76 @@ class Subgraph:
     children: list[Subgraph] | None = None  # None: not expanded yet
 
 
-@dataclass
 class Tree:
-    """The subgraphs of one instance that were tried, in their order; the first is where every rollout starts."""
+    """The subgraphs of one instance that were tried, in their order; the first is where every rollout starts.
 
-    tried: dict[bytes, Subgraph]
-    path: list[Subgraph]
-    expanded: list[Subgraph] = field(default_factory=list)
-    rollouts: int = 0
+    `ends` [U, 2] are the nodes of every edge, `targets` those that are explained, none for a graph.
+    """
 
-    def descend(self, settings: Settings) -> bool:
+    def __init__(
+        self, ends: np.ndarray, count: int, targets: np.ndarray, hops: int, draw: torch.Generator, settings: Settings
+    ) -> None:
+        self.ends, self.targets, self.hops, self.settings = ends, targets, hops, settings
+        both = np.concatenate([ends, ends[:, ::-1]]).T
+        self.adjacency = coo_array((np.ones(both.shape[1]), both), (count, count)).tocsr()
+        order = torch.rand(count, settings.samples, generator=draw).numpy().T
+        # In a random order of the nodes around it, a subgraph comes at `share`: those before it are the coalition.
+        self.before = order < (np.arange(settings.samples)[:, None] + 0.5) / settings.samples
+        root = self.piece(np.ones(count, dtype=bool))
+        self.tried = {root.nodes.tobytes(): root}
+        self.path = [root]
+        self.expanded: list[Subgraph] = []
+        self.rollouts, self.left = 0, settings.budget // (2 * settings.samples)
+
+    def units(self, nodes: np.ndarray) -> np.ndarray:
+        """The edges between nodes [..., N], bool [..., U]."""
+        return np.asarray(nodes[..., self.ends].all(-1))
+
+    def piece(self, nodes: np.ndarray) -> Subgraph:
+        """What of some nodes [N] is connected with an explained node; for a graph, the largest piece."""
+        edges = self.ends[self.units(nodes)]
+        graph = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), self.adjacency.shape)
+        _, labels = connected_components(graph, directed=False)
+        own = labels[self.targets] if len(self.targets) else np.bincount(labels[nodes]).argmax()
+        kept = nodes & np.isin(labels, own)
+        return Subgraph(kept, self.units(kept))
+
+    def pruned(self) -> list[Subgraph]:
+        """The subgraph at the end of the path without a group of its nodes, for some groups of similar degree.
+
+        As in the published scripts, nodes of few edges go first from a graph, those of many from what a node sees.
+        """
+        here = self.path[-1]
+        degree = np.bincount(self.ends[here.units].reshape(-1), minlength=len(here.nodes))
+        spare = here.nodes.copy()
+        spare[self.targets] = False
+        order = np.flatnonzero(spare)
+        order = order[np.argsort(-degree[order] if len(self.targets) else degree[order], kind="stable")]
+        count = min(self.settings.children, len(order))
+        children = []
+        for group in np.array_split(order, count) if count else ():
+            nodes = here.nodes.copy()
+            nodes[group] = False
+            children.append(self.piece(nodes))
+        return children
+
+    def coalitions(self, subgraph: Subgraph) -> tuple[np.ndarray, np.ndarray]:
+        """The edges [samples, U] that are there with and without a subgraph, in every sample."""
+        near = subgraph.nodes
+        for _ in range(self.hops):
+            near = near | (self.adjacency @ near > 0)
+        without = (~near | self.before) & ~subgraph.nodes
+        without[:, self.targets] = True  # an explained node is there in both, as in the published code
+        return self.units(without | subgraph.nodes), self.units(without)
+
+    def descend(self) -> bool:
         """Walk and finish rollouts until a subgraph must be expanded; False where none is left to be."""
-        while self.rollouts < settings.rollouts:
+        while self.left and self.rollouts < self.settings.rollouts:
             here = self.path[-1]
-            if here.units.sum() > settings.leaf and here.children is None:
+            if here.units.sum() > self.settings.leaf and here.children is None:
                 return True
             if here.children:
-                self.path.append(_best(here.children, settings.exploration))
+                self.path.append(_best(here.children, self.settings.exploration))
                 continue
             for subgraph in self.path:
                 subgraph.visits += 1
@@ -190,22 +146,33 @@ class Tree:
             self.path, self.rollouts = self.path[:1], self.rollouts + 1
         return False
 
-    def expand(self, children: Sequence[np.ndarray]) -> None:
-        """Give the last subgraph of the path its children, all of which were tried."""
-        here = self.path[-1]
-        here.children = list(dict.fromkeys(self.tried[units.tobytes()] for units in children))
+    def expand(self) -> list[Subgraph]:
+        """Give the last subgraph of the path its children; returns those that were not tried before."""
+        here, fresh, children = self.path[-1], list[Subgraph](), dict[bytes, Subgraph]()
+        for child in self.pruned():
+            name = child.nodes.tobytes()
+            if name not in self.tried and len(fresh) < self.left:
+                self.tried[name] = child
+                fresh.append(child)
+            if name in self.tried:
+                children[name] = self.tried[name]
+        here.children = list(children.values())
         self.expanded.append(here)
+        self.left -= len(fresh)
+        return fresh
 
-    def answer(self, leaf: int) -> np.ndarray:
+    def answer(self) -> np.ndarray:
         """The best of the subgraphs that are small enough; of the smallest ones, where none is."""
-        smallest = min(int(subgraph.units.sum()) for subgraph in self.tried.values())
-        fits = [subgraph for subgraph in self.tried.values() if subgraph.units.sum() <= max(leaf, smallest)]
-        best = max(subgraph.value for subgraph in fits)
-        return next(subgraph.units for subgraph in fits if subgraph.value >= best - EQUAL)
+        sizes = [int(subgraph.units.sum()) for subgraph in self.tried.values()]
+        leaf = max(self.settings.leaf, min(filter(None, sizes), default=0))
+        fits = [subgraph for subgraph, size in zip(self.tried.values(), sizes) if 0 < size <= leaf]
+        best = max((subgraph.value for subgraph in fits), default=0.0)
+        good = (subgraph.units for subgraph in fits if subgraph.value >= best - EQUAL)
+        return next(good, np.zeros(len(self.ends), dtype=bool))
 
     def effects(self) -> np.ndarray:
         """By how much children with an edge are worth more than those without it, the mean over their parents [U]."""
-        total, count = np.zeros(len(self.path[0].units)), np.zeros(len(self.path[0].units))
+        total, count = np.zeros(len(self.ends)), np.zeros(len(self.ends))
         for children in (subgraph.children for subgraph in self.expanded):
             if children is not None and len(children) > 1:
                 has = np.stack([child.units for child in children])
@@ -226,46 +193,49 @@ def _best(children: Sequence[Subgraph], exploration: float) -> Subgraph:
     return next(child for child, score in zip(children, scores) if score >= max(scores) - EQUAL)
 
 
-def grow(subgraphs: Subgraphs, settings: Settings) -> list[Tree]:
+def grow(problem: Problem, trials: Trials, settings: Settings) -> list[Tree]:
     """The trees of all instances, one level of all of them at a time."""
-    trials = subgraphs.trials
-    roots = [Subgraph(units) for units in subgraphs.connected(trials.rows, trials.valid).cpu().numpy()]
-    trees = [Tree({b"": root}, [root]) for root in roots]  # no child is the root again
-    left = [settings.budget // (2 * settings.samples)] * len(trees)
-    active = [row for row, tree in enumerate(trees) if tree.descend(settings)]
+    pack, hops = problem.pack, max(len(problem.predictor.layers), 1)
+    first = pack.units.edges.first
+    ends = torch.zeros(pack.units.count, 2, dtype=torch.long, device=first.device)
+    ends[first[first >= 0]] = pack.edge_index.t()[first >= 0]
+    trees = []
+    for row, own in enumerate(pack.split(ends)):
+        low, high = pack.node_ptr[row : row + 2].tolist()
+        draw, targets = stream(problem.seed or 0, pack.key(row)), pack.targets[row] - low
+        trees.append(Tree((own - low).cpu().numpy(), high - low, targets.cpu().numpy(), hops, draw, settings))
+    active = [row for row, tree in enumerate(trees) if tree.descend()]
     while active:
-        rows = torch.tensor(active, device=trials.valid.device)
-        sets = torch.from_numpy(np.stack([trees[row].path[-1].units for row in active])).to(trials.valid.device)
-        parent, smaller = subgraphs.children(rows, sets)
-        owners = rows[parent]
-        fresh: dict[tuple[int, bytes], int] = {}  # the position in `smaller` of what was not tried before
-        children: dict[int, list[np.ndarray]] = {row: [] for row in active}
-        for position, (owner, units) in enumerate(zip(owners.tolist(), smaller.cpu().numpy())):
-            key = (owner, units.tobytes())
-            if key[1] not in trees[owner].tried and key not in fresh:
-                if not left[owner]:
-                    continue
-                left[owner] -= 1
-                fresh[key] = position
-            children[owner].append(units)
-        if fresh:
-            positions = torch.tensor(list(fresh.values()), device=trials.valid.device)
-            values = subgraphs.shapley(owners[positions], smaller[positions]).tolist()
-            for (owner, code), units, value in zip(fresh, smaller[positions].cpu().numpy(), values):
-                trees[owner].tried[code] = Subgraph(units, value)
-        for row in active:
-            trees[row].expand(children[row])
-        active = [row for row in active if left[row] and trees[row].descend(settings)]
+        fresh = [(row, subgraph) for row in active for subgraph in trees[row].expand()]
+        for (_, subgraph), value in zip(fresh, shapley(trees, trials, fresh)):
+            subgraph.value = value
+        active = [row for row in active if trees[row].descend()]
     return trees
+
+
+def shapley(trees: Sequence[Tree], trials: Trials, asked: Sequence[tuple[int, Subgraph]]) -> list[float]:
+    """The Shapley value of each subgraph, of an instance `row`, as one player among the nodes around it."""
+    if not asked:
+        return []
+    sets = torch.zeros(2, len(asked), trees[0].settings.samples, trials.width, dtype=torch.bool)
+    for position, (row, subgraph) in enumerate(asked):
+        for way, states in enumerate(trees[row].coalitions(subgraph)):
+            sets[way, position, :, : states.shape[1]] = torch.from_numpy(states)
+    rows = torch.tensor([row for row, _ in asked]).repeat_interleave(sets.size(2)).repeat(2)
+    device = trials.valid.device
+    _, slack = trials.test(SUFFICIENT, rows.to(device), sets.flatten(0, 2).to(device))
+    there, gone = (slack / 2).tanh().view(2, len(asked), -1)
+    values: list[float] = (there - gone).mean(1).tolist()
+    return values
 
 
 def rank(problem: Problem, settings: Settings) -> Ranking:
     """Grow the trees, and score edges by the best subgraph and by what their absence costs."""
-    subgraphs = Subgraphs(problem, settings)
-    trees = grow(subgraphs, settings)
-    table = np.stack([0.5 * tree.answer(settings.leaf) + 0.25 + tree.effects().clip(-1.9, 1.9) / 8 for tree in trees])
-    scores = subgraphs.trials.flat(torch.from_numpy(table).float().to(problem.outputs.device))
-    return ranked(problem, scores, settings, subgraphs.trials.evaluations)
+    trials = Trials(problem.oracle, problem.criterion, (SUFFICIENT,))
+    trees = grow(problem, trials, settings)
+    parts = [0.5 * tree.answer() + 0.25 + tree.effects().clip(-1.9, 1.9) / 8 for tree in trees]
+    scores = torch.from_numpy(np.concatenate(parts)).float().to(problem.outputs.device)
+    return ranked(problem, scores, settings, trials.evaluations)
 
 
 METHOD = Method(
