@@ -181,12 +181,13 @@ def test_several_functions_give_what_each_gives_alone() -> None:
         assert (e.status, e.selected.tolist(), e.optimal) == (alone.status, alone.selected.tolist(), alone.optimal)
 
 
-def test_several_functions_share_names_and_units_that_are_kept() -> None:
+def test_several_functions_share_names_and_units_that_are_forbidden() -> None:
     asked = {"question": "factual", "output": "logits"}
-    both = cf2.explain_sets([pay, pay], [4, 4], names=["a", "b", "c", "d"], keep=["c"], **asked)
-    assert [e.chosen_names for e in both] == [["c"], ["c"]]
-    apart = cf2.explain_sets([pay, pay], [4, 4], names=[list("abcd"), list("efgh")], keep=[["c"], ["h"]], **asked)
-    assert [e.chosen_names for e in apart] == [["c"], ["h"]]
+    both = cf2.explain_sets([pay, pay], [4, 4], names=["a", "b", "c", "d"], forbid=["c", "d"], **asked)
+    assert [e.chosen_names for e in both] == [["a", "b"], ["a", "b"]]
+    named, forbidden = [list("abcd"), list("efgh")], [["c", "d"], ["e", "h"]]
+    apart = cf2.explain_sets([pay, pay], [4, 4], names=named, forbid=forbidden, **asked)
+    assert [e.chosen_names for e in apart] == [["a", "b"], ["g"]]
 
 
 def pay(states: np.ndarray) -> np.ndarray:
