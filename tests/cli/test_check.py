@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -143,37 +142,6 @@ def test_a_model_that_has_changed_since_is_found(tmp_path: Path) -> None:
     other = cf2("check", tmp_path / "run")
     assert other.returncode == 1
     assert "other weights" in other.stdout
-
-
-MINE = """
-import torch
-from torch_geometric.data import Data
-from torch_geometric.nn import GCN
-print("the user's code runs")
-
-def make():
-    torch.manual_seed(0)
-    at = torch.arange(12)
-    ahead = torch.stack([at, (at + 1) % 12])
-    return GCN(3, 8, 2, 2), Data(x=torch.randn(12, 3), edge_index=torch.cat([ahead, ahead.flip(0)], 1))
-"""
-
-
-def test_a_users_function_is_only_run_if_it_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"mine_check_{abs(hash(tmp_path))}"
-    (tmp_path / f"{name}.py").write_text(MINE)
-    monkeypatch.chdir(tmp_path)
-    words = ["explain", "--data", f"{name}:make", "--nodes", "0,3", "--method", "gradient", "--out", "run"]
-    assert cf2(*words).returncode == 0
-    sys.modules.pop(name)
-    done = cf2("check", "run")
-    assert done.returncode == 0
-    assert "0 verdicts recomputed" in done.stdout
-    assert "Add --trust" in done.said
-    assert name not in sys.modules
-    for agreed in (["--trust"], ["--data", f"{name}:make"]):
-        assert "2 verdicts recomputed" in cf2("check", "run", *agreed).stdout
-    assert cf2("check", "run", "--data", "other:make").returncode == 1
 
 
 # -- starts that fail, and places that cannot be written ------------------------------------------------------

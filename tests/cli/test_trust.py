@@ -53,12 +53,15 @@ def ran() -> bool:
 
 
 @pytest.mark.parametrize(
-    "words", [["evaluate", "run", "--json"], ["report", "run", "-o", "page.html"], [*EXPLAIN, "--resume"]]
+    "words",
+    [["evaluate", "run", "--json"], ["report", "run", "-o", "page.html"], ["check", "run"], [*EXPLAIN, "--resume"]],
 )
 def test_reading_a_run_runs_nothing_that_it_names(here: Path, words: list[str]) -> None:
     claim(STRANGE)
     done = cf2(*words)
     assert done.returncode == (1 if words[0] == "explain" else 0), done.stderr  # the run is not of this data set
+    assert words[0] != "check" or "0 verdicts recomputed" in done.stdout
+    assert ("Add --trust" in done.said) == (words[0] == "check")
     assert not ran()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +13,6 @@ from torch_geometric.nn import SAGEConv
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.methods import registry
-from cf2.methods.contract import Problem, Ranking
 from cf2.models.predictor import Findings
 from cf2.options import Spec
 from cf2.runs import session as sessions
@@ -105,45 +101,6 @@ def test_where_every_instance_is_too_large_nothing_is_measured_and_all_are_refus
 
 
 # -- where a status comes from --------------------------------------------------------------------------------
-
-
-def _boast(problem: Problem, settings: Any) -> Ranking:
-    """What `cf2` chooses, and the claim that all of it passes."""
-    ranking = registry.get("cf2").rank(problem, settings)
-    return replace(ranking, choice=replace(ranking.choice, status=["found"] * problem.num_instances))
-
-
-@pytest.fixture
-def boasting() -> Iterator[Spec]:
-    yield Spec(cf2.register(replace(registry.get("cf2"), name="boasting", rank=_boast)).name)
-    del registry._METHODS["boasting"]
-
-
-def test_what_the_final_check_does_not_confirm_is_not_found(boasting: Spec) -> None:
-    found = explained(ring_source().request(KEYS, boasting))
-    assert {e.status for e in found} == {"found", "not found"}
-    for e in found:
-        assert (e.status == "found") == (e.sufficient and e.necessary)
-        assert ("does not confirm" in e.note) == (e.status == "not found")
-
-
-@pytest.mark.parametrize("method", ["cf2", "random", "cf-gnnexplainer"])
-def test_a_counterfactual_with_a_target_ends_in_that_class(method: str) -> None:
-    source = ring_source()
-    settings = {"k": 1} if method == "random" else {}
-    reached = 0
-    for target in range(3):
-        found = explained(
-            source.request(KEYS, Spec(method, question="counterfactual", target=target, settings=settings))
-        )
-        for e in found:
-            if e.prediction == target:
-                assert (e.status, e.necessary) == ("not predicted", False)
-            else:
-                assert e.necessary == (int(e.probabilities_without.argmax()) == target)
-                assert e.status != "found" or e.necessary
-                reached += e.necessary
-    assert reached or method != "cf2"
 
 
 @pytest.mark.parametrize(("alike", "hint"), [(False, 'units=("edges", "features")'), (True, 'edits=("remove", "add")')])
