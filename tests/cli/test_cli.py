@@ -137,7 +137,7 @@ def test_seeds_are_compared_by_their_overlap(tmp_path: Path) -> None:
         (["explain", "ba-shape", "--out", "x"], 1, "ba-shapes"),
         (["explain", "--data", "nowhere:make", "--out", "x"], 1, "nowhere"),
         (["explain", "ba-shapes", "--effort", "quick"], 2, "--set effort=…"),
-        (["explain", "ba-shapes", "--metod", "cf2"], 2, "Possible options: --method"),
+        (["explain", "ba-shapes", "--metod", "cf2"], 2, "--method"),
         (["evaluate", "missing"], 1, "not there"),
         (["report", __file__], 1, "which is a file"),
         (["serve", "missing"], 1, "not there"),
@@ -208,7 +208,7 @@ def test_the_help_of_explain_begins_with_examples_and_is_grouped() -> None:
     groups = ["Options", "Constraints", "Counterfactuals", "The model", "Typed graphs", "What to ask", "Switches"]
     places = [text.index("Example: cf2 explain"), *(text.index(f"─ {group} ─") for group in groups)]
     assert places[0] == min(places)
-    assert len(text.splitlines()) < 200
+    assert len(text.splitlines()) < 230
 
 
 def test_a_target_is_a_class_by_its_name(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_units_of_every_kind_have_a_checkbox_and_nodes_can_be_pressed(found: dic
     chosen = np.array([False, False, True, False])
     e = replace(found["cf2"][3], units=units, scores=np.arange(4.0), selected=chosen)
     boxes = live.units_html(e, live.listed_units(e), np.array([False, False, True, False]))
-    assert [line.split("> ")[1].partition("<")[0] for line in boxes.splitlines()] == [
+    assert [line.split("> ")[1].partition("<")[0] for line in str(boxes).splitlines()] == [
         "node 4 ●",
         "3–4",
         "node 3",
