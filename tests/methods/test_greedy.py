@@ -76,3 +76,13 @@ def test_a_method_that_only_ranks_changes_no_feature_twice(method: str) -> None:
     options: dict[str, Any] = {"method": method, "question": "counterfactual", "edits": "change", "k": 6}
     (e,) = cf2.explain(GraphNet("sum", classes=3, seed=6), [graph], **options)
     assert e.size == len({node for _, (node, _), *_ in e.edits}) == 6
+
+
+def test_what_must_stay_may_be_enough() -> None:
+    data, model = random_graph(10, 14, seed=3), NodeNet("gin", classes=2, seed=1, layers=2)
+    pair = data.edge_index[:, 0].tolist()
+    gone = [other for other in data.edge_index.t().tolist() if other not in (pair, pair[::-1])]
+    found = cf2.explain(model, data, nodes=pair, units="edges", method="greedy", question="factual", keep=[pair])
+    enough = [probability(model, data, gone, int(e.key), e.prediction) > 0.5 for e in found]  # type: ignore[arg-type]
+    assert True in enough
+    assert [(e.status, e.size) == ("found", 0) for e in found] == enough
