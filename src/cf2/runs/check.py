@@ -149,11 +149,19 @@ def outputs_at(e: Explanation, model: Any, data: Any, states: np.ndarray, call: 
 
     By plain code on the whole graph, one edited copy at a time; probabilities, or the numbers of a regression.
     """
+    return answers_at(e, model, data, states, call)[0]
+
+
+def answers_at(
+    e: Explanation, model: Any, data: Any, states: np.ndarray, call: Call | None = None
+) -> tuple[np.ndarray, list[bool | None]]:
+    """The same, and whether each is the answer in question; None where rounding decides, or no node is left."""
     with _claimants(e.task, e.context, model, data, call) as claimant:
         answer = claimant(e)
         rows = [answer.edited.row(state | answer.edited.fixed) for state in states]
+        kept = [None if bool(row.isnan().any()) else answer.says(row) for row in rows]
         values = [row if bool(row.isnan().any()) else answer.values(row) for row in rows]
-    return np.stack([np.broadcast_to(row.numpy(), e.probabilities.shape) for row in values])
+    return np.stack([np.broadcast_to(row.numpy(), e.probabilities.shape) for row in values]), kept
 
 
 @contextmanager
@@ -172,7 +180,9 @@ def _claimants(
 
         yield of_function
         return
-    caller = _Caller(model, targets_for(graphs_of(data, level, positions=True), level, spec), call, spec.device)
+    read = isinstance(data, Targets)  # by somebody who asks more than once
+    targets = data if read else targets_for(graphs_of(data, level, positions=True), level, spec)
+    caller = _Caller(model, targets, call, spec.device)
     with Loan(caller.model, caller.device, caller.origin) as loan, torch.no_grad(), default_dtype(loan.dtype):
         yield lambda e: _Claimant(e, spec, _EditedGraph(e, spec, caller))
 
@@ -355,7 +365,9 @@ class _EditedGraph:
         columns = torch.tensor([column not in gone for column in range(len(self.ends))], dtype=torch.bool)
         number = nodes.cumsum(0) - 1
         edge_index = number[torch.tensor(self.ends, dtype=torch.long).reshape(-1, 2).t()[:, columns]]
-        return self.caller.row(x[nodes], edge_index, self._extras(nodes, columns), number[self.place])
+        return self.caller.row(
+            x if bool(nodes.all()) else x[nodes], edge_index, self._extras(nodes, columns), number[self.place]
+        )
 
     def _extras(self, nodes: Tensor, columns: Tensor) -> dict[str, Tensor]:
         """What the model takes beside features and edges, of the nodes and edges that are there."""

@@ -14,18 +14,17 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from cf2.errors import CF2Error, require, require_number
-from cf2.methods.contract import Problem
 from cf2.options import AUTO, Key, Spec
+from cf2.report.live import absent
 from cf2.report.plots import margin
 from cf2.report.words import class_name, describe_target, key_id
 from cf2.results.explanation import VERDICTS, Explanation, UnitTable
 from cf2.results.explanations import Explanations
-from cf2.runs.check import outputs_at
+from cf2.runs.check import answers_at
 from cf2.runs.session import ModelCache, Session
 from cf2.runs.source import ModelAndData
 from cf2.units.edits import ADD, CHANGE, is_candidate
@@ -33,7 +32,6 @@ from cf2.units.kinds import unit_kinds, units_of
 
 MAX_KEPT_EXPLANATIONS = 64  # made on the page by one visitor
 MAX_VISITORS = 64  # whose explanations are kept
-MAX_KEPT_PROBLEMS = 64  # packed instances
 MAX_EDITS = 50  # of one what-if
 MAX_NUMBER = 10**9  # that is typed into the page
 SAME_PROBABILITY = 1e-3  # probabilities closer than this are those of the run
@@ -87,8 +85,7 @@ class WhatIf:
         # By visitor. Never changed, but replaced by a longer one: other threads may be reading it.
         self._found_on_page: dict[str, dict[tuple[Key, str], Explanation]] = {}
         self._source, self.read_only = source, source is None
-        self._sessions: dict[str, Session] = {}
-        self._problems: dict[tuple[str, Key], Problem] = {}
+        self._edges: dict[Key, list[list[int]]] = {}  # of receptive fields, where they are no units
         self._copy: ModelCache | None = None
         self._lock = threading.RLock()
 
@@ -132,48 +129,54 @@ class WhatIf:
         if len(e.units.where("edges")) or not len(e.units) or self.read_only:
             return e
         with self._lock:
-            instance = self._problem(e).instances[0]
+            if e.key not in self._edges:
+                with Session(self.source.request([e.key], spec_of(e))) as session:
+                    (problem,) = session.problems([e.key])
+                self._edges[e.key] = units_of(problem.instances[0], unit_kinds(["edges"])).ids.tolist()
         graphs = e.context.get("graphs") or {}
-        graph = graphs.get(str(e.key), {}) | {"edges": units_of(instance, unit_kinds(["edges"])).ids.tolist()}
+        graph = graphs.get(str(e.key), {}) | {"edges": self._edges[e.key]}
         return replace(e, context={**e.context, "graphs": {**graphs, str(e.key): graph}})
 
     # -- what the model says
 
     def ask(self, e: Explanation, removed: np.ndarray) -> Answer:
-        """Run the model on what is left and on what was removed; `removed` [units, bool] says which units are."""
-        with self._lock:
-            problem = self._problem(e)
-            chosen = torch.zeros(problem.pack.units.count, dtype=torch.bool, device=problem.outputs.device)
-            chosen[: e.num_units] = torch.from_numpy(np.ascontiguousarray(removed, dtype=bool))
-            with self._session(e):
-                found = problem.judge(chosen)
-        sufficient, necessary = bool(found.sufficient[0]), bool(found.necessary[0])
-        # Where the whole graph does not get the answer in question, nothing is the reason for it.
-        given = bool(problem.criterion.holds(problem.outputs)[0])
-        left = found.without[0].cpu().numpy()
+        """What the model says of what is left and of what was removed; `removed` [units, bool] says which units are."""
+        values, (given, left, gone) = self._asked(e, ~removed, removed | absent(e))
         return Answer(
-            left=left,
-            removed=found.only[0].cpu().numpy(),
-            left_verdict=(given and not necessary, given and not sufficient),
-            removed_verdict=(sufficient, necessary),
-            changed=is_changed(e, left),
+            left=values[1],
+            removed=values[2],
+            # Where the whole graph does not get the answer in question, nothing is the reason for it.
+            left_verdict=(bool(given and left), bool(given) and gone is False),
+            removed_verdict=(bool(given and gone), bool(given) and left is False),
+            changed=is_changed(e, values[1]),
         )
 
     def ask_edited(self, e: Explanation, removed: np.ndarray, edits: Sequence[Edit]) -> tuple[np.ndarray, bool]:
-        """Probabilities [classes] after changes, by plain code on the whole graph; and whether that is another answer.
+        """Outputs [classes] after changes, and whether that is another answer.
 
         The units in `removed` [units, bool] are removed, or, where they are edits themselves, made; and so are `edits`.
         """
-        edited = self.with_edits(e, edits)
-        edited = replace(edited, context={**edited.context, "spec": spec_of(e).to_json()})
         made = np.concatenate([removed, np.ones(len(edits), dtype=bool)])
-        source = self.source
-        data = source.graphs if source.level == "graph" else source.graphs[0]
-        with self._lock:
-            states = np.stack([np.ones_like(made), ~made])
-            before, said = outputs_at(edited, source.model, data, states, source.call)
-        _check(e, before, same_units=True)
+        said = self._asked(self.with_edits(e, edits), ~made)[0][1]
         return said, is_changed(e, said)
+
+    def _asked(self, e: Explanation, *states: np.ndarray) -> tuple[np.ndarray, list[bool | None]]:
+        """What the model says of the whole graph and where exactly these units are as they were, by plain code.
+
+        With it, which of them are the answer in question. A model or data that say something else of the whole graph
+        than was stored are refused.
+        """
+        source, spec = self.source, self.source.settled(spec_of(e))
+        asked, states = replace(e, context={**e.context, "spec": spec.to_json()}), (np.ones_like(states[0]), *states)
+        with self._lock:
+            try:
+                values, kept = answers_at(asked, source.model, source.targets(spec), np.stack(states), source.call)
+                good = np.allclose(values[0], e.probabilities, atol=SAME_PROBABILITY)
+            except IndexError:  # units of another graph
+                good = False
+        expected = f"Expected the model and data with which {describe_target(e)} was explained"
+        require(good, expected, got="other probabilities or units")
+        return values, kept
 
     def with_edits(self, e: Explanation, edits: Sequence[Edit]) -> Explanation:
         """The explanation with edits by hand as further units, all of them chosen."""
@@ -204,28 +207,6 @@ class WhatIf:
         row, elements = self.graph(e.key).x[node], len(self.atoms)
         old = row[:elements].nonzero().flatten().tolist() if column < elements else []
         return CHANGE.unit_kind, (node, column), (float(old[0] if old else -1), float(row[column]), new)
-
-    def _session(self, e: Explanation) -> Session:
-        spec = spec_of(e)
-        name = json.dumps(spec.to_json())
-        if name not in self._sessions:
-            self._sessions[name] = Session(self.source.request(list(self.keys.values()), spec))
-        return self._sessions[name]
-
-    def _problem(self, e: Explanation) -> Problem:
-        """The instance, packed, and checked against the explanation; the latest ones are kept."""
-        name = (json.dumps(spec_of(e).to_json()), e.key)
-        problem = self._problems.pop(name, None)
-        if problem is None:
-            with self._session(e) as session:
-                (problem,) = session.problems([e.key])
-        self._problems[name] = problem
-        if len(self._problems) > MAX_KEPT_PROBLEMS:
-            del self._problems[next(iter(self._problems))]
-        (table,) = problem.tables
-        same = np.array_equal(table.ids, e.units.ids) and np.array_equal(table.kind, e.units.kind)
-        _check(e, problem.outputs[0].cpu().numpy(), same or e.status == "refused")  # which keeps no units
-        return problem
 
     # -- searches: each works on a copy of the model, so that others can ask the model meanwhile
 
@@ -379,15 +360,6 @@ def first_answer(name: str) -> str:
 def is_changed(e: Explanation, values: np.ndarray) -> bool:
     """Whether these outputs are another answer than that of the whole graph: a class, a side of a label, a number."""
     return not margin(e, values, e.prediction) > 0
-
-
-def _check(e: Explanation, probabilities: np.ndarray, same_units: bool) -> None:
-    """Refuse a model or data other than those with which a prediction was explained."""
-    require(
-        same_units and np.allclose(probabilities, e.probabilities, atol=SAME_PROBABILITY),
-        f"Expected the model and data with which {describe_target(e)} was explained",
-        got="other probabilities" if same_units else "other units",
-    )
 
 
 # -- edits by hand
