@@ -21,7 +21,7 @@ from torch_geometric.nn import GCNConv
 import cf2
 from cf2.errors import CF2Error
 from cf2.graphs.graph import Graph
-from cf2.graphs.targets import NodeTargets
+from cf2.graphs.targets import GraphTargets, NodeTargets
 from cf2.methods import registry
 from cf2.options import Spec
 from cf2.results.explanation import Explanation
@@ -261,6 +261,17 @@ def test_a_big_graph_is_sent_as_shared_arrays() -> None:
     assert again.targets.graph.x.data_ptr() == graph.x.data_ptr()
     assert again.measured is not None
     assert again.measured.reach.full is not None
+
+
+def test_slices_of_one_tensor_are_sent_as_what_they_show() -> None:
+    """As the graphs of a torch_geometric data set are, which all lie in the same few tensors."""
+    x, edges = torch.rand(400 * 5, 3), torch.tensor([[0, 1], [1, 0]]).repeat(1, 400)
+    graphs = [Data(x=x[5 * i : 5 * i + 5], edge_index=edges[:, 2 * i : 2 * i + 2]) for i in range(400)]
+    model = build("gcn", task="graph", num_features=3, num_classes=2, hidden=4, layers=2)
+    message, _ = machine.serialise(Request(model, GraphTargets(graphs), SPEC))
+    assert len(message) < 20 * (x.nbytes + edges.nbytes)
+    again = machine.deserialise(message, [])
+    assert all(torch.equal(a.x, b.x) for a, b in zip(again.targets.graphs, graphs, strict=True))
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -161,8 +161,10 @@ class _Pickler(pickle.Pickler):
         if type(item) not in (torch.Tensor, torch.nn.Parameter):
             return NotImplemented
         plain = item.layout == torch.strided and item.device.type == "cpu" and item.dtype != torch.bfloat16
-        if not plain or item.nbytes < MIN_SHARED_BYTES or (item.requires_grad and not item.is_leaf):
+        if not plain or (item.requires_grad and not item.is_leaf):
             return NotImplemented
+        if item.untyped_storage().nbytes() <= item.nbytes < MIN_SHARED_BYTES:
+            return NotImplemented  # of a slice of what all graphs of a data set lie in, torch would send all
         array = np.ascontiguousarray(item.detach().numpy())
         return _tensor, (array, isinstance(item, torch.nn.Parameter), item.requires_grad)
 
