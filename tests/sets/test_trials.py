@@ -137,8 +137,8 @@ def test_trying_many_sets_per_call_changes_no_answer_and_needs_fewer_calls(
         return plain(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Predictor, "_call", counted)
-    for few in (4, 0):
-        monkeypatch.setattr(oracle_module, "MAX_INSTANCES_TOGETHER", few)
+    for few in (24, 0):
+        monkeypatch.setattr(oracle_module, "MAX_ROWS_TOGETHER", few)
         calls.append(0)
         choice = search(
             GraphOracle(problem.predictor, problem.pack),

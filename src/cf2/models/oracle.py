@@ -29,7 +29,7 @@ from cf2.sets.trials import Trials, short
 from cf2.units.kinds import FLAGS, Governors, Units, owners, pointer, spans
 from cf2.units.packs import Pack, chunks
 
-MAX_INSTANCES_TOGETHER = 4  # with so few, a call of the model costs more than what is computed in it
+MAX_ROWS_TOGETHER = 24  # up to so many sets, a call of the model costs more than what is computed in it
 MAX_FLOATS_PER_CALL = 16_000_000  # kept by one packed pass of trials
 
 
@@ -58,8 +58,8 @@ class GraphOracle(Oracle):
         # A model that mixes all nodes sees also what is not joined to a target.
         local = own_fields and "fields" in SHORT_CUTS and removals and not predictor.alone
         self.local = bool(local and units.edges.some and not units.entries.some and pack.targets.size(1))
-        few = together and "together" in SHORT_CUTS and len(self.counts) <= MAX_INSTANCES_TOGETHER
-        self.few = few and not self.local and units.absent is None
+        together = together and "together" in SHORT_CUTS and not self.local and units.absent is None
+        self.rows_together = MAX_ROWS_TOGETHER if together else 0
 
     def take(self, rows: Tensor) -> GraphOracle:
         """The same for some of the instances, which may repeat."""

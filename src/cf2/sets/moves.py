@@ -16,7 +16,8 @@ from cf2.sets.trials import ALIKE, EQUAL, Outcome, Trials, best_of, names_of, ra
 
 # -- pruning --------------------------------------------------------------------------------------------------
 
-MAX_STEPS_AHEAD = 4  # steps of a pruning that are run in one call for a single instance
+MAX_PRUNED_AHEAD = 4  # sets up to which the next steps of their pruning are run in one call
+MAX_STEPS_AHEAD = 4  # these steps for a single set
 
 
 def prune(
@@ -46,7 +47,7 @@ def prune(
         todo = state.todo()
         if not len(todo):
             return state.sets.gather(1, state.back)
-        if trials.few and not ahead:
+        if not ahead and len(todo) <= MAX_PRUNED_AHEAD and trials.rows_together:
             ahead = _look_ahead(trials, state.take(todo))
         ahead = max(ahead - 1, 0)
         block = state.block(todo)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cf2.sets.trials import Trials
 
 # Short cuts make searches faster and change no answer; `cf2 bench` switches each off. "kept": no set is run twice.
-# "fields": trials are run on their own receptive fields. "together": few instances are put to both tests in one call.
+# "fields": trials are run on their own receptive fields. "together": few sets are put to all tests in one call.
 # "sparse": wide features stay sparse. "quotient": layers compute equal rows once.
 SHORT_CUTS = {"kept", "fields", "together", "sparse", "quotient"}
 MAX_MOVES = 4  # units by which a set may differ from that at which its steepest slopes were measured by trials
@@ -63,8 +63,8 @@ class Oracle(ABC):
         Instances with units that are never tried, so that nothing is proved of them.
     local : bool
         Whether the model sees only a part of most states, so that `looks` says which ones are the same to it.
-    few : bool
-        Whether a call costs more than its rows, so that it is better to ask for rows together.
+    rows_together : int
+        Sets up to which a call costs more than what is computed in it, so that they are put to all tests at once.
     """
 
     def __init__(self, counts: Tensor) -> None:
@@ -77,7 +77,7 @@ class Oracle(ABC):
         self.fixed: Tensor | None = None
         self.price: Tensor | None = None
         self.narrowed = [False] * len(counts)
-        self.local = self.few = False
+        self.local, self.rows_together = False, 0
 
     @abstractmethod
     def outputs(self, rows: Tensor, states: Tensor) -> Tensor:
