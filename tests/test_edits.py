@@ -262,21 +262,6 @@ def test_mistakes_are_answered_with_a_sentence(options: dict[str, Any], said: st
 # -- other answers, and answers that hold nearby ----------------------------------------------------------------
 
 
-def test_answers_survive_files(tmp_path: Any) -> None:
-    data, model = random_graph(12, 14, seed=7), NodeNet("sum", seed=3, layers=2)
-    found = cf2.explain(model, data, nodes=range(6), alternatives=3)
-    assert any(e.rank for e in found)
-    assert cf2.metrics.size(found) == cf2.metrics.size([e for e in found if not e.rank])
-    graph, net = FLIPS
-    edited = cf2.explain(net, [graph], question="counterfactual", edits=("remove", "add", "change"))
-    for ending in ("json", "parquet"):
-        back = cf2.load(found.save(tmp_path / f"found.{ending}"))
-        for one, other in zip(found, back):
-            for name in ("rank", "complete"):
-                assert getattr(one, name) == getattr(other, name)
-        assert cf2.load(edited.save(tmp_path / f"edited.{ending}"))[0].edits == edited[0].edits
-
-
 class Loudness(nn.Module):
     """A node of class 1 hears more than two and a half from its neighbours: the weights of its edges."""
 

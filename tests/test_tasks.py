@@ -426,17 +426,6 @@ def test_trained_methods_learn_from_pairs_and_numbers(method: str) -> None:
 # -- results -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ending", ["json", "parquet"])
-@pytest.mark.parametrize("output", OUTPUTS)
-def test_files_give_back_every_output(output: str, ending: str, tmp_path: Path) -> None:
-    width, asked = OUTPUTS[output]
-    found = cf2.explain(Net(width, 2, 3.0), graph(2), pairs=[(0, 3), (4, 7)], **asked, effort="quick")
-    again = cf2.load(found.save(tmp_path / f"found.{ending}"))
-    assert same_results(list(found), list(again))
-    assert [e.summary() for e in again] == [e.summary() for e in found]
-    assert again.summary() == found.summary()
-
-
 def test_numbers_and_labels_are_said_in_words(tmp_path: Path) -> None:
     data = graph(2)
     (number,) = cf2.explain(Net(1, 2, 3.0), data, pairs=[(0, 3)], output="regression", tolerance=0.15)

@@ -457,15 +457,6 @@ def test_types_of_a_graph_without_any_are_refused() -> None:
 # -- results ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ending", ["json", "parquet"])
-def test_files_give_back_types(ending: str, tmp_path: Path) -> None:
-    found = cf2.explain(model("graph", 3, 1), graph(1), range(5), node_type="user", units="edges,features", **QUICK)
-    again = cf2.load(found.save(tmp_path / f"found.{ending}"))
-    assert same_results(list(found), list(again))
-    assert [e.summary() for e in again] == [e.summary() for e in found]
-    assert again[0].edges.keys() == found[0].edges.keys()
-
-
 def test_results_are_in_the_users_types(tmp_path: Path) -> None:
     data = graph(1)
     found = cf2.explain(model("graph", 3, 3), data, range(5), node_type="user", effort="quick")

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import cf2
 from cf2.errors import CF2Error
+from cf2.graphs.typed import Types
 from cf2.methods.trained import Trained
 from cf2.options import Key
 from cf2.results import files
@@ -62,7 +63,10 @@ def explanations(draw: st.DrawFn, key: Key) -> Explanation:
     ids = [[draw(st.integers(-1, 2**40)), draw(st.integers(-1, 2**40))] for _ in range(units)]
     classes = draw(st.integers(2, 4))
     rows = [np.array([draw(numbers) for _ in range(classes)], dtype=np.float32) for _ in range(3)]
-    maybe = st.one_of(st.none(), st.booleans())
+    maybe, count = st.one_of(st.none(), st.booleans()), st.integers(0, 9)
+    share = st.one_of(st.none(), st.tuples(numbers, numbers, numbers))
+    changes, typed = draw(st.booleans()), draw(st.booleans())
+    types = Types(("user", "item"), (0, 3, 2**40), (("user", "likes", "item"),), (-1,), ("user",))
     return Explanation(
         key=key,
         task=draw(st.sampled_from(["node", "graph"])),
@@ -71,6 +75,9 @@ def explanations(draw: st.DrawFn, key: Key) -> Explanation:
             tuple(names),
             np.array([draw(st.integers(0, len(names) - 1)) for _ in range(units)], dtype=np.int8),
             np.array(ids, dtype=np.int64).reshape(-1, 2),
+            np.array([[draw(numbers) for _ in range(3)] for _ in range(units)] if changes else []).reshape(-1, 3),
+            np.array([[draw(st.integers(0, units - 1)), 3, 4]] if units else [], dtype=np.int64).reshape(-1, 3),
+            np.zeros(units if typed else 0, dtype=np.int16),
         ),
         scores=np.array([draw(numbers) for _ in range(units)], dtype=np.float32),
         selected=np.array([draw(st.booleans()) for _ in range(units)], dtype=bool),
@@ -86,7 +93,17 @@ def explanations(draw: st.DrawFn, key: Key) -> Explanation:
         seed=draw(st.one_of(st.none(), st.integers(0, 2**40))),
         seconds=draw(st.floats(0, 1e6)),
         directed=draw(st.booleans()),
-        label=draw(st.one_of(st.none(), st.integers(0, 9))),
+        types=types if typed else None,
+        **{name: draw(st.one_of(st.none(), count)) for name in ("label", "target", "lower_bound", "always_bound")},
+        **{name: draw(count) for name in ("rank", "contexts", "evaluations")},
+        **{name: draw(maybe) for name in ("default", "plain")},
+        **{name: draw(st.booleans()) for name in ("complete", "all_contexts")},
+        **{name: draw(share) for name in ("ps", "pn", "pns")},
+        **{name: draw(st.one_of(st.none(), numbers)) for name in ("tolerance", "surely")},
+        counterexample=draw(st.sampled_from([None, tuple(range(units))])),
+        curve=tuple(draw(st.lists(st.tuples(count, numbers), max_size=2))),
+        output=draw(st.sampled_from(["classes", "multilabel", "regression"])),
+        question=draw(st.sampled_from(["why", "factual", "counterfactual"])),
     )
 
 

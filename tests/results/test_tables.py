@@ -35,6 +35,7 @@ def test_a_table_has_rank_names_edits_and_class_names(changed: cf2.Explanations,
     table = changed.to_pandas()
     assert table["rank"].tolist() == [e.rank for e in changed]
     assert max(table["rank"]) == 1
+    assert cf2.metrics.size(changed) == cf2.metrics.size([e for e in changed if not e.rank])
     assert table["names"].tolist() == [e.chosen_names for e in changed]
     assert table["edits"].tolist() == [e.edits for e in changed]
     assert all(table["edits"])

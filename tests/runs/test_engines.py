@@ -159,22 +159,6 @@ def test_keys_are_read_as_the_work_proceeds(engine: str, workers: int, size: int
 
 
 @remote
-def test_a_killed_worker_loses_nothing_and_repeats_nothing(engine: str, directory: Path) -> None:
-    request = request_of("nodes")
-    found: list[tuple[int, list[Explanation]]] = []
-
-    def keep(number: int, part: list[Explanation]) -> None:
-        if not found:
-            (directory / "die").touch()
-        found.append((number, part))
-
-    assert run(request, engine, on_chunk=keep) == []
-    assert not (directory / "die").exists()  # a worker saw it, and died of it
-    assert sorted(number for number, _ in found) == list(range(7))
-    assert same_results([e for _, part in sorted(found, key=lambda kept: kept[0]) for e in part], run(request))
-
-
-@remote
 def test_parts_stream_and_a_killed_worker_repeats_none_of_them(engine: str, directory: Path) -> None:
     """Each instance that is too large is a part of its own; a worker dies in the middle of a chunk."""
     request = request_of("nodes", spec=replace(SPEC, max_units=1))

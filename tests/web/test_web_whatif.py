@@ -11,7 +11,7 @@ from cf2.results.explanation import UnitTable
 from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
 from cf2.web.whatif import WhatIf
-from report.explained_toys import RedNeighbours, explained, first_edge, outputs, red_edges, red_graph
+from report.explained_toys import explained, first_edge, red_edges
 
 
 def test_removing_or_keeping_the_explanation_gives_the_verdicts_of_the_run(
@@ -25,18 +25,6 @@ def test_removing_or_keeping_the_explanation_gives_the_verdicts_of_the_run(
         assert answer.removed_verdict == (e.sufficient, e.necessary)
         assert asked.ask(e, ~e.selected).left_verdict == (e.sufficient, e.necessary)
         assert np.allclose(asked.ask(e, np.zeros(e.num_units, dtype=bool)).left, e.probabilities, atol=1e-5)
-
-
-@pytest.mark.parametrize("units", [("edges", "features"), ("features", "edges"), ("features",)])
-def test_every_kind_of_unit_is_removed_from_the_graph(red_source: ModelAndData, units: tuple[str, ...]) -> None:
-    given = explained(red_edges, "cf2", [3], units=units)
-    asked, e = WhatIf(red_source, {"cf2": given}), given[0]
-    for row in range(e.num_units):
-        removed = np.arange(e.num_units) == row
-        expected = outputs(RedNeighbours(), red_graph(), 3, e.units, removed)
-        assert np.allclose(asked.ask(e, removed).left, expected, atol=1e-5)
-    reds = np.isin(np.arange(e.num_units), e.units.where("features")) & (e.units.ids[:, 1] == 0)
-    assert asked.ask(e, reds).changed
 
 
 def test_a_class_that_the_model_did_not_predict_is_judged_as_it_was_asked(red_source: ModelAndData) -> None:
