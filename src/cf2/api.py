@@ -294,7 +294,7 @@ def plan(
     if target is not None:
         spec = replace(spec, target=_by_key(names.number(target), keys, len(targets)))
     about_edges = spec.groups is not None or spec.keep or spec.forbid or spec.connected or spec.sizes is not None
-    if spec.units == (AUTO,) and (targets.level == "graph" or spec.edits != ("remove",) or about_edges):
+    if spec.units == (AUTO,) and (spec.edits != ("remove",) or about_edges):
         spec = replace(spec, units=("edges",))
     if isinstance(spec.sizes, tuple):
         missing = next((key for key in keys if key not in dict(spec.sizes)), None)

@@ -35,7 +35,7 @@ ROBUST = (
     "which share of contexts, with up to 3 edges of noise, the set decides (e.pns). surely=0.9 asks for such a set."
 )
 MAX_CONTEXTS = 100_000  # of one set: an interval of ±0.003
-AUTO = "auto"  # units: edges, and where these decide nothing also features
+AUTO = "auto"  # units: edges, and where these decide nothing others
 Key = int | tuple[int, ...]  # what is explained: a node's id, a graph's position, or several ids
 Edit = Literal["remove", "add", "change"]
 Level = Literal["auto", "node", "graph", "pair"]
@@ -335,8 +335,8 @@ class Spec:
     These sentences are what `help()`, `--help` and the documentation say of each.
 
     method: Name of the method; `cf2 methods` lists all methods.
-    units: What an explanation is made of: edges, features, node_features, columns, or several of them. auto: edges; for
-        nodes and pairs, edges and features if no set of edges passes.
+    units: What an explanation is made of: edges, features, node_features, columns, or several of them. auto: edges; if
+        no set of edges passes, edges and features for nodes and pairs, nodes for graphs.
     question: What to search for. why: a set that is sufficient and necessary. factual: a sufficient set.
         counterfactual: a set whose removal changes the prediction.
     target: Class to explain instead of the predicted one, for all keys or by key. Counterfactuals: the class to reach.

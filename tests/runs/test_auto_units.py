@@ -66,6 +66,41 @@ def test_features_are_tried_where_edges_decide_nothing_and_the_answer_says_so() 
     assert cf2.check(cf2.explain(model, data, nodes=[0]), model, data).false == []
 
 
+class Charge(torch.nn.Module):
+    """Says class 1 of a graph whose numbers sum to 3 or more; edges say nothing."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        odds = global_add_pool(x.float(), batch)[:, 0] - 2.5
+        return torch.stack([-odds, odds], 1)
+
+
+def test_nodes_are_tried_in_graphs_where_edges_decide_nothing() -> None:
+    data = ring()
+    data.x = torch.tensor([[1], [0], [2], [1]])  # whole numbers, which have no value for "gone"
+    (e,) = cf2.explain(Charge(), [data])
+    assert (e.status, e.units.names, e.prediction) == ("found", ("nodes",), 1)
+    chosen = data.x[e.nodes].sum()
+    assert chosen >= 3 > data.x.sum() - chosen
+    assert "stays the same without any edge, so the answer is made of nodes" in e.note
+    few = data.clone()
+    few.x = few.x - 1
+    (e,) = cf2.explain(Charge(), [few])
+    assert (e.status, e.units.names) == ("impossible", ("edges",))
+    assert "in vain" in e.note
+
+
+def test_a_model_that_needs_every_node_is_explained_by_edges_and_says_so() -> None:
+    class Four(Charge):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            if bool((batch.bincount() != 4).any()):
+                raise ValueError("four nodes each")
+            return super().forward(x, edge_index, batch)
+
+    (e,) = cf2.explain(Four(), [ring()])
+    assert (e.status, e.units.names) == ("impossible", ("edges",))
+    assert "four nodes each" in e.note
+
+
 def test_an_isolated_node_is_explained_by_its_features() -> None:
     data = ring()
     data.edge_index = data.edge_index[:, 2:-2]
@@ -78,7 +113,6 @@ def test_an_isolated_node_is_explained_by_its_features() -> None:
 def test_what_edges_answer_and_what_is_said_explicitly_stays() -> None:
     model, data = Own(), ring()
     assert cf2.explain(model, data, nodes=[0], units="edges")[0].units.names == ("edges",)
-    assert cf2.explain(model, [data])[0].units.names == ("edges",)  # graphs stay with edges
     ranked = cf2.explain(model, data, nodes=[0], method="gradient", k=1)[0]
     assert ranked.units.names == ("edges",)  # a method that only ranks has nothing to try again
     assert cf2.explain(model, data, nodes=[0], question="counterfactual", edits=("remove", "add")).context["spec"][

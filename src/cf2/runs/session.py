@@ -69,10 +69,14 @@ MEANT_BY_K = (  # which people try with methods that do not know it
     "Did you mean `alternatives`, the number of answers? Others that limit an answer: `max_units` and `sizes`, for "
     "methods that only rank."
 )
-OWN_FEATURES = "The prediction stays the same without any edge, so features could be chosen too."
-FEATURES_TOO = "No set of edges alone passes, so features could be chosen too."
-FEATURES_IN_VAIN = "Edges and features together were tried as well, in vain."
-MAX_AUTO_UNITS = 2_000  # edges and features that `units="auto"` chooses from
+STAYS_BARE = "The prediction stays the same without any edge, so the answer is made of {units}."
+EDGES_IN_VAIN = "No set of edges alone passes, so the answer is made of {units}."
+BOTH_IN_VAIN = "An answer made of {units} was looked for as well, in vain."
+NOT_ASKED = "The model could not be asked for an answer made of {units}: {error}"
+# What `units="auto"` tries where edges fail. A node of a graph goes with all that it has: a feature that is a whole
+# number has no value for "gone", and a position is no feature.
+WIDER_UNITS = {"node": ("edges", "features"), "pair": ("edges", "features"), "graph": ("nodes",)}
+MAX_AUTO_UNITS = 2_000  # units that `units="auto"` chooses from where edges fail
 TRY_FEATURES = 'Features may decide it: try units=("edges", "features").'
 TRY_ADDING = 'Ask question="counterfactual", edits=("remove", "add") for what would have to be added.'
 ZERO_NOTE = "Features are whole numbers: a removed one is 0, which may be a category of its own."
@@ -185,8 +189,9 @@ class Session:
 
     def __init__(self, request: Request, *, fitting: bool = False) -> None:
         spec, method, measured = request.spec, request.method, request.measured
-        self._tries_features = spec.units == (AUTO,) and (method.searches or request.search is not None)
-        self._tries_features &= method.units is None or "features" in method.units
+        wider = WIDER_UNITS[request.targets.level]
+        tries = spec.units == (AUTO,) and (method.searches or request.search is not None)
+        self._wider = wider if tries and {*wider} <= {*(method.units or wider)} else ()
         spec = replace(spec, units=("edges",)) if spec.units == (AUTO,) else spec
         self.request, self.spec, self.method, self.settings = request, spec, method, request.settings
         self.answers = self._answers()
@@ -378,7 +383,7 @@ class Session:
     def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
         started = time.perf_counter()
         for problem in problems:
-            yield self._with_features(self._with_far_candidates(self.answers.of(problem, started)))
+            yield self._with_wider_units(self._with_far_candidates(self.answers.of(problem, started)))
             started = time.perf_counter()
 
     def _with_far_candidates(self, made: list[Explanation]) -> list[Explanation]:
@@ -390,29 +395,35 @@ class Session:
         answers = self._tried_again(failed, field, lambda first: FAR_NOTE)
         return [new for e in made for new in (answers.get(e.key, [e]) if e.key in failed else [e])]
 
-    def _with_features(self, made: list[Explanation]) -> list[Explanation]:
-        """Answers in their order; where no set of edges passes, one of edges and features if there is any."""
+    def _with_wider_units(self, made: list[Explanation]) -> list[Explanation]:
+        """Answers in their order; where no set of edges passes, one made of wider units if there is any."""
         failed = {e.key: e for e in made if e.status in FAILED}
-        if not self._tries_features or not failed:
+        if not self._wider or not failed:
             return made
-        wider = copy(self)  # the same model, field and measurements
+        wider, words = copy(self), " and ".join(self._wider)  # the same model, field and measurements
         most = min(self.spec.max_units or MAX_AUTO_UNITS, MAX_AUTO_UNITS)
-        wider.spec = replace(self.spec, units=("edges", "features"), max_units=most, reduce="gradient")
+        wider.spec = replace(self.spec, units=self._wider, max_units=most, reduce="gradient")
         wider.kinds = kinds_for(wider.spec)
         wider.answers = wider._answers()
-        answers = wider._tried_again(
-            failed, self.field, lambda first: OWN_FEATURES if first.default or first.status == "empty" else FEATURES_TOO
-        )
+
+        def note_of(first: Explanation) -> str:
+            return (STAYS_BARE if first.default or first.status == "empty" else EDGES_IN_VAIN).format(units=words)
+
+        in_vain, answers = BOTH_IN_VAIN.format(units=words), dict[Key, list[Explanation]]()
+        try:
+            answers = wider._tried_again(failed, self.field, note_of)
+        except CF2Error as error:  # a model may need as many nodes as there were; edges do not take any away
+            in_vain = NOT_ASKED.format(units=words, error=error)
         explained: list[Explanation] = []
         for e in made:
-            new = answers.get(e.key) if e.key in failed else None
-            if new is None:
-                explained.append(e)
-            elif new[0].status == "found":
+            new = answers.get(e.key, [e]) if e.key in failed else []
+            if new and new[0].status == "found":
                 explained += new
-            else:
+            elif new:
                 spent = {name: getattr(new[0], name) for name in ("evaluations", "seconds")}
-                explained.append(replace(e, note=f"{e.note} {FEATURES_IN_VAIN}".strip(), **spent))
+                explained.append(replace(e, note=f"{e.note} {in_vain}".strip(), **spent))
+            else:
+                explained.append(e)
         return explained
 
     def _tried_again(
@@ -482,9 +493,7 @@ class Session:
         labels = self.request.labels or {} if self.kind.exclusive else {}
 
         def default() -> str:
-            features = (
-                spec.units == ("edges",) and not self._tries_features and bool((instance.x != instance.x[:1]).any())
-            )
+            features = spec.units == ("edges",) and not self._wider and bool((instance.x != instance.x[:1]).any())
             hints = [DEFAULT, TRY_FEATURES, TRY_ADDING] if features else [DEFAULT, TRY_ADDING]
             return "" if "add" in spec.edits else " ".join(hints)
 
