@@ -129,6 +129,43 @@ def test_a_level_that_is_too_large_or_too_hard_is_none(monkeypatch: pytest.Monke
     assert Census(shapes, every).level(5, 10**6) is None
 
 
+# -- trials that look alike ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", [None, [3]])
+@pytest.mark.parametrize("seed", range(3))
+def test_trials_of_one_name_are_one_graph_and_trees_that_are_one_graph_have_one_name(
+    nodes: list[int] | None, seed: int, problem_of: Callable[..., Problem]
+) -> None:
+    data = graph_of(7, 9, seed)
+    model = GraphNet("sum") if nodes is None else NodeNet("sum", layers=6)
+    problem = problem_of(model, [data] if nodes is None else data, nodes)
+    oracle = trials_of(problem).oracle
+    sets = every_set(int(oracle.counts[0]))
+    rows = torch.zeros(len(sets), dtype=torch.long)
+    assert oracle.has_looks
+    ((_, looks),) = oracle.looks(rows, sets)
+    pack, trees = problem.pack, 0
+    classes: dict[bytes, nx.Graph] = {}
+    names: dict[str, list[tuple[nx.Graph, bytes]]] = {}
+    for name, there in zip(looks.names, sets):
+        graph, edges = nx.Graph(), pack.edge_index[:, there[pack.units.edges.first]].t().tolist()
+        graph.add_nodes_from((node, {"colour": str(row)}) for node, row in enumerate(pack.x.tolist()))
+        graph.add_edges_from(edges)
+        for target in pack.targets.flatten().tolist():
+            graph.nodes[target]["colour"] = "target"
+            graph = graph.subgraph(nx.node_connected_component(graph, target))
+        assert nx.is_isomorphic(graph, classes.setdefault(name, graph), node_match=SAME)
+        if nx.is_forest(graph) and not name.startswith(b"="):
+            trees += 1
+            alike = names.setdefault(nx.weisfeiler_lehman_graph_hash(graph, node_attr="colour"), [])
+            known = next((other for one, other in alike if nx.is_isomorphic(graph, one, node_match=SAME)), name)
+            assert known == name
+            alike.append((graph, name))
+    assert trees > 50
+    assert len(classes) < len(sets)
+
+
 # -- proofs ------------------------------------------------------------------------------------------------
 
 
@@ -150,6 +187,7 @@ def test_a_proof_by_shapes_is_that_of_plain_exhaustion(
     model: nn.Module, problem_of: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = problem_of(model, [graph_of(9, 8 + number, number) for number in range(4)])
+    monkeypatch.setattr(GraphOracle, "lookalikes", None)  # else both ways run each shape once
     shown, runs = [], []
     for shaped in (10**9, 0):
         monkeypatch.setattr(oracle_module, "MIN_SETS_FOR_SHAPES", shaped)

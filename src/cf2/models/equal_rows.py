@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -22,6 +23,9 @@ from torch_geometric.nn import MessagePassing
 from cf2.models.lazy_features import Folded, unfolded
 
 MIXERS = (-7046029254386353131, -4417276706812531889, 6364136223846793005, 2862933555777941757)
+
+
+Numbers = TypeVar("Numbers", Tensor, "np.ndarray[Any, Any]")
 
 
 class NotByRows(Exception):
@@ -35,7 +39,7 @@ class Colouring:
         self.nodes = len(x)
         self.index: list[Tensor] = []  # by level, the colour of each node [N]
         self.first: list[Tensor] = []  # and a node of each colour
-        self.refine(_bits(x))
+        self.refine(colours_of(x))
 
     def refine(self, names: Tensor) -> None:
         """One level more: nodes with the same number share a colour."""
@@ -49,7 +53,7 @@ class Colouring:
         own = self.index[-1]
         message = own[source]
         for value in of_edges:
-            message = mixed(message, 1) + _bits(value)
+            message = mixed(message, 1) + colours_of(value)
         names = mixed(own + 1, 2)
         self.refine(names.index_add_(0, target, mixed(message + 1, 3)))
 
@@ -57,7 +61,7 @@ class Colouring:
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def _bits(values: Tensor) -> Tensor:
+def colours_of(values: Tensor) -> Tensor:
     """A number per row: the same for the same values, and for others with a probability of about 2⁻⁶⁴."""
     flat = values.detach().reshape(len(values), -1).contiguous()
     words = flat.view(_WORDS.get(flat.element_size(), torch.uint8))
@@ -65,10 +69,11 @@ def _bits(values: Tensor) -> Tensor:
     return (mixed(words.long() + 1, 0) * (2 * mixed(place, 1) + 1)).sum(1)
 
 
-def mixed(value: Tensor, number: int) -> Tensor:
+def mixed(value: Numbers, number: int) -> Numbers:
     """Whole numbers to others that look random, in one of four ways."""
     value = (value ^ (value >> 29)) * MIXERS[number]
-    return value ^ (value >> 32)
+    value ^= value >> 32
+    return value
 
 
 class EqualRows(Folded):

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from cf2.graphs.graph import take_extras
 from cf2.models.predictor import Predictor
-from cf2.models.shapes import MIN_SETS_FOR_SHAPES, Shapes, every_shape
+from cf2.models.shapes import MIN_SETS_FOR_SHAPES, Lookalikes, Shapes, every_shape
 from cf2.sets.oracle import SHORT_CUTS, Listing, Looks, Oracle
 from cf2.sets.proof import Exhaustion
 from cf2.sets.tests import Criterion, Intervention, slack, soft_outputs
-from cf2.sets.trials import Trials, short
+from cf2.sets.trials import Trials, names_of, short
 from cf2.units.kinds import FLAGS, Governors, Units, owners, pointer, spans
 from cf2.units.packs import Pack, chunks
 
@@ -87,12 +87,31 @@ class GraphOracle(Oracle):
         """What the model says of every instance in a state each [B, U]: by `Predictor.hard`, without short cuts."""
         return self.predictor.hard(self.pack, states[self.valid], shares_rows=False)
 
+    @cached_property
+    def lookalikes(self) -> Lookalikes | None:
+        """Names that states share if they are one graph but for the numbers of its nodes; None: that cannot be told."""
+        pack, removals = self.pack, self.removals
+        plain = removals is not None and not pack.units.entries.some and pack.sparse is None
+        whole = all(kind == "graph" for kind, _ in pack.extras.values())
+        if "alike" not in SHORT_CUTS or not plain or not whole or self.predictor.ordered:
+            return None
+        return Lookalikes.of(removals) if removals is not None else None
+
+    @property
+    def has_looks(self) -> bool:
+        """Whether some states are the same to the model."""
+        return self.local or self.lookalikes is not None
+
     def looks(self, rows: Tensor, states: Tensor) -> Iterator[tuple[slice, Looks]]:
-        """The receptive fields that are left of states, in parts that fit into memory."""
+        """The receptive fields that are left of states, in parts that fit into memory, or the whole graphs."""
         assert self.removals is not None
+        if not self.local:
+            yield slice(0, len(rows)), GraphLooks(self, rows, states)
+            return
         extent = self.pack.edge_ptr.diff()[rows] + self.removals.width
         for part in chunks(extent.tolist(), MAX_FLOATS_PER_CALL):
-            yield part, FieldLooks(self.predictor, self.removals, self.removals.find(rows[part], states[part]))
+            field = self.removals.find(rows[part], states[part])
+            yield part, FieldLooks(self.predictor, self.removals, field, self.lookalikes)
 
     @property
     def has_slopes(self) -> bool:
@@ -258,15 +277,15 @@ class Removals:
 
     def packed(self, rows: Tensor, states: Tensor) -> Pack:
         """Instances `rows` [R] in which the units with a state [R, U, bool] are there, without units of their own."""
-        instance, there = self._trials(rows, states)
-        packed = self.pack_of(Field(rows, *_spans(self.node_ptr, instance), *self._columns(instance, there)))
+        instance, there = self.trials(rows, states)
+        packed = self.pack_of(Field(rows, *_spans(self.node_ptr, instance), *self.columns(instance, there)))
         return self._with_entries(packed, instance, there) if self.pack.units.entries.some else packed
 
     def find(self, rows: Tensor, states: Tensor) -> Field:
         """What is seen in such states, by a search in breadth from all targets at once."""
-        instance, there = self._trials(rows, states)
-        column, trial = self._columns(instance, there)
-        start = self._starts(instance)
+        instance, there = self.trials(rows, states)
+        column, trial = self.columns(instance, there)
+        start = self.starts(instance)
         shift = start if len(instance) == 1 else start[trial]
         tail, head = self.ends[0][column] + shift, self.ends[1][column] + shift
         inside = np.zeros(len(instance) * self.width, dtype=bool)
@@ -285,7 +304,7 @@ class Removals:
     def pack_of(self, field: Field) -> Pack:
         """What trials see as a pack without units: nothing in it can come or go any more."""
         pack, rows, instance = self.pack, field.rows, field.rows.cpu().numpy()
-        start = self._starts(instance)
+        start = self.starts(instance)
         local = np.zeros(len(instance) * self.width, dtype=np.int64)  # of every node of every trial, its new id
         local[field.nodes + start[field.of_node]] = np.arange(len(field.nodes))
         arrays = (
@@ -319,17 +338,17 @@ class Removals:
             extras=take_extras(pack.extras, {"node": nodes, "edge": columns, "graph": rows}),
         )
 
-    def _starts(self, instance: Array) -> Array:
+    def starts(self, instance: Array) -> Array:
         """What turns a node of the pack into its position where every trial has `width` of them."""
         starts: Array = np.arange(len(instance)) * self.width - self.node_ptr[instance]
         return starts
 
-    def _trials(self, rows: Tensor, states: Tensor) -> tuple[Array, Array]:
+    def trials(self, rows: Tensor, states: Tensor) -> tuple[Array, Array]:
         """Instances `rows` [R] and their states [R, U], in which what is fixed is there."""
         states = states if self.fixed is None else states | self.fixed[rows]
         return rows.cpu().numpy(), np.ascontiguousarray(states.cpu().numpy())
 
-    def _columns(self, instance: Array, there: Array) -> tuple[Array, Array]:
+    def columns(self, instance: Array, there: Array) -> tuple[Array, Array]:
         """The edge columns that are there in states [R, U] of instances [R], and the trial of each."""
         columns, trial = _spans(self.edge_ptr, instance)
         edges = self.pack.units.edges
@@ -373,21 +392,52 @@ def _present(unit: Array, every: bool, there: Array, trial: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class FieldLooks:
-    """What trials see, by the edges in their fields."""
+    """What trials see, by the edges in their fields, or by what these look like."""
 
     predictor: Predictor
     removals: Removals
     field: Field
+    lookalikes: Lookalikes | None
 
     @property
     def names(self) -> list[bytes]:
-        return self.field.names()
+        field = self.field
+        if self.lookalikes is None:
+            return field.names()
+        return self.lookalikes.names(field.rows.cpu().numpy(), field.columns, field.of_column)
 
     def outputs(self, index: Tensor) -> Tensor:
         """What the model says of some of the fields [r, C]."""
         parts = self.field.take(index).parts(self.predictor.cost)
         none = torch.zeros(0, dtype=torch.bool, device=index.device)
         return torch.cat([self.predictor.hard(self.removals.pack_of(part), none) for part in parts])
+
+
+@dataclass(frozen=True, eq=False)
+class GraphLooks:
+    """Whole graphs, by what they look like if at most half of their units are there, else by their units."""
+
+    # Of large graphs hardly two look alike, and naming them takes longer than it saves.
+    oracle: GraphOracle
+    rows: Tensor
+    states: Tensor
+
+    @property
+    def names(self) -> list[bytes]:
+        oracle, few = self.oracle, self.states.sum(1) <= self.oracle.counts[self.rows] // 2
+        assert oracle.removals is not None
+        assert oracle.lookalikes is not None
+        names = [b"=" + name for name in names_of(self.rows, self.states)]
+        small = few.nonzero().flatten()
+        instance, there = oracle.removals.trials(self.rows[small], self.states[small])
+        alike = oracle.lookalikes.names(instance, *oracle.removals.columns(instance, there))
+        for position, name in zip(small.tolist(), alike):
+            names[position] = name
+        return names
+
+    def outputs(self, index: Tensor) -> Tensor:
+        """What the model says of some of the graphs [r, C]."""
+        return self.oracle.outputs(self.rows[index], self.states[index])
 
 
 # -- connected sets ---------------------------------------------------------------------------------------------

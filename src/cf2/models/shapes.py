@@ -24,14 +24,14 @@ from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_mean_pool
 
 from cf2.models.adapters import TensorAdapter
-from cf2.models.equal_rows import MIXERS, mixed
+from cf2.models.equal_rows import MIXERS, colours_of, mixed
 from cf2.sets.oracle import Listing
 from cf2.sets.proof import MAX_SETS_PER_CALL, Exhaustion, every_set, in_twin_order, twins
 from cf2.sets.tests import PredictedClass
 from cf2.sets.trials import Trials
 
 if TYPE_CHECKING:
-    from cf2.models.oracle import GraphOracle
+    from cf2.models.oracle import GraphOracle, Removals
 
 Table = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
@@ -117,6 +117,74 @@ class Shapes:
         for graph in graphs:
             nx.set_node_attributes(graph, colours, "colour")
         return bool(nx.vf2pp_is_isomorphic(*graphs, node_label="colour"))
+
+
+# -- trials that look alike -------------------------------------------------------------------------------------
+
+MAX_FEATURES = 256  # of a node; with more of them, hardly two nodes have the same ones
+
+
+@dataclass(frozen=True, eq=False)
+class Lookalikes:
+    """Names of trials: of one instance, those with one name are one graph but for the numbers of its nodes.
+
+    Leaves are folded into the node that they hang on, round by round, so a tree ends in its centre, whose colour says
+    all of it (Aho, Hopcroft and Ullman, 1974). Targets stay, as do nodes that are left on cycles or between these: they
+    are told apart by their numbers. So one name means one graph, whatever a model sees in it; but two graphs that are
+    the same only by a renumbering of their cycles have two names.
+    """
+
+    removals: Removals
+    colours: Numbers  # [nodes]
+    held: NDArray[np.bool_]  # [nodes], targets
+
+    @classmethod
+    def of(cls, removals: Removals) -> Lookalikes | None:
+        """Names for the trials of a pack; None where nodes have too many features to be alike."""
+        x = removals.pack.x
+        if x.size(1) > MAX_FEATURES:
+            return None
+        held = np.zeros(len(x), dtype=bool)
+        held[removals.targets.ravel()] = True
+        return cls(removals, colours_of(x).cpu().numpy(), held)
+
+    def names(self, instance: Numbers, columns: Numbers, trial: Numbers) -> list[bytes]:
+        """The name of each trial of instances [R], from the edge columns [e] that are there in which trial [e]."""
+        width, start = self.removals.width, self.removals.starts(instance)
+        place = self.removals.ends.take(columns, 1) + start[trial]
+        place, local = np.unique(place, return_inverse=True)
+        tail, head = local.reshape(2, -1)
+        of_node = place // max(width, 1)
+        node = place - start[of_node]
+        first = self.colours[node]
+        colour, there = first.copy(), np.ones(len(node), dtype=bool)
+        while len(tail):
+            at, other = np.concatenate([tail, head]), np.concatenate([head, tail])
+            degree, total = np.bincount(at, minlength=len(node)), np.bincount(at, other, len(node))
+            end = total / np.maximum(degree, 1)  # of a leaf, the one node that it is joined to
+            stays = self.held[node]
+            stays[at[other != end[at]]] = True
+            leaf = ~stays & (degree > 0)
+            left = ~(leaf[tail] | leaf[head])
+            if left.all():
+                break
+            leaves = leaf.nonzero()[0]
+            onto = end[leaves].astype(np.int64)
+            way = degree[leaves] + np.bincount(tail, minlength=len(node))[leaves] * MIXERS[2]
+            np.add.at(colour, onto, mixed(mixed(colour[leaves], 1) + way, 0))
+            there[leaves[~leaf[onto]]] = False  # of two leaves that are joined to each other, both stay
+            tail, head, columns, trial = tail[left], head[left], columns[left], trial[left]
+        numbered = self.held[node]
+        numbered[tail] = numbered[head] = True
+        last = mixed(np.where(numbered, colour + mixed(node + 1, 3), colour), 2) * there
+        first, edge = mixed(first, 2), mixed(columns + 1, 1)  # what has no edge is the rest of the instance
+        name = np.stack([instance, *np.zeros((2, len(instance)), dtype=np.int64)], 1)
+        np.add.at(name[:, 1], of_node, last - first)
+        np.add.at(name[:, 2], of_node, last * last - first * first)
+        np.add.at(name[:, 1], trial, edge)
+        np.add.at(name[:, 2], trial, edge * edge)
+        text = name.tobytes()
+        return [text[low : low + 24] for low in range(0, len(text), 24)]
 
 
 # -- connected parts, and the shapes that are made of them ------------------------------------------------------

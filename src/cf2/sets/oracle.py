@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 # Short cuts make searches faster and change no answer; `cf2 bench` switches each off. "kept": no set is run twice.
 # "fields": trials are run on their own receptive fields. "together": few sets are put to all tests in one call.
-# "sparse": wide features stay sparse. "quotient": layers compute equal rows once.
-SHORT_CUTS = {"kept", "fields", "together", "sparse", "quotient"}
+# "alike": of sets that leave the same graph but for the numbers of its nodes, one is run. "sparse": wide features stay
+# sparse. "quotient": layers compute equal rows once.
+SHORT_CUTS = {"kept", "fields", "together", "alike", "sparse", "quotient"}
 MAX_MOVES = 4  # units by which a set may differ from that at which its steepest slopes were measured by trials
 MAX_MOVES_OF_ALL = 16  # the same for all of its slopes
 MAX_STEEPEST = 32  # units in a set, and as many outside of it, that are measured again after `MAX_MOVES`
@@ -62,7 +63,7 @@ class Oracle(ABC):
     narrowed : list of bool
         Instances with units that are never tried, so that nothing is proved of them.
     local : bool
-        Whether the model sees only a part of most states, so that `looks` says which ones are the same to it.
+        Whether the model sees only a part of most states.
     rows_together : int
         Sets up to which a call costs more than what is computed in it, so that they are put to all tests at once.
     """
@@ -99,8 +100,13 @@ class Oracle(ABC):
         """What the model says of every instance in a state each [B, U], without short cuts: verdicts come from it."""
         return self.outputs(self.rows, states)
 
+    @property
+    def has_looks(self) -> bool:
+        """Whether `looks` says which states are the same to the model."""
+        return self.local
+
     def looks(self, rows: Tensor, states: Tensor) -> Iterator[tuple[slice, Looks]]:
-        """What the model sees of states, in parts that fit into memory; asked only where the oracle is `local`."""
+        """What the model sees of states, in parts that fit into memory; asked only where the oracle `has_looks`."""
         raise NotImplementedError
 
     def slopes(self, trials: Trials, rows: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:

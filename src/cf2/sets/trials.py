@@ -176,8 +176,8 @@ class Trials:
         first_order = torch.linspace(0, 0.5, len(tests), device=self.counts.device).repeat(len(self.counts), 1)
         self.failed = first_order, -first_order
         self.cached = cache and "kept" in SHORT_CUTS
-        # One Mutag molecule: 1.07 ms a call and 29 µs for each further row. So few sets are put to all tests at once, and
-        # what a search goes on to ask is looked up. That changes calls and evaluations, and no answer.
+        # One Mutag molecule: 1.07 ms a call and 29 µs for each further row. So few sets are put to all tests at once,
+        # and what a search goes on to ask is looked up. That changes calls and evaluations, and no answer.
         self.rows_together = oracle.rows_together if self.cached else 0
         self._tried, self._looked = TrialTable(self.valid.device), TrialTable(self.valid.device)
         self._same = torch.tensor([test.same for test in tests], device=self.valid.device)
@@ -268,7 +268,7 @@ class Trials:
         first, *others = (test.intervention.states(sets, absent) for test in self.tests)
         for other, own in enumerate(others, 1):
             first = torch.where((number == other)[:, None], own, first)
-        if not self.oracle.local:
+        if not self.oracle.has_looks:
             return self._judged(number, rows, self.oracle.outputs(rows, first))
         judged = []
         for part, looks in self.oracle.looks(rows, first):
