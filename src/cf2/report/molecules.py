@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,29 +51,9 @@ def drawing(scene: Scene, width: int, height: int, bond: float = 36.0) -> tuple[
 
     drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
     at = _draw(drawer, molecule, scene, bond)
-    text = drawer.GetDrawingText()
-    text = text[text.index("<!-- END OF HEADER -->") :].replace("</svg>", "")
+    text = drawer.GetDrawingText().partition("<!-- END OF HEADER -->")[2].replace("</svg>", "")
     # Black means "the colour of the text", so that the same drawing works on a dark page.
-    return _compact(text.replace("#000000", "currentColor")), at
-
-
-_ELEMENT = re.compile(r"<(path|ellipse) ([^>]*?)/>")
-_HIDDEN = re.compile(r"fill:#[0-9A-Fa-f]{6}00;")
-_USUAL = re.compile(r"stroke-linecap:butt;|stroke-linejoin:miter;|;?stroke-opacity:1|fill-rule:evenodd;|class='[^']*'")
-
-
-def _compact(text: str) -> str:
-    """The same drawing in a third of the text: lines with one style become one path, invisible marks go."""
-    marks, paths = [], dict[str, list[str]]()
-    for kind, inside in _ELEMENT.findall(text):
-        look = " ".join(_USUAL.sub("", inside).split())
-        line = re.search(r"\bd='([^']*)'", look)
-        if kind == "ellipse" or line is None:
-            marks += [] if _HIDDEN.search(inside) else [f"<{kind} {look}/>"]
-        else:
-            style = look.replace(line[0], "").strip()
-            paths.setdefault(style, []).append(re.sub(r" ?([A-Z]) ?", r"\1", line[1]).strip())
-    return "".join([*marks, *(f"<path {look} d='{''.join(lines)}'/>" for look, lines in paths.items())])
+    return text.replace("#000000", "currentColor"), at
 
 
 def image(scene: Scene) -> tuple[np.ndarray, np.ndarray] | None:
