@@ -16,7 +16,6 @@ import cf2
 from cf2.graphs.targets import GraphTargets
 from cf2.methods import registry
 from cf2.methods.contract import Method, Problem, Ranking, choose
-from cf2.methods.trained import Trained
 from cf2.runs import session
 from cf2.sets.search import Choice
 from cf2.units.kinds import KINDS, unit_kinds
@@ -182,11 +181,6 @@ def test_a_method_says_which_levels_it_is_defined_for() -> None:
     registry.get("gem").check_level("anything")
 
 
-def test_an_unknown_method_gets_the_nearest_name() -> None:
-    with pytest.raises(cf2.CF2Error, match="Did you mean 'gnnexplainer'"):
-        registry.get("gnn-explainer")
-
-
 @pytest.fixture
 def own_method(monkeypatch: pytest.MonkeyPatch) -> Method:
     """A user's own method, which likes the last unit best; forgotten after the test."""
@@ -215,14 +209,6 @@ def test_a_users_own_method_is_known_once_it_is_registered(own_method: Method) -
         cf2.register(replace(own_method, title="another"))
     with pytest.raises(cf2.CF2Error, match="Method"):
         cf2.register("last")  # type: ignore[arg-type]
-
-
-def test_settings_of_a_training_hold_until_others_are_asked_for() -> None:
-    kept = Trained("gem", {"k": 4, "threshold": None, "epochs": 3}, {})
-    assert kept.merge("gem", {}) == {"k": 4, "threshold": None, "epochs": 3}
-    assert kept.merge("gem", {"threshold": 0.3}) == {"threshold": 0.3, "epochs": 3}
-    with pytest.raises(cf2.CF2Error, match="trained for method 'pgexplainer'"):
-        kept.merge("pgexplainer", {})
 
 
 def test_a_choice_among_equal_scores_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

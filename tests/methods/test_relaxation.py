@@ -74,17 +74,6 @@ def test_loss_and_gradient_are_the_papers(problem_of: Callable[..., Problem]) ->
         assert (slopes - gradient[units]).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("units", ["edges", "features", "edges,features"])
-@pytest.mark.parametrize("kind", ["gcn", "gin", "gat", "sage"])
-def test_together_equals_alone(kind: str, units: str) -> None:
-    model = NodeNet(kind)
-    options = {"method": "cf2-relaxed", "epochs": 40, "units": units}
-    for e in cf2.explain(model, DATA, nodes=[3, 11, 25, 30], **options):
-        (alone,) = cf2.explain(model, DATA, nodes=[e.key], **options)
-        assert np.abs(e.scores - alone.scores).max(initial=0) < 1e-4
-        assert np.array_equal(e.selected, alone.selected)
-
-
 def test_two_runs_are_bit_identical_and_seeds_differ() -> None:
     first, again, seeded, again_seeded, other = (
         cf2.explain(NodeNet("gat"), DATA, nodes=[3, 5], method="cf2-relaxed", epochs=30, seed=seed)

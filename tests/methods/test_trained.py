@@ -213,17 +213,6 @@ def test_regions_hold_their_instances(problem_of: Callable[..., Problem]) -> Non
     assert (known.values[known.region] > 0).all()
 
 
-def test_the_lights_that_matter_are_found() -> None:
-    model, data = Lights(4.0), star(2.0, 0.1, 2.0, 0.1, 2.0, 0.1)
-    model.sum = SimpleConv(aggr="sum", combine_root="sum")  # so that the states of the rays tell their light
-    trained = cf2.fit(model, data, [0], method="rcexplainer", k=3, epochs=150, seed=1)
-    (e,) = cf2.explain(model, data, [0], method="rcexplainer", trained=trained)
-    assert edges(e) == {(0, 1), (0, 3), (0, 5)}
-    assert trained.facts["boundaries"] == 1
-    (searched,) = cf2.explain(model, data, [0], method="rcexplainer", trained=trained, search=True)
-    assert (searched.status, searched.size) == ("found", 3)
-
-
 # -- TAGE --------------------------------------------------------------------------------------------------
 
 LONG = {"epochs": 300, "lr": 0.01, "batch": 64, "contrast": 1.0}

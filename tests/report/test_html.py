@@ -215,16 +215,6 @@ def test_the_report_is_dark_where_the_reader_is_and_white_on_paper(browser: Any,
         assert page.pdf()[:5] == b"%PDF-"
 
 
-@pytest.mark.browser
-def test_hostile_labels_do_not_run_in_the_report(browser: Any, hostile: Explanations, tmp_path: Path) -> None:
-    with new_page(browser) as page:
-        page.goto(hostile.report(tmp_path / "report.html").as_uri())
-        assert HOSTILE in page.locator("h1").inner_text()
-        assert HOSTILE in page.locator("#rows").inner_text()
-        assert page.locator("img").count() == 0
-        assert page.evaluate("window.hacked") is None
-
-
 @pytest.fixture(scope="module")
 def mixed(found: list[Explanations], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two methods; some of the second's answers are impossible, some were not found."""

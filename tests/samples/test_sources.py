@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -204,14 +203,6 @@ def test_a_description_knows_where_the_raw_data_was(cache: Path, tmp_path: Path,
     assert sources.restore(source.description, root=moved).keys() == source.keys()
     with pytest.raises(CF2Error, match="it is missing"):
         sources.restore(source.description)
-
-
-@pytest.mark.data
-def test_molecules_are_found_again_where_they_were(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = Path(os.environ["CF2_DATA"]).resolve()
-    monkeypatch.delenv("CF2_DATA")
-    source = sources.from_dataset("mutag0", root=root)
-    assert sources.restore(json.loads(json.dumps(source.description))).keys() == source.keys()
 
 
 # -- the user's own function ----------------------------------------------------------------------------------
