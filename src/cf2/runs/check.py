@@ -286,27 +286,30 @@ class _EditedGraph:
     def _list_columns(self) -> None:
         """The edges that are there, after them those that can be added, and which of them each unit governs."""
         e, units, extras = self.e, self.e.units, self.graph.extras
-        self.ends = [(a, b) for a, b in self.graph.edge_index.t().tolist()]
-        self.types = [-1] * len(self.ends) if e.types is None else extras["edge_type"][1].tolist()
-        # Columns by their type and ends, by their ends, and by either end: units name them in one of these ways.
-        at: dict[Any, list[int]] = defaultdict(list)
+        count = self.graph.edge_index.size(1)
         added: dict[int, list[int]] = defaultdict(list)
-        for column, ((a, b), kind) in enumerate(zip(self.ends, self.types)):
-            at[kind, a, b].append(column)
+        new: list[tuple[int, int, int]] = []
         for unit in units.where("added_edges").tolist():
-            for kind, a, b in self._columns_of(unit):
-                added[unit].append(len(self.ends))
-                self.ends.append((a, b))
-                self.types.append(kind)
-        for column, (a, b) in enumerate(self.ends):
-            at[a, b].append(column)
-            at[a].append(column)
-            at[b].append(column)
+            columns_of = self._columns_of(unit)
+            added[unit] += range(count + len(new), count + len(new) + len(columns_of))
+            new += columns_of
+        rows = np.array(new, dtype=np.int64).reshape(-1, 3)
+        types = np.full(count, -1) if e.types is None else extras["edge_type"][1].numpy()
+        self.ends = np.concatenate([self.graph.edge_index.t().numpy(), rows[:, 1:]])
+        self.types = np.concatenate([types, rows[:, 0]])
+        # Columns by their type and ends, by their ends, and by either end: units name them in one of these ways. Of a
+        # large graph only those are listed that a unit can name.
+        at: dict[Any, list[int]] = defaultdict(list)
+        named = np.concatenate([units.ids.ravel(), units.members[:, 1:].ravel()])
+        for column in np.flatnonzero(np.isin(self.ends, named).any(1)).tolist():
+            a, b = self.ends[column].tolist()
+            for name in ((a, b), a, b, *([(int(self.types[column]), a, b)] if column < count else [])):
+                at[name].append(column)
         grouped: dict[int, int] = {}
         if isinstance(self.spec.groups, str) and "groups" in self.kinds:  # a number for each column
-            rows = {number: unit for unit, number in zip(units.where("groups").tolist(), units.of("groups")[:, 0])}
+            of_number = {number: unit for unit, number in zip(units.where("groups").tolist(), units.of("groups")[:, 0])}
             numbers = extras[self.spec.groups][1].tolist()
-            grouped = {column: rows.get(number, -1) for column, number in enumerate(numbers) if number >= 0}
+            grouped = {column: of_number.get(number, -1) for column, number in enumerate(numbers) if number >= 0}
         for unit, a, b in units.members.tolist() if not grouped else ():
             both = at[a, b] if e.directed else at[a, b] + at[b, a]
             grouped |= dict.fromkeys(both, unit)
@@ -335,7 +338,7 @@ class _EditedGraph:
         pairs = {pair for key, pairs in given or () if key in (None, self.e.key) for pair in pairs}
         pairs |= set() if self.e.directed else {(b, a) for a, b in pairs}
         ends = {node for pair in pairs for node in pair}
-        named = [any(self.ends[c] in pairs for c in columns) for columns in self.governed]
+        named = [any(tuple(self.ends[c].tolist()) in pairs for c in columns) for columns in self.governed]
         nodes = [kind == "nodes" and int(ids[0]) in ends for kind, ids in zip(self.kinds, self.e.units.ids)]
         return np.array([a or b for a, b in zip(named, nodes)], dtype=bool)
 
@@ -362,9 +365,10 @@ class _EditedGraph:
             elif kind == "columns":
                 typed = self.e.types is not None
                 x[graph.extras["node_type"][1] == int(units.types[unit]) if typed else slice(None), column] = 0
-        columns = torch.tensor([column not in gone for column in range(len(self.ends))], dtype=torch.bool)
+        columns = torch.ones(len(self.ends), dtype=torch.bool)
+        columns[list(gone)] = False
         number = nodes.cumsum(0) - 1
-        edge_index = number[torch.tensor(self.ends, dtype=torch.long).reshape(-1, 2).t()[:, columns]]
+        edge_index = number[torch.from_numpy(self.ends)[columns].t()]
         return self.caller.row(
             x if bool(nodes.all()) else x[nodes], edge_index, self._extras(nodes, columns), number[self.place]
         )
@@ -376,7 +380,7 @@ class _EditedGraph:
             if self.caller.adapter.takes(name):
                 kind = self.caller.belongs(name, self.graph)
                 if kind == "edge":
-                    new = [self._attribute(name, value, of_type) for of_type in self.types[len(value) :]]
+                    new = [self._attribute(name, value, of_type) for of_type in self.types[len(value) :].tolist()]
                     value = torch.cat([value, torch.stack(new)]) if new else value
                 made[name] = value[{"edge": columns, "node": nodes}[kind]] if kind in ("edge", "node") else value
         return made
@@ -407,10 +411,10 @@ class _EditedGraph:
         piece.add_nodes_from(self.place.flatten().tolist())
         piece.add_nodes_from(int(self.e.units.ids[unit, 0]) for unit in units if self.kinds[unit] == "nodes")
         if "nodes" in self.kinds:
-            there = [pair for pair in self.ends[: self.graph.edge_index.size(1)] if set(pair) <= set(piece)]
-            piece.add_edges_from(there)
+            there = self.ends[: self.graph.edge_index.size(1)]
+            piece.add_edges_from(there[np.isin(there, list(piece)).all(1)].tolist())
         for unit in units:
-            piece.add_edges_from(self.ends[c] for c in self.governed[unit] if self.kinds[unit] != "nodes")
+            piece.add_edges_from(self.ends[c].tolist() for c in self.governed[unit] if self.kinds[unit] != "nodes")
         return not len(piece) or networkx.is_connected(piece)
 
 
