@@ -194,3 +194,15 @@ def test_the_model_and_the_data_are_as_before() -> None:
     assert model.training
     assert torch.is_grad_enabled()
     assert all(torch.equal(a, b) for a, b in zip(before, (*model.parameters(), DATA.x, DATA.edge_index)))
+
+
+@pytest.mark.parametrize(("large", "holds"), [(3e6, True), (0.0, False)])
+def test_what_hangs_on_the_rounding_of_a_model_is_not_false(large: float, holds: bool) -> None:
+    class Rounds(Counts):
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+            lead = self.conv(x, edge_index) + 0.15 + large - large
+            return torch.cat([-lead, lead], 1)
+
+    checked = cf2.check(explained("why"), Rounds(), DATA)
+    assert bool(checked) == holds
+    assert checked.claims["outputs"].false == (0 if holds else 3)

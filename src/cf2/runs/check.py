@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
@@ -140,7 +141,13 @@ def check(found: Explanations, model: Any, data: Any, *, call: Call | None = Non
         return result
     with _claimants(found[0].task, found.context, model, data, call) as claimant:
         for answers in by_key(found):
-            _check_key(result, [claimant(e) for e in answers], most)
+            claimants = [claimant(e) for e in answers]
+            own = Check()
+            _check_key(own, claimants, most)
+            if own.false and sum(answer.widened() for answer in claimants):
+                own = Check()
+                _check_key(own, claimants, most)
+            result += own
     return result
 
 
@@ -209,9 +216,17 @@ class _Caller:
         self.model, self.targets = module_of(model), targets
         self.origin = next((p.device for p in self.model.parameters()), torch.device("cpu"))
         self.device = torch.device(device) if device else self.origin
-        self.adapter = adapter_for(self.model, targets.level, call, targets)
+        self.call, self.adapter = call, adapter_for(self.model, targets.level, call, targets)
         kinds = {p.dtype for p in self.model.parameters() if p.is_floating_point()} or {torch.float32}
         self.spacing = max(torch.finfo(kind).eps for kind in kinds)
+        self.dtype: torch.dtype | None = None  # what the model computes in; None: as it is
+
+    def doubled(self) -> _Caller:
+        """The same with a copy of the model in double precision."""
+        made = copy(self)
+        made.model, made.dtype = deepcopy(self.model).double(), torch.float64
+        made.adapter = adapter_for(made.model, self.targets.level, self.call, self.targets)
+        return made
 
     def graph(self, key: Key) -> tuple[Instance, Tensor]:
         """The whole graph in which a key is predicted, and the nodes [1, ·] whose output that is."""
@@ -225,7 +240,8 @@ class _Caller:
             return torch.full((1,), math.nan)
         level, batch = self.targets.level, torch.zeros(len(x), dtype=torch.long, device=self.device)
         place = place.to(self.device)
-        arguments: dict[str, Any] = {name: value.to(self.device) for name, value in extras.items()}
+        x, *values = (v.to(self.dtype) if v.is_floating_point() else v for v in (x, *extras.values()))
+        arguments: dict[str, Any] = {name: value.to(self.device) for name, value in zip(extras, values)}
         arguments |= target_arguments(level, place, batch)
         inputs = Inputs(x.to(self.device), edge_index.to(self.device), arguments, place)
         return run(self.adapter, inputs, level)[0].detach().cpu().double()
@@ -344,7 +360,7 @@ class _EditedGraph:
 
     # -- what a set does ----------------------------------------------------------------------------------------
 
-    def row(self, as_it_was: Mask) -> Tensor:
+    def row(self, as_it_was: Mask, caller: _Caller | None = None) -> Tensor:
         """What it says where exactly these units are as they were at first: what is gone is not there."""
         graph, units, there = self.graph, self.e.units, as_it_was ^ self.absent
         x, nodes = graph.x.clone(), torch.ones(len(graph.x), dtype=torch.bool)
@@ -368,10 +384,8 @@ class _EditedGraph:
         columns = torch.ones(len(self.ends), dtype=torch.bool)
         columns[list(gone)] = False
         number = nodes.cumsum(0) - 1
-        edge_index = number[torch.from_numpy(self.ends)[columns].t()]
-        return self.caller.row(
-            x if bool(nodes.all()) else x[nodes], edge_index, self._extras(nodes, columns), number[self.place]
-        )
+        edge_index, own = number[torch.from_numpy(self.ends)[columns].t()], x if bool(nodes.all()) else x[nodes]
+        return (caller or self.caller).row(own, edge_index, self._extras(nodes, columns), number[self.place])
 
     def _extras(self, nodes: Tensor, columns: Tensor) -> dict[str, Tensor]:
         """What the model takes beside features and edges, of the nodes and edges that are there."""
@@ -440,6 +454,30 @@ class _Claimant:
     def without(self, chosen: Mask) -> Tensor:
         """What it says of everything but the set, or with every edit of it made."""
         return self.edited.row(~chosen | self.edited.fixed)
+
+    def widened(self) -> bool:
+        """Whether the model makes rounding so large that more must be left to it; then `spacing` is larger from now on.
+
+        A norm over nodes that are equal divides by little more than rounding. Double precision then says another thing.
+        """
+        e, edited = self.e, self.edited
+        if not isinstance(edited, _EditedGraph) or e.status == "refused":
+            return False
+        states = np.stack([e.selected | True, e.selected | edited.absent | edited.fixed, ~e.selected | edited.fixed])
+        single = [edited.row(state) for state in states]
+        try:
+            with default_dtype(torch.float64):
+                caller = edited.caller.doubled()
+                double = [edited.row(state, caller) for state in states]
+        except Exception:  # a model that cannot be copied, or that computes in single precision whatever it is given
+            return False
+        parts = [float(((a - b) / a.abs().max()).abs().max()) for a, b in zip(single, double) if not a.isnan().any()]
+        worst = max(parts, default=0.0)
+        if worst > ROUNDING * edited.spacing:
+            edited.spacing = worst
+            self.kept.clear()
+            return True
+        return False
 
     # -- what the model's numbers say ---------------------------------------------------------------------------
 
