@@ -134,3 +134,27 @@ def test_where_features_do_not_help_either_the_answer_of_edges_stays() -> None:
     assert e.status in ("impossible", "not found")
     assert e.units.names == ("edges",)
     assert "in vain" in e.note
+
+
+def test_a_removed_whole_number_has_the_value_that_the_user_says() -> None:
+    """Features count from the value that stands for "gone", and `call` adds it again."""
+    gone, data = 7, ring()
+    data.x = torch.tensor([[8], [7], [9], [7]])
+
+    def charge(model: Charge, batch: Data) -> Tensor:
+        assert batch.x.min() >= gone
+        return model(batch.x - gone, batch.edge_index, batch.batch)
+
+    def shifted(model: Charge, batch: Data) -> Tensor:
+        batch.x = batch.x + gone
+        return charge(model, batch)
+
+    moved = data.clone()
+    moved.x = data.x - gone
+    (e,) = cf2.explain(Charge(), [moved], units="features", call=shifted)
+    assert (e.status, e.features.tolist()) == ("found", [[0, 0], [2, 0]])
+    left = data.x.index_fill(0, torch.tensor([0, 2]), gone)
+    whole, without = (
+        charge(Charge(), Data(x=x, edge_index=data.edge_index, batch=torch.zeros(4).long())) for x in (data.x, left)
+    )
+    assert int(whole.argmax()) == e.prediction != int(without.argmax())
