@@ -85,6 +85,14 @@ def test_a_trial_on_its_own_field_gives_what_the_whole_instance_gives(
     assert len(field.nodes) < int(problem.pack.node_ptr.diff()[rows].sum())
 
 
+def test_no_gradient_is_computed_twice(problem_of: Callable[..., Problem]) -> None:
+    trials = trials_of(problem_of(NodeNet("sum", layers=2), random_graph(30, 40, seed=3), range(4)))
+    rows, sets = random_sets(trials, 3)
+    once, some = trials.slopes(rows, sets), trials.slopes(rows[5:8], sets[5:8])
+    assert trials.evaluations.tolist() == [3 * 3 * len(trials.tests)] * 4
+    assert all(torch.equal(every[5:8], own) for every, own in zip(once, some, strict=True))
+
+
 def test_a_field_ends_where_the_model_does_not_look(problem_of: Callable[..., Problem]) -> None:
     problem = problem_of(NodeNet("sum", layers=2), random_graph(60, 70, seed=3), [5])
     rows = torch.zeros(1, dtype=torch.long)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -204,28 +205,38 @@ class Budget:
 # -- 1. start ----------------------------------------------------------------------------------------------
 
 
+LENGTHS_PER_CALL = 3  # of prefixes: fewer save trials, and more save calls
+
+
 def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor]:
     """The shortest tried prefix of any ranking that passes, else the tried prefix nearest to passing.
 
     Returns the sets [B, U], their outcome, and the number of the ranking that each comes from [B]. Lengths grow by
-    half: all of them would cost U trials, and pruning takes off what is too much for log U.
+    half: all of them would cost U trials, and pruning takes off what is too much for log U. Longer ones are tried only
+    where no shorter one passes.
     """
-    rows, sets, numbers = [], [], []
-    for number, ranking in enumerate(rankings):
-        position = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
-        for length in _lengths(trials.width) or [0]:
-            fits = ((trials.counts > length) | (length == trials.width)).nonzero().flatten()
-            rows.append(fits)
-            sets.append(trials.admissible(fits, position[fits] < length))
-            numbers.append(torch.full_like(fits, number))
-    row, candidates, ranking_of = torch.cat(rows), torch.cat(sets), torch.cat(numbers)
-    size = trials.size(row, candidates)
+    positions = [ranking.argsort(dim=1, descending=True, stable=True).argsort(1) for ranking in rankings]
+    lengths, todo, tried = _lengths(trials.width) or [0], trials.rows, []
+    few = len(positions) * len(lengths) * len(todo) <= trials.rows_together
+    per_call = len(lengths) if few else LENGTHS_PER_CALL
 
-    def value(outcome: Outcome) -> Tensor:
+    def value(outcome: Outcome, size: Tensor) -> Tensor:
         return torch.where(outcome.passes, 1e6 - size, outcome.score.clamp(min=-1e5))
 
-    outcome = race(trials, row, row, candidates, torch.full_like(row, len(trials.tests) - 1), value)
-    winner = best_of(row, value(outcome), len(trials.counts))  # exists, because all units are a candidate of each
+    for first in range(0, len(lengths), per_call):
+        parts = []
+        for number, position in enumerate(positions):
+            for length in lengths[first : first + per_call]:
+                fits = todo[(trials.counts[todo] > length) | (length == trials.width)]
+                parts.append((fits, trials.admissible(fits, position[fits] < length), torch.full_like(fits, number)))
+        row, candidates, ranking_of = (torch.cat(part) for part in zip(*parts))
+        size, last = trials.size(row, candidates), torch.full_like(row, len(trials.tests) - 1)
+        outcome = race(trials, row, row, candidates, last, partial(value, size=size))
+        tried.append((row, candidates, ranking_of, size, outcome.passed, outcome.slack))
+        todo = todo[~torch.isin(todo, row[outcome.passes])]
+    row, candidates, ranking_of, size, passed, slack = (torch.cat(part) for part in zip(*tried))
+    outcome = Outcome(passed, slack)
+    winner = best_of(row, value(outcome, size), len(trials.counts))  # exists: all units are a candidate, if asked for
     return candidates[winner], outcome.take(winner), ranking_of[winner]
 
 

@@ -181,6 +181,7 @@ class Trials:
         self.rows_together = oracle.rows_together if self.cached else 0
         self._tried, self._looked = TrialTable(self.valid.device), TrialTable(self.valid.device)
         self._same = torch.tensor([test.same for test in tests], device=self.valid.device)
+        self._slopes: dict[bytes, tuple[Tensor, Tensor]] = {}  # by set, slack and gradient
         # Without gradients: which instances have slopes [B], the sets [B, U] at which all of them and the steepest were
         # measured, and these slopes [B, U, tests].
         self.measured: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
@@ -301,7 +302,18 @@ class Trials:
         if not len(rows):
             none = torch.zeros(*sets.shape, len(self.tests), device=rows.device)
             return none.sum(1), none
-        return self.oracle.slopes(self, rows, sets)
+        if not (self.cached and self.oracle.has_slopes):  # slopes by trials are kept by the oracle
+            return self.oracle.slopes(self, rows, sets)
+        # A step often begins where another one has ended, and asks for the same gradient again.
+        if len(self._slopes) * self.width * len(self.tests) * 4 > MAX_TABLE_BYTES:
+            self._slopes.clear()
+        names = names_of(rows, sets)
+        new = torch.tensor([at for at, name in enumerate(names) if name not in self._slopes], device=rows.device).long()
+        if len(new):
+            found = self.oracle.slopes(self, rows[new], sets[new])
+            self._slopes |= zip((names[at] for at in new.tolist()), zip(*found))
+        slack, slope = zip(*(self._slopes[name] for name in names))
+        return torch.stack(slack), torch.stack(slope)
 
 
 EQUAL = 1e-5  # outcomes closer than this are equal: they may be the same number, summed in another order
