@@ -122,16 +122,6 @@ DAMAGES |= {name: _replaced(make) for name, make in REPLACED.items()}
 
 
 @damage
-def swap_shards(run: Path, other: Path, rng: random.Random) -> None:
-    one, two = _one(run, rng), _one(run, rng)
-    first, second = _read(one), _read(two)
-    one.write_bytes(second)
-    two.write_bytes(first)
-    if one == two:
-        _flip(one, rng)
-
-
-@damage
 def add_foreign_shard(run: Path, other: Path, rng: random.Random) -> None:
     shard = _one(other, rng)
     (run / "shards" / shard.name).write_bytes(_read(shard))
@@ -162,12 +152,6 @@ DAMAGES |= damages_of("manifest") | damages_of("context")
 
 
 @damage
-def truncate_manifest(run: Path, other: Path, rng: random.Random) -> None:
-    content = _read(run / "manifest.json")
-    (run / "manifest.json").write_bytes(content[: rng.randrange(max(1, len(content) - 1))])
-
-
-@damage
 def edit_manifest(run: Path, other: Path, rng: random.Random) -> None:
     try:
         stored = json.loads(_read(run / "manifest.json"))
@@ -189,12 +173,6 @@ def edit_manifest(run: Path, other: Path, rng: random.Random) -> None:
 def garbage_context(run: Path, other: Path, rng: random.Random) -> None:
     content = rng.choice([b"", b"{", b"[]", b"null", rng.randbytes(50), b"[" * 99_999])
     _remove(run / "context.json").write_bytes(content)
-
-
-@damage
-def edit_context(run: Path, other: Path, rng: random.Random) -> None:
-    content = _read(run / "context.json")
-    _remove(run / "context.json").write_bytes(content.replace(b"51", b"52") or b"{}")
 
 
 @damage

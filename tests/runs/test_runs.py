@@ -61,27 +61,6 @@ def test_same_results_notices_any_difference_but_time(undisturbed: Store) -> Non
         assert not same_results(found, [replace(first, **other), *found[1:]]), other
 
 
-def test_an_interrupted_run_is_resumed_to_the_same_result(tmp_path: Path, undisturbed: Store) -> None:
-    run = make(tmp_path / "run")
-    told: list[int] = []
-
-    def stop_after_nine(steps: int) -> None:
-        told.append(steps)
-        if sum(told) == 9:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        engines.explain_run(run, progress=stop_after_nine)
-    assert len(shard_files(run)) == 1  # what waited was written
-    assert left(run) == KEYS[9:]
-    assert [e.key for e in run.explanations()] == KEYS[:9]
-    again = make(tmp_path / "run", resume=True)
-    told.clear()
-    engines.explain_run(again, progress=told.append)
-    assert same_results(again.explanations(), undisturbed.explanations())
-    assert (told[0], sum(told)) == (9, len(KEYS))  # what was done before counts at once
-
-
 def test_a_run_that_is_not_finished_says_so(tmp_path: Path, undisturbed: Store) -> None:
     assert undisturbed.finished() == [Finished("cf2-relaxed", 20, 20)]
     whole = undisturbed.explanations().context

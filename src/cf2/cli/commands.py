@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cf2 import __version__
 from cf2.cli import options as o
-from cf2.cli.runs import check, evaluate, list_runs, patterns, report
+from cf2.cli.runs import REPORT, check, evaluate, list_runs, patterns, report
 from cf2.cli.terminal import (
     GO_ON,
     Commands,
@@ -30,6 +31,9 @@ from cf2.cli.terminal import (
     table,
     tell,
 )
+
+if TYPE_CHECKING:
+    from cf2.options import Spec
 
 app = typer.Typer(
     name="cf2",
@@ -68,32 +72,43 @@ def demo(directory: o.Directory = DEMO, nodes: o.Nodes = 30, as_json: o.Json = F
 
     Example: cf2 demo --nodes 10 --out /tmp/demo
     """
-    from cf2.cli import demo as show
     from cf2.report.html import write_report
-    from cf2.runs.comparison import rules_in_words
+    from cf2.runs import comparison
     from cf2.samples.sources import from_dataset
     from cf2.storage import check_place
 
     if_stopped("The report is written at the end, so nothing was saved. Start again.")
-    check_place(directory / show.REPORT)
-    source, results, rows = from_dataset(show.DATASET), [], []
-    with named_bar("explaining") as report:
-        done = dict.fromkeys(show.methods(), 0)
-
-        def progress(name: str, steps: int) -> None:
-            done[name] += steps
-            report(f"explaining: {name}", sum(done.values()), nodes * len(done))
-
-        for found in show.compare(source, nodes, progress):
-            results.append(found)
-            rows.append(show.row(found))
-    path = write_report(results, directory / show.REPORT, title="cf2 demo: BA-Shapes").resolve()
+    check_place(directory / REPORT)
+    source, specs = from_dataset("ba-shapes"), _demo_specs("ba-shapes")
+    with TemporaryDirectory() as place, bar("explaining", nodes * len(specs)) as step:
+        run = comparison.explain(
+            Path(place) / "run", source, specs, keys=source.keys()[:nodes], resume=False, progress=step
+        )
+        by_method = {row["method"]: row for row in comparison.summaries(run)}
+        rows = [by_method[spec.method] for spec in specs]
+        results = [run.explanations(spec.method) for spec in specs]
+    path = write_report(results, directory / REPORT, title="cf2 demo: BA-Shapes").resolve()
     if as_json:
         print_json({"rows": rows, "report": str(path)})
     else:
-        say(rules_in_words(rows))
+        say(comparison.rules_in_words(rows))
         out.print(comparison_table(f"BA-Shapes, {len(results[0])} nodes, percent", rows))
         out.print(f"The report is at {path}", soft_wrap=True, highlight=False)
+
+
+def _demo_specs(dataset: str) -> list[Spec]:
+    """Methods that need nothing beside the model, score edges, and are quick: a `budget` is what dear ones have."""
+    from cf2.methods import registry
+    from cf2.options import Spec
+    from cf2.samples.datasets import paper_settings
+
+    known = [registry.get(name) for name in registry.names()]
+    quick = [m for m in known if m.needs == "nothing" and "budget" not in {f.name for f in fields(m.settings)}]
+    return [
+        Spec(method=m.name, seed=registry.draw_seed(m.name, None), settings=paper_settings(m.name, dataset))
+        for m in quick
+        if m.units is None or "edges" in m.units
+    ]
 
 
 @app.command()
@@ -152,9 +167,9 @@ def methods(as_json: o.Json = False) -> None:
     from cf2.methods import registry
 
     known = [registry.get(name) for name in registry.names()]
-    fields = ("name", "summary", "units", "levels", "searches", "draws", "needs")
+    names = ("name", "summary", "units", "levels", "searches", "draws", "needs")
     if as_json:
-        print_json([{field: getattr(method, field) for field in fields} for method in known])
+        print_json([{name: getattr(method, name) for name in names} for method in known])
     else:
         out.print(table("Methods", ("name", "summary"), [[method.name, method.summary] for method in known]))
 
