@@ -102,11 +102,18 @@ class Said(nn.Module):
         return self.make(self.inner(x, edge_index))
 
 
+def modes() -> tuple[Any, ...]:
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype()
+
+
 def within(mode: Callable[[], AbstractContextManager[Any]]) -> Callable[[str], list[cf2.Explanation]]:
     def ask(name: str) -> list[cf2.Explanation]:
         usual(name)  # what is trained is trained outside of it
         with mode():
-            return of_nodes(name)
+            before = modes()
+            found = of_nodes(name)
+            assert modes() == before
+            return found
 
     return ask
 

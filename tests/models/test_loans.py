@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -52,28 +52,6 @@ def test_threads_that_share_a_model_wait_for_each_other() -> None:
         thread.join()
     assert given == [expected] * 9
     assert same_state(state_of(model), before)
-
-
-@pytest.mark.parametrize("mode", [nullcontext, torch.no_grad, torch.inference_mode, torch.enable_grad])
-def test_the_callers_mode_does_not_matter_and_stays(mode: Callable[[], AbstractContextManager[Any]]) -> None:
-    model = NodeNet("gcn", seed=2).train()
-    expected = answers(model)
-    with mode():
-        before = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
-        assert answers(model) == expected
-        assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == before
-    assert model.training
-
-
-def test_another_default_dtype_does_not_matter_and_stays() -> None:
-    model = NodeNet("gcn", seed=2)
-    expected = answers(model)
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert answers(model) == expected
-        assert torch.get_default_dtype() == torch.float64
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from cf2.models.predictor import Predictor
 from cf2.models.receptive_field import ReceptiveField
 from cf2.units.kinds import unit_kinds, units_of
 from cf2.units.packs import Pack, pack
-from toys import LAYERS, GraphNet, NodeNet, WeightedNet, edited, model_state, probabilities, random_graph, same_state
+from toys import LAYERS, NodeNet, WeightedNet, edited, model_state, probabilities, random_graph, same_state
 
 DATA = random_graph(40, 60, seed=3)
 BOTH = ("edges", "features")
@@ -85,12 +85,6 @@ class Out(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self.finish(self.conv(x, edge_index))  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("finish", [lambda z: z, lambda z: z.softmax(1), lambda z: z.log_softmax(1)])
-def test_logits_probabilities_and_logs_mean_the_same(finish: object) -> None:
-    with Predictor(Out(finish), "node") as predictor, Predictor(Out(lambda z: z), "node") as plain:
-        assert torch.allclose(predictor.predict(packed(predictor)), plain.predict(packed(plain)), atol=1e-6)
 
 
 def test_one_logit_means_two_classes() -> None:
@@ -184,17 +178,6 @@ def test_a_graph_classifier_needs_batch() -> None:
         cf2.explain(NodeNet("gcn"), [DATA])
 
 
-def test_a_model_may_take_a_data_object() -> None:
-    class Whole(GraphNet):
-        def forward(self, data: Data) -> Tensor:
-            return super().forward(data.x, data.edge_index, data.batch)
-
-    graphs = [random_graph(6, 6, seed=s) for s in range(3)]
-    one = cf2.explain(Whole("gin"), graphs)
-    other = cf2.explain(GraphNet("gin"), graphs)
-    assert [e.selected.tolist() for e in one] == [e.selected.tolist() for e in other]
-
-
 FIRST_STEPS = {  # what a model does with wide features first, and whether that needs their zeros
     "scaled": (lambda x, lin: lin(0.1 * x / 3 * 2), False),
     "dropout": (lambda x, lin: lin(functional.dropout(x, 0.5, training=False)), False),
@@ -258,32 +241,6 @@ def test_an_edge_weight_that_the_model_drops_is_not_relied_on() -> None:
     options = {"nodes": [1, 5, 9], "method": "cf2-relaxed", "epochs": 20}
     one, other = (cf2.explain(kind("gin"), DATA, **options) for kind in (Drops, NodeNet))
     assert all((a.scores == b.scores).all() for a, b in zip(one, other))
-
-
-class Attributed(nn.Module):
-    """Adds up what lies on the edges into a node."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = GCNConv(4, 3, normalize=False, add_self_loops=False)
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, place: Tensor) -> Tensor:
-        assert len(edge_attr) == edge_index.size(1)
-        total = torch.zeros(x.size(0), 3).index_add(0, edge_index[1], edge_attr)
-        return self.conv(x, edge_index) * 1e-3 + total * place[:, None]
-
-
-def test_further_tensors_go_with_their_edges_and_nodes() -> None:
-    data = random_graph(20, 25, seed=5)
-    data.edge_attr = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-    data.place = torch.linspace(1, 2, 20)
-    model = Attributed()
-    for e in cf2.explain(model, data, nodes=range(8), effort="quick"):
-        gone = {tuple(pair) for pair in e.edges.tolist()}
-        stay = torch.tensor([tuple(pair) not in gone for pair in data.edge_index.t().tolist()])
-        with torch.no_grad():
-            out = model(data.x, data.edge_index[:, stay], data.edge_attr[stay], data.place)[e.key].softmax(0)
-        assert torch.allclose(torch.from_numpy(e.probabilities_without), out, atol=1e-5)
 
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99"])

@@ -160,7 +160,7 @@ def test_every_layer_reads_the_bonds(tmp_path: Path, arch: str, pool: str) -> No
     torch.testing.assert_close(rows[3:], found)
 
 
-def test_a_number_is_learned_scored_by_r2_and_saved(tmp_path: Path) -> None:
+def test_a_number_is_learned_and_scored_by_r2(tmp_path: Path) -> None:
     chains = [f"{'C' * a}{'O' * (b % 2)}{'C' * b}" for a in range(1, 9) for b in range(1, 9)]
     empty = {"y": 0, "truth": []}
     rows = [{"smiles": s, "test": i % 5 == 0, **empty} for i, s in enumerate(chains) for _ in range(3)]
@@ -175,9 +175,6 @@ def test_a_number_is_learned_scored_by_r2_and_saved(tmp_path: Path) -> None:
     r2 = 1 - float(((found - known) ** 2).sum() / ((known - known.mean()) ** 2).sum())
     assert about.test_accuracy == pytest.approx(r2, abs=1e-5)
     assert r2 > 0.5
-    path = training.save(tmp_path / "mine", model, about)
-    again, _ = training.load(path, dataset)
-    assert torch.equal(training.predict(again, dataset), training.predict(model, dataset))
 
 
 # -- the real files and the shipped models ------------------------------------------------------------------------

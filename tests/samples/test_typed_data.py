@@ -110,12 +110,8 @@ def test_a_relational_layer_has_a_matrix_for_each_relation(aggregation):
     torch.testing.assert_close(conv(x, ends, kind), expected)
 
 
-def test_training_on_types_is_seeded_and_refuses_what_does_not_fit():
+def test_training_on_types_refuses_what_does_not_fit():
     dataset = datasets.load("typed-motifs")
-    first, about = training.train(dataset, epochs=3, hidden=4)
-    second, _ = training.train(dataset, epochs=3, hidden=4)
-    assert all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values()))
-    assert about.recipe.arch == "rgcn"
     with pytest.raises(CF2Error, match="`arch`"):
         training.train(dataset, arch="gcn")
     with pytest.raises(CF2Error, match="Expected a typed graph for `arch` 'hgt'"):
