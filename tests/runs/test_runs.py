@@ -251,28 +251,26 @@ def test_writing_shards_does_not_list_the_directory_again_and_again(
     assert counts[0] == counts[1] <= 3
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_shards_are_written_by_time_by_size_and_at_the_end(undisturbed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_are_written_by_time_by_size_and_at_the_end(
+    tmp_path: Path, undisturbed: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = [replace(e, seconds=0.1) for e in undisturbed.explanations()]
     written: list[int] = []
-    clock = Clock()
-    with store.Writer(lambda part: written.append(len(part)), clock) as writer:
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(store, "time", clock)
+    run = make(tmp_path / "run")
+    monkeypatch.setattr(run, "write", lambda spec, number, part: written.append(len(part)))
+    with run.writer(run.jobs()[0]) as write:
         for at, e in enumerate(found[:10]):
             clock.now = float(at)
-            writer.add([e])
+            write([e])
         assert written == [6]  # after five seconds
-        writer.add([replace(found[10], seconds=5.1)])  # this one alone took long
+        write([replace(found[10], seconds=5.1)])  # this one alone took long
         assert written == [6, 5]
         monkeypatch.setattr(store, "MAX_WAITING", 3)
-        writer.add(found[11:15])
+        write(found[11:15])
         assert written == [6, 5, 4]
-        writer.add(found[15:16])
+        write(found[15:16])
     assert written == [6, 5, 4, 1]
 
 

@@ -101,38 +101,6 @@ class Survey(NamedTuple):
         return shards
 
 
-class Writer:
-    """Writes what is finished every few seconds, so that a kill loses little; the rest when it is left.
-
-    What took long by itself does not wait for more.
-    """
-
-    def __init__(self, write: Callable[[list[Explanation]], Any], clock: Callable[[], float] = time.monotonic) -> None:
-        self.write, self.clock = write, clock
-        self.waiting: list[Explanation] = []
-        self.last = clock()
-
-    def add(self, explanations: Sequence[Explanation]) -> None:
-        """Take explanations, and write if it is time."""
-        self.waiting += explanations
-        longest = max(sum(e.seconds for e in explanations), self.clock() - self.last)
-        if longest >= SECONDS_PER_SHARD or len(self.waiting) >= MAX_WAITING:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what waits."""
-        waiting, self.waiting = self.waiting, []
-        if waiting:
-            self.write(waiting)
-        self.last = self.clock()
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.flush()
-
-
 @dataclass(eq=False)
 class Store:
     """An open run directory. Everything it says is read from the disk; `source` is there once it has been given."""
@@ -490,12 +458,30 @@ class Store:
 
     # -- writing shards -------------------------------------------------------------------------------------
 
-    def writer(self, spec: Spec) -> Writer:
-        """What takes the explanations of a job as they come and writes a shard every few seconds."""
+    @contextmanager
+    def writer(self, spec: Spec) -> Iterator[Callable[[Sequence[Explanation]], None]]:
+        """A function that takes explanations of a job, and writes a shard every few seconds; the rest when it is left.
+
+        So a kill loses little. What took long by itself does not wait for more.
+        """
         names = [SHARD_NAME.fullmatch(file.name) for file in self._shard_files()]
         used = [int(name["number"]) for name in names if name and name["job"] == spec.name]
-        numbers = count(max(used, default=-1) + 1)
-        return Writer(lambda explanations: self.write(spec, next(numbers), explanations))
+        numbers, last = count(max(used, default=-1) + 1), time.monotonic()
+        waiting: list[Explanation] = []
+
+        def add(explanations: Sequence[Explanation], *, write: bool = False) -> None:
+            nonlocal last, waiting
+            waiting += explanations
+            longest = max(sum(e.seconds for e in explanations), time.monotonic() - last)
+            if waiting and (write or longest >= SECONDS_PER_SHARD or len(waiting) >= MAX_WAITING):
+                part, waiting = waiting, []  # what cannot be written now is not tried again on leaving
+                self.write(spec, next(numbers), part)
+                last = time.monotonic()
+
+        try:
+            yield add
+        finally:
+            add([], write=True)
 
     def write(self, spec: Spec, number: int, explanations: Sequence[Explanation]) -> Path:
         """Keep explanations of a job in a shard of that number; they are on the disk when this returns."""

@@ -88,8 +88,8 @@ def explain_run(run: Store, spec: Spec | None = None, **where: Unpack[Where]) ->
         if not pending:
             return
         request, first = run.request(spec), run.keys[:KEYS_TO_MEASURE]
-        with run.writer(spec) as writer:
-            explain_chunks(request, pending, first, keep=lambda outcome: writer.add(outcome.found), **where)
+        with run.writer(spec) as write:
+            explain_chunks(request, pending, first, keep=lambda outcome: write(outcome.found), **where)
 
 
 def explain_chunks(
