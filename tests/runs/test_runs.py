@@ -186,36 +186,6 @@ def test_a_counterfactual_beside_another_question_may_differ_in_its_edits(tmp_pa
         run.add(other_job(first, question="counterfactual", units="another"))
 
 
-def test_a_run_keeps_the_questions_apart(tmp_path: Path) -> None:
-    edits: Any = ("remove", "add")
-    first, second = Spec("gradient", settings={"k": 2}), Spec("greedy", question="counterfactual", edits=edits)
-    run = make(tmp_path / "run", spec=first, keys=KEYS[:4])
-    for spec in (replace(first, question="counterfactual", edits=edits), second):
-        Store.create(run.path, ring_source(), spec, keys=KEYS[:4], chunk_size=3, resume=True)
-    run = make(tmp_path / "run", spec=first, keys=KEYS[:4], resume=True)
-    for job in run.jobs():
-        engines.explain_run(run, job)
-    again = Store.open(run.path)
-    assert again.finished() == [
-        Finished("gradient", 4, 4),
-        Finished("gradient, counterfactual", 4, 4),
-        Finished("greedy, counterfactual", 4, 4),
-    ]
-    for question in ("why", "counterfactual"):
-        found = again.explanations("gradient", question=question)
-        alone = engines.explain_many(
-            ring_source().request(KEYS[:4], again.job("gradient", None, question)), KEYS[:4], chunk_size=3
-        )
-        assert same_results(found, alone)
-        assert {e.question for e in found} == {question}
-    with pytest.raises(CF2Error, match="question 'factual'"):
-        again.explanations("gradient", question="factual")
-    with pytest.raises(CF2Error, match="Expected explanations by gradient-counterfactual"):
-        run.write(
-            again.job("gradient", None, "counterfactual"), 9, again.explanations("gradient", question="why").items
-        )
-
-
 def test_a_shard_is_only_written_with_keys_that_are_left_and_by_its_own_job(tmp_path: Path, undisturbed: Store) -> None:
     run = make(tmp_path / "run")
     (job,) = run.jobs()
