@@ -1,7 +1,9 @@
 """What the page's server answers: what is shown of a state, the list, files; and what it refuses."""
 
 import json
+import random
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +18,7 @@ from cf2.runs.source import ModelAndData
 from cf2.web import build_app
 from cf2.web.whatif import State, WhatIf
 from report.explained_toys import explained, nitro_bonds, red_edges
+from toys import tried
 
 
 def shown(client: Any, key: Any, **given: Any) -> Any:
@@ -166,3 +169,42 @@ def test_an_address_says_what_it_was_made_of(whatif: WhatIf) -> None:
 def test_an_address_that_means_nothing_here_is_refused_in_words(whatif: WhatIf, query: str, said: str) -> None:
     with pytest.raises(CF2Error, match=said):
         whatif.state_at(query)
+
+
+VALUES: list[Any] = [None, True, -1, 0, 3, 10**30, 1.5, "", "3", "x", "4-1", "é" * 99, [], [0], [0, "x"], [[0, 1]], {}]
+BODIES = ["", "{", "[]", "[" * 9999, "\0", "3", "null", "{}"]
+PARTS: dict[str, list[Any]] = {
+    "key": ["3", "4", "5"],
+    "method": ["cf2", "guess"],
+    "do": ["without", "only", "restore"],
+    "removed": [[], [0], [0, 1]],
+    "edits": [[], [["add", 0, 1]], [["change", 0, 1, 1.0]], [["add"]], [["x", {}]]],
+    "near": [[], [3]],
+    "address": ["?key=3&removed=0", "?key=3&edits=add~0~1_x", "?key=é&removed=9~", "?run=x&key=3"],
+    "what": ["find", "again", "another", "edit", "stop"],
+    "alpha": [0.5],
+    "lambda": [500],
+    "sorts": [["remove"]],
+    "aim": [0, 1],
+    "valid": [False],
+    "kind": ["json", "svg"],
+}
+
+
+@tried(few=150, many=2000)
+def test_any_request_is_answered_or_refused_in_words(app_of_its_own: Any, seeds: range) -> None:
+    client, codes = app_of_its_own.test_client(), Counter[int]()
+    for seed in seeds:
+        draw = random.Random(seed)
+        given = {name: draw.choice(values) for name, values in PARTS.items() if draw.random() < 0.8}
+        given |= {draw.choice(list(PARTS)): draw.choice(VALUES) for _ in range(draw.choice([0, 1, 1, 2]))}
+        place = draw.choice(["/state", "/state", "/state", "/search", "/save", "/comparison", "/listing", "/progress"])
+        if place in ("/state", "/search"):
+            body = json.dumps(given) if draw.random() < 0.9 else draw.choice(BODIES)
+            response = client.post(place, data=body, content_type="application/json")
+        else:
+            response = client.get(place, query_string={name: str(value) for name, value in given.items()})
+        codes[response.status_code] += 1
+        assert response.status_code in (200, 400, 404, 415), (seed, place, given, response.text)
+        client.post("/cancel")
+    assert min(codes[200], codes[400]) > len(seeds) / 10, codes

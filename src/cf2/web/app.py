@@ -24,7 +24,7 @@ from cf2.runs.store import Store
 from cf2.samples.sources import restore
 from cf2.web import page
 from cf2.web.searches import MAX_SECONDS, Searches, find
-from cf2.web.server import is_loopback, listening_socket, protect, started
+from cf2.web.server import Sent, is_loopback, listening_socket, protect, started
 from cf2.web.whatif import WhatIf
 
 log = logging.getLogger("cf2.web")
@@ -83,7 +83,7 @@ def build_app(
 
     @app.post("/state")
     def state() -> Any:
-        given = request.get_json()
+        given = Sent.read()
         return page.show(whatif, page.state_of(whatif, given), given.get("near", ()))
 
     @app.get("/comparison")
@@ -103,7 +103,7 @@ def build_app(
 
     @app.post("/search")
     def search() -> Any:
-        given = request.get_json()
+        given = Sent.read()
         e = whatif.explanation(whatif.key(given["key"]), given["method"])
         name, said = find(whatif, searches, e, given)
         return {"note": f"{describe_target(e)}: {said}", "method": name}

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 from markupsafe import Markup
 
+from cf2.errors import require
 from cf2.models.outputs import output_kind
 from cf2.options import Edit as EditSort
 from cf2.patterns.edit_rules import EditRules
@@ -104,6 +105,7 @@ def state_of(whatif: WhatIf, given: Mapping[str, Any]) -> State:
     removed, edits = given.get("removed", []), given.get("edits", [])
     if "do" in given:  # begins anew
         gone = {"without": e.selected, "only": ~e.selected & ~live.absent(e), "restore": e.selected & False}
+        require(given["do"] in gone, f"Expected one of {', '.join(gone)}", got=given["do"][:80])
         removed, edits = np.flatnonzero(gone[given["do"]]).tolist(), []
     beyond = {unit - e.num_units for unit in removed if unit >= e.num_units}  # edits that are taken back
     edits = [edit for place, edit in enumerate(edits) if place not in beyond]

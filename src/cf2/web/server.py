@@ -17,7 +17,7 @@ from flask import Flask, Response, g, redirect, request, session
 from waitress import wasyncore
 from werkzeug.exceptions import HTTPException
 
-from cf2.errors import CF2Error, require, require_number
+from cf2.errors import CF2Error, require, require_number, shown
 from cf2.web.whatif import VISITOR
 
 MAX_REQUEST_BYTES = 2_000_000
@@ -30,6 +30,14 @@ POLICY = (
 log = logging.getLogger("cf2.web")
 logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request waits for a moment is no news
 
+
+PARTS: dict[str, tuple[type, ...]] = {  # of a request, and the types that they may have
+    **dict.fromkeys(("method", "do", "address", "what"), (str,)),
+    **dict.fromkeys(("removed", "edits", "near", "sorts"), (list,)),
+    "alpha": (float, int),
+    "lambda": (float, int, type(None)),
+    "aim": (int, type(None)),
+}
 
 # -- requests
 
@@ -65,6 +73,25 @@ def protect(app: Flask, token: str | None = None) -> None:
     def headers(response: Response) -> Response:
         response.headers["Content-Security-Policy"] = POLICY.format(nonce=g.get("nonce", ""))
         return response
+
+
+class Sent(dict[str, Any]):
+    """What a browser sent as JSON, each part of the type that it must have."""
+
+    def __missing__(self, name: str) -> Any:
+        raise CF2Error(f"Expected {name!r} in the request", got="none")
+
+    @classmethod
+    def read(cls) -> Sent:
+        """The body of the request, or an error that names the part that is wrong."""
+        given = request.get_json()
+        require(isinstance(given, dict), "Expected an object as the body of the request", got=type(given).__name__)
+        for name, value in given.items():
+            fits = type(value) in PARTS.get(name, (type(value),))
+            if fits and name in ("removed", "near"):
+                fits = all(type(number) is int for number in value)
+            require(fits, f"Expected another value for {name!r} in the request", got=shown(value, 80))
+        return cls(given)
 
 
 def _refusal(error: Exception) -> Response:
