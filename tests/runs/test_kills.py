@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -79,3 +80,33 @@ def test_what_is_finished_is_kept_when_a_part_of_ray_is_killed_and_nothing_runs_
     found = Store.open(run).explanations()
     assert [e.key for e in found] == list(KEYS)
     assert same_results(found, Store.open(whole).explanations())
+
+
+@slow
+@pytest.mark.parametrize("engine", ["local", "processes", "ray"])
+def test_ten_kills_at_random_moments_leave_the_same_results(tmp_path: Path, engine: str) -> None:
+    if engine == "ray":
+        pytest.importorskip("ray")
+    assert start(tmp_path / "whole", "local").wait() == 0
+    whole = Store.open(tmp_path / "whole").explanations()
+    draw, kills, finished, killed = random.Random(7), 0, 0, True
+    while kills < 10 or killed:
+        run = tmp_path / f"run-{finished}"
+        with tempfile.TemporaryDirectory(prefix="cf2-ray-", ignore_cleanup_errors=True) as temporary:
+            wanted = len(list(run.glob("shards/*.parquet"))) + draw.randrange(1, 4)
+            process = start(run, engine, temporary)
+            while process.poll() is None and len(list(run.glob("shards/*.parquet"))) < wanted:
+                time.sleep(0.01)
+            time.sleep(draw.random() * 0.2)
+            if kills < 10 and process.poll() is None:
+                process.kill()
+            killed = process.wait() == -signal.SIGKILL
+            while processes_with(temporary):
+                time.sleep(0.1)
+        if killed:
+            kills += 1
+            continue
+        assert process.returncode == 0, run.with_suffix(".log").read_text()
+        assert same_results(Store.open(run).explanations(), whole)
+        finished += 1
+    print(f"{engine}: {kills} kills, {finished} runs, the same results")
