@@ -1,9 +1,11 @@
 """What an explanation of the paper's six columns costs and gives, on all of their instances.
 
-    python benchmarks/columns.py [tree-cycles …] [--effort standard] [--most N] [--models DIR] [--json FILE] [--keep]
+    python benchmarks/columns.py [tree-cycles …] [--effort …] [--most N] [--models DIR] [--json FILE] [--trials]
 
 One row per column: how many are found, F_NS, the mean size, how many are proved smallest, model evaluations and CPU
 milliseconds per explanation, all instances together. Sizes stand beside costs, so that speed is not bought with size.
+With --trials, every column is also explained with soft masks blocked, so that slopes come from trials.
+--keep writes the JSON of the documentation.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ import numpy as np
 import torch
 
 from cf2.errors import CF2Error
+from cf2.models.predictor import Predictor
 from cf2.options import Spec
 from cf2.results.explanation import Explanation
 from cf2.runs.session import Session
@@ -34,6 +38,7 @@ COLUMNS = {
 }
 HEAD = {"column": "", "effort": "", "instances": "d", "found": "d", "F_NS, %": ".1f", "mean size": ".2f"}
 HEAD |= {"proved": "d", "evaluations": ",.0f", "CPU, ms": ".1f"}
+SLOPES, COMPARED = ("gradients", "trials"), ("F_NS, %", "mean size", "evaluations")
 
 
 def explained(
@@ -70,26 +75,33 @@ def main() -> None:
     parser.add_argument("--most", type=int, help="instances a column")
     parser.add_argument("--models", type=Path, help="a directory of checkpoints by data set, in place of the shipped")
     parser.add_argument("--json", type=Path, help="keep size, status and evaluations of every instance")
-    parser.add_argument("--keep", action="store_true", help="write benchmarks/measured/columns.json")
+    parser.add_argument("--trials", action="store_true", help="with soft masks blocked as well")
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/measured/columns.json, or trials.json")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    rows, kept = [], {}
-    for effort in chosen.effort:
-        for column in chosen.columns or COLUMNS:
-            try:
-                found, seconds = explained(column, {"effort": effort}, chosen.most, chosen.models)
-            except CF2Error as error:
-                print(f"{column} is left out. {error}")
-                continue
-            rows.append(row(column, effort, found, seconds))
-            print(*(f"{name} {value:{form}}" for (name, form), value in zip(HEAD.items(), rows[-1])), flush=True)
-            kept[f"{column} {effort}"] = [(e.key, e.status, e.size, bool(e.optimal), e.evaluations) for e in found]
+    rows, kept, has_slopes = [], {}, Predictor.has_slopes
+    ways = product(chosen.effort, chosen.columns or COLUMNS, SLOPES[: 1 + chosen.trials])
+    for effort, column, slopes in ways:
+        Predictor.has_slopes = has_slopes if slopes == "gradients" else lambda *_: False  # type: ignore[method-assign]
+        try:
+            found, seconds = explained(column, {"effort": effort}, chosen.most, chosen.models)
+        except CF2Error as error:
+            print(f"{column} is left out. {error}")
+            continue
+        rows.append(row(column, slopes if chosen.trials else effort, found, seconds))
+        print(*(f"{name} {value:{form}}" for (name, form), value in zip(HEAD.items(), rows[-1])), flush=True)
+        kept[f"{column} {rows[-1][1]}"] = [(e.key, e.status, e.size, bool(e.optimal), e.evaluations) for e in found]
     if chosen.json:
         chosen.json.write_text(json.dumps(kept), encoding="utf-8")
     if chosen.keep:
         shipped = list(dict.fromkeys(name for name, _ in COLUMNS.values()))
-        command = f"python benchmarks/columns.py --effort {' '.join(chosen.effort)} --keep"
-        figures.keep("columns", command, HEAD, rows, shipped)
+        asked = f"--trials --most {chosen.most}" if chosen.trials else f"--effort {' '.join(chosen.effort)}"
+        command, head = f"python benchmarks/columns.py {asked} --keep", HEAD
+        if chosen.trials:
+            head = {"column": ""} | {f"{name}: {way}": HEAD[name] for name in COMPARED for way in SLOPES}
+            pairs = [[dict(zip(HEAD, own)) for own in pair] for pair in zip(rows[::2], rows[1::2])]
+            rows = [[pair[0]["column"], *(own[name] for name in COMPARED for own in pair)] for pair in pairs]
+        figures.keep("trials" if chosen.trials else "columns", command, head, rows, shipped)
 
 
 if __name__ == "__main__":
