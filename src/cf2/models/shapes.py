@@ -152,8 +152,10 @@ class Lookalikes:
         """The name of each trial of instances [R], from the edge columns [e] that are there in which trial [e]."""
         width, start = self.removals.width, self.removals.starts(instance)
         place = self.removals.ends.take(columns, 1) + start[trial]
-        place, local = np.unique(place, return_inverse=True)
-        tail, head = local.reshape(2, -1)
+        local = np.zeros(len(instance) * width, dtype=np.int64)  # first a mark, then a number: `np.unique` sorts
+        local[place] = 1
+        tail, head = (local.cumsum() - 1)[place]
+        place = local.nonzero()[0]
         of_node = place // max(width, 1)
         node = place - start[of_node]
         first = self.colours[node]
