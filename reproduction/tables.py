@@ -96,6 +96,8 @@ LAYOUTS: dict[str, Layout] = {
             ("dropped_necessity", "necessary, isolated dropped %"),
             ("overlap_1", "overlap of ten, 1"),
             ("overlap_5", "5"),
+            ("still_sufficient", "old set sufficient after 1 %"),
+            ("still_necessary", "old set necessary after 1 %"),
             ("seeds_overlap", "seeds"),
             ("models_overlap", "models"),
             ("connected", "connected %"),

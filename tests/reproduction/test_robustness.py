@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+import cf2
 from cf2.runs.session import Session
 from cf2.samples.sources import from_dataset
 from reproduction import attribution, published, reproduce, robustness
@@ -87,6 +88,24 @@ def test_dropped_nodes_are_not_there() -> None:
     assert shares == {"dropped_sufficiency": 0.75, "dropped_necessity": 0.75}
     none = robustness.dropped(base, [0], [frozenset()])
     assert none == {"dropped_sufficiency": 0.0, "dropped_necessity": 0.0}
+
+
+def test_a_set_that_passes_with_isolated_nodes_dropped_is_what_the_wrapped_model_is_asked_for() -> None:
+    """A graph of which nothing is left has a class of its own; what is found for the wrapper passes the tests."""
+    from cf2.runs.source import ModelAndData
+
+    wrapped = robustness.WithoutIsolated(Counts())
+    alone = torch.tensor([[0, 1], [1, 0]])
+    rows = wrapped(torch.ones(8, 1), torch.cat([alone, PATH.edge_index + 4], 1), torch.tensor([0] * 4 + [1] * 4))
+    for row, nodes, edge_index in ((0, 2, alone), (1, 4, PATH.edge_index)):
+        batch = torch.zeros(nodes, dtype=torch.long)
+        assert torch.equal(rows[row, :2], Counts()(torch.ones(nodes, 1), edge_index, batch=batch)[0])
+    assert wrapped(PATH.x, PATH.edge_index[:, :0]).argmax(1).tolist() == [2]
+    (e,) = cf2.explain(wrapped, [PATH], units="edges")
+    assert e.status == "found"
+    edges = [frozenset((min(ends), max(ends)) for ends in e.edges.tolist())]
+    base = ModelAndData(model=Counts(), level="graph", graphs=[PATH])
+    assert robustness.dropped(base, [0], edges) == {"dropped_sufficiency": 1.0, "dropped_necessity": 1.0}
 
 
 def test_overlap_by_gnnx_bench_is_a_share_of_k() -> None:
