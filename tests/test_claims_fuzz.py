@@ -413,6 +413,12 @@ def test_what_was_false_once_is_not(seed: int) -> None:
     assert seed != 21202 or checked.claims["default"].checked
 
 
+# The columns of two added edges came in another order than `Explanation.apply` gives them.
+def test_a_model_of_the_order_of_edges_is_asked_in_the_order_of_apply() -> None:
+    checked = explained(1200194)
+    assert checked, checked
+
+
 # -- what was found, made small ----------------------------------------------------------------------------------
 
 

@@ -344,7 +344,8 @@ def _with_edges(editing: Editing, near: Instance, around: Around) -> Instance:
     if base.types is None:
         parts = [_near_pairs(base, local, at_target)] if inside else []
         pairs = _new(torch.cat([*parts, *([] if given is None else [_local_pairs(given, base)])]), base)
-        columns = pairs.t() if base.directed else torch.cat([pairs, pairs.flip(1)]).t()
+        both = pairs if base.directed else torch.stack([pairs, pairs.flip(1)], 1).reshape(-1, 2)
+        columns = both.t()  # in the order of `Explanation.apply`, on which a model may depend
     else:
         far = np.zeros(0, np.int64) if editing.far is None else editing.far.numpy()
         far = np.flatnonzero(np.isin(base.node_ids.numpy(), far))
