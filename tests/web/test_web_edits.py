@@ -197,6 +197,12 @@ def test_the_saved_state_holds_the_edits_and_the_answer(client: Any) -> None:
 FIND = {"what": "find", "key": "4", "method": "cf2", "aim": 1, "sorts": ["change"], "valid": False}
 
 
+def test_the_smallest_edit_is_asked_for_on_the_page(app_of_its_own: Any) -> None:
+    found = app_of_its_own.test_client().post("/search", json=FIND).get_json()
+    assert found["note"].startswith("node 4: Reached: after changing node ")
+    assert found["method"] == "smallest edit to busy (change)"
+
+
 @pytest.mark.parametrize("wrong", [{"aim": 2}, {"sorts": []}, {"sorts": ["fly"]}])
 def test_a_search_for_nonsense_is_refused(client: Any, wrong: dict[str, Any]) -> None:
     response = client.post("/search", json=FIND | wrong)
