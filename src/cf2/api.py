@@ -221,19 +221,23 @@ class Explainer:
             started = time.perf_counter()
             session = Session(request)
             try:
-                quiet = selected.get("progress") is False
-                with told(selected.get("progress"), len(keys)) as tell, still_working(session, quiet), session:
-                    explanations = Explanations(tuple(session.explain(keys, tell)), context)
+                asked = selected.get("progress")
+                bar = told(asked, len(keys), session.so_far)
+                with bar as tell, still_working(session, quiet=asked is False), session:
+                    session.explain(keys, tell, best_so_far=True)
+                    interrupted = session.interrupted
                     self._cache.learn(session)
             except KeyboardInterrupt:
                 if not session.finished:
                     raise
-                done = len({e.key for e in session.finished})
-                sentence = f"Interrupted: {done:,} of {len(keys):,} are explained."
-                print(sentence, file=sys.stderr)
-                explanations = Explanations(tuple(session.finished), {**context, "partial": sentence})
+                interrupted = True
             finally:
                 session.predictor.give_back()  # whatever an interrupt has kept from being given back
+            if interrupted:
+                done = len({e.key for e in session.finished})
+                context["partial"] = f"Interrupted: {done:,} of {len(keys):,} are explained."
+                print(context["partial"], file=sys.stderr)
+            explanations = Explanations(tuple(session.finished), context)
             counts = Counter(e.status for e in explanations)
             statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
             log.info("Explained %d in %.1f s: %s", len(keys), time.perf_counter() - started, statuses or "nothing")

@@ -384,7 +384,7 @@ class Spec:
         messages: always to messages.
     device: Torch device to run on. Default: the device of the model.
     max_units: Maximum number of units per instance; larger instances are refused, or reduced with `reduce`. Default: no
-        limit, but above 20,000 units only the 2,000 with the largest gradients are searched.
+        limit, but above 5,000 units the search is bounded.
     reduce: How to handle instances above max_units. gradient: search only the units with the largest gradients.
     settings: Settings of the method, by name.
     """

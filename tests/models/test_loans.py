@@ -79,10 +79,9 @@ def test_an_interrupt_at_any_moment_leaves_the_model_as_it_was(seeds: range) -> 
         signal.setitimer(signal.ITIMER_REAL, max(1e-4, 1.1 * whole * random.Random(seed).random()))
         with suppress(KeyboardInterrupt):
             try:
-                answers(model)
+                hit -= answers(model) == expected  # a search that was interrupted leaves the best so far
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            hit -= 1
         hit += 1
         assert same_state(state_of(model), before), seed
         assert not soft_masks._HOLDERS, seed

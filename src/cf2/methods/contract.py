@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Literal, Self, TypeVar
 
@@ -18,11 +19,15 @@ from cf2.options import MAX_COUNT, Key
 from cf2.sets.oracle import Oracle
 from cf2.sets.search import WHY, Choice, Search, search
 from cf2.sets.tests import QUESTIONS, Criterion, Test, Verdict, judge
-from cf2.sets.trials import Constraints, Trials, best_of, in_order
+from cf2.sets.trials import Constraints, Incumbents, Trials, best_of, in_order
 from cf2.units.kinds import InstanceUnits, UnitKind
 from cf2.units.packs import Pack
 
 EQUAL_SCORES = "All units have the same score, so the first of them are chosen: the method found no difference."
+
+LARGE = 5_000  # units beyond which an instance is searched alone, for about as long as these bounds:
+MAX_FLOATS_IN_ALL = 4e9  # kept by all runs of the model
+MIN_RUNS = 100  # on the whole instance, which are allowed beside that
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +41,17 @@ class SetProblem:
     tests: tuple[Test, ...] = QUESTIONS["why"]
     constraints: Constraints | None = None  # what a set must keep to beside its tests
     seed: int | None = None
+    best: Incumbents | None = None  # what a search of all instances keeps up to date
 
     def sizes(self, given: int | Sequence[tuple[Key, int]]) -> Tensor:
         """How many units of its instance may be chosen, for every unit [units]; 0 for keys without a size."""
         by_key = dict.fromkeys(self.keys, given) if isinstance(given, int) else dict(given)
         sizes = [by_key.get(key, 0) for key in self.keys]
         return torch.tensor(sizes, device=self.outputs.device)[self.oracle.owner]
+
+    def bounded(self) -> AbstractContextManager[None]:
+        """Within it, a search of one very large instance ends by `Spent` when it has run the model for long enough."""
+        return nullcontext()
 
     @property
     def num_instances(self) -> int:
@@ -69,6 +79,7 @@ class SetProblem:
             outputs=self.outputs[rows],
             criterion=self.criterion.take(rows),
             constraints=None if self.constraints is None else self.constraints.take(rows),
+            best=None,
         )
 
 
@@ -85,6 +96,12 @@ class Problem(SetProblem):
     def predictor(self) -> Predictor:
         """The model."""
         return self.oracle.predictor
+
+    def bounded(self) -> AbstractContextManager[None]:
+        if self.num_instances > 1 or int(self.oracle.counts[0]) <= LARGE:
+            return nullcontext()
+        once = self.predictor.cost(len(self.pack.x), self.pack.edge_index.size(1))
+        return self.predictor.bounded(MAX_FLOATS_IN_ALL + MIN_RUNS * once)
 
     @property
     def pack(self) -> Pack:
@@ -362,5 +379,6 @@ def search_from(
         settings,
         problem.constraints,
         None if rank is None else why,
+        problem.best,
     )
     return Ranking(ranking.scores, replace(found, evaluations=ranking.choice.evaluations + found.evaluations))

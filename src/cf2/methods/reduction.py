@@ -46,14 +46,14 @@ def sum_of_gradients(problem: Problem, states: Sequence[float]) -> Tensor:
     return total
 
 
-def reduced(problem: Problem, limit: int, above: int | None = None) -> Problem:
-    """The problem in which instances of more than `above` units (or `limit`) may choose only their `limit` steepest."""
-    pack, above = problem.pack, limit if above is None else above
-    if int(pack.units.counts.max()) <= above:
+def reduced(problem: Problem, limit: int) -> Problem:
+    """The problem in which instances of more than `limit` units may choose only their steepest."""
+    pack = problem.pack
+    if int(pack.units.counts.max()) <= limit:
         return problem
     steep = problem.predictor.has_slopes(pack)
     scores = sum_of_gradients(problem, SOFT_STATES) if steep else first_gains(problem)[0]
-    kept = (rank_within(scores.abs(), pack) < limit) | (pack.units.counts <= above)[pack.units.owner]
+    kept = rank_within(scores.abs(), pack) < limit
     units = replace(pack.units, left_out=pack.units.admissible(torch.ones_like(kept)) & ~kept)
     made = problem.repacked(replace(pack, units=units))
     rules = made.constraints

@@ -48,6 +48,10 @@ class NoSlopes(CF2Error):
     """The model has no gradient by the units that are asked about."""
 
 
+class Spent(Exception):
+    """The work that a search was allowed is done."""
+
+
 class Predictor:
     """A frozen model as a function from packs to class probabilities [B, classes].
 
@@ -78,6 +82,7 @@ class Predictor:
         self._may_weigh = masking == "auto" and self.adapter.weighs and not drops
         self.sight: tuple[int | None, str] = (None, "both")  # how many hops it was measured to look, and which way
         self._removing = self._unfolded = False
+        self._left = float("inf")  # of the floats that calls may keep, see `bounded`
         self._width_of_rows = 1
         self._loans: list[Loan] = []
         sizes = [max(p.shape) for p in model.parameters() if p.dim()] or [16]
@@ -100,6 +105,16 @@ class Predictor:
         """End every loan that an interrupt has left open; where there is none, nothing happens."""
         while self._loans:
             self.__exit__()
+        self._removing, self._sharing, self._left = False, True, float("inf")
+
+    @contextmanager
+    def bounded(self, floats: float) -> Iterator[None]:
+        """Calls may keep so many floats together, and the next one ends what is done here by `Spent`."""
+        self._left = floats
+        try:
+            yield
+        finally:
+            self._left = float("inf")
 
     # -- the graph as it is ---------------------------------------------------------------------------------
 
@@ -383,6 +398,10 @@ class Predictor:
         return pack.x * scale
 
     def _call(self, pack: Pack, x: Tensor, edge_index: Tensor, soft: Tensor | None, stay: Tensor | None) -> Tensor:
+        work = self.cost(len(pack.x), edge_index.size(1)) * (1 if soft is None and not torch.is_grad_enabled() else 3)
+        if work > self._left:
+            raise Spent
+        self._left -= work
         extras = pack.extras if stay is None else take_extras(pack.extras, {"edge": stay})
         arguments: dict[str, Any] = {name: value for name, (_, value) in extras.items()}
         if soft is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -17,13 +18,15 @@ from cf2.graphs.typed import Types
 from cf2.methods.contract import Method, Problem, Ranking, SetProblem, choose_once, named, search_from
 from cf2.methods.reduction import REDUCED_NOTE, REFUSAL
 from cf2.models.outputs import takes_tolerance
-from cf2.options import Spec
+from cf2.models.predictor import Spent
+from cf2.options import Key, Spec
 from cf2.results.explanation import STATUSES, Explanation, UnitTable
 from cf2.sets.alternatives import Besides, list_answers, without_supersets
 from cf2.sets.oracle import Oracle
 from cf2.sets.search import Choice, Search, proof_budget
 from cf2.sets.strength import SEARCH_CONTEXTS, Draw, Strength, Sure, draw_contexts, find_sure, holding, strengths
 from cf2.sets.tests import QUESTIONS, VERDICT_RUNS, Verdict, passes
+from cf2.sets.trials import Incumbents
 
 CONTEXT_STREAM = 1 << 31  # keeps contexts apart from what a method draws with the same seed
 SEARCH_STREAM = 1 << 32  # and those of a search for a sure set apart from these
@@ -32,11 +35,14 @@ SAME_COST = 1e-6  # prices of two sets that are closer are equal: they are sums 
 USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
 NOTHING = "There is no unit that can be removed: the prediction rests on the rest of the input."
 UNCONFIRMED = "The search ended with a set that the final check does not confirm."
+INTERRUPTED = "The search was interrupted. This is the smallest set that had passed; smaller ones may exist."
+UNSURE_YET = "It was interrupted before it was known how surely the set decides."
+SPENT = (
+    "The search ended before it had tried all that it would, because there are {units:,} units. "
+    "max_units={units} lets it go on; max_units=2000 with reduce='gradient' searches among the most promising ones."
+)
 ALREADY = "The model already predicts {asked}; nothing has to change."
 DEFAULT = "The model gives the same answer when everything that can be removed is gone."
-MAX_UNREDUCED = 20_000  # units beyond which an instance is reduced unless `max_units` is given
-AUTO_REDUCED = 2_000  # to how many
-REDUCED_ITSELF = "Pass max_units= and reduce= to search among more or fewer."
 NOT_PREDICTED = (
     "The model predicts {said}, not {asked}, and nothing can be the reason for a prediction that it does not make. "
     'Ask question="counterfactual", target={number} to find what would have to change.'
@@ -122,6 +128,24 @@ class Answers:
         self.spec, self.method, self.settings, self.search, self.facts = spec, method, settings, search, facts
         self.searches = method.searches or search is not None
         self.last_word, self.again, self.with_noise = last_word, again, with_noise
+        # Whether the search of a very large instance ends by itself, unless it is asked to go on.
+        self.bounded = self.searches and spec.max_units is None and self._effort().effort in ("quick", "standard")
+        # What makes the model ready again after an interrupt, which then ends the search and not the call.
+        self.resume: Callable[[], None] | None = None
+        self.interrupted = False
+        self.unfinished = set[Key]()  # of which no set was known when it was interrupted
+        self.best: Incumbents | None = None  # of the problem that is searched now
+
+    @contextmanager
+    def until_interrupted(self) -> Iterator[None]:
+        """An interrupt ends what is done here and whatever would follow, unless nobody can resume."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.resume is None:
+                raise
+            self.interrupted = True
+            self.resume()
 
     def of(self, problem: SetProblem, started: float) -> list[Explanation]:
         """Explanations of a problem's instances in their order, the best answer of each first."""
@@ -130,18 +154,24 @@ class Answers:
             return self._answer_apart(problem, predicted, started)
         refused = is_too_large(spec, int(problem.oracle.counts[0]))
         skipped = refused or not problem.oracle.width or (self.searches and not bool(predicted.any()))
-        ranking = _no_ranking(problem) if skipped else self._ranking(problem)
+        ranking = _no_ranking(problem) if skipped else self._interruptible(problem)
         ranking, verdict = self._judged(problem, ranking)
-        if self.again is not None and bool(verdict.mixed.any()):
+        if self.again is not None and bool(verdict.mixed.any()) and not self.interrupted:
             again = self.again(problem, verdict.mixed, started)
             if again:
                 return self._merged(problem, verdict.mixed, again, started)
         sure: dict[int, Sure] = {}
         if spec.surely is not None and not skipped:
-            ranking, sure = self._surely(problem, ranking, verdict.passes(problem.tests))
+            with self.until_interrupted():
+                if not self.interrupted:
+                    ranking, sure = self._surely(problem, ranking, verdict.passes(problem.tests))
+            if self.interrupted:
+                ranking = replace(ranking, choice=_unsure(ranking.choice, problem.num_instances))
             ranking, verdict = self._judged(problem, ranking)
-        searched = self.searches and not skipped
-        others = self._others(problem, ranking, verdict) if searched and spec.alternatives > 1 else {}
+        searched, others = self.searches and not skipped, dict[int, Others]()
+        if searched and spec.alternatives > 1 and not self.interrupted:
+            with self.until_interrupted():
+                others = self._others(problem, ranking, verdict)
         empty = _holds_empty(problem, verdict, self._confidence) if searched else None
         best = self._explanations(problem, ranking, verdict, refused, started, empty, sure)
         oracle = problem.oracle
@@ -150,11 +180,6 @@ class Answers:
 
     def _class(self, number: int) -> str:
         return str(self.class_names[number]) if number < len(self.class_names) else f"class {number}"
-
-    @property
-    def reduces_itself(self) -> bool:
-        """Whether an instance with very many units is reduced without being asked."""
-        return self.searches and self.spec.max_units is None and self.spec.reduce is None
 
     def _answer_apart(self, problem: SetProblem, predicted: Tensor, started: float) -> list[Explanation]:
         """Search only where the model gives the answer that is asked about."""
@@ -178,6 +203,25 @@ class Answers:
         if self.last_word is not None and not is_too_large(self.spec, int(problem.oracle.counts[0])):
             verdict = self.last_word(problem, selected, verdict)
         return replace(ranking, choice=replace(ranking.choice, selected=selected)), verdict
+
+    def _interruptible(self, problem: SetProblem) -> Ranking:
+        """What the method says; of a search that is interrupted, the smallest sets that had passed."""
+        self.best, ranking = Incumbents(problem.oracle.valid), None
+        with self.until_interrupted(), suppress(Spent), problem.bounded() if self.bounded else nullcontext():
+            ranking = self._ranking(replace(problem, best=self.best))
+        if ranking is not None:
+            return ranking
+        known = self.best.size.isfinite().tolist()
+        if self.interrupted:
+            self.unfinished.update(key for key, has in zip(problem.keys, known) if not has)
+            if not any(known):
+                raise KeyboardInterrupt
+        selected = self.best.sets[problem.oracle.valid]
+        status = ["found" if has else "not found" for has in known]
+        spent = SPENT.format(units=int(problem.oracle.counts.max()))
+        notes = [INTERRUPTED if self.interrupted else spent] * len(known)
+        choice = Choice(selected, self.best.evaluations, status, notes=notes)
+        return Ranking(selected.float(), choice)
 
     def _ranking(self, problem: SetProblem) -> Ranking:
         """What the method says of the units, with the choice of `sizes` or of a search from its scores."""
@@ -359,7 +403,8 @@ class Answers:
         asked = problem.criterion.holds(problem.outputs) & (problem.oracle.counts > 0)
         asked[list(sure)] = False
         rows = asked.nonzero().flatten()
-        if not count or not len(rows) or is_too_large(self.spec, int(problem.oracle.counts[0])):
+        refused = is_too_large(self.spec, int(problem.oracle.counts[0]))
+        if not count or not len(rows) or refused or self.interrupted:
             return measured, [0] * problem.num_instances
         sets, draw = problem.oracle.dense(selected, False), self._draw(problem, CONTEXT_STREAM, count)
         if self.spec.contexts_add and self.with_noise is not None:
@@ -437,9 +482,7 @@ class Answers:
         notes = [choice.notes[row]] if choice.notes else []
         if status == "found" and not confirmed:
             status, notes = "not found", [UNCONFIRMED]
-        if self.reduces_itself and units > MAX_UNREDUCED:
-            notes.insert(0, f"{REDUCED_NOTE.format(limit=AUTO_REDUCED, units=units)} {REDUCED_ITSELF}")
-        elif self.spec.reduce is not None and limit and units > limit:
+        if self.spec.reduce is not None and limit and units > limit:
             notes.insert(0, REDUCED_NOTE.format(limit=limit, units=units))
         return status, " ".join(notes).strip()
 
@@ -453,6 +496,12 @@ def _no_ranking(problem: SetProblem) -> Ranking:
     """The ranking of instances that are not explained."""
     units = problem.oracle.owner
     return Ranking(units * 0.0, Choice(torch.zeros_like(units, dtype=torch.bool), torch.zeros(problem.num_instances)))
+
+
+def _unsure(choice: Choice, instances: int) -> Choice:
+    """A choice of which it is not known how surely it decides."""
+    notes = [f"{note} {UNSURE_YET}".strip() for note in choice.notes or [""] * instances]
+    return replace(choice, status=["not found"] * instances, minimal=None, optimal=None, notes=notes)
 
 
 def _by_instance(made: Iterable[Explanation]) -> list[list[Explanation]]:

@@ -18,16 +18,17 @@ SPEAKS_AFTER = 5.0  # seconds without a finished key
 STILL = (
     "Still searching among up to {units:,} units per instance. "
     "effort='quick', or max_units=2000 with reduce='gradient', takes less time. "
-    "Ctrl-C ends it and returns what is finished."
+    "Ctrl-C ends it and returns the best so far."
 )
 LATER = 2.0  # seconds after which a bar appears that nobody asked for
+EVERY = 1.0  # seconds after which a line in a notebook is written anew
 
 log = logging.getLogger("cf2")
 
 
 @contextmanager
-def told(given: Any, total: int) -> Iterator[Tell | None]:
-    """Whom to tell of keys that are done.
+def told(given: Any, total: int, now: Callable[[], str] = str) -> Iterator[Tell | None]:
+    """Whom to tell of keys that are done; a bar or a line also shows what `now` says of those that are not.
 
     `given` is the user's function; True for a bar, False for none; None for a bar if somebody sits there and it takes
     more than two seconds.
@@ -40,10 +41,10 @@ def told(given: Any, total: int) -> Iterator[Tell | None]:
     elif callable(given):
         yield given
     elif in_notebook():
-        with _line(total, later) as tell:
+        with _line(total, later, now) as tell:
             yield tell
     else:
-        with bar("explained", total, later=later) as update:
+        with bar("explained", total, later=later, now=now) as update:
             yield lambda done: update(advance=done)
 
 
@@ -55,14 +56,28 @@ def in_notebook() -> bool:
 
 @contextmanager
 def bar(
-    label: str, total: int | None, *, later: float = 0.0, console: Any = None, transient: bool = False
+    label: str,
+    total: int | None,
+    *,
+    later: float = 0.0,
+    console: Any = None,
+    transient: bool = False,
+    now: Callable[[], str] = str,
 ) -> Iterator[Callable[..., None]]:
-    """A bar on stderr that appears after some seconds; it gives `rich.progress.Progress.update` of its only task."""
+    """A bar on stderr that appears after some seconds; it gives `rich.progress.Progress.update` of its only task.
+
+    Each time that it is drawn, it shows what `now` says.
+    """
     from rich import progress as rich
     from rich.console import Console
+    from rich.text import Text
+
+    class Now(rich.ProgressColumn):
+        def render(self, task: rich.Task) -> Text:
+            return Text(now())
 
     numbers = (rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), rich.TimeRemainingColumn())
-    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), *numbers)
+    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), *numbers, Now())
     shown = rich.Progress(*columns, console=console or Console(stderr=True), transient=transient)
     task = shown.add_task(label, total=total)
     waiting = threading.Timer(later, shown.start)
@@ -76,22 +91,33 @@ def bar(
 
 
 @contextmanager
-def _line(total: int, later: float) -> Iterator[Tell]:
+def _line(total: int, later: float, now: Callable[[], str]) -> Iterator[Tell]:
     """A line of text that writes over itself, as a notebook shows it without any extension."""
-    started, done, shown = time.perf_counter(), 0, False
+    started, done, shown, ended = time.perf_counter(), 0, False, threading.Event()
 
     def tell(more: int) -> None:
         nonlocal done, shown
         done += more
         seconds = time.perf_counter() - started
         if seconds >= later:
-            left = seconds / max(done, 1) * (total - done)
-            print(f"\rexplained {done:,} of {total:,}, about {left:.0f} s left ", end="", file=sys.stderr, flush=True)
+            left = f", about {seconds / done * (total - done):.0f} s left" if done else ""
+            text = f"explained {done:,} of {total:,}{left} {now()}"
+            print(f"\r{text:<90}", end="", file=sys.stderr, flush=True)
             shown = True
 
-    yield tell
+    def repeat() -> None:
+        while not ended.wait(EVERY):
+            tell(0)
+
+    writing = threading.Thread(target=repeat, daemon=True)
+    writing.start()
+    try:
+        yield tell
+    finally:
+        ended.set()
+        writing.join()
     if shown:
-        print(f"\rexplained {done:,} in {time.perf_counter() - started:.1f} s{' ' * 24}", file=sys.stderr, flush=True)
+        print(f"\rexplained {done:,} in {time.perf_counter() - started:.1f} s{' ' * 60}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -103,7 +129,7 @@ def still_working(session: Any, quiet: bool = False) -> Iterator[None]:
     def speak() -> None:
         while not done.wait(SPEAKS_AFTER) and not session.finished:
             if session.largest:  # else the model is still being measured
-                print(STILL.format(units=session.largest), file=sys.stderr, flush=True)
+                print(f"{STILL.format(units=session.largest)} {session.so_far()}", file=sys.stderr, flush=True)
                 return
 
     if not quiet and (hasattr(sys, "ps1") or in_notebook()):

@@ -20,7 +20,7 @@ from cf2.graphs.data import graphs_of
 from cf2.graphs.graph import Instance
 from cf2.graphs.targets import GraphTargets, Targets, stream, targets_for
 from cf2.methods import registry
-from cf2.methods.contract import Method, Problem, SetProblem, named
+from cf2.methods.contract import LARGE, Method, Problem, SetProblem, named
 from cf2.methods.reduction import MAX_EDITS, NARROWED_NOTE, narrowed, reduced, too_many
 from cf2.methods.trained import Trained
 from cf2.models.adapters import Call, adapter_for, module_of
@@ -40,17 +40,7 @@ from cf2.models.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.options import AUTO, Key, Spec
 from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.names import Names
-from cf2.runs.answers import (
-    AUTO_REDUCED,
-    DEFAULT,
-    MAX_UNREDUCED,
-    Answers,
-    Facts,
-    Noisy,
-    check_asked,
-    check_class_names,
-    is_too_large,
-)
+from cf2.runs.answers import DEFAULT, Answers, Facts, Noisy, check_asked, check_class_names, is_too_large
 from cf2.sets.search import Search
 from cf2.sets.tests import QUESTIONS, Verdict, Within, passes, slack
 from cf2.units.constraints import Valid, constraints_for, flags
@@ -298,11 +288,12 @@ class Session:
         The packs are those of all keys, of at most `max_units` units each; a pack of which all is `done` is left out.
         """
         cuts = self._cut(keys, self.field)
-        small = [cut for cut in cuts if not is_too_large(self.spec, cut[1].count)]
+        small, large = self._apart([cut for cut in cuts if not is_too_large(self.spec, cut[1].count)])
         packs, start = [], 0
         for instances in instance_chunks(self.predictor, [instance for instance, _ in small]):
             fitting, start = small[start : start + len(instances)], start + len(instances)
             packs += [fitting[part] for part in chunks([table.count for _, table in fitting], max_units)]
+        packs += large
         packs += [[cut] for cut in cuts if refused and is_too_large(self.spec, cut[1].count)]
         for part in packs:
             if not done.issuperset(instance.key for instance, _ in part):
@@ -310,6 +301,12 @@ class Session:
 
     def _cut(self, keys: Sequence[Key], field: ReceptiveField) -> list[Cut]:
         return [(instance, units_of(instance, self.kinds)) for instance in field.instances(keys)]
+
+    def _apart(self, cuts: Sequence[Cut]) -> tuple[list[Cut], list[list[Cut]]]:
+        """What may be packed together, and each very large one by itself, as its search is bounded."""
+        large = [self.answers.bounded and table.count > LARGE for _, table in cuts]
+        small = [cut for cut, alone in zip(cuts, large) if not alone]
+        return small, [[cut] for cut, alone in zip(cuts, large) if alone]
 
     def _packed(self, cuts: Sequence[Cut], field: ReceptiveField) -> Iterator[Problem]:
         """Receptive fields as packed problems."""
@@ -330,10 +327,7 @@ class Session:
                 fewer = narrowed(problem)
                 problem = self._problem(fewer, tables_of(fewer), make(fewer), outputs)
             self.largest = max([self.largest, *(table.count for table in problem.tables)])
-            if self.answers.reduces_itself:
-                yield reduced(problem, AUTO_REDUCED, above=MAX_UNREDUCED)
-            else:
-                yield problem if limit is None else reduced(problem, limit)
+            yield problem if limit is None else reduced(problem, limit)
 
     def _problem(
         self, instances: Sequence[Instance], tables: Sequence[InstanceUnits], packed: Pack, outputs: Tensor
@@ -348,18 +342,25 @@ class Session:
         constraints = constraints_for(spec, packed, instances, tables, self.request.valid)
         oracle = GraphOracle(predictor, packed)
         asked = (keys, outputs, criterion, tests, constraints, spec.seed)
-        return Problem(oracle, *asked, instances, tables, self.request.trained)
+        return Problem(oracle, *asked, instances=instances, tables=tables, trained=self.request.trained)
 
     # -- from problems to explanations --------------------------------------------------------------------------
 
-    def explain(self, keys: Sequence[Key], progress: Progress | None = None) -> list[Explanation]:
-        """Explanations of the keys, in their order."""
+    def explain(
+        self, keys: Sequence[Key], progress: Progress | None = None, *, best_so_far: bool = False
+    ) -> list[Explanation]:
+        """Explanations of the keys, in their order.
+
+        With `best_so_far`, an interrupt ends the search, and what is finished comes with the smallest sets that had
+        passed.
+        """
+        self.answers.resume = self._resume if best_so_far else None
         self._settle_tolerance(keys)
         explained = self.finished = list[Explanation]()
         for group in self._groups(keys):
             made: list[Explanation] = []
             for part in self._explained(self._problems(group)):
-                made += part
+                made += [e for e in part if e.key not in self.answers.unfinished]
                 self.finished = explained + made  # what an interrupt leaves
                 if progress is not None:
                     progress(sum(not e.rank for e in part))
@@ -367,10 +368,35 @@ class Session:
                 by_key: dict[Key, list[Explanation]] = {}
                 for e in made:  # what is asked for twice is explained twice, with the same result
                     by_key[e.key] = [*by_key[e.key], e] if e.rank else [e]
-                made = [e for key in group for e in by_key[key]]
+                made = [e for key in group for e in by_key.get(key, ())]
             explained += made
+            if self.interrupted:
+                break
         self.finished = explained
         return explained
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether an interrupt has ended the search."""
+        return self.answers.interrupted
+
+    def _resume(self) -> None:
+        """Borrow the model anew, as an interrupt may have left hooks in it that a verdict must not meet."""
+        self.predictor.give_back()
+        self.predictor.__enter__()
+
+    def so_far(self) -> str:
+        """How far the search of the present instances is, in words; nothing before it has begun."""
+        best = self.answers.best
+        if best is None or not best.rounds:
+            return ""
+        known = best.size[best.size.isfinite()].tolist()
+        if len(best.size) == 1:
+            found = f"the best set has {known[0]:g} units" if known else "no set yet"
+        else:
+            found = f"{len(known):,} of {len(best.size):,} have a set"
+            found += f", of {sum(known) / len(known):.1f} units on average" if known else ""
+        return f"Round {best.rounds:,}: {found}."
 
     def parts(self, chunk: Chunk) -> Iterator[list[Explanation]]:
         """Explanations of a chunk as they are made, some seconds of work at a time, in any order.
@@ -383,7 +409,13 @@ class Session:
     def _explained(self, problems: Iterator[Problem]) -> Iterator[list[Explanation]]:
         started = time.perf_counter()
         for problem in problems:
-            yield self._with_wider_units(self._with_far_candidates(self.answers.of(problem, started)))
+            made = self.answers.of(problem, started)
+            if not self.interrupted:
+                with self.answers.until_interrupted():
+                    made = self._with_wider_units(self._with_far_candidates(made))
+            yield made
+            if self.interrupted:
+                return
             started = time.perf_counter()
 
     def _with_far_candidates(self, made: list[Explanation]) -> list[Explanation]:
@@ -405,6 +437,7 @@ class Session:
         wider.spec = replace(self.spec, units=self._wider, max_units=most, reduce="gradient")
         wider.kinds = kinds_for(wider.spec)
         wider.answers = wider._answers()
+        wider.answers.bounded = self.answers.bounded
 
         def note_of(first: Explanation) -> str:
             return (STAYS_BARE if first.default or first.status == "empty" else EDGES_IN_VAIN).format(units=words)
@@ -433,7 +466,8 @@ class Session:
         cuts = [cut for cut in self._cut(list(failed), field) if not is_too_large(self.spec, cut[1].count)]
         answers: dict[Key, list[Explanation]] = {}
         started = time.perf_counter()
-        for problem in self._packed(cuts, field):
+        small, large = self._apart(cuts)
+        for problem in (problem for part in [small, *large] for problem in self._packed(part, field)):
             for e in self.answers.of(problem, started):
                 if not e.rank:
                     first = failed[e.key]

@@ -39,7 +39,7 @@ from cf2.sets.moves import (
 from cf2.sets.oracle import Oracle
 from cf2.sets.proof import Proof, prove, unproved
 from cf2.sets.tests import QUESTIONS, Criterion, Test
-from cf2.sets.trials import Constraints, Trials, in_order
+from cf2.sets.trials import Constraints, Incumbents, Trials, in_order
 
 Effort = Literal["quick", "standard", "thorough", "exact"]
 WHY = QUESTIONS["why"]
@@ -121,13 +121,15 @@ def search(
     settings: Search,
     constraints: Constraints | None = None,
     why: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
+    best: Incumbents | None = None,
 ) -> Choice:
     """The smallest set per instance that passes the tests, keeps to the constraints, and that the effort finds.
 
     If one test of `why` is asked and nothing is proved, `why` is answered as well, so that no answer is larger than
-    that one. `why` gives the scores for that [units] of some instances and their cost [B]; None: `scores`.
+    that one. `why` gives the scores for that [units] of some instances and their cost [B]; None: `scores`. `best` is
+    told of every set that passes.
     """
-    trials = Trials(oracle, criterion, tests, settings.confidence, constraints)
+    trials = Trials(oracle, criterion, tests, settings.confidence, constraints, best=best)
     dense, most = oracle.dense(scores, float("-inf")), proof_budget(settings)
     proof = None
     for effort in _LADDER.get(settings.effort, (settings.effort,)):

@@ -140,6 +140,22 @@ class Constraints:
         return torch.ones_like(rows, dtype=torch.bool)
 
 
+class Incumbents:
+    """The smallest set of each instance that has passed so far: an interrupt leaves it, and progress tells of it."""
+
+    def __init__(self, valid: Tensor) -> None:
+        self.sets, self.rounds = torch.zeros_like(valid), 0
+        self.size = torch.full((len(valid),), float("inf"), device=valid.device)
+        self.evaluations = torch.zeros_like(valid[:, 0], dtype=torch.long)
+
+    def learn(self, rows: Tensor, sets: Tensor, size: Tensor) -> None:
+        """Keep the smallest of sets [R, U] that have passed, of instances `rows` [R], which may repeat."""
+        for row, own, count in zip(rows.tolist(), sets, size):
+            if count < self.size[row]:
+                self.sets[row] = own  # before its size, so that an interrupt between them does no harm
+                self.size[row] = count
+
+
 class Trials:
     """Tries candidate sets of the instances of an oracle, and counts the evaluations of each instance.
 
@@ -160,7 +176,9 @@ class Trials:
         constraints: Constraints | None = None,
         *,
         cache: bool = True,
+        best: Incumbents | None = None,
     ) -> None:
+        self.best = best
         self.oracle, self.criterion, self.tests = oracle, criterion, tests
         self.confidence, self.constrained = confidence, constraints is not None
         self.constraints = constraints or Constraints()
@@ -170,6 +188,8 @@ class Trials:
         self.must = torch.zeros_like(self.valid) if oracle.required is None else oracle.required
         self.free = self.selectable & ~self.must
         self.evaluations = torch.zeros_like(self.counts)
+        if best is not None:
+            best.evaluations = self.evaluations
         # How many large and small sets have failed each test [B, tests]. The test that fails most is run first, and
         # the next one only for sets that pass it. Before any set has failed, large sets begin with the last test
         # (`necessary`) and small ones with the first (`sufficient`).
@@ -205,10 +225,25 @@ class Trials:
             good[todo] = self.constraints.confirm(rows[todo], sets[todo])
         return good
 
+    def learn(self, rows: Tensor, sets: Tensor, passed: Tensor) -> None:
+        """Let the incumbents know which sets have passed every test."""
+        if self.best is None:
+            return
+        self.best.rounds += 1
+        size = self.size(rows, sets)
+        smaller = (passed & (size < self.best.size[rows])).nonzero().flatten()
+        if len(smaller) and not self.confidence:  # what rounding may decide is left to the rest of the search
+            rows_of, sets_of = rows[smaller], sets[smaller]
+            room = torch.stack([self.test(test, rows_of, sets_of)[1] for test in self.tests], 1).abs()
+            band = self.band[rows_of, None] if isinstance(self.band, Tensor) else self.band
+            smaller = smaller[((room > band) | (room == 0)).all(1)]
+        self.best.learn(rows[smaller], sets[smaller], size[smaller])
+
     def run(self, rows: Tensor, sets: Tensor) -> Outcome:
         """Every test of every candidate set; a set that breaks a constraint passes none."""
         outcome = self.together(rows, sets)
         good = self._confirm(rows, sets, outcome.passes & self.constraints.allow(rows, sets))
+        self.learn(rows, sets, good)
         return Outcome(outcome.passed & (good | ~outcome.passes)[:, None], outcome.slack)
 
     def passes(self, rows: Tensor, sets: Tensor, need: Tensor | None = None, *, small: bool = False) -> Tensor:
@@ -224,7 +259,9 @@ class Trials:
             good = good & (passed if need is None else passed | ~need).all(1)
         elif len(rows):
             self._run_in_turn(rows, sets, good, need, self.failed[int(small)])
-        return self._confirm(rows, sets, good)
+        good = self._confirm(rows, sets, good)
+        self.learn(rows, sets, good if need is None else good & need.all(1))
+        return good
 
     def _run_in_turn(self, rows: Tensor, sets: Tensor, good: Tensor, need: Tensor | None, failed: Tensor) -> None:
         """Put `good` sets to one test after the other, the one that most sets of their instance have `failed` first."""
@@ -388,6 +425,7 @@ def race(trials: Trials, owner: Tensor, rows: Tensor, sets: Tensor, likely: Tens
     bound = value(outcome)
     reached = bound.new_full((owners,), float("-inf")).scatter_reduce(0, owner[exact], bound[exact], "amax")
     _fill(trials, outcome, rows, sets, torch.where(~exact & (bound >= reached[owner] - 2 * EQUAL), 1 - likely, -1))
+    trials.learn(rows, sets, outcome.passes & outcome.slack.isfinite().all(1))
     return outcome
 
 
