@@ -249,6 +249,7 @@ def _lengths(width: int) -> list[int]:
     return [*lengths, width] if width else []
 
 
+MOVES_PER_SLOPE = 2  # moves of a repair after which slopes are measured anew; those between learn from the trials
 FIRST_REPAIRS = 4  # moves of a repair after which a proof is tried that no set passes
 
 Settle = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]  # sets, passed -> sets, passed, whether none can
@@ -269,14 +270,20 @@ def repair(
     nearest, current = sets.clone(), sets.clone()
     tabu = torch.zeros(sets.shape, dtype=torch.long, device=sets.device)
     never = torch.zeros_like(passed)
+    slack = torch.zeros(len(sets), len(trials.tests), device=sets.device)
+    slope = torch.zeros(*sets.shape, len(trials.tests), device=sets.device)
     for move in range(1, budget.repairs + 1):
         if move == FIRST_REPAIRS + 1 and settle is not None and not passed.all():
             nearest, passed, never = settle(nearest, passed)
         rows = (~passed & ~never & (trials.counts > 0)).nonzero().flatten()
         if not len(rows):
             break
-        held = tabu[rows] > move
-        picked, outcome, unit = _move(trials, rows, current[rows], held, budget.drops, budget.adds)
+        held, before = tabu[rows] > move, current[rows]
+        if move % MOVES_PER_SLOPE == 1:
+            slack[rows], slope[rows] = trials.slopes(rows, before)
+        guess = slack[rows], slope[rows]
+        picked, outcome, unit = _move(trials, rows, before, held, budget.drops, budget.adds, guess)
+        _learn(slack, slope, rows, unit, picked.sum(1) > before.sum(1), outcome)
         current[rows], passed[rows] = picked, outcome.passes
         tabu[rows, unit] = move + 5
         nearer = (outcome.score > best[rows] + EQUAL) | outcome.passes
@@ -397,11 +404,17 @@ def _drop_one(
     """Drop a unit of each `base` and correct its slope by the outcome; whether the tests still pass [live]."""
     held = torch.zeros_like(base[live])
     base[live], outcome, unit = _move(trials, rows[live], base[live], held, budget.drops, 0, (slack[live], slope[live]))
-    measured = outcome.slack.isfinite()
-    error = torch.where(measured, outcome.slack - slack[live] + slope[live, unit], 0)
-    slope[live, unit] -= LEARNED * error
-    slack[live] = torch.where(measured, outcome.slack, slack[live])
+    _learn(slack, slope, live, unit, torch.zeros_like(outcome.passes), outcome)
     return outcome.passes
+
+
+def _learn(slack: Tensor, slope: Tensor, live: Tensor, unit: Tensor, added: Tensor, outcome: Outcome) -> None:
+    """Take over what a unit that was `added` or dropped [live] did to the slack, and correct its slope by that."""
+    sign = torch.where(added, 1.0, -1.0)[:, None]
+    measured = outcome.slack.isfinite()
+    error = torch.where(measured, outcome.slack - slack[live] - sign * slope[live, unit], 0)
+    slope[live, unit] += LEARNED * sign * error
+    slack[live] = torch.where(measured, outcome.slack, slack[live])
 
 
 def _move(
