@@ -27,7 +27,7 @@ EQUAL_SCORES = "All units have the same score, so the first of them are chosen: 
 
 LARGE = 5_000  # units beyond which an instance is searched alone, for about as long as these bounds:
 MAX_FLOATS_IN_ALL = 4e9  # kept by all runs of the model
-MIN_RUNS = 100  # on the whole instance, which are allowed beside that
+MIN_RUNS = 50  # on the whole instance, which are allowed beside that
 
 
 @dataclass(frozen=True, eq=False)
