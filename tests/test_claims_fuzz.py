@@ -413,9 +413,11 @@ def test_what_was_false_once_is_not(seed: int) -> None:
     assert seed != 21202 or checked.claims["default"].checked
 
 
-# The columns of two added edges came in another order than `Explanation.apply` gives them.
-def test_a_model_of_the_order_of_edges_is_asked_in_the_order_of_apply() -> None:
-    checked = explained(1200194)
+# 1200194: columns of two added edges came in another order than `Explanation.apply` gives them. 40: a norm over equal
+# nodes makes rounding so large that two runs of one graph differ.
+@pytest.mark.parametrize("seed", [1200194, 40])
+def test_what_was_false_later_is_not(seed: int) -> None:
+    checked = explained(seed)
     assert checked, checked
 
 
