@@ -14,13 +14,14 @@ import pytest
 import torch
 
 import cf2
+from cf2.models import receptive_field
 from cf2.models.predictor import Predictor
 from cf2.runs import answers, session
-from cf2.sets import proof, tests, trials
+from cf2.sets import proof, search, tests, trials
 from cf2.units import kinds
 from test_claims_fuzz import explained
 
-CASES = 200
+CASES = 60
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -40,6 +41,30 @@ def claim(change: Callable[[cf2.Explanation], dict[str, Any]]) -> Wrap:
 
 def found(e: cf2.Explanation) -> bool:
     return e.status == "found"
+
+
+def early(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A proof that tries no set of two free units, and says that it has."""
+
+    def start(self: Any, *given: Any, **named: Any) -> None:
+        real(self, *given, **named)
+        self.top = min(self.top, 1)
+
+    return start
+
+
+def edited(*, columns: bool = False, nodes: bool = False) -> Wrap:
+    """What the last word makes of a graph, with the first edge or every node still there."""
+
+    def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*given: Any) -> Any:
+            x, there, present = real(*given)
+            there[:1] |= columns
+            return x, there, present | nodes
+
+        return made
+
+    return wrap
 
 
 def drop(*names: str) -> Wrap:
@@ -103,14 +128,15 @@ DEFECTS: dict[str, tuple[Any, str, Wrap]] = {  # whose, what of it, and what is 
         "constraints_for",
         lambda real: lambda spec, *given: real(replace(spec, connected=False), *given),
     ),
-    "a proof leaves sets out": (proof, "in_twin_order", lambda real: lambda sets, pairs: real(sets, pairs)[::2]),
-    "a proof ends one size early": (proof.Exhaustion, "done", lambda real: lambda self, number: real(self, number + 1)),
-    "prices are not looked at": (
-        answers,
-        "claimed",
-        lambda real: lambda first, further=(), complete=False, price=None: real(first, further, complete),
+    "a proof ends after sets of one unit": (proof.Exhaustion, "__init__", early),
+    "what a proof has not tried fails": (
+        search,
+        "prove",
+        lambda real: lambda *given, **named: replace(made := real(*given, **named), impossible=~made.passed),
     ),
-    "margins are not looked at": (tests.Verdict, "passes", lambda real: lambda self, asked, *_: real(self, asked)),
+    "what passes is proved to be smallest": (proof.Proof, "smallest", lambda real: lambda self, trials: self.passed),
+    "a removed edge stays": (receptive_field, "elements", edited(columns=True)),
+    "a removed node keeps its row": (receptive_field, "elements", edited(nodes=True)),
     "a set decides more surely": (
         answers,
         "claimed",
