@@ -84,7 +84,10 @@ class Sent(dict[str, Any]):
     @classmethod
     def read(cls) -> Sent:
         """The body of the request, or an error that names the part that is wrong."""
-        given = request.get_json()
+        try:
+            given = request.get_json()
+        except RecursionError:
+            given = None
         require(isinstance(given, dict), "Expected an object as the body of the request", got=type(given).__name__)
         for name, value in given.items():
             fits = type(value) in PARTS.get(name, (type(value),))
