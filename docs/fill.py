@@ -3,6 +3,7 @@
 - tables of measurements, from benchmarks/measured/*.json: `<!-- table NAME -->`, and `<!-- about NAME -->` beside them
 - the paper's tables, from reproduction/results.json; `python docs/fill.py DIR` first takes what
   `cf2 reproduce --out DIR` wrote
+- the shipped models, from the files beside their weights: `<!-- shipped NAMES -->`
 - docs/api.md, from signatures and docstrings: `<!-- options -->`, `<!-- names … -->`, `<!-- fields NAME -->`
 - what docs/getting-started.md prints, the notebooks in examples/ show, and the pictures of docs/gallery.md:
   `python docs/fill.py --run`
@@ -33,6 +34,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import figures  # noqa: E402
 from cf2 import options  # noqa: E402
+from cf2.samples import training  # noqa: E402
 from reproduction.pictures import draw_sizes  # noqa: E402
 from reproduction.published import GRIDS  # noqa: E402
 from reproduction.tables import EQUAL, LAYOUTS, about_lines, collapsed, on_page, rows_of, update_page  # noqa: E402
@@ -48,7 +50,8 @@ PAGES = [
 ]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 PART = re.compile(
-    r"(<!-- (table|about|comparison|options|names|fields)(?: ([^>]*?))? -->)\n.*?(<!-- end[ \w-]*-->)", re.DOTALL
+    r"(<!-- (table|about|comparison|shipped|options|names|fields)(?: ([^>]*?))? -->)\n.*?(<!-- end[ \w-]*-->)",
+    re.DOTALL,
 )
 
 
@@ -122,6 +125,22 @@ def _cell(row: Mapping[str, Any] | None) -> str:
         return EQUAL
     low, high = row["interval"]["fns"]
     return f"{100 * row['fns']:.1f} [{100 * low:.0f}, {100 * high:.0f}] · {row['size']:.1f}"
+
+
+def shipped(names: str) -> str:
+    """What the shipped models are, and how good, from the files beside their weights."""
+    lines = ["| model | layers | held out, % | test, % | KB | s |", "|---|---|--:|--:|--:|--:|"]
+    for name in names.split():
+        about = training.shipped(name)[1]
+        recipe, measure = about.recipe, "R² " if about.output == "regression" else ""
+        held, test = (
+            "–" if score is None else f"{measure}{100 * score:.1f}"
+            for score in (about.validation_accuracy, about.test_accuracy)
+        )
+        size = (figures.WEIGHTS / f"{name}.safetensors").stat().st_size
+        layers = f"{recipe.arch}, {recipe.layers} of {recipe.hidden}"
+        lines.append(f"| `{name}` | {layers} | {held} | {test} | {size / 1e3:.0f} | {about.seconds:.0f} |")
+    return "\n".join(lines)
 
 
 def take(part: Path) -> None:
@@ -221,6 +240,7 @@ MAKERS = {
     "table": measured,
     "about": about,
     "comparison": comparison,
+    "shipped": shipped,
     "options": all_options,
     "names": names,
     "fields": fields,

@@ -339,6 +339,9 @@ def about_lines(result: Mapping[str, Any]) -> str:
         f"Made on {about.get('date', 'an unknown day')[:10]} by `cf2 reproduce`.",
         f"Base models: {about.get('base_models', 'unknown')}. {explained} Versions: {made}.",
     ]
+    if "cpu_minutes" in about:
+        minutes = about["seconds"] / 60
+        lines.append(f"It took {minutes:.0f} minutes, in which it had {about['cpu_minutes']:.0f} minutes of a core.")
     lines += [f"Missing: {name}. {why}" for name, why in result.get("missing", {}).items()]
     return "\n".join(lines) + "\n"
 

@@ -632,6 +632,19 @@ def test_the_paper_is_shown_in_full() -> None:
         assert recipe == dataclasses.asdict(RECIPES[name]), f"{name} has another recipe now: run cf2 reproduce"
 
 
+#: Shares that were not measured: levels of intervals, and how data sets are split.
+DECLARED = {"95", "97.5", "70", "20", "10", "80"}
+
+
+@pytest.mark.parametrize("page", [*SITE, ROOT / "README.md"], ids=lambda page: page.stem)
+def test_shares_and_times_stand_where_they_are_filled_in(page: Path) -> None:
+    """A figure in prose stays when what it speaks of is measured again."""
+    prose = re.sub(r"^```.*?^```$", "", fill.PART.sub("", text_of(page)), flags=re.MULTILINE | re.DOTALL)
+    shares = set(re.findall(r"([\d.]*\d) ?%", prose))
+    assert shares <= DECLARED
+    assert not re.search(r"\d (ms|CPU|minutes)\b|\d times (faster|slower|larger|smaller)", prose)
+
+
 @pytest.mark.parametrize("path", sorted(figures.MEASURED.glob("*.json")), ids=lambda path: path.stem)
 def test_what_is_kept_was_measured_on_the_models_that_ship(path: Path) -> None:
     about = figures.read(path.stem)["about"]

@@ -178,6 +178,7 @@ ARGMAX = {
     "models/outputs.py": "the predicted class, once; the worst row, in an error",
     "models/chemprop.py": "the class of an edited molecule with features of its own",
     "graphs/graph.py": "the most common row",
+    "methods/subgraphx.py": "the largest connected part",
     "results/names.py": "one-hot features as element symbols",
     "samples/molecules.py": "one-hot features as elements, one-hot labels as bonds",
     "samples/training.py": "accuracy of the base models",

@@ -180,31 +180,7 @@ def test_the_result_survives_copying_saving_and_thresholds(tmp_path: Any) -> Non
         assert torch.equal(other.each()[1].edge_mask, found.each()[1].edge_mask)
 
 
-# -- the model, settings, refusals -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_model_is_left_as_it_was(fails: bool) -> None:
-    model, data = make_model("gcn", "node").train(), make_graph()
-    before = copy.deepcopy(model.state_dict())
-    random = torch.random.get_rng_state()
-    explain = make_explainer(model, "node", node_mask_type="attributes", explanation_type="phenomenon")
-    with torch.no_grad():  # gradients are ours to switch on
-        if fails:  # after the model was borrowed
-            with pytest.raises(CF2Error, match="classes from 0 to 2"):
-                explain(data.x, data.edge_index, index=0, target=torch.full((12,), 3))
-            model.train()  # Explainer switches to evaluation before it calls an algorithm
-        else:
-            explain(data.x, data.edge_index, index=0, target=torch.zeros(12))
-    assert model.training
-    assert all(module.training for module in model.modules())
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(p.grad is None and p.requires_grad for p in model.parameters())
-    assert torch.equal(torch.random.get_rng_state(), random)
-    for conv in model.convs:
-        assert not conv._message_forward_hooks
-        assert not conv._propagate_forward_pre_hooks
-        assert conv.explain is None
+# -- refusals ----------------------------------------------------------------------------------------------
 
 
 def test_heterogeneous_graphs_are_refused() -> None:

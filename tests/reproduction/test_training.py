@@ -62,7 +62,7 @@ def test_what_is_held_out_is_not_trained_on_and_chooses_the_epoch(cycles):
     assert not same(model, other)
 
 
-DOORS = (["train", "tree-cycles"], ["reproduce", "--out", "r"], ["bench"])
+DOORS = (["train", "tree-cycles"], ["reproduce", "--out", "r"], ["bench"], ["explain", "page-link", "--out", "r"])
 
 
 @pytest.mark.parametrize("words", DOORS, ids=lambda words: words[0])
