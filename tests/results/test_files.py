@@ -388,3 +388,14 @@ def test_nonsense_that_loads_can_be_summarised_reported_and_saved(
             raw.append(f"{seed}: {at}={value!r:.20}: {error!r:.60} {where.filename[-30:]}:{where.lineno}")
     assert raw == [], "\n".join(raw)
     assert loaded > len(seeds) / 20
+
+
+@pytest.mark.parametrize("spec", [{"settings": [1]}, {"added_attributes": True}, 3])
+def test_a_request_of_another_shape_is_refused(found: cf2.Explanations, tmp_path: Path, spec: Any) -> None:
+    path = found.save(tmp_path / "x.json")
+    whole = json.loads(path.read_text())
+    del whole["digest"]
+    whole["context"]["spec"] = spec
+    path.write_text(json.dumps(whole))
+    with pytest.raises(CF2Error, match="another `spec`"):
+        cf2.load(path)

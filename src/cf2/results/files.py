@@ -209,7 +209,11 @@ CONTEXT: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("dataset", "model", "method", "partial"), _is_text),
     "smiles": lambda value: _is_text(value) or (isinstance(value, dict) and all(map(_is_text, value.values()))),
     **dict.fromkeys(("class_names", "atoms", "labels"), _are_texts),
-    **dict.fromkeys(("graphs", "spec", "truth"), lambda value: isinstance(value, dict)),
+    **dict.fromkeys(("graphs", "truth"), lambda value: isinstance(value, dict)),
+    "spec": lambda spec: (
+        isinstance(spec, dict)
+        and all(isinstance(spec.get(name) or {}, dict) for name in ("settings", "added_attributes"))
+    ),
     **dict.fromkeys(("finished", "asked"), lambda value: type(value) is int),
 }
 
