@@ -96,7 +96,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used, so that `cf2 --help` does not wait for torch."""
     if name in _HOMES:
-        return getattr(importlib.import_module(f"cf2.{_HOMES[name]}"), name)
+        return globals().setdefault(name, getattr(importlib.import_module(f"cf2.{_HOMES[name]}"), name))
     if name in _MODULES:
         return importlib.import_module(f"cf2.{_MODULES[name]}")
     raise AttributeError(f"module 'cf2' has no attribute {name!r}")

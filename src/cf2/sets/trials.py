@@ -373,15 +373,16 @@ def top(scores: Tensor, count: int, equal: Tensor) -> tuple[Tensor, Tensor]:
     Scores of a row are equal if they are no further apart than its number in `equal` [R]. A row that has fewer finite
     scores ends with -inf, whatever the columns.
     """
-    # `torch.topk` breaks ties by rounding, and rounding depends on what an instance is packed with.
-    left, values, columns = scores.clone(), list[Tensor](), list[Tensor]()
-    for _ in range(min(count, scores.size(1))):
-        best = left.amax(1, keepdim=True)
-        column = (left >= best - equal[:, None]).int().argmax(1, keepdim=True)
-        values.append(left.gather(1, column))
-        columns.append(column)
-        left.scatter_(1, column, float("-inf"))
-    return torch.cat(values, 1), torch.cat(columns, 1)
+    # `torch.topk` breaks ties by rounding, and rounding depends on what an instance is packed with. In NumPy, because
+    # these small steps are many, and each of them takes it a third of torch's time.
+    left, near = scores.cpu().numpy().copy(), equal.cpu().numpy()
+    rows, count = np.arange(len(left)), min(count, scores.size(1))
+    values, columns = np.empty((len(left), count), left.dtype), np.empty((len(left), count), np.int64)
+    for place in range(count):
+        column = (left >= (left.max(1) - near)[:, None]).argmax(1)
+        values[:, place], columns[:, place] = left[rows, column], column
+        left[rows, column] = -np.inf
+    return torch.from_numpy(values).to(scores.device), torch.from_numpy(columns).to(scores.device)
 
 
 def in_order(scores: Tensor) -> Tensor:
@@ -411,26 +412,29 @@ def race(trials: Trials, owner: Tensor, rows: Tensor, sets: Tensor, likely: Tens
     """
     if trials.constrained or len(trials.tests) != 2 or not len(rows):
         return trials.run(rows, sets)
-    if len(rows) <= trials.rows_together:
-        trials.together(rows, sets)
+    known = trials.together(rows, sets) if len(rows) <= trials.rows_together else None
     # Branch and bound. With infinite slack in the open test, `value` is an upper bound of what a candidate can reach,
     # because it never falls when a slack rises. So a candidate whose bound is below a value that is already exact
     # cannot win. Exact values come from those that passed the first test and from the leader by the bounds.
     outcome = Outcome(sets.new_ones(len(rows), 2), torch.full((len(rows), 2), float("inf"), device=rows.device))
-    _fill(trials, outcome, rows, sets, likely)
+    _fill(trials, outcome, rows, sets, likely, known)
     owners = int(owner.max()) + 1
     leader = best_of(owner, value(outcome), owners)[owner] == torch.arange(len(rows), device=rows.device)
     exact = outcome.passes | leader
-    _fill(trials, outcome, rows, sets, torch.where(exact, 1 - likely, -1))
+    _fill(trials, outcome, rows, sets, torch.where(exact, 1 - likely, -1), known)
     bound = value(outcome)
     reached = bound.new_full((owners,), float("-inf")).scatter_reduce(0, owner[exact], bound[exact], "amax")
-    _fill(trials, outcome, rows, sets, torch.where(~exact & (bound >= reached[owner] - 2 * EQUAL), 1 - likely, -1))
+    late = ~exact & (bound >= reached[owner] - 2 * EQUAL)
+    _fill(trials, outcome, rows, sets, torch.where(late, 1 - likely, -1), known)
     trials.learn(rows, sets, outcome.passes & outcome.slack.isfinite().all(1))
     return outcome
 
 
-def _fill(trials: Trials, outcome: Outcome, rows: Tensor, sets: Tensor, number: Tensor) -> None:
-    """Put each set to the test of its number [R], or to none (-1), and write what it gives into the outcome."""
+def _fill(trials: Trials, outcome: Outcome, rows: Tensor, sets: Tensor, number: Tensor, known: Outcome | None) -> None:
+    """Put each set to the test of its number [R], or to none (-1), and write what it gives, or is `known` to give."""
     chosen = (number >= 0).nonzero().flatten()
-    number = number[chosen]
-    outcome.passed[chosen, number], outcome.slack[chosen, number] = trials.put(number, rows[chosen], sets[chosen])
+    at = chosen, number[chosen]
+    if known is None:
+        outcome.passed[at], outcome.slack[at] = trials.put(at[1], rows[chosen], sets[chosen])
+    else:
+        outcome.passed[at], outcome.slack[at] = known.passed[at], known.slack[at]
