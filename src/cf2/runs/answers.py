@@ -172,7 +172,7 @@ class Answers:
         if searched and spec.alternatives > 1 and not self.interrupted:
             with self.until_interrupted():
                 others = self._others(problem, ranking, verdict)
-        empty = _holds_empty(problem, verdict, self._confidence) if searched else None
+        empty = _holds_empty(problem, self._confirmed(problem, ranking.choice, verdict)) if searched else None
         best = self._explanations(problem, ranking, verdict, refused, started, empty, sure)
         oracle = problem.oracle
         prices = problem.split(oracle.price[oracle.valid].cpu()) if oracle.price is not None else [None] * len(best)
@@ -248,7 +248,7 @@ class Answers:
         """Further answers of the instances that have one, by row."""
         most, search = self.spec.alternatives, self._effort()
         trials = problem.trials(problem.constraints, search.confidence)
-        alive = self._confirmed(problem, ranking.choice, verdict)
+        alive = self._confirmed(problem, ranking.choice, verdict) & (problem.oracle.counts > 0)
         others: dict[int, Others] = {}
         for row in alive.nonzero().flatten().tolist():  # all answers at once, where they can be listed
             answers = list_answers(trials, row, most, proof_budget(search))
@@ -548,9 +548,9 @@ def claimed(
     return [replace(answers[position], rank=rank) for rank, position in enumerate(kept)]
 
 
-def _holds_empty(problem: SetProblem, verdict: Verdict, confidence: float) -> Tensor | None:
-    """Whether the model gives the same answer with everything removed [B], if some set was looked for in vain."""
-    failed = (~verdict.passes(problem.tests, confidence)).nonzero().flatten()
+def _holds_empty(problem: SetProblem, found: Tensor) -> Tensor | None:
+    """Whether the model gives the same answer with everything removed [B], where no set was found; None: all were."""
+    failed = (~found).nonzero().flatten()
     if not len(failed) or problem.tests == QUESTIONS["factual"]:
         return None
     oracle = problem.oracle.take(failed)
