@@ -34,6 +34,7 @@ from cf2.runs.functions import Function, functions_of, returned_by
 
 ROUNDING = 100  # spacings of floats, relative to the outputs: what is decided by less is not decided
 SAME_OUTPUT = 1e-4  # two probabilities closer than this are one
+AMPLIFIED = 0.01  # relative rounding beyond which a model's numbers say nothing; that of bfloat16 is smaller
 MAX_UNITS_NAMED = 8  # units of a set that a sentence names
 Mask = np.ndarray  # bool [units]
 
@@ -458,21 +459,22 @@ class _Claimant:
     def widened(self) -> bool:
         """Whether the model makes rounding so large that more must be left to it; then `spacing` is larger from now on.
 
-        A norm over nodes that are equal divides by little more than rounding. Double precision then says another thing.
+        A norm over nodes that are equal divides by little more than rounding. Double precision then says another thing,
+        and so does the next run of a model that counts its runs, although the norm hides the count elsewhere.
         """
         e, edited = self.e, self.edited
         if not isinstance(edited, _EditedGraph) or e.status == "refused":
             return False
         states = np.stack([e.selected | True, e.selected | edited.absent | edited.fixed, ~e.selected | edited.fixed])
-        single = [edited.row(state) for state in states]
+        single, *runs = ([edited.row(state) for state in states] for _ in range(3))
         try:
             with default_dtype(torch.float64):
                 caller = edited.caller.doubled()
-                double = [edited.row(state, caller) for state in states]
+                runs.append([edited.row(state, caller) for state in states])
         except Exception:  # a model that cannot be copied, or that computes in single precision whatever it is given
-            return False
-        parts = [float(((a - b) / a.abs().max()).abs().max()) for a, b in zip(single, double) if not a.isnan().any()]
-        worst = max(parts, default=0.0)
+            pass
+        pairs = [(a, b) for run in runs for a, b in zip(single, run) if not a.isnan().any()]
+        worst = max((float(((a - b) / a.abs().max()).abs().max()) for a, b in pairs), default=0.0)
         if worst > ROUNDING * edited.spacing:
             edited.spacing = worst
             self.kept.clear()
@@ -493,13 +495,14 @@ class _Claimant:
             return torch.cat([1 - positive, positive])
         return {"probabilities": row, "log_probabilities": row.exp()}.get(form, row.softmax(0))
 
-    def near(self, values: Tensor, stored: np.ndarray) -> bool:
-        """Whether these are the values that are stored."""
+    def near(self, values: Tensor, stored: np.ndarray) -> bool | None:
+        """Whether these are the values that are stored; None if they are not and rounding decides them."""
         size = max(float(np.abs(self.e.probabilities).max()), 1e-30) if self.e.output == "regression" else 1.0
         slack = max(SAME_OUTPUT, self.edited.spacing**0.5) * size
         if bool(values.isnan().any()):
             return bool(np.isnan(stored).all())
-        return values.shape == stored.shape and bool(np.allclose(values.numpy(), stored, rtol=slack / size, atol=slack))
+        close = values.shape == stored.shape and np.allclose(values.numpy(), stored, rtol=slack / size, atol=slack)
+        return None if not close and self.edited.spacing > AMPLIFIED else bool(close)
 
     def _scores(self, row: Tensor) -> Tensor:
         """The classes' scores on the model's own scale, on which sure answers are still told apart."""
