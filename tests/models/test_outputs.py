@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import SAGEConv
+from torch_geometric.nn import SAGEConv, SimpleConv
 
 import cf2
 from cf2.errors import CF2Error
@@ -145,3 +145,20 @@ def test_labels_that_are_classes(columns: int, y: Tensor | None) -> None:
 def test_labels_of_graphs_that_are_no_classes(y: Tensor) -> None:
     with pytest.raises(CF2Error, match=r"whole numbers|multi-label"):
         cf2.explain(GraphNet("sage", features=2, classes=3), [chain(y), chain(y)])
+
+
+def test_scores_that_look_like_probabilities_until_an_edge_is_added_are_refused() -> None:
+    class Scores(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = SimpleConv("sum")
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            h = self.conv(x, edge_index)
+            return torch.cat([0.6 - 0.5 * h, 0.4 + 0 * h], 1)
+
+    data = Data(x=torch.ones(2, 1), edge_index=torch.zeros((2, 0), dtype=torch.long))
+    with pytest.raises(CF2Error, match=r"sum to 1 in every row, but got a row of \[0.1, 0.4\].* output=.logits"):
+        cf2.counterfactual(Scores(), data, nodes=[0], edits="add")
+    (e,) = cf2.counterfactual(Scores(), data, nodes=[0], edits="add", output="logits")
+    assert e.status == "found"

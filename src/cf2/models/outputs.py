@@ -203,7 +203,7 @@ def _check_distribution(rows: Tensor, what: str) -> None:
         raise CF2Error(
             f"Expected {what} that sum to 1 in every row",
             got=f"a row of {_short(row)} with the sum {float(row.sum()):.3g}",
-            do='Is the model multi-label? Pass output="multilabel" and the label as target=….',
+            do='Pass output="logits" if it returns scores, or output="multilabel" and target=… if it is multi-label.',
         )
 
 

@@ -465,7 +465,10 @@ class Predictor:
         dtype = self._loans[0].dtype if self._loans else torch.get_default_dtype()
         with torch.no_grad(), default_dtype(dtype):
             inputs = Inputs(x.to(self.device), edge_index.to(self.device), given, targets)
-            return run(self.adapter, inputs, self.level).detach()
+            rows = run(self.adapter, inputs, self.level).detach()
+        if bool(rows.isfinite().all()):  # scores may have looked like probabilities when it was found out what they are
+            outputs.FORMS[self._known.output].check(rows.float())
+        return rows
 
     def cost(self, nodes: Any, edges: Any) -> Any:
         """About how many floats one pass keeps for graphs of this size, numbers or tensors; chunks are sized by it."""
