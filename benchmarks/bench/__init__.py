@@ -182,7 +182,10 @@ def worker_seconds(
 
 
 def short_cuts(root: str | Path | None = None, instances: int = 24) -> Figures:
-    """The time without each short cut over the time with all of them; the answers are the same."""
+    """The time without each short cut over the time with all of them.
+
+    The answers are the same. Without own fields, proofs cannot list connected sets alone: then a set may be larger.
+    """
     figures: Figures = {}
     sources = {"ba_shapes": shapes(), "mutag0": molecules(root, 16), "citeseer": citations(root)}
     for name, source in sources.items():
@@ -197,7 +200,8 @@ def short_cuts(root: str | Path | None = None, instances: int = 24) -> Figures:
                 without, again = explained(request, keys)
             finally:
                 SHORT_CUTS.add(cut)
-            same = [e.selected.tolist() for e in found] == [e.selected.tolist() for e in again]
+            pairs = [(e, other) for e, other in zip(found, again) if e.selected.tolist() != other.selected.tolist()]
+            same = all(cut == "fields" and e.status == other.status and e.size <= other.size for e, other in pairs)
             require(same, "Expected the same sets without a short cut", got=f"others on {name} without {cut}")
             figures[f"{name}_without_{cut}"] = without / seconds
     return figures
