@@ -572,7 +572,8 @@ def last_word(problem: Problem, field: ReceptiveField, selected: Tensor, verdict
     """
     predictor, criterion, units = problem.predictor, problem.criterion, problem.pack.units
     fits = [field.runs_plainly(instance) for instance in problem.instances]
-    rows, said = torch.tensor(fits, device=selected.device).nonzero().flatten(), [verdict.only, verdict.without]
+    rows = torch.tensor(fits, device=selected.device).nonzero().flatten()
+    said = [verdict.only.double(), verdict.without.double()]  # in which answers are told apart, as in `plain`
 
     def plain(rows: Tensor, states: Tensor) -> Tensor:
         """In double precision, in which logits are told apart whose probabilities are one number in single."""
@@ -597,7 +598,7 @@ def last_word(problem: Problem, field: ReceptiveField, selected: Tensor, verdict
             off = (values - packed[rows]).abs().amax(1) > max(SAME_OUTPUT, predictor.precision**0.5) * size[rows]
             mixed[rows] |= off | (values.isnan().any(1) != packed[rows].isnan().any(1))
             now[rows] = slack(criterion.take(rows), values, test.same)
-            said[column] = packed.index_copy(0, rows, values.to(packed.dtype))
+            said[column] = packed.index_copy(0, rows, values)
         # What differs between a pack and a run alone is rounding, if the model does not mix.
         if asked:
             tied |= _near_tie(now, band) | (~mixed & (now.abs() < ROUNDINGS * (now - before).abs()))
@@ -605,11 +606,11 @@ def last_word(problem: Problem, field: ReceptiveField, selected: Tensor, verdict
     nothing = ~problem.oracle.dense(selected, False).any(1)
     return replace(
         verdict,
-        only=said[0],
-        without=said[1],
+        only=said[0].to(verdict.only.dtype),
+        without=said[1].to(verdict.only.dtype),
         sufficient=given & passes(criterion, said[0], same=True),
         necessary=given & passes(criterion, said[1], same=False) & ~nothing,
-        margins=torch.stack([criterion.margin(said[0]), -criterion.margin(said[1])], 1),
+        margins=torch.stack([criterion.margin(said[0]), -criterion.margin(said[1])], 1).to(verdict.margins.dtype),
         tied=tied | (mixed & predictor.alone),
         mixed=mixed,
         plain=torch.zeros_like(tied).index_fill(0, rows, True),
