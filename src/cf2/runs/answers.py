@@ -429,7 +429,9 @@ class Answers:
         instances = torch.arange(len(own), device=sets.device)
 
         def noisy_draw(position: int, free: Tensor) -> Tensor:
-            return draw(int(noisy.rows[position]), free) & ~noisy.added[position]
+            known = torch.zeros_like(free)  # an added edge may lead to features that are no units of the problem
+            known[noisy.places[position]] = True
+            return draw(int(noisy.rows[position]), free & known) & ~noisy.added[position]
 
         measured = []
         for strength, place in zip(strengths(held, instances, own, count, noisy_draw, exact=False), noisy.places):
