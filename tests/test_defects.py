@@ -121,7 +121,6 @@ DEFECTS: dict[str, tuple[Any, str, Wrap]] = {  # whose, what of it, and what is 
     "features stay": (Predictor, "_features", lambda real: lambda self, pack, there, units: pack.x),
     "kept and forbidden edges are ignored": (session, "flags", drop("selectable", "fixed", "required")),
     "every answer is optimal": (answers, "claimed", claim(lambda e: {"optimal": True if found(e) else None})),
-    "every answer is minimal": (answers, "claimed", claim(lambda e: {"minimal": True if found(e) else None})),
     "these are all answers": (answers, "claimed", claim(lambda e: {"complete": found(e)})),
     "sets need not be connected": (
         session,
