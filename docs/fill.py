@@ -37,7 +37,7 @@ from cf2 import options  # noqa: E402
 from cf2.samples import training  # noqa: E402
 from reproduction.pictures import draw_sizes  # noqa: E402
 from reproduction.published import GRIDS  # noqa: E402
-from reproduction.tables import EQUAL, LAYOUTS, about_lines, collapsed, on_page, rows_of, update_page  # noqa: E402
+from reproduction.tables import EQUAL, LAYOUTS, about_lines, collapsed, on_page, reached_line, rows_of, update_page  # noqa: E402
 
 RESULTS = ROOT / "reproduction" / "results.json"
 TABLES_PAGE = ROOT / "reproduction" / "TABLES.md"
@@ -50,7 +50,7 @@ PAGES = [
 ]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 PART = re.compile(
-    r"(<!-- (table|about|comparison|shipped|options|names|fields)(?: ([^>]*?))? -->)\n.*?(<!-- end[ \w-]*-->)",
+    r"(<!-- (table|about|comparison|reached|shipped|options|names|fields)(?: ([^>]*?))? -->)\n.*?(<!-- end[ \w-]*-->)",
     re.DOTALL,
 )
 
@@ -240,6 +240,7 @@ MAKERS = {
     "table": measured,
     "about": about,
     "comparison": comparison,
+    "reached": lambda _: reached_line(results()),
     "shipped": shipped,
     "options": all_options,
     "names": names,

@@ -303,7 +303,7 @@ def update_page(page: str | Path, result: Mapping[str, Any], out: str | Path) ->
 def on_page(result: Mapping[str, Any], table: str) -> str:
     """A table as the page shows it, or the line that says that it was not filled."""
     if rows_of(result, table):
-        return markdown(result, table) + (f"\n{reached_line(result)}\n" if table == "reached" else "")
+        return markdown(result, table)
     which = "--figure" if table == "alpha" else "--table"
     return f"*Not filled by this run; `cf2 reproduce {which} {table}` fills it.*\n"
 

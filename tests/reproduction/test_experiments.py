@@ -245,6 +245,8 @@ def test_the_table_of_what_is_reached_follows_from_the_causal_one() -> None:
     rows = [causal("cf2-relaxed", 0.6), causal(published.BY_RULE, 0.7), verified]
     (row,) = rows_of.reached_rows(rows)
     assert (row["reached"], row["verified"]) == ("by its rule for λ", "at the ceiling, smaller")
+    said = tables.reached_line({"rows": [row]})
+    assert "in 1 if the better λ is taken in each, in 0 with the paper's λ alone, and in 1 with its rule alone" in said
     (row,) = rows_of.reached_rows(
         [causal("cf2-relaxed", 0.6), causal(published.BY_RULE, 0.6), verified | {"size": 7.0}]
     )
