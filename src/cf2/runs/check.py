@@ -599,11 +599,15 @@ class _Claimant:
         return (None if unsure else True), ""
 
     def keeps(self, as_it_was: Mask) -> bool | None:
-        """Whether the model gives the answer where exactly these units are as they were; None: rounding decides."""
+        """Whether the model gives the answer where exactly these units are as they were; None: rounding decides.
+
+        Contexts are counted by probabilities, which do not tell logits apart that are small and nearly equal.
+        """
         known = as_it_was.tobytes()
         if known not in self.kept:
             row = self.edited.row(as_it_was)
-            self.kept[known] = False if bool(row.isnan().any()) else self.says(row)
+            tied = self.e.output == "classes" and abs(self._lead(row)[0]) <= ROUNDING * self.edited.spacing
+            self.kept[known] = False if bool(row.isnan().any()) else None if tied else self.says(row)
         return self.kept[known]
 
     def contexts(self, units: Mask, most: int) -> np.ndarray | None:
