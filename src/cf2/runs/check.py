@@ -606,8 +606,12 @@ class _Claimant:
         known = as_it_was.tobytes()
         if known not in self.kept:
             row = self.edited.row(as_it_was)
-            tied = self.e.output == "classes" and abs(self._lead(row)[0]) <= ROUNDING * self.edited.spacing
-            self.kept[known] = False if bool(row.isnan().any()) else None if tied else self.says(row)
+            if bool(row.isnan().any()):  # nothing is left to predict
+                self.kept[known] = False
+            elif self.e.output == "classes" and abs(self._lead(row)[0]) <= ROUNDING * self.edited.spacing:
+                self.kept[known] = None
+            else:
+                self.kept[known] = self.says(row)
         return self.kept[known]
 
     def contexts(self, units: Mask, most: int) -> np.ndarray | None:
