@@ -126,9 +126,11 @@ def shows(page: Any, key: int, removed: int = 0, method: str = "cf2") -> None:
 
 
 def pick(page: Any, key: int, method: str = "cf2") -> None:
-    """Open an instance by the list."""
+    """Open an instance by the list, and wait until it is drawn anew: a click while that happens would be lost."""
     page.fill("#search", str(key))
+    page.evaluate("document.querySelector('.cf2-now').dataset.stale = 'yes'")
     page.locator(f"#list button[aria-label^='node {key}:']").click()
+    until(page, "!document.querySelector('.cf2-now')?.dataset.stale")
     shows(page, key, method=method)
 
 
