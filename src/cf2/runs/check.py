@@ -445,8 +445,15 @@ class _Claimant:
         self.kept: dict[bytes, bool | None] = {}  # what `keeps` has found out
         self.form = {"multilabel": "multilabel_logits"}.get(spec.output, spec.output)
         if self.form == "auto":  # what gives the stored outputs
-            forms = ("logits", "log_probabilities", "probabilities")
-            self.form = next((form for form in forms if self.near(self.values(self.whole, form), e.probabilities)), "")
+            forms = self._fitting(("logits", "log_probabilities", "probabilities"), self.whole, e.probabilities)
+            if len(forms) > 1 and e.status != "refused":  # two classes at 0.5 are the same as scores
+                row = self.without(e.selected)
+                forms = self._fitting(forms, row, e.probabilities_without) or forms
+            self.form = next(iter(forms), "")
+
+    def _fitting(self, forms: Iterable[str], row: Tensor, stored: np.ndarray) -> list[str]:
+        """The forms of output in which a row gives what is stored."""
+        return [form for form in forms if self.near(self.values(row, form), stored)]
 
     def only(self, chosen: Mask) -> Tensor:
         """What the model says of the set alone: nothing is added or changed."""
