@@ -1,6 +1,6 @@
 """cf2 on a Chemprop model beside Myerson values, Chemprop's own explanations; for docs/chemprop.md.
 
-    python benchmarks/chemprop_molecules.py classification.csv [--molecules 100] [--beside 30] [--limit 600]
+    python benchmarks/chemprop_molecules.py classification.csv [--molecules 100] [--beside 32] [--limit 600]
 
 One model is trained on the file (30 epochs, one thread). cf2 explains the first molecules and a task. The first of
 those with an answer of atoms, and of at most 30 atoms, are then given to cf2 once more, in one call and one by one, and
@@ -118,7 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file")
     parser.add_argument("--molecules", type=int, default=100)
-    parser.add_argument("--beside", type=int, default=30)
+    parser.add_argument("--beside", type=int, default=32)
     parser.add_argument("--limit", type=int, default=600)
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
