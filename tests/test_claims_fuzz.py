@@ -1,13 +1,14 @@
 """Random models, graphs and questions: every claim of every answer is tried again by `cf2.check`, and none is false.
 
 The default is a small, fixed sample. `CF2_CLAIMS=100000 pytest -m slow tests/test_claims_fuzz.py` goes on until that
-many claims were checked; `CF2_CLAIMS_SEED=7` starts elsewhere. A failure names the seed of its case.
+many claims were checked; `CF2_CLAIMS_SEED=7` starts elsewhere, `-s` shows how far it is. A failure names its seed.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import traceback
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -228,7 +229,7 @@ class Net(nn.Module):
         made = NORMS[norm]
         self.norm = None if made is None else made(WIDTH)
         self.pool, self.head = POOLS[pool](WIDTH), nn.Linear(WIDTH, width)
-        self.level, self.by_graph, self.said = level, norm in BY_GRAPH, HEADS[head]
+        self.level, self.by_graph, self.said, self.kind = level, norm in BY_GRAPH, HEADS[head], conv
 
     def forward(
         self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, edge_label_index: Tensor | None = None
@@ -272,7 +273,7 @@ UNITS = ["edges", "edges", "edges", "features", "columns", "node_features", ("ed
 EDITS = [("remove",), ("remove",), ("add",), ("change",), ("remove", "add"), ("remove", "add", "change")]
 
 
-def case(seed: int, *, first: bool = False) -> tuple[nn.Module, Any, list[dict[str, Any]]]:
+def case(seed: int, *, first: bool = False) -> tuple[Net, Any, list[dict[str, Any]]]:
     """A model, its data and the options of some calls, all drawn from a seed."""
     draw = random.Random(seed)
     torch.manual_seed(seed)
@@ -395,12 +396,24 @@ def test_no_claim_is_false() -> None:
 
 @pytest.mark.slow
 def test_no_claim_of_many_is_false() -> None:
-    total, seed = cf2.Check(), SEED
-    while sum(count.checked for count in total.claims.values()) < CLAIMS:
-        checked = explained(seed)
-        assert checked, f"seed {seed}: {checked}"
-        total, seed = total + checked, seed + 1
-    print(f"{seed - SEED} cases: {total}")
+    total, seed, kinds = cf2.Check(), SEED, set()
+    failed: dict[int, str] = {}  # by seed; the others are still tried
+    more = True
+    while more:
+        kinds.add(case(seed)[0].kind)
+        try:
+            total += (own := explained(seed))
+        except Exception:
+            failed[seed] = traceback.format_exc()
+        else:
+            failed |= {} if own else {seed: str(own)}
+        if seed in failed:
+            print(f"seed {seed}: {failed[seed]}", flush=True)
+        seed += 1
+        more = sum(count.checked for count in total.claims.values()) < CLAIMS
+        if not more or not (seed - SEED) % 20:
+            print(f"{seed - SEED} cases, {len(kinds)} kinds of layer, {len(failed)} failed. {total}", flush=True)
+    assert not failed, list(failed)
 
 
 # 21202: whether everything removed keeps the answer was not asked where both tests pass, but not with the confidence.
@@ -419,8 +432,9 @@ def test_what_was_false_once_is_not(seed: int) -> None:
 # instance without units. 2000836: logits that differ by 1e-9 were judged as single probabilities. 2000233: an edge of
 # noise led to features that are no units of the instance.
 # 3000635: two logits of a context differ by 1e-8, and their probabilities by nothing. 5000134: a context without nodes.
-# 6000224: two classes at 0.5 are the same as scores and as probabilities.
-@pytest.mark.parametrize("seed", [1200194, 40, 2000104, 2000117, 2000233, 2000836, 3000635, 5000134, 6000224])
+# 6000224: two classes at 0.5 are the same as scores and as probabilities. 6000202: two runs of a model that counts them
+# differ by more than the slack of outputs in half precision, and by less than a hundred spacings.
+@pytest.mark.parametrize("seed", [1200194, 40, 2000104, 2000117, 2000233, 2000836, 3000635, 5000134, 6000224, 6000202])
 def test_what_was_false_later_is_not(seed: int) -> None:
     checked = explained(seed)
     assert checked, checked
