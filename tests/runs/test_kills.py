@@ -66,13 +66,14 @@ def test_what_is_finished_is_kept_when_a_part_of_ray_is_killed_and_nothing_runs_
             with suppress(OSError):
                 if part == "driver" or part in Path(f"/proc/{number}/cmdline").read_text():
                     os.kill(number, signal.SIGKILL)
-        if process.wait() == 1:
+        if (code := process.wait()) == 1:
             said = run.with_suffix(".log").read_text()
             assert "Expected the Ray cluster to stay" in said
             assert "--resume" in said
-        else:
-            assert part == "driver"
-        assert 0 < len(Store.open(run).explanations()) < len(KEYS)
+        # Workers go on without a gcs_server, so that a run may end before it misses one.
+        assert code in {"driver": [-signal.SIGKILL], "raylet/raylet": [1], "gcs/gcs_server": [0, 1]}[part]
+        kept = len(Store.open(run).explanations())
+        assert kept == len(KEYS) if code == 0 else 0 < kept < len(KEYS)
         while processes_with(temporary):  # Ray ends its processes by itself when their driver is gone
             time.sleep(0.1)
     for path in (run, whole):
