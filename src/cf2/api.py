@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Sized
@@ -34,7 +33,7 @@ from cf2.options import (
 )
 from cf2.results.explanations import Explanations
 from cf2.results.names import Names
-from cf2.runs.progress import heard, log, still_working, told
+from cf2.runs.progress import heard, log, say_interrupted, still_working, told
 from cf2.runs.session import ModelCache, Request, Session, check_names, train
 
 if TYPE_CHECKING:
@@ -222,7 +221,7 @@ class Explainer:
             session = Session(request)
             try:
                 asked = selected.get("progress")
-                bar = told(asked, len(keys), session.so_far)
+                bar = told(asked, len(keys), session.answers.so_far)
                 with bar as tell, still_working(session, quiet=asked is False), session:
                     session.explain(keys, tell, best_so_far=True)
                     interrupted = session.interrupted
@@ -234,9 +233,7 @@ class Explainer:
             finally:
                 session.predictor.give_back()  # whatever an interrupt has kept from being given back
             if interrupted:
-                done = len({e.key for e in session.finished})
-                context["partial"] = f"Interrupted: {done:,} of {len(keys):,} are explained."
-                print(context["partial"], file=sys.stderr)
+                context["partial"] = say_interrupted(session.finished, len(keys))
             explanations = Explanations(tuple(session.finished), context)
             counts = Counter(e.status for e in explanations)
             statuses = ", ".join(f"{count} {status}" for status, count in counts.items())

@@ -632,6 +632,7 @@ class SetOptions(TypedDict, total=False):
     surely: float | None
     seed: int | None
     class_names: Sequence[str] | None
+    progress: Callable[[int], None] | bool | None
     effort: str
     confidence: float
     proof: int | None

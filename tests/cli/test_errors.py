@@ -88,6 +88,12 @@ def test_the_variable_shows_the_traceback_too(
 # -- anything else ------------------------------------------------------------------------------------------------
 
 
+def test_ids_with_spaces_between_get_the_way_to_write_them() -> None:
+    done = cf2("explain", "ba-shapes", "--nodes", "300", "301")
+    assert done.returncode == 2
+    assert "--nodes 3,17" in done.said
+
+
 def test_every_command_takes_debug() -> None:
     for command in COMMANDS:
         assert "--debug" in cf2(command, "--help").stdout, command

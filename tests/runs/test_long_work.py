@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -164,3 +165,32 @@ def test_the_search_of_a_very_large_instance_is_bounded_and_says_so(monkeypatch:
     assert [e.selected.tolist() for e in bounded] == [e.selected.tolist() for e in alone]
     asked = cf2.explain(model, graphs, max_units=100)
     assert [e.selected.tolist() for e in asked] == [e.selected.tolist() for e in before]
+
+
+def test_an_interrupt_of_a_function_leaves_the_best_so_far(capsys: pytest.CaptureFixture[str]) -> None:
+    calls, stop_at = 0, 10**9
+    weight = np.random.default_rng(0).normal(size=16)
+
+    def scores(there: np.ndarray) -> np.ndarray:
+        nonlocal calls
+        calls += 1
+        if calls == stop_at:
+            raise KeyboardInterrupt
+        return np.stack([0 * there[:, 0], there @ weight - 0.3 * weight.clip(0).sum()], 1)
+
+    cf2.explain_sets(scores, 16, output="logits", progress=False)
+    total, sizes = calls, set()
+    for stop_at in range(4, total, max(1, total // 12)):
+        calls = 0
+        try:
+            found = cf2.explain_sets(scores, 16, output="logits", progress=False)
+        except KeyboardInterrupt:
+            continue
+        assert "Interrupted" in found.context["partial"]
+        assert "Interrupted" in capsys.readouterr().err
+        assert found[0].passes
+        assert not found[0].optimal
+        sizes.add(found[0].size)
+        stop_at = 10**9
+        assert not cf2.check(found, scores, 16).false
+    assert sizes

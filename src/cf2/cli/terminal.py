@@ -202,6 +202,10 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:  # which typer would turn into an exit code without a word
             raise _Stopped from None
+        except Exception as error:  # a usage error of click, which typer has at different places by version
+            if "unexpected extra argument" in getattr(error, "message", ""):
+                error.message += ". Separate several ids by commas, as in --nodes 3,17."  # type: ignore[attr-defined]
+            raise
 
 
 def if_stopped(kept: str | Callable[[], str]) -> None:

@@ -147,6 +147,19 @@ class Answers:
             self.interrupted = True
             self.resume()
 
+    def so_far(self) -> str:
+        """How far the search of the present instances is, in words; nothing before it has begun."""
+        best = self.best
+        if best is None or not best.rounds:
+            return ""
+        known = best.size[best.size.isfinite()].tolist()
+        if len(best.size) == 1:
+            found = f"the best set has {known[0]:g} units" if known else "no set yet"
+        else:
+            found = f"{len(known):,} of {len(best.size):,} have a set"
+            found += f", of {sum(known) / len(known):.1f} units on average" if known else ""
+        return f"Round {best.rounds:,}: {found}."
+
     def of(self, problem: SetProblem, started: float) -> list[Explanation]:
         """Explanations of a problem's instances in their order, the best answer of each first."""
         spec, predicted = self.spec, problem.criterion.holds(problem.outputs)

@@ -20,6 +20,7 @@ from cf2.results.explanation import UnitTable
 from cf2.results.explanations import Explanations
 from cf2.results.names import Names
 from cf2.runs.answers import Answers, Facts, check_asked, check_class_names
+from cf2.runs.progress import say_interrupted, told
 from cf2.sets.oracle import Oracle
 from cf2.sets.tests import QUESTIONS
 
@@ -115,6 +116,7 @@ def explain_sets(
     if isinstance(target, list):
         require(len(target) == len(counts), f"Expected {len(counts)} classes in `target`", got=len(target))
         target = tuple(enumerate(target))
+    progress = selected.pop("progress", None)
     settings = {name: value for name, value in selected.items() if name not in meanings()}
     chosen: dict[str, Any] = {name: value for name, value in selected.items() if name in meanings()}
     spec = Spec(**chosen, units=("units",), target=target, settings=settings)
@@ -132,7 +134,14 @@ def explain_sets(
         return Facts(UnitTable(("units",), np.zeros(len(first), np.int8), ids), "input", output)
 
     answers = Answers(spec, method, method.make_settings(settings), None, facts, classes.classes())
-    return Explanations(tuple(answers.of(problem, started)), context)
+    answers.resume = lambda: None  # an interrupt ends the search: nothing was borrowed that must be made ready again
+    with told(progress, len(counts), answers.so_far) as tell:
+        explained = [e for e in answers.of(problem, started) if e.key not in answers.unfinished]
+        if tell is not None:
+            tell(len({e.key for e in explained}))
+    if answers.interrupted:
+        context["partial"] = say_interrupted(explained, len(counts))
+    return Explanations(tuple(explained), context)
 
 
 def functions_of(f: Any, n: Any) -> tuple[list[Function], list[int]]:

@@ -6,12 +6,13 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from cf2.errors import require, shown
+from cf2.results.explanation import Explanation
 
 Tell = Callable[[int], None]
 SPEAKS_AFTER = 5.0  # seconds without a finished key
@@ -129,7 +130,7 @@ def still_working(session: Any, quiet: bool = False) -> Iterator[None]:
     def speak() -> None:
         while not done.wait(SPEAKS_AFTER) and not session.finished:
             if session.largest:  # else the model is still being measured
-                print(f"{STILL.format(units=session.largest)} {session.so_far()}", file=sys.stderr, flush=True)
+                print(f"{STILL.format(units=session.largest)} {session.answers.so_far()}", file=sys.stderr, flush=True)
                 return
 
     if not quiet and (hasattr(sys, "ps1") or in_notebook()):
@@ -138,6 +139,13 @@ def still_working(session: Any, quiet: bool = False) -> Iterator[None]:
         yield
     finally:
         done.set()
+
+
+def say_interrupted(finished: Sequence[Explanation], asked: int) -> str:
+    """Say on stderr how many keys are explained of those that were asked for, and return the sentence."""
+    said = f"Interrupted: {len({e.key for e in finished}):,} of {asked:,} are explained."
+    print(said, file=sys.stderr)
+    return said
 
 
 @contextmanager

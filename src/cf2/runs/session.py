@@ -385,19 +385,6 @@ class Session:
         self.predictor.give_back()
         self.predictor.__enter__()
 
-    def so_far(self) -> str:
-        """How far the search of the present instances is, in words; nothing before it has begun."""
-        best = self.answers.best
-        if best is None or not best.rounds:
-            return ""
-        known = best.size[best.size.isfinite()].tolist()
-        if len(best.size) == 1:
-            found = f"the best set has {known[0]:g} units" if known else "no set yet"
-        else:
-            found = f"{len(known):,} of {len(best.size):,} have a set"
-            found += f", of {sum(known) / len(known):.1f} units on average" if known else ""
-        return f"Round {best.rounds:,}: {found}."
-
     def parts(self, chunk: Chunk) -> Iterator[list[Explanation]]:
         """Explanations of a chunk as they are made, some seconds of work at a time, in any order.
 
