@@ -14,7 +14,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import DenseGCNConv, DenseSAGEConv, GINConv, GPSConv, dense_diff_pool
+from torch_geometric.nn import (
+    DenseGCNConv,
+    DenseSAGEConv,
+    GCNConv,
+    GINConv,
+    GPSConv,
+    LightGCN,
+    RGCNConv,
+    dense_diff_pool,
+)
 from torch_geometric.nn import global_add_pool as add_pool
 from torch_geometric.nn import global_mean_pool as mean_pool
 
@@ -190,3 +199,80 @@ def test_each_model_is_explained_and_its_verdicts_are_true(kind: type[nn.Module]
         assert (e.prediction, e.sufficient, e.necessary) == (whole, only == whole, without != whole)
         assert e.ranking == ("trials" if kind in RANKED_BY_TRIALS else "gradient")
     assert any(e.status == "found" for e in found), [e.status for e in found]
+
+
+# -- models that hold something for every node of one graph --------------------------------------------------------
+
+
+class OwnEmbedding(nn.Module):
+    """A trained embedding of every node, in place of features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes, self.first, self.second = nn.Embedding(30, 8), GCNConv(8, 16), GCNConv(16, 3)
+
+    def forward(self, edge_index: Tensor) -> Tensor:
+        return self.second(self.first(self.nodes.weight, edge_index).relu(), edge_index)
+
+
+class OwnRelations(nn.Module):
+    """The first layer has a row for every node, as torch_geometric's example of RGCN has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = RGCNConv(30, 16, 2, num_bases=2), RGCNConv(16, 3, 2, num_bases=2)
+
+    def forward(self, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+        return self.second(self.first(None, edge_index, edge_type).relu(), edge_index, edge_type)
+
+
+class OwnProduct(nn.Module):
+    """No layer at all: a sparse matrix of the graph's own size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(30, 3))
+
+    def forward(self, edge_index: Tensor) -> Tensor:
+        sums = torch.zeros(30, 3).index_add(0, edge_index[1], self.rows[edge_index[0]])
+        return torch.zeros(30, 3).index_add(0, edge_index[1], sums.relu()[edge_index[0]] - 1)
+
+
+class Recommends(LightGCN):
+    def __init__(self) -> None:
+        super().__init__(30, 16, 2)
+
+
+@pytest.mark.parametrize("kind", [OwnEmbedding, OwnRelations, OwnProduct, Recommends])
+def test_a_model_that_holds_a_row_for_every_node_is_run_on_all_of_them(kind: type[nn.Module]) -> None:
+    model, graph = made(kind), random_graph(30, 34, seed=1)
+    data = Data(edge_index=graph.edge_index, num_nodes=30)
+    given: dict[str, Any] = {}
+    if kind is OwnRelations:
+        data.edge_type = graph.edge_index.sum(0) % 2
+    if kind is Recommends:
+        pairs = [(int(u), int(v)) for u, v in zip(*graph.edge_index[:, :12])]
+        explained = {"pairs": pairs, "output": "logits"}
+    else:
+        explained = {"nodes": range(12)}
+    found = cf2.explain(model, data, **explained)
+    assert "found" in [e.status for e in found]
+    assert not cf2.check(found, model, data).false
+
+    def says(edges: Tensor, e: Any) -> int:
+        if kind is OwnRelations:
+            given["edge_type"] = edges.sum(0) % 2
+        with torch.no_grad():
+            if kind is Recommends:
+                return int(model(edges, torch.tensor(e.key)[:, None])[0] > 0)
+            return int(model(edges, **given)[e.key].argmax())
+
+    for e in found:
+        ends = torch.tensor(e.key) if kind is Recommends else torch.tensor([-1, -1])
+        of_pair = (data.edge_index.t().sort(1).values == ends.sort().values).all(1)
+        seen = Data(edge_index=data.edge_index[:, ~of_pair], num_nodes=30)  # a link is explained without its own edge
+        only, without = (says(left(seen, e.edges, keep=keep).edge_index, e) for keep in (True, False))
+        whole = says(seen.edge_index, e)
+        assert (e.prediction, e.sufficient, e.necessary) == (whole, only == whole, without != whole)
+    with pytest.raises(cf2.CF2Error, match="only with all of them"):
+        cf2.explain(model, data, units="nodes", **explained)

@@ -155,7 +155,11 @@ class Predictor:
             return self._call(pack, self._scaled(pack, None), pack.edge_index, None, None)
         return self._hard_rows(pack, torch.ones_like(pack.units.absent))
 
-    def _find_out(self, pack: Pack) -> Findings:
+    def find_out_on_one_graph(self, pack: Pack) -> None:
+        """Find out what the model is from a whole graph, by itself and beside others if it runs on several at all."""
+        self.findings = self._find_out(pack.to(self.device), one_graph=True)
+
+    def _find_out(self, pack: Pack, one_graph: bool = False) -> Findings:
         """Run the model a few times: is it a function of the graph, and what does it read and return?"""
         with restored_buffers(self.model), torch.no_grad():
             rows, again = self._rows(pack), self._rows(pack)
@@ -165,7 +169,12 @@ class Predictor:
                 return outputs.differ(one, other, output, self.precision)
 
             check_repeats(rows, again, differ)
-            alone = depends_on_others(pack, self._hard_rows, differ, self.model, self.precision)
+            try:
+                alone = depends_on_others(pack, self._hard_rows, differ, self.model, self.precision)
+            except CF2Error:
+                if not one_graph:
+                    raise
+                alone = True  # it runs on this graph, and not on several: it holds something for each of its nodes
             ordered = alone or depends_on_order(pack, self._call, differ)
         sparse, weights = self._reads_sparse(pack, differ), self._reads_weights(pack)
         size = outputs.size_of(rows, output)

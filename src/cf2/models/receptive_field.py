@@ -3,6 +3,9 @@
 How far a model looks is counted from its layers and then measured: a cut is right when the model says the same
 on it as on the whole graph, both as they are and with a part of their edges gone. A layer that normalises by degree
 needs one hop more than there are layers; so does every layer that is not known to do without.
+
+A model may hold something for every node of this very graph, such as a trained embedding of each. It cannot be run on
+a part of the nodes; its receptive field has all nodes, and the edges that are near.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ class Reach:
     full: Tensor | None = None  # [keys, width], None where these are too many or each target has its own graph
     compare: bool = False  # whether each cut is compared with the whole graph that its key is predicted on
     whole: bool = False  # nothing can be cut: the model mixes all nodes
+    all_nodes: bool = False  # no node can be cut or removed: the model holds something for each of them
 
 
 class ReceptiveField:
@@ -70,7 +74,15 @@ class ReceptiveField:
     def reach(self) -> Reach:
         """What is measured at the first use, on a few keys spread over the graph."""
         graph = self.targets.graph
-        return self._reach or self._keep(Reach() if graph is None else self._measure(graph))
+        if self._reach is None:
+            try:
+                self._keep(Reach() if graph is None else self._measure(graph))
+            except CF2Error:
+                if graph is None:
+                    raise
+                self._keep(self._measure_on_all_nodes())
+        assert self._reach is not None
+        return self._reach
 
     def instances(self, keys: Sequence[Key]) -> list[Instance]:
         """The receptive fields of the keys, as far as the model was measured to look."""
@@ -81,8 +93,17 @@ class ReceptiveField:
             (whole,) = self.targets.wholes([key])
             near = replace(whole.instance, key=key, targets=tuple(whole.targets[0].tolist()))
         else:
-            near = self.targets.instance(key, self.reach.hops + wider, self.reach.direction)
+            near = self._near(key, self.reach.hops + wider, self.reach.direction, self.reach.all_nodes)
         return near if self.editing is None else self.with_candidates(near, self.editing, wider)
+
+    def _near(self, key: Key, hops: int, way: Direction, all_nodes: bool = False) -> Instance:
+        """What is up to `hops` from the target: nodes and edges, or edges alone, with all nodes of the graph."""
+        cut = self.targets.instance(key, hops, way)
+        if not all_nodes:
+            return cut
+        (whole,) = self.targets.wholes([key])
+        edges = _columns(whole.instance, cut)[1].sort().values
+        return replace(with_edges(whole.instance, edges), key=key, targets=tuple(whole.targets[0].tolist()))
 
     def with_candidates(self, near: Instance, editing: Editing, wider: int = 0) -> Instance:
         """A receptive field with what may be added or changed in it, and what an added edge brings near."""
@@ -199,13 +220,27 @@ class ReceptiveField:
                     far = self._whole_and_thinned(probes, full)
                 if not bool(self.predictor.differ(near, far).any()):
                     return Reach(hops, way, full, small and graph.edge_index.size(1) <= MANY_CHECKS_EDGES)
-        if plain:
-            return Reach(whole=True)
         raise CF2Error(
             f"Expected the model's prediction to depend on the {start + 2} hops around a node",
             got="a model that looks further than its message passing layers",
             do="Explain it as a graph classifier, or remove layers that mix all nodes.",
         )
+
+    def _measure_on_all_nodes(self) -> Reach:
+        """The same for a model that does not give the same on a part of the nodes, or cannot be run on one."""
+        own = direction(self.predictor)
+        probes = self.targets.probes(own, PROBES) or self.targets.probes("both", PROBES)
+        keys: Sequence[Key] = probes or [0 if self.targets.level == "node" else (0, 0)]
+        first = next(iter(self.targets.wholes(keys)))
+        packed = pack([first.instance], tables=[_no_units(first.instance)], takes=self.predictor.adapter.takes)
+        packed = replace(packed, targets=first.targets[:1], keys=first.targets[:1])
+        self.predictor.find_out_on_one_graph(packed)
+        full, farthest = self._whole_and_thinned(keys, None), self.predictor.propagations(packed) or 1
+        for hops in range(farthest, farthest + (PLAIN_HOPS if not self.predictor.layers else 3)):
+            near = self._outputs(keys, hops, "both", all_nodes=True)
+            if not bool(self.predictor.differ(near, full).any()):
+                return Reach(hops, "both", compare=True, all_nodes=True)
+        return Reach(whole=True, all_nodes=self.predictor.alone)
 
     def _whole_and_thinned(self, keys: Sequence[Key], full: Tensor | None) -> Tensor:
         """What the model says of keys on their whole graphs, as they are and then with a part of the edges gone."""
@@ -214,9 +249,9 @@ class ReceptiveField:
         thin = [whole._replace(instance=self._thinned(whole.instance)) for whole in wholes]
         return torch.cat([near, self._whole_outputs(thin)])
 
-    def _outputs(self, keys: Sequence[Key], hops: int, way: Direction) -> Tensor:
+    def _outputs(self, keys: Sequence[Key], hops: int, way: Direction, all_nodes: bool = False) -> Tensor:
         """What the model says on cuts of some keys, as they are and then with a part of their edges gone."""
-        cuts, takes = [self.targets.instance(key, hops, way) for key in keys], self.predictor.adapter.takes
+        cuts, takes = [self._near(key, hops, way, all_nodes) for key in keys], self.predictor.adapter.takes
         parts = instance_chunks(self.predictor, [*cuts, *map(self._thinned, cuts)])
         return torch.cat([self.predictor.rows(pack(part, takes=takes)) for part in parts]).double().cpu()
 

@@ -300,6 +300,12 @@ class Session:
                 yield from self._packed(part, self.field)
 
     def _cut(self, keys: Sequence[Key], field: ReceptiveField) -> list[Cut]:
+        require(
+            "nodes" not in self.spec.units or not field.reach.all_nodes,
+            "Expected a model that runs without some of the nodes, for units='nodes'",
+            got="one that gives this output only with all of them, such as one with an embedding for each",
+            do="Use units='edges'.",
+        )
         return [(instance, units_of(instance, self.kinds)) for instance in field.instances(keys)]
 
     def _apart(self, cuts: Sequence[Cut]) -> tuple[list[Cut], list[list[Cut]]]:
