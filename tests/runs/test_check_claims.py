@@ -172,6 +172,18 @@ def test_an_answer_that_breaks_a_constraint_is_found(constraint: dict[str, Any])
     assert checked or "found" in [false.claim for false in checked.false]
 
 
+def test_edges_added_where_there_are_none_have_attributes_of_zeros() -> None:
+    class Weighs(Counts):
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor, edge_attr: torch.Tensor) -> torch.Tensor:
+            return super().forward(x, edge_index) + edge_attr.sum()
+
+    data = Data(x=X, edge_index=torch.zeros((2, 0), dtype=torch.long), edge_attr=torch.zeros((0, 2)))
+    found = cf2.explain(Weighs(), data, nodes=[0], question="counterfactual", edits="add")
+    assert found[0].size == 2
+    checked = cf2.check(found, Weighs(), data)
+    assert checked, checked
+
+
 def test_what_does_not_fit_or_is_decided_by_rounding_is_not_checked() -> None:
     found = explained("why")
     few = cf2.check(found, MODEL, DATA, most=3)

@@ -229,6 +229,11 @@ class _Caller:
         made.adapter = adapter_for(made.model, self.targets.level, self.call, self.targets)
         return made
 
+    def kept(self) -> list[str]:
+        """What the model's parts hold."""
+        parts = (vars(part) for part in self.model.modules())
+        return [repr({name: value for name, value in part.items() if name != "_modules"}) for part in parts]
+
     def graph(self, key: Key) -> tuple[Instance, Tensor]:
         """The whole graph in which a key is predicted, and the nodes [1, ·] whose output that is."""
         for whole in self.targets.wholes([key]):
@@ -407,7 +412,7 @@ class _EditedGraph:
         if name in self.spec.added_attributes:
             return torch.as_tensor(self.spec.added_attributes[name], dtype=value.dtype).expand(value.shape[1:])
         rows = Counter(tuple(row.flatten().tolist()) for row, of in zip(value, self.types) if of == kind)
-        commonest = min(rows, key=lambda row: (-rows[row], row), default=(0.0,) * value[:1].numel())
+        commonest = min(rows, key=lambda row: (-rows[row], row), default=(0.0,) * math.prod(value.shape[1:]))
         return torch.tensor(commonest, dtype=value.dtype).reshape(value.shape[1:])
 
     def joined(self, chosen: Mask, connected: bool) -> bool:
@@ -464,16 +469,19 @@ class _Claimant:
         return self.edited.row(~chosen | self.edited.fixed)
 
     def widened(self) -> bool:
-        """Whether the model makes rounding so large that more must be left to it; then `spacing` is larger from now on.
+        """Whether more must be left to rounding than was; then `spacing` is larger from now on.
 
-        A norm over nodes that are equal divides by little more than rounding. Double precision then says another thing,
-        and so does the next run of a model that counts its runs, although the norm hides the count elsewhere.
+        A norm over nodes that are equal divides by little more than rounding: double precision then says another thing.
+        What a model says that keeps something between its runs, such as their number, cannot be asked again at all.
         """
         e, edited = self.e, self.edited
         if not isinstance(edited, _EditedGraph) or e.status == "refused":
             return False
-        states = np.stack([e.selected | True, e.selected | edited.absent | edited.fixed, ~e.selected | edited.fixed])
-        single, *runs = ([edited.row(state) for state in states] for _ in range(3))
+        nothing = edited.absent | edited.fixed
+        states = np.stack([e.selected | True, e.selected | nothing, ~e.selected | edited.fixed, nothing])
+        single, *runs = ([edited.row(state) for state in states] for _ in range(2))
+        kept = edited.caller.kept()  # after what a first run may leave for later ones
+        runs.append([edited.row(state) for state in states])
         try:
             with default_dtype(torch.float64):
                 caller = edited.caller.doubled()
@@ -482,7 +490,8 @@ class _Claimant:
             pass
         pairs = [(a, b) for run in runs for a, b in zip(single, run) if not a.isnan().any()]
         worst = max((float(((a - b) / a.abs().max()).abs().max()) for a, b in pairs), default=0.0)
-        if worst > min(ROUNDING * edited.spacing, edited.spacing**0.5):  # of half precision, outputs have less slack
+        worst = 1.0 if edited.caller.kept() != kept else worst
+        if worst > ROUNDING * edited.spacing:
             edited.spacing = worst
             self.kept.clear()
             return True
