@@ -172,6 +172,15 @@ def test_an_answer_that_breaks_a_constraint_is_found(constraint: dict[str, Any])
     assert checked or "found" in [false.claim for false in checked.false]
 
 
+@pytest.mark.parametrize(("keep", "status"), [((2, 5), "impossible"), ((1, 5), "found")])
+def test_a_group_is_kept_for_an_edge_out_of_sight(keep: tuple[int, int], status: str) -> None:
+    one = torch.isin(torch.arange(7), torch.tensor([0, 1, 5])).repeat(2)  # 1-0, 2-0 and 2-5, which node 0 cannot see
+    data = Data(x=X, edge_index=DATA.edge_index, one=one.long() - 1)
+    found = cf2.explain(MODEL, data, nodes=[0], question="counterfactual", groups="one", keep=[keep], units="edges")
+    assert found[0].status == status
+    assert cf2.check(found, MODEL, data)
+
+
 def test_edges_added_where_there_are_none_have_attributes_of_zeros() -> None:
     class Weighs(Counts):
         def forward(self, x: torch.Tensor, edge_index: torch.Tensor, edge_attr: torch.Tensor) -> torch.Tensor:

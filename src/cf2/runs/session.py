@@ -341,7 +341,7 @@ class Session:
         """Packed instances with what is asked of them, and the constraints of an answer."""
         spec, predictor, tests = self.spec, self.predictor, QUESTIONS[self.spec.question]
 
-        units = packed.units.flagged(flags(spec, instances, tables))
+        units = packed.units.flagged(flags(spec, instances, tables, self.request.targets.graph))
         packed = replace(packed, units=units).to(predictor.device)
         keys, wanted = [instance.key for instance in instances], spec.question == "counterfactual"
         criterion = criterion_for(outputs, keys, spec.target, self.kind, wanted=wanted, tolerance=self.tolerance)
@@ -506,7 +506,7 @@ class Session:
         for part in instance_chunks(self.predictor, [instance for instance, _ in made]):
             tables = [units_of(instance, kinds) for instance in part]
             packed = pack(part, tables=tables, takes=takes)
-            units = packed.units.flagged(flags(spec, part, tables))
+            units = packed.units.flagged(flags(spec, part, tables, targets.graph))
             oracle = GraphOracle(self.predictor, replace(packed, units=units).to(self.predictor.device))
             own, start = rows[start : start + len(part)], start + len(part)
             places = [places_in(table, problem.tables[row]) for table, row in zip(tables, own.tolist())]

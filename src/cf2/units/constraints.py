@@ -19,10 +19,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from cf2.errors import CF2Error, require
-from cf2.graphs.graph import Instance, edge_positions
+from cf2.graphs.graph import Graph, Instance, edge_positions
 from cf2.options import Spec
 from cf2.sets.trials import Constraints
-from cf2.units.edits import EDGE_KINDS, edit_of, edited, pairs_by_key
+from cf2.units.edits import EDGE_KINDS, edit_of, edited, grouped, pairs_by_key
 from cf2.units.kinds import InstanceUnits, owners
 from cf2.units.molecules import Valences, check_orders, molecule_check
 from cf2.units.packs import Pack
@@ -31,13 +31,16 @@ Valid = Callable[[Data], bool]
 JOINABLE = (*EDGE_KINDS, "groups", "nodes")  # units of which it can be said whether they are connected
 
 
-def flags(spec: Spec, instances: Sequence[Instance], tables: Sequence[InstanceUnits]) -> dict[str, Tensor]:
-    """The flags of all units of some instances, one after the other, by their names in `Units`."""
+def flags(
+    spec: Spec, instances: Sequence[Instance], tables: Sequence[InstanceUnits], graph: Graph | None = None
+) -> dict[str, Tensor]:
+    """The flags of all units of some instances (of one graph, if that is given), by their names in `Units`."""
     found: dict[str, Tensor] = {}
+    whole = None if graph is None or spec.groups is None else grouped(graph.whole(0), spec.groups)
     if spec.keep is not None:
-        found["fixed"] = torch.cat([_governing(i, t, spec.keep) for i, t in zip(instances, tables)])
+        found["fixed"] = torch.cat([_governing(i, t, spec.keep, whole) for i, t in zip(instances, tables)])
     if spec.forbid is not None:
-        found["selectable"] = ~torch.cat([_governing(i, t, spec.forbid) for i, t in zip(instances, tables)])
+        found["selectable"] = ~torch.cat([_governing(i, t, spec.forbid, whole) for i, t in zip(instances, tables)])
     if spec.costs:
         costs = dict(spec.costs)
         edits = [edit_of(name) for name in tables[0].names]
@@ -46,23 +49,31 @@ def flags(spec: Spec, instances: Sequence[Instance], tables: Sequence[InstanceUn
     return found
 
 
-def _governing(instance: Instance, table: InstanceUnits, given: Any) -> Tensor:
+def _governing(instance: Instance, table: InstanceUnits, given: Any, whole: Instance | None) -> Tensor:
     """Which units [u] govern one of the edges that an option names."""
     hit = torch.zeros(table.count, dtype=torch.bool)
     pairs = pairs_by_key(given, instance.key)
     if pairs is None or not len(pairs):
         return hit
-    ends = instance.node_ids[instance.edge_index].t()
-    if not instance.directed:
-        ends, pairs = ends.sort(1).values, pairs.sort(1).values
-    columns = edge_positions(pairs.t(), ends.t()) >= 0
     first, (element, unit) = table.edges
+    columns = _named(instance, pairs, instance.directed)
     governors = torch.cat([first[columns & (first >= 0)], unit[columns[element]]])
     hit[governors] = True
     if "nodes" in table.names:  # a node goes with its edges, also with those out of sight
         nodes = table.kind == table.names.index("nodes")
         hit |= nodes & torch.isin(table.ids[:, 0], pairs)
+    if whole is not None and whole.groups is not None:  # so does a group
+        groups = table.kind == table.names.index("groups")
+        hit |= groups & torch.isin(table.ids[:, 0], whole.groups[_named(whole, pairs, instance.directed)])
     return hit
+
+
+def _named(instance: Instance, pairs: Tensor, directed: bool) -> Tensor:
+    """Which columns [e] are named as pairs of nodes [n, 2]."""
+    ends = instance.node_ids[instance.edge_index].t()
+    if not directed:
+        ends, pairs = ends.sort(1).values, pairs.sort(1).values
+    return edge_positions(pairs.t(), ends.t()) >= 0
 
 
 @dataclass(eq=False)
