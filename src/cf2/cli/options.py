@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import Field, fields
+from operator import getitem
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -202,7 +203,7 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
     panel = next((topic for topic, options in PANELS.items() if option.name in options.split()), "Other options")
     deprecated = option.name == "robust"
     given = typer.Option(flag, help=meaning, rich_help_panel=panel, metavar=_METAVARS.get(kind), hidden=deprecated)
-    described = Annotated.__class_getitem__((kind, given))  # type: ignore[attr-defined]
+    described = getitem(Annotated, (kind, given))  # what `Annotated[kind, given]` is, for a `kind` that is a value
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=described)
 
 

@@ -184,7 +184,8 @@ def _check_unambiguous(rows: Tensor, what: str, prefix: str = "") -> None:
         bool(((rows < 0) | (rows > 1)).any()),
         f"Expected to know whether {what}",
         got="values between 0 and 1, which either could give",
-        do=f'Pass output="{prefix}logits" or output="{prefix}probabilities".',
+        do=f'Pass output="{prefix}logits" or output="{prefix}probabilities"'
+        + ("." if prefix else ', or output="regression" for a number.'),
     )
 
 
