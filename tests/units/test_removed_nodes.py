@@ -279,6 +279,13 @@ def test_a_changed_whole_number_is_one_that_occurs() -> None:
     assert found
 
 
+@pytest.mark.parametrize("asked", [{"question": "counterfactual", "edits": "change"}, {"units": "features"}], ids=str)
+def test_without_features_there_is_nothing_to_change(asked: dict[str, Any]) -> None:
+    (e,) = cf2.explain(network(PointNet, 0), graph(PointNet, 0), level="graph", **asked)
+    assert (e.status, e.num_units) == ("empty", 0)
+    assert "whole numbers" not in e.note
+
+
 def test_applied_edits_words_and_files_agree_on_a_removed_node(tmp_path: Any) -> None:
     data, model = graph(Count, 0), network(Count, 0)
     data.edge_attr = torch.arange(data.edge_index.size(1))

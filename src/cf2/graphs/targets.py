@@ -245,7 +245,7 @@ class GraphTargets(Targets):
 
     def features(self) -> Tensor:
         some = range(0, len(self), max(1, len(self) // SAMPLE))
-        return torch.cat([self._graph(key).x.detach().cpu() for key in some])
+        return torch.cat([self.instance(key).x.detach().cpu() for key in some])  # which have no columns without `x`
 
     def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
         values = {key: getattr(self._graph(key), "y", None) for key in keys}

@@ -68,7 +68,7 @@ NOT_ASKED = "The model could not be asked for an answer made of {units}: {error}
 WIDER_UNITS = {"node": ("edges", "features"), "pair": ("edges", "features"), "graph": ("nodes",)}
 MAX_AUTO_UNITS = 2_000  # units that `units="auto"` chooses from where edges fail
 TRY_FEATURES = 'Features may decide it: try units=("edges", "features").'
-TRY_ADDING = 'Ask question="counterfactual", edits=("remove", "add") for what would have to be added.'
+TRY_ADDING = 'To look for added edges that change it, ask question="counterfactual", edits=("remove", "add").'
 ZERO_NOTE = "Features are whole numbers: a removed one is 0, which may be a category of its own."
 ZEROED = ("features", "node_features", "columns")  # units that are removed by a 0
 FAR_NOTE = (
@@ -524,7 +524,8 @@ class Session:
             hints = [DEFAULT, TRY_FEATURES, TRY_ADDING] if features else [DEFAULT, TRY_ADDING]
             return "" if "add" in spec.edits else " ".join(hints)
 
-        zeroed = not instance.x.is_floating_point() and any(name in ZEROED for name in table.names)
+        counted = instance.x.size(1) and not instance.x.is_floating_point()
+        zeroed = counted and any(name in ZEROED for name in table.names)
         narrow = NARROWED_NOTE.format(most=MAX_EDITS, all=instance.narrowed) if instance.narrowed else ""
         return Facts(
             _unit_table(instance, table, spec.question),
