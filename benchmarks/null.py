@@ -22,6 +22,7 @@ import argparse
 import json
 import sys
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -41,20 +42,22 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import figures
 from nets import LAYERS, MaxPooled, classes, trained
 
-TASKS = {
+TASKS: dict[str, str | int] = {
     "indole": "c1ccc2c(c1)cc[#7]2",
     "halogen": "[F,Cl,Br,I]",
     "sulfonyl": "S(=O)=O",
     "phosphorus": "[#15]",
     "nitro": "[N+](=O)[O-]",
     "ring of five": "*~1~*~*~*~*~1",
-}
+    "two rings": 2,
+}  # SMARTS, or how many rings
 FEWEST = 200  # molecules with the substructure, below which a task is left out
 METHODS = ("cf2", "cf2-relaxed", "gnnexplainer", "cf-gnnexplainer", "gradient", "random")
 ELEMENTS = ("C", "N", "O", "F", "S", "Cl", "Br", "I", "P")
 CONTEXTS = 32
 LEAST_ACCURATE = 0.95  # below, a model does not go by the substructure, and is left out
 DRAWS = 10  # parts of each test molecule
+WIDEST = 64  # atoms of a match; shorter ones repeat an atom
 COLUMNS = ("trained on", "method", "nothing %", "F1 %", "parts right %", "proved %", "marked", "PNS %")
 COLUMNS += ("models", "n", "n with")
 Atoms = frozenset[int]
@@ -69,7 +72,15 @@ def molecules() -> list[Chem.Mol]:
     return [molecule for text in smiles if (molecule := Chem.MolFromSmiles(text)) is not None]
 
 
-def graph(molecule: Chem.Mol, pattern: Chem.Mol) -> Data:
+def matches_in(molecule: Chem.Mol, wanted: Chem.Mol | int) -> list[Atoms]:
+    """The atoms of each match of a pattern, or of each choice of so many rings."""
+    if isinstance(wanted, int):
+        rings = combinations(molecule.GetRingInfo().AtomRings(), wanted)
+        return [frozenset().union(*some) for some in rings]
+    return [frozenset(match) for match in molecule.GetSubstructMatches(wanted)]
+
+
+def graph(molecule: Chem.Mol, wanted: Chem.Mol | int) -> Data:
     """Atoms by element, aromatic or not, and hydrogens; bonds both ways; the atoms [atoms, matches] of each match."""
     atoms = [
         [float(atom.GetSymbol() == element) for element in ELEMENTS]
@@ -78,7 +89,8 @@ def graph(molecule: Chem.Mol, pattern: Chem.Mol) -> Data:
     ]
     bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in molecule.GetBonds()]
     edges = torch.tensor(bonds, dtype=torch.long).view(-1, 2).t()
-    matches = torch.tensor(molecule.GetSubstructMatches(pattern), dtype=torch.long).view(-1, pattern.GetNumAtoms()).t()
+    wide = [[*match, *[min(match)] * (WIDEST - len(match))] for match in matches_in(molecule, wanted)]
+    matches = torch.tensor(wide, dtype=torch.long).view(-1, WIDEST).t()
     label = torch.tensor([int(matches.numel() > 0)])
     edge_index = torch.cat([edges, edges.flip(0)], 1)
     return Data(x=torch.tensor(atoms), edge_index=edge_index, y=label, match_index=matches.contiguous())
@@ -115,14 +127,15 @@ def f1(atoms: Atoms, acceptable: list[Atoms]) -> float:
 
 def measure(task: str, layer: str, most: int, instances: int) -> list[figures.Row]:
     """The rows of a task and a layer."""
-    pattern, everything = Chem.MolFromSmarts(TASKS[task]), molecules()
+    asked, everything = TASKS[task], molecules()
+    wanted = asked if isinstance(asked, int) else Chem.MolFromSmarts(asked)
     order = np.random.default_rng(0).permutation(len(everything)).tolist()
-    having = {key: everything[key].HasSubstructMatch(pattern) for key in order}
+    having = {key: bool(matches_in(everything[key], wanted)) for key in order}
     sides = [[key for key in order if having[key] == side] for side in (False, True)]
     if min(map(len, sides)) < FEWEST:
         return []
     half = min(most // 2, *map(len, sides))
-    labelled = [graph(everything[key], pattern) for key in sides[0][:half] + sides[1][:half]]
+    labelled = [graph(everything[key], wanted) for key in sides[0][:half] + sides[1][:half]]
     plain = [Data(x=made.x, edge_index=made.edge_index) for made in labelled]
     rows = []
     for learned, beside in (("molecules", None), ("and parts", parts)):
