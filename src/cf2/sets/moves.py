@@ -329,8 +329,9 @@ def take_smaller(
 # -- 2. exchange -------------------------------------------------------------------------------------------
 
 
-PROPOSALS_PER_CALL = 4  # swaps of an instance that are tried at once
-CALLS_PER_SLOPE = 2  # calls after which slopes are measured anew where the walk is
+PROPOSALS_PER_CALL = (
+    7  # swaps of an instance that are tried at once: 4 take more calls and gradients, 9 find larger sets
+)
 LEARNED = 0.5  # share of the error of a guess by which the slopes are corrected
 
 
@@ -342,20 +343,21 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
     # Invariant: `base` has one unit less than `best`, which passes, so any `base` that passes is smaller.
     # Swaps are proposed by a linear guess of what units add to the slack of each test. It starts as the slopes and is
     # corrected by every trial: both units of a swap take half of the correction (the method of Kaczmarz, 1937), which
-    # costs nothing, while a gradient costs three evaluations per test.
+    # costs nothing, while a gradient costs three evaluations per test. So one is taken after each call in vain, and
+    # none for a smaller set, whose slopes were learned on the way to it.
     # The walk moves to the best proposal also if it is worse than before, and never tries a set twice.
     # Tried in vain: a ridge regression over the trials of a pack (larger sets on Mutag), gradients at every step (more
     # evaluations), and implicit hitting sets by MILP (passing is not monotone).
     best, base = sets.clone(), sets.clone()
     slack = torch.zeros(len(rows), len(trials.tests), device=rows.device)
     slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
-    vain, calls = torch.zeros_like(rows), torch.zeros_like(rows)
+    vain, walked = torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.bool)
     tried = set(names_of(torch.arange(len(rows), device=rows.device), sets))
     live = shrunk = (best.sum(1) > 1).nonzero().flatten()
+    slack[live], slope[live] = trials.slopes(rows[live], best[live])
     while len(live):
         base[shrunk] = best[shrunk]
         while len(shrunk):
-            slack[shrunk], slope[shrunk] = trials.slopes(rows[shrunk], best[shrunk])
             passed = _drop_one(trials, rows, base, slack, slope, shrunk, budget)
             tried.update(names_of(shrunk, base[shrunk]))
             # Constraints may put back what was dropped, or more, so a set that passes need not be smaller.
@@ -363,7 +365,7 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
             shrunk = shrunk[passed]
             best[shrunk] = base[shrunk]
             shrunk = shrunk[best[shrunk].sum(1) > 1]
-        stale = live[(calls[live] > 0) & (calls[live] % CALLS_PER_SLOPE == 0)]
+        stale = live[walked[live]]
         slack[stale], slope[stale] = trials.slopes(rows[stale], base[stale])
         limit = trials.size(rows, best) - EQUAL
         swaps = _swaps(trials, rows, base, slack, slope, live, score, limit, tried, int(vain.max()))
@@ -379,9 +381,9 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
         winner = winner[moved]
         base[moved], slack[moved] = swaps.sets[winner], outcome.slack[winner]
         vain += torch.bincount(owner, minlength=len(rows))
-        calls[moved] += 1
+        walked[moved] = True
         shrunk = moved[outcome.passes[winner]]
-        best[shrunk], vain[shrunk], calls[shrunk] = base[shrunk], 0, 0
+        best[shrunk], vain[shrunk], walked[shrunk] = base[shrunk], 0, False
         size = best[moved].sum(1)
         live = moved[(vain[moved] < budget.exchanges + size) & (size > 1)]
         shrunk = shrunk[best[shrunk].sum(1) > 1]

@@ -69,7 +69,7 @@ class Search:
 
 _BUDGETS = {
     "quick": Budget(repairs=10, restarts=0, grown=1, exchanges=10, drops=6, adds=4, proof=0),
-    "standard": Budget(repairs=30, restarts=0, grown=3, exchanges=24, drops=6, adds=4, proof=1_000, swaps=8),
+    "standard": Budget(repairs=30, restarts=0, grown=3, exchanges=28, drops=6, adds=4, proof=1_000, swaps=7),
     "thorough": Budget(
         repairs=120,
         restarts=20,
