@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias, Unpack
 
 import numpy as np
@@ -146,15 +147,11 @@ def explain_sets(
 
 def functions_of(f: Any, n: Any) -> tuple[list[Function], list[int]]:
     """Functions and the number of units of each, from one of both or lists of them."""
-    try:
-        functions, counts = ([f], [n]) if callable(f) else (list(f), list(n))
-        counts = [count.item() if isinstance(count, np.integer) else count for count in counts]
-    except TypeError as error:
-        got = f"{f!r} and {n!r}"[:80]
-        raise CF2Error("Expected a function and a number of units, or a list of both", got=got) from error
-    require(all(map(callable, functions)), "Expected `f` to be a function, or a list of functions", got=repr(f)[:80])
+    functions, counts = ([f], [n]) if callable(f) else (_listed("f", f, "a function, or a list"), _listed("n", n))
+    counts = [count.item() if isinstance(count, np.integer) else count for count in counts]
+    require(all(map(callable, functions)), "Expected `f` to be a function, or a list of functions", got=shown(f, 80))
     expected = f"Expected a number of units for each of {len(functions)} functions"
-    require(len(counts) == len(functions) > 0, expected, got=repr(n)[:80])
+    require(len(counts) == len(functions) > 0, expected, got=shown(n, 80))
     for count in counts:
         require_number("n", count, 0, MAX_UNITS, integer=True)
     return functions, counts
@@ -203,13 +200,16 @@ def _units(count: int, names: Any, keep: Any, forbid: Any, groups: Any, costs: A
     return Units(unit, first, kept, ~(kept | forbidden), torch.zeros(len(first)).index_add(0, unit, price), of_group)
 
 
-def _listed(option: str, given: Any) -> list[Any]:
+def _listed(option: str, given: Any, what: str = "a list") -> list[Any]:
     """The entries of a list, array or tensor as plain values."""
-    plain = given.tolist() if isinstance(given, np.ndarray | Tensor) else given
-    good = plain is None or (not isinstance(plain, str | Mapping) and isinstance(plain, Iterable))
-    require(good, f"Expected `{option}` to be a list", got=shown(given, 80))
-    with reading(given, f"Expected `{option}` to be a list"):
-        return [] if plain is None else [one.item() if isinstance(one, np.generic) else one for one in plain]
+    expected = f"Expected `{option}` to be {what}"
+    with reading(given, expected):
+        plain = given.tolist() if isinstance(given, np.ndarray | Tensor) else () if given is None else given
+        good = not isinstance(plain, str | bytes | Mapping) and isinstance(plain, Iterable)
+        require(good, expected, got=shown(given, 80))
+        entries = list(islice(plain, MAX_UNITS + 1))
+        require(len(entries) <= MAX_UNITS, expected, got=f"more than {MAX_UNITS:,} entries")
+        return [one.item() if isinstance(one, np.generic) else one for one in entries]
 
 
 # -- the oracle -----------------------------------------------------------------------------------------------
