@@ -498,6 +498,18 @@ def test_the_last_word_notices_mixing_that_no_probe_has_shown(monkeypatch: pytes
     assert checked.claims["found"].checked
 
 
+def test_edges_out_of_the_farthest_nodes_count_where_messages_are_divided_by_them() -> None:
+    model = pyg.ChebConv(1, 2, K=2, normalization="rw")
+    with torch.no_grad():  # class 0 of node 0 leads by 0.75 - 1 / the edges out of node 1
+        model.lins[0].weight.zero_()
+        model.lins[1].weight.copy_(torch.tensor([[1.0], [0.0]]))
+        model.bias.copy_(torch.tensor([0.75, 0.0]))
+    data = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[0, 1, 0, 2, 1, 2], [1, 0, 2, 0, 2, 1]]))
+    found = cf2.explain(model, data, nodes=[0], contexts=16)
+    assert found[0].size == 1
+    assert cf2.check(found, model, data)
+
+
 @pytest.mark.parametrize(("logit", "status"), [(5e-8, "tie"), (-5e-8, "tie"), (0.5, "found"), (-0.5, "found")])
 def test_a_logit_as_small_as_rounding_is_a_tie(logit: float, status: str) -> None:
     class OneLogit(nn.Module):

@@ -31,6 +31,8 @@ from cf2.units.packs import Pack, chunks, pack
 _STATES_ONLY = """AGNN CG Edge FiLM FeaSt GAT GATv2 GEN GIN GINE GMM GatedGraph Graph HGT MF NN PNA RGAT RGCN
     ResGatedGraph SAGE Spline Transformer Simple LE Signed SuperGAT PointNet General"""
 STATES_ONLY = frozenset(getattr(pyg, f"{name}Conv") for name in _STATES_ONLY.split())
+# These divide by the edges along which they pass messages; others may do so by those of the other direction.
+_SAME_WAY = (pyg.ARMAConv, pyg.EGConv, pyg.FAConv, pyg.GCNConv, pyg.GCN2Conv, pyg.LGConv, pyg.SGConv, pyg.TAGConv)
 FULL_CHECK_EDGES = 2_000_000  # up to this many edges, every cut is compared with the whole graph
 MANY_CHECKS_EDGES = 100_000  # the same where each key has a whole graph of its own, as a pair without its edge
 PROBES = 4
@@ -67,7 +69,9 @@ class ReceptiveField:
         """Keep what was measured, and let trials of the predictor know how far the model looks."""
         self._reach = reach
         if reach.hops:
-            self.predictor.sight = (reach.hops, reach.direction)
+            layers = self.predictor.layers
+            known = bool(layers) and all(_reads_no_degree(layer) or type(layer) in _SAME_WAY for layer in layers)
+            self.predictor.sight = (reach.hops, reach.direction if known else "both")
         return reach
 
     @property
