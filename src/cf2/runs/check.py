@@ -624,7 +624,7 @@ class _Claimant:
             row = self.edited.row(as_it_was)
             if bool(row.isnan().any()):  # nothing is left to predict
                 self.kept[known] = False
-            elif self.e.output == "classes" and abs(self._lead(row)[0]) <= ROUNDING * self.edited.spacing:
+            elif self.e.output != "regression" and abs(self._lead(row)[0]) <= ROUNDING * self.edited.spacing:
                 self.kept[known] = None
             else:
                 self.kept[known] = self.says(row)
