@@ -329,9 +329,7 @@ def take_smaller(
 # -- 2. exchange -------------------------------------------------------------------------------------------
 
 
-PROPOSALS_PER_CALL = (
-    7  # swaps of an instance that are tried at once: 4 take more calls and gradients, 9 find larger sets
-)
+PROPOSALS_PER_CALL = 7  # swaps of an instance that are tried at once: 4 take more calls, and 9 find larger sets
 LEARNED = 0.5  # share of the error of a guess by which the slopes are corrected
 
 
@@ -368,7 +366,7 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
         stale = live[walked[live]]
         slack[stale], slope[stale] = trials.slopes(rows[stale], base[stale])
         limit = trials.size(rows, best) - EQUAL
-        swaps = _swaps(trials, rows, base, slack, slope, live, score, limit, tried, int(vain.max()))
+        swaps = _swaps(trials, rows, base, slack, slope, live, score, limit, tried, int(vain[live].max()))
         owner = swaps.owner
         tried.update(names_of(owner, swaps.sets))
         outcome = race(trials, owner, rows[owner], swaps.sets, swaps.guess.argmin(1), _worth)
@@ -544,7 +542,7 @@ def widen(trials: Trials, rows: Tensor, sets: Tensor, swaps: int) -> Tensor:
     live = fresh = every[: len(rows) if swaps else 0]
     while len(live):
         slack[fresh], slope[fresh] = trials.slopes(rows[fresh], sets[fresh])
-        proposed = _swaps(trials, rows, sets, slack, slope, live, margin, limit, tried, int(vain.max()))
+        proposed = _swaps(trials, rows, sets, slack, slope, live, margin, limit, tried, int(vain[live].max()))
         owner = proposed.owner
         tried.update(names_of(owner, proposed.sets))
         value = torch.full((len(owner),), float("-inf"), device=rows.device)
@@ -593,7 +591,7 @@ def _swaps(
     one. Sets that were `tried`, break a constraint or are larger than the `limit` [R] are passed over.
     """
     # All pairs of the best partners are ranked at once, [live, drops · adds]. At most `skipped` of them were tried
-    # before, so that many more than are wanted are taken, and constraints may refuse three of four.
+    # before, so that many more than are wanted are taken. Constraints and prices may refuse three of four.
     live_rows, base, slope = rows[live], sets[live], slope[live]
     movable = trials.constraints.movable(live_rows, base)
     droppable = base & ~trials.must[live_rows] & movable
@@ -605,7 +603,9 @@ def _swaps(
     loss, gain = (slope.gather(1, unit[..., None].expand(-1, -1, slope.size(2))) for unit in (drop, add))
     guess = (now[:, None] - loss[:, :, None] + gain[:, None]).flatten(1, 2)
     exists = (dropped_value.isfinite()[:, :, None] & added_value.isfinite()[:, None]).flatten(1)
-    promise, pairs = top(value(guess).masked_fill(~exists, never), skipped + 4 * PROPOSALS_PER_CALL, 2 * equal)
+    spare = 4 if trials.constrained or trials.price is not None else 2
+    ranked = skipped + spare * PROPOSALS_PER_CALL
+    promise, pairs = top(value(guess).masked_fill(~exists, never), ranked, 2 * equal)
     position, column = promise.isfinite().nonzero(as_tuple=True)
     pair = pairs[position, column]
     drop, add = drop[position, pair // add.size(1)], add[position, pair % add.size(1)]
