@@ -24,6 +24,7 @@ from cf2.sets import search as cf2_search
 from cf2.sets.moves import EQUAL_MARGINS, MAX_USEFUL_SLACK
 from cf2.sets.search import Choice, Search
 from cf2.sets.tests import QUESTIONS
+from cf2.sets.trials import Trials
 from toys import LAYERS, GraphNet, NodeNet, Unit, edited, passing, probabilities, random_graph
 
 
@@ -133,6 +134,19 @@ def test_where_nothing_passes_no_single_edge_was_overlooked() -> None:
         assert e.size == 1 if passing else e.status != "found" or e.size > 1
         statuses.append(e.status)
     assert {"found", "impossible"} <= set(statuses)
+
+
+def test_what_does_not_depend_on_scores_is_grown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, grown, grow = from_dataset("citeseer"), list[int](), cf2_search.grow
+
+    def counted(trials: Trials, rows: Tensor, most: Tensor, adds: int) -> tuple[Tensor, Tensor]:
+        grown.extend(trials.counts[rows].tolist())
+        return grow(trials, rows, most, adds)
+
+    monkeypatch.setattr(cf2_search, "grow", counted)
+    found = cf2.explain(source.model, source.graphs[0], nodes=[139, 372], units=("edges",))
+    assert {e.status for e in found} == {"not found"}  # so that each is searched again, by masks that have settled
+    assert sorted(grown) == sorted(len(e.scores) for e in found)
 
 
 def test_search_serves_other_methods_scores() -> None:

@@ -186,7 +186,7 @@ class Budget:
 
     repairs: int  # moves towards a first passing set
     restarts: int  # prunings in other orders, for instances of many units
-    grown: int  # units that a set grown from nothing may have, if a small passing set is known
+    grown: int  # units that a set grown from nothing may have, if a small passing set is known; 0: none is grown
     exchanges: int  # swaps without a smaller set after which an exchange ends
     drops: int  # candidates tried in each move that drops a unit
     adds: int  # candidates tried in each move that adds a unit

@@ -53,11 +53,15 @@ MAX_RESTART_SIZE = 8  # a restart looks for a set of fewer units: larger ones ar
 
 @dataclass(frozen=True)
 class Search:
-    """How hard to search. `proof` is the most sets to try in proving an answer smallest (None: by effort)."""
+    """How hard to search. `proof` is the most sets to try in proving an answer smallest (None: by effort).
+
+    Sets that are grown from nothing do not depend on scores, so a search with other scores need not grow them again.
+    """
 
     effort: Effort = "standard"
     confidence: float = 0.0
     proof: int | None = None
+    grows: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.effort, str) or self.effort not in get_args(Effort):
@@ -133,7 +137,7 @@ def search(
     dense, most = oracle.dense(scores, float("-inf")), proof_budget(settings)
     proof = None
     for effort in _LADDER.get(settings.effort, (settings.effort,)):
-        budget = _BUDGETS[effort]
+        budget = _BUDGETS[effort] if settings.grows else replace(_BUDGETS[effort], grown=0)
         proof, ranking = _answered(trials, dense, budget, min(most, MAX_FIRST_PROOF), proof)
     assert proof is not None
     rows = _beside_why(trials, proof)
@@ -243,6 +247,8 @@ def _start(trials: Trials, scores: Tensor, budget: Budget, most: int) -> tuple[T
 
 def _regrow(trials: Trials, sets: Tensor, passed: Tensor, never: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
     """Try a set that is grown from nothing: a few units, or many if the ranking led to a large set or to none."""
+    if not budget.grown:
+        return sets, passed
     size = sets.sum(1)
     many_units = trials.counts > MANY_UNITS
     few = torch.minimum(size - 1, torch.where(many_units, budget.grown, 0))
