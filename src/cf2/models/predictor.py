@@ -18,7 +18,7 @@ from cf2.models.adapters import Adapter, Inputs, adapter_for, module_of, run, ta
 from cf2.models.equal_rows import Colouring, EqualRows, quotients
 from cf2.models.lazy_features import LazyFeatures
 from cf2.models.soft_masks import Loan, default_dtype, find_device, masked_messages, message_layers, restored_buffers
-from cf2.models.soundness import check_repeats, depends_on_order, depends_on_others, some_edges, unchanged
+from cf2.models.soundness import check_repeats, depends_on_order, depends_on_others, knows_nodes, some_edges, unchanged
 from cf2.options import Masking, Output
 from cf2.sets.oracle import SHORT_CUTS
 from cf2.sets.tests import Criterion
@@ -157,7 +157,13 @@ class Predictor:
 
     def find_out_on_one_graph(self, pack: Pack) -> None:
         """Find out what the model is from a whole graph, by itself and beside others if it runs on several at all."""
+        self.findings = None  # what was found on parts of the graph is not true of it
         self.findings = self._find_out(pack.to(self.device), one_graph=True)
+
+    def knows_nodes(self, pack: Pack) -> bool:
+        """Whether the output for a whole graph depends on how its nodes are numbered."""
+        with torch.no_grad():
+            return knows_nodes(pack.to(self.device), self._call, self.differ)
 
     def _find_out(self, pack: Pack, one_graph: bool = False) -> Findings:
         """Run the model a few times: is it a function of the graph, and what does it read and return?"""

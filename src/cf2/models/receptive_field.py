@@ -52,7 +52,8 @@ class Reach:
     full: Tensor | None = None  # [keys, width], None where these are too many or each target has its own graph
     compare: bool = False  # whether each cut is compared with the whole graph that its key is predicted on
     whole: bool = False  # nothing can be cut: the model mixes all nodes
-    all_nodes: bool = False  # no node can be cut or removed: the model holds something for each of them
+    all_nodes: bool = False  # edges can be cut, and nodes cannot
+    knows_nodes: bool = False  # nor can they be removed: the model holds something for each of them
 
 
 class ReceptiveField:
@@ -79,14 +80,29 @@ class ReceptiveField:
         """What is measured at the first use, on a few keys spread over the graph."""
         graph = self.targets.graph
         if self._reach is None:
-            try:
-                self._keep(Reach() if graph is None else self._measure(graph))
-            except CF2Error:
-                if graph is None:
-                    raise
-                self._keep(self._measure_on_all_nodes())
+            self._keep(Reach() if graph is None else self._measured(graph))
         assert self._reach is not None
         return self._reach
+
+    def _measured(self, graph: Graph) -> Reach:
+        try:
+            reach = self._measure(graph)
+        except CF2Error:
+            return self._measure_on_all_nodes()
+        knows = reach.whole and self.predictor.knows_nodes(self._one_graph(self._any_keys()))
+        return self._measure_on_all_nodes() if knows else reach
+
+    def _any_keys(self) -> Sequence[Key]:
+        """A few keys to measure a model by that is run on all nodes."""
+        own = direction(self.predictor)
+        probes = self.targets.probes(own, PROBES) or self.targets.probes("both", PROBES)
+        return probes or [0 if self.targets.level == "node" else (0, 0)]
+
+    def _one_graph(self, keys: Sequence[Key]) -> Pack:
+        """The whole graph of the first of some keys, as a pack that reads this one."""
+        first = next(iter(self.targets.wholes(keys)))
+        packed = pack([first.instance], tables=[_no_units(first.instance)], takes=self.predictor.adapter.takes)
+        return replace(packed, targets=first.targets[:1], keys=first.targets[:1])
 
     def instances(self, keys: Sequence[Key]) -> list[Instance]:
         """The receptive fields of the keys, as far as the model was measured to look."""
@@ -232,19 +248,16 @@ class ReceptiveField:
 
     def _measure_on_all_nodes(self) -> Reach:
         """The same for a model that does not give the same on a part of the nodes, or cannot be run on one."""
-        own = direction(self.predictor)
-        probes = self.targets.probes(own, PROBES) or self.targets.probes("both", PROBES)
-        keys: Sequence[Key] = probes or [0 if self.targets.level == "node" else (0, 0)]
-        first = next(iter(self.targets.wholes(keys)))
-        packed = pack([first.instance], tables=[_no_units(first.instance)], takes=self.predictor.adapter.takes)
-        packed = replace(packed, targets=first.targets[:1], keys=first.targets[:1])
+        keys = self._any_keys()
+        packed = self._one_graph(keys)
         self.predictor.find_out_on_one_graph(packed)
+        knows = self.predictor.knows_nodes(packed)
         full, farthest = self._whole_and_thinned(keys, None), self.predictor.propagations(packed) or 1
         for hops in range(farthest, farthest + (PLAIN_HOPS if not self.predictor.layers else 3)):
             near = self._outputs(keys, hops, "both", all_nodes=True)
             if not bool(self.predictor.differ(near, full).any()):
-                return Reach(hops, "both", compare=True, all_nodes=True)
-        return Reach(whole=True, all_nodes=self.predictor.alone)
+                return Reach(hops, "both", compare=True, all_nodes=True, knows_nodes=knows)
+        return Reach(whole=True, knows_nodes=knows)
 
     def _whole_and_thinned(self, keys: Sequence[Key], full: Tensor | None) -> Tensor:
         """What the model says of keys on their whole graphs, as they are and then with a part of the edges gone."""

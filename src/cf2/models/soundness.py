@@ -188,9 +188,21 @@ def depends_on_order(pack: Pack, call: Call, differ: Differ) -> bool:
     Some instances are run without some of their edges, four times others. What looks alike is then not the same to
     the model, so that a proof has to tell it apart.
     """
-    some, stay = some_edges(pack)
-    turned, edge_index = _in_opposite_order(some, stay)
-    rows = call(some, some.dense(), some.edge_index[:, stay], None, stay)
+    return _turns(*some_edges(pack), call, differ)
+
+
+def knows_nodes(whole: Pack, call: Call, differ: Differ) -> bool:
+    """Whether the output for a whole graph is another one when its nodes are numbered the other way round.
+
+    The model then holds something for each node, such as a trained embedding. Without some of them it would take the
+    rows of others.
+    """
+    return _turns(whole, torch.arange(whole.edge_index.size(1), device=whole.x.device), call, differ)
+
+
+def _turns(pack: Pack, stay: Tensor, call: Call, differ: Differ) -> bool:
+    turned, edge_index = _in_opposite_order(pack, stay)
+    rows = call(pack, pack.dense(), pack.edge_index[:, stay], None, stay)
     try:
         other = call(turned, turned.dense(), edge_index, None, stay.flip(0))
     except CF2Error:  # a layer may ask for edges in an order

@@ -301,7 +301,7 @@ class Session:
 
     def _cut(self, keys: Sequence[Key], field: ReceptiveField) -> list[Cut]:
         require(
-            "nodes" not in self.spec.units or not field.reach.all_nodes,
+            "nodes" not in self.spec.units or not field.reach.knows_nodes,
             "Expected a model that runs without some of the nodes, for units='nodes'",
             got="one that gives this output only with all of them, such as one with an embedding for each",
             do="Use units='edges'.",
