@@ -71,8 +71,9 @@ def prune(
     free = [units[own].tolist() for units, own in zip(order, (sets & ~trials.must[rows]).gather(1, order))]
     limits = [trials.width + 1] * len(rows) if below is None else below.tolist()
     state = [_Pruning(units, max(len(units) // 2, 1), 0, []) for units in free]
+    most = PRUNED_TOGETHER if trials.rows_together or trials.oracle.local else 0
     while live := [position for position, own in enumerate(state) if not own.done]:
-        asked, then = _pruned_ahead(state, live, limits, min(PRUNED_TOGETHER, trials.rows_together))
+        asked, then = _pruned_ahead(state, live, limits, most)
         owner = torch.tensor([position for position, _ in asked], device=rows.device)
         good = trials.passes(
             rows[owner], _without(sets[owner], [[*own.gone, *own.run] for _, own in asked]), need[owner]
