@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cf2.errors import require, shown
-from cf2.results.explanation import Explanation
+
+if TYPE_CHECKING:  # it imports torch, for which `cf2 --help` does not wait
+    from cf2.results.explanation import Explanation
 
 Tell = Callable[[int], None]
 SPEAKS_AFTER = 5.0  # seconds without a finished key
