@@ -451,9 +451,9 @@ class _Claimant:
         self.form = {"multilabel": "multilabel_logits"}.get(spec.output, spec.output)
         if self.form == "auto":  # what gives the stored outputs
             forms = self._fitting(("logits", "log_probabilities", "probabilities"), self.whole, e.probabilities)
-            if len(forms) > 1 and e.status != "refused":  # two classes at 0.5 are the same as scores
-                row = self.without(e.selected)
-                forms = self._fitting(forms, row, e.probabilities_without) or forms
+            for run, stored in ((self.without, e.probabilities_without), (self.only, e.probabilities_only)):
+                if len(forms) > 1 and e.status != "refused":  # two classes near 0.5 are nearly the same as scores
+                    forms = self._fitting(forms, run(e.selected), stored) or forms
             self.form = next(iter(forms), "")
 
     def _fitting(self, forms: Iterable[str], row: Tensor, stored: np.ndarray) -> list[str]:
