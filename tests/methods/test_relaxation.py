@@ -256,8 +256,8 @@ def test_a_search_in_vain_is_tried_again_from_masks_that_had_time_to_settle(monk
     searched = methods.search_from
     calls = []
 
-    def failing(problem: Any, ranking: Any, search: Any, *rank: Any) -> Any:
-        found = searched(problem, ranking, search, *rank)
+    def failing(problem: Any, ranking: Any, search: Any, *rank: Any, **grows: bool) -> Any:
+        found = searched(problem, ranking, search, *rank, **grows)
         calls.append(search.effort)
         if len(calls) > 1:
             return found

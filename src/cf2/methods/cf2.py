@@ -124,7 +124,7 @@ def _guided_longer(problem: Problem, settings: Verified, search: Search, found: 
         return found
     part = problem.take(rows)
     guide = rank_relaxed(part, replace(settings, epochs=SETTLED))
-    tried = search_from(part, guide, replace(search, effort="quick", proof=0, grows=False))
+    tried = search_from(part, guide, replace(search, effort="quick", proof=0), grows=False)
     choice = replace(choice, evaluations=choice.evaluations.index_add(0, rows, tried.choice.evaluations))
     passed = torch.tensor([status == "found" for status in tried.choice.status or ()], device=rows.device)
     if not bool(passed.any()):

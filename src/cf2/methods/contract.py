@@ -359,7 +359,12 @@ Asked = TypeVar("Asked", bound=SetProblem)
 
 
 def search_from(
-    problem: Asked, ranking: Ranking, settings: Search, rank: Callable[[Asked], Ranking] | None = None
+    problem: Asked,
+    ranking: Ranking,
+    settings: Search,
+    rank: Callable[[Asked], Ranking] | None = None,
+    *,
+    grows: bool = True,
 ) -> Ranking:
     """The smallest set that passes the tests, searched from a method's scores.
 
@@ -380,5 +385,6 @@ def search_from(
         problem.constraints,
         None if rank is None else why,
         problem.best,
+        grows,
     )
     return Ranking(ranking.scores, replace(found, evaluations=ranking.choice.evaluations + found.evaluations))

@@ -53,15 +53,11 @@ MAX_RESTART_SIZE = 8  # a restart looks for a set of fewer units: larger ones ar
 
 @dataclass(frozen=True)
 class Search:
-    """How hard to search. `proof` is the most sets to try in proving an answer smallest (None: by effort).
-
-    Sets that are grown from nothing do not depend on scores, so a search with other scores need not grow them again.
-    """
+    """How hard to search. `proof` is the most sets to try in proving an answer smallest (None: by effort)."""
 
     effort: Effort = "standard"
     confidence: float = 0.0
     proof: int | None = None
-    grows: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.effort, str) or self.effort not in get_args(Effort):
@@ -126,25 +122,27 @@ def search(
     constraints: Constraints | None = None,
     why: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
     best: Incumbents | None = None,
+    grows: bool = True,
 ) -> Choice:
     """The smallest set per instance that passes the tests, keeps to the constraints, and that the effort finds.
 
     If one test of `why` is asked and nothing is proved, `why` is answered as well, so that no answer is larger than
     that one. `why` gives the scores for that [units] of some instances and their cost [B]; None: `scores`. `best` is
-    told of every set that passes.
+    told of every set that passes. Sets that are grown from nothing do not depend on scores, so a search with other
+    scores need not grow them again.
     """
     trials = Trials(oracle, criterion, tests, settings.confidence, constraints, best=best)
     dense, most = oracle.dense(scores, float("-inf")), proof_budget(settings)
     proof = None
     for effort in _LADDER.get(settings.effort, (settings.effort,)):
-        budget = _BUDGETS[effort] if settings.grows else replace(_BUDGETS[effort], grown=0)
+        budget = _BUDGETS[effort] if grows else replace(_BUDGETS[effort], grown=0)
         proof, ranking = _answered(trials, dense, budget, min(most, MAX_FIRST_PROOF), proof)
     assert proof is not None
     rows = _beside_why(trials, proof)
     if len(rows):
         scores_for_why, cost = (dense[rows][trials.valid[rows]], 0) if why is None else why(rows)
         part = None if constraints is None else constraints.take(rows)
-        both = search(oracle.take(rows), criterion.take(rows), WHY, scores_for_why, settings, part)
+        both = search(oracle.take(rows), criterion.take(rows), WHY, scores_for_why, settings, part, grows=grows)
         trials.evaluations[rows] += both.evaluations + cost
         sets, passed = _no_larger(trials, rows, proof, both, ranking)
         proof = prove(trials, sets, passed, min(most, MAX_FIRST_PROOF), proof)
