@@ -337,14 +337,15 @@ class Answers:
         for row, key in enumerate(problem.keys):
             facts = self.facts(problem, row)
             status, note = self._status(choice, row, confirmed[row], len(scores[row]), refused)
-            if tied[row] and status in ("found", "impossible", "not found"):
+            claims = status in ("found", "impossible", "not found") or not given[row]
+            if tied[row] and claims and status not in ("refused", "empty"):
                 status, note = "tie", STATUSES["tie"]
             tried = status in ("impossible", "not found")
             if tried and default is not None and default[row] and given[row]:
                 note = f"{facts.default()} {note}".strip()
             if not refused:
                 note = f"{note} {facts.note}".strip()
-            if not given[row] and status not in ("refused", "empty"):
+            if not given[row] and status not in ("refused", "empty", "tie"):
                 text = ALREADY if spec.question == "counterfactual" else NOT_PREDICTED
                 called = {"said": self._class(said[row]), "asked": self._class(asked[row]), "number": asked[row]}
                 status, note = "not predicted", text.format(**called)

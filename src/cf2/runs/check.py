@@ -32,6 +32,7 @@ from cf2.results.explanation import VERDICTS, Explanation
 from cf2.results.explanations import Explanations
 from cf2.runs.functions import Function, functions_of, returned_by
 
+SINGLE = 1.2e-7  # by so little two probabilities may be the same number when they are stored
 ROUNDING = 100  # spacings of floats, relative to the outputs: what is decided by less is not decided
 SAME_OUTPUT = 1e-4  # two probabilities closer than this are one
 AMPLIFIED = 0.01  # relative rounding beyond which a model's numbers say nothing; that of bfloat16 is smaller
@@ -682,6 +683,7 @@ def _check_outputs(result: Check, answer: _Claimant) -> None:
     if e.output == "classes":
         best = answer._scores(answer.whole).topk(2)
         sure = float(best.values.diff().abs()) > ROUNDING * answer.edited.spacing * float(best.values.abs().max())
+        sure &= float(answer.values(answer.whole).topk(2).values.diff().abs()) > SINGLE  # stored in single precision
         holds = int(best.indices[0]) == e.prediction if sure else None
         result._note(
             e, "prediction", holds, f"class {e.prediction} is stored, and the model says {int(best.indices[0])}."
@@ -717,7 +719,7 @@ def _check_status(result: Check, answer: _Claimant, most: int) -> None:
         holds, why = None if given is None else not given, "the model gives the answer in question."
     if e.status != "unverified":
         result._note(e, e.status, holds, why)
-    if given is False and e.status not in ("not predicted", "empty"):
+    if given is False and e.status not in ("not predicted", "empty", "tie"):
         result._note(e, "not predicted", False, f"the status is {e.status!r}, and the model does not give the target.")
     if e.default is not None:
         said = answer.keeps(answer.edited.absent | answer.edited.fixed)
