@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeGuard
@@ -162,7 +163,7 @@ class Whole(NamedTuple):
     positions: list[int]  # [n], of the keys among those that were asked for
 
 
-class Targets:
+class Targets(ABC):
     """Outputs of a model that can be explained, by key.
 
     Attributes
@@ -182,25 +183,25 @@ class Targets:
     schema: Schema | None = None
     explained_type: str | EdgeType | None = None
 
+    @abstractmethod
     def __len__(self) -> int:
         """How many keys there are."""
-        raise NotImplementedError
 
     def check(self, keys: Any) -> list[Key]:
         """The keys as they are given, in a list, each one checked."""
         return check_ids(keys, len(self))
 
+    @abstractmethod
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
         """The key's graph; where all keys share one, the part of it that is `hops` around the key."""
-        raise NotImplementedError
 
     def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
         """The key's graph with what is `hops` around further nodes of it as well."""
         return self.instance(key)
 
+    @abstractmethod
     def features(self) -> Tensor:
         """The features of the nodes [n, d], or of many of them, by which it is known what values they take."""
-        raise NotImplementedError
 
     def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
         """The whole graphs on which the keys (None: all that there are) would be predicted; none without `graph`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -118,7 +119,7 @@ class Answer(NamedTuple):
     read: Tensor | None
 
 
-class Adapter:
+class Adapter(ABC):
     """How one model is called; the layers see the edges of the packed graph itself."""
 
     cure = ""  # what else to do where the model does not run
@@ -130,13 +131,13 @@ class Adapter:
         self.model, self.own = model, call
         self.called = "the model" if call is None else "`call`"  # in errors
 
+    @abstractmethod
     def takes(self, name: str) -> bool:
         """Whether the model can be handed an argument of that name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def call(self, inputs: Inputs) -> Answer:
         """What the model returns."""
-        raise NotImplementedError
 
     def relation(self, layer: MessagePassing, edge_index: Any) -> int | None:
         """Along which type of edges a layer is passing messages; None: all of them at once, or not known."""

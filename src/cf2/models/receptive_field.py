@@ -79,18 +79,16 @@ class ReceptiveField:
     def reach(self) -> Reach:
         """What is measured at the first use, on a few keys spread over the graph."""
         graph = self.targets.graph
-        if self._reach is None:
-            self._keep(Reach() if graph is None else self._measured(graph))
-        assert self._reach is not None
-        return self._reach
+        return self._reach or self._keep(Reach() if graph is None else self._measured(graph))
 
     def _measured(self, graph: Graph) -> Reach:
         try:
             reach = self._measure(graph)
-        except CF2Error:
+        except CF2Error:  # it may need all nodes to run; if it runs on no graph at all, that is said of the whole one
+            reach = None
+        if reach is None or (reach.whole and self.predictor.knows_nodes(self._one_graph(self._any_keys()))):
             return self._measure_on_all_nodes()
-        knows = reach.whole and self.predictor.knows_nodes(self._one_graph(self._any_keys()))
-        return self._measure_on_all_nodes() if knows else reach
+        return reach
 
     def _any_keys(self) -> Sequence[Key]:
         """A few keys to measure a model by that is run on all nodes."""
@@ -207,8 +205,8 @@ class ReceptiveField:
             return self.reach.full[torch.tensor(keys)]
         return self._whole_outputs(list(self.targets.wholes(keys))) if self.reach.compare else None
 
-    def _measure(self, graph: Graph) -> Reach:
-        """How many hops around a node its output depends on: counted from the layers, then tried.
+    def _measure(self, graph: Graph) -> Reach | None:
+        """How many hops around a node its output depends on: counted from the layers, then tried; None: more than that.
 
         Of a layer that reads degrees it is not known which: on a directed graph the edges out of a node may count too.
         """
@@ -240,11 +238,7 @@ class ReceptiveField:
                     far = self._whole_and_thinned(probes, full)
                 if not bool(self.predictor.differ(near, far).any()):
                     return Reach(hops, way, full, small and graph.edge_index.size(1) <= MANY_CHECKS_EDGES)
-        raise CF2Error(
-            f"Expected the model's prediction to depend on the {start + 2} hops around a node",
-            got="a model that looks further than its message passing layers",
-            do="Explain it as a graph classifier, or remove layers that mix all nodes.",
-        )
+        return None
 
     def _measure_on_all_nodes(self) -> Reach:
         """The same for a model that does not give the same on a part of the nodes, or cannot be run on one."""
