@@ -136,6 +136,7 @@ def test_where_nothing_passes_no_single_edge_was_overlooked() -> None:
     assert {"found", "impossible"} <= set(statuses)
 
 
+@pytest.mark.data
 def test_what_does_not_depend_on_scores_is_grown_once(monkeypatch: pytest.MonkeyPatch) -> None:
     source, grown, grow = from_dataset("citeseer"), list[int](), cf2_search.grow
 
