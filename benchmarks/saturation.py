@@ -21,13 +21,12 @@ from cf2.models.soft_masks import single_thread
 from cf2.options import Spec
 from cf2.results import metrics
 from cf2.runs.session import Session
-from cf2.samples.datasets import paper_settings
 from cf2.samples.sources import from_dataset
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 import figures
 
-from reproduction.published import BY_RULE, COLUMNS, Column, method_of
+from reproduction.published import BY_RULE, COLUMNS, Column, method_of, paper_settings
 
 DIVISOR = 4  # of the logits
 FIELDS = {"F_NS %": ".1f", "size": ".1f", "of all units %": ".0f"}

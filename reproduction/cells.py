@@ -18,10 +18,9 @@ from cf2.runs.source import ModelAndData
 from cf2.runs.store import Store
 from cf2.samples import registry as datasets
 from cf2.samples import training
-from cf2.samples.datasets import paper_settings
 from cf2.samples.sources import from_dataset
 from cf2.storage import read_json, write_json
-from reproduction.published import GRIDS, TUNED, Column, method_of
+from reproduction.published import GRIDS, TUNED, Column, method_of, paper_settings
 from reproduction.training import RECIPES, train
 
 CHUNK = 20  # keys that a killed run can lose, and the share of one worker

@@ -26,10 +26,9 @@ from cf2.results import metrics
 from cf2.results.explanations import Explanations
 from cf2.runs.comparison import summaries
 from cf2.runs.store import Store
-from cf2.samples.datasets import paper_settings
-from cf2.samples.registry import PAPER
 from reproduction import COLUMNS, published, reproduce, tables
 from reproduction import rows as rows_of
+from reproduction.published import PAPER, paper_settings
 from reproduction.reproduce import Part, fill_parts, parts_of
 
 FAST = ["gradient", "random", "truth", "cf2"]

@@ -45,6 +45,7 @@ app = typer.Typer(
 )
 
 DEMO = Path("cf2-demo")
+DEMO_SETTINGS = {"k": 6, "lam": 500, "threshold": 0.5}  # a house has six edges; λ and the cut are the paper's
 
 
 def _version(asked: bool) -> None:
@@ -79,7 +80,7 @@ def demo(directory: o.Directory = DEMO, nodes: o.Nodes = 30, as_json: o.Json = F
 
     if_stopped("The report is written at the end, so nothing was saved. Start again.")
     check_place(directory / REPORT)
-    source, specs = from_dataset("ba-shapes"), _demo_specs("ba-shapes")
+    source, specs = from_dataset("ba-shapes"), _demo_specs()
     with TemporaryDirectory() as place, bar("explaining", nodes * len(specs)) as step:
         run = comparison.explain(
             Path(place) / "run", source, specs, keys=source.keys()[:nodes], resume=False, progress=step
@@ -96,16 +97,19 @@ def demo(directory: o.Directory = DEMO, nodes: o.Nodes = 30, as_json: o.Json = F
         out.print(f"The report is at {path}", soft_wrap=True, highlight=False)
 
 
-def _demo_specs(dataset: str) -> list[Spec]:
+def _demo_specs() -> list[Spec]:
     """Methods that need nothing beside the model, score edges, and are quick: a `budget` is what dear ones have."""
     from cf2.methods import registry
     from cf2.options import Spec
-    from cf2.samples.datasets import paper_settings
 
     known = [registry.get(name) for name in registry.names()]
     quick = [m for m in known if m.needs == "nothing" and "budget" not in {f.name for f in fields(m.settings)}]
     return [
-        Spec(method=m.name, seed=registry.draw_seed(m.name, None), settings=paper_settings(m.name, dataset))
+        Spec(
+            method=m.name,
+            seed=registry.draw_seed(m.name, None),
+            settings={name: value for name, value in DEMO_SETTINGS.items() if name in m.paper},
+        )
         for m in quick
         if m.units is None or "edges" in m.units
     ]

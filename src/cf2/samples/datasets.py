@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,33 +12,14 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from cf2.errors import require, require_number
-from cf2.methods import registry as methods
 from cf2.options import EdgeType, Key
+from cf2.storage import fingerprint
 
-#: The settings that the paper fixes, by data set: how many edges (or feature entries) the methods of a fixed size
-#: choose, the weight λ of the two conditions against the size, and where the relaxed mask is cut.
-PAPER: Mapping[str, Mapping[str, float]] = MappingProxyType(
-    {
-        "ba-shapes": {"k": 6, "lam": 500},
-        "tree-cycles": {"k": 6, "lam": 500, "threshold": 0.1},  # as the published code has it
-        "mutag0": {"k": 15, "lam": 1000},
-        "nci1": {"k": 15, "lam": 20},
-        "citeseer": {"k": 5, "k_features": 60, "lam": 100},
-    }
-)
 EXPLAINED = 200  # the first so many test instances, where no class is singled out
 
 Edges = Tensor | dict[EdgeType, Tensor]  # bool per column of `edge_index`, or of that of each edge type
 TASKS = {"node": "classifies nodes", "graph": "is about whole graphs", "pair": "is about pairs of nodes"}
 OUTPUTS = ("classes", "logit", "regression")
-
-
-def paper_settings(method: str, dataset: str, *, features: bool = False) -> dict[str, Any]:
-    """The paper's constants that a method takes as its settings."""
-    constants: dict[str, Any] = {"threshold": 0.5, **PAPER[dataset]}
-    if features:
-        constants["k"] = constants["k_features"]
-    return {name: constants[name] for name in methods.get(method).paper}
 
 
 @dataclass(frozen=True)
@@ -197,14 +176,12 @@ class Dataset:
 
     def fingerprint(self) -> str:
         """A SHA-256 of the edges, labels and features, by which a model knows the data it was trained on."""
-        digest = hashlib.sha256(f"{self.task} {self.num_classes} {self.num_features}".encode())
+        parts: list[Any] = [f"{self.task} {self.num_classes} {self.num_features}"]
         for graph in self.graphs:
             for store in graph.stores:  # one of a Data, one per type of a HeteroData
-                _add_to(digest, store)
-        for part in (self.pairs, self.pair_labels, self.test_ids):
-            if part is not None:
-                digest.update(f"{tuple(part.shape)} {part.tolist()}".encode())
-        return digest.hexdigest()
+                parts += _parts(store)
+        given = [part for part in (self.pairs, self.pair_labels, self.test_ids) if part is not None]
+        return fingerprint(*parts, *(f"{tuple(part.shape)} {part.tolist()}" for part in given))
 
     def _number(self, key: Key) -> int:
         """The number of a valid key; of a pair, that of its first node."""
@@ -220,19 +197,19 @@ class Dataset:
         return int(key)  # type: ignore[arg-type]
 
 
-def _add_to(digest: Any, store: Any) -> None:
-    """Update a digest by the tensors of a graph, or of one type of a typed one."""
+def _parts(store: Any) -> Iterator[Any]:
+    """What a fingerprint is made of: the tensors of a graph, or of one type of a typed one, each after its shape."""
     kind, x = getattr(store, "_key", None), store.get("x")
-    digest.update(b"" if kind is None else str(kind).encode())
+    yield "" if kind is None else str(kind)
     tensors = [store[name] for name in ("edge_index", "y") if name in store]
     tensors = [tensor if tensor.is_floating_point() else tensor.int() for tensor in tensors]
     if x is not None:
         filled = x.nonzero()  # zeros are left out: CiteSeer's features are 99 % zeros
-        digest.update(str(tuple(x.shape)).encode())
+        yield str(tuple(x.shape))
         tensors += [filled.int(), x[filled.unbind(1)]]
     for tensor in tensors + ([store["edge_attr"]] if "edge_attr" in store else []):
-        digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        yield f"{tuple(tensor.shape)} {tensor.dtype}"
+        yield tensor
 
 
 def split(dataset: Dataset, seed: int = 0) -> tuple[Tensor, Tensor]:

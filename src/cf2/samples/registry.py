@@ -10,10 +10,10 @@ from typing import Any
 
 from cf2.errors import CF2Error, require_number, unknown_name
 from cf2.samples import from_clone, molecules, networks, synthetic
-from cf2.samples.datasets import PAPER, Dataset, instances_to_explain, split
+from cf2.samples.datasets import Dataset, instances_to_explain, split
 from cf2.samples.storage import Root
 
-__all__ = ["PAPER", "Dataset", "instances_to_explain", "load", "names", "overview", "split", "statistics"]
+__all__ = ["Dataset", "instances_to_explain", "load", "names", "overview", "split", "statistics"]
 
 SAMPLES: dict[str, Callable[[Root, int], Dataset]] = {
     "ba-shapes": lambda root, seed: synthetic.ba_shapes(seed),
