@@ -6,7 +6,7 @@ import logging
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -68,117 +68,154 @@ def reproduce(
     require_number("seeds", seeds, 1, integer=True)
     if instances is not None:
         require_number("instances", instances, 1, integer=True)
-    chosen_tables = _choose("table", tables, TABLES, [] if figures is not None else TABLES)
-    chosen_figures = _choose("figure", figures, FIGURES, [] if tables is not None else FIGURES)
-    names = _choose("data set", datasets, [*(c.name for c in COLUMNS), "mutag", *SIZES], None)
-    chosen_methods = _methods(methods)
+    bases = (None,) if seeds == 1 else tuple(range(seeds))
+    choice = Choice.of(tables, figures, datasets, methods, bases)
     out = Path(out)
     _occupy(out, resume)
     engines.check(engine, workers)
     cells = Reproduction(out, root, "local" if engine == "processes" else engine, workers, address, progress, instances)
-    bases: list[BaseSeed] = [None] if seeds == 1 else list(range(seeds))
     started, busy = datetime.now(UTC), time.process_time()
-    columns = [column for column in COLUMNS if names is None or column.name in names]
     if engine == "processes":
-        asked = (chosen_tables, chosen_figures, columns, names, chosen_methods, bases, methods is not None)
-        busy -= _side_by_side(cells, parts_of(*asked), workers or engines.cores())
-    cells.total = _count(cells, chosen_tables, chosen_figures, columns, chosen_methods, bases)
+        busy -= fill_parts(parts_of(choice), cells, workers or engines.cores())
+    cells.total = choice.count(cells)
     with engines.ready(cells.engine, workers=workers, address=address, size=LARGEST):
-        rows = _rows(cells, chosen_tables, columns, names, chosen_methods, bases, methods is not None)
-        drawn, files = _figures(cells, chosen_figures, columns, bases)
-    if "sizes" in chosen_figures:
+        rows = _rows(cells, choice)
+        drawn, files = _figures(cells, choice)
+    if "sizes" in choice.figures:
         files += pictures.draw_sizes(rows, out / "figures")
     result: dict[str, Any] = as_json({"rows": rows, "figures": drawn, "files": files, "missing": cells.missing})
     about = _about(cells, started, seeds, engine) | {"cpu_minutes": round((time.process_time() - busy) / 60, 1)}
-    _write(out, result, about)
+    write_json(out / "rows.json", result)
+    write_json(out / "about.json", about)
+    write_files(result, out / "tables")
     return result | {"about": about}
 
 
-def _rows(
-    cells: Reproduction,
-    tables: Sequence[str],
-    columns: Sequence[Column],
-    names: Sequence[str] | None,
-    methods: Sequence[str],
-    bases: Sequence[BaseSeed],
-    asked: bool,
-) -> list[dict[str, Any]]:
-    column_sets = rows_of.dataset_names(columns)
-    rows: list[dict[str, Any]] = []
-    if "datasets" in tables:
-        rows += rows_of.datasets_rows(
-            cells, [n for n in paper.DATASETS if names is None or n in {*column_sets, *names}]
+# -- what is asked for ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is asked for: tables, figures, data sets (None: all), rows (None: those of each table), base models."""
+
+    tables: tuple[str, ...]
+    figures: tuple[str, ...]
+    datasets: tuple[str, ...] | None
+    methods: tuple[str, ...] | None
+    bases: tuple[BaseSeed, ...]
+
+    @classmethod
+    def of(
+        cls,
+        tables: Sequence[str] | None,
+        figures: Sequence[str] | None,
+        datasets: Sequence[str] | None,
+        methods: Sequence[str] | None,
+        bases: tuple[BaseSeed, ...],
+    ) -> Choice:
+        """The choice whose names are checked; without tables and figures, all of both."""
+        every = tables is None and figures is None
+        known = [*(column.name for column in COLUMNS), "mutag", *SIZES]
+        if methods is not None:
+            require(len(methods) > 0, "Expected at least one method", got="none")
+            methods = [n if n in paper.VARIANTS else registry.get(n).name for n in dict.fromkeys(methods)]
+        return cls(
+            _known("table", TABLES if every else tables or (), TABLES),
+            _known("figure", FIGURES if every else figures or (), FIGURES),
+            None if datasets is None else _known("data set", datasets, known),
+            None if methods is None else tuple(methods),
+            bases,
         )
-    if "mutag" in tables and (names is None or "mutag" in names):
+
+    def names(self, dataset: str) -> bool:
+        """Whether a data set, or a column, is among those that are asked for."""
+        return self.datasets is None or dataset in self.datasets
+
+    def wants(self, *tables: str) -> bool:
+        """Whether one of these tables is asked for."""
+        return not set(tables).isdisjoint(self.tables)
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows of the columns: methods, or methods of ours with other settings."""
+        return self.methods or paper.ROWS
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns that are asked for."""
+        return tuple(column for column in COLUMNS if self.names(column.name))
+
+    @property
+    def filled(self) -> tuple[Column, ...]:
+        """The columns whose cells the chosen tables need."""
+        causal, truth = self.wants("causal", "reached"), self.wants("truth", "correlation")
+        return tuple(column for column in self.columns if causal or (truth and column.truth))
+
+    @property
+    def varied(self) -> tuple[Column, ...]:
+        """The columns of the figure of α."""
+        return tuple(c for c in self.columns if "alpha" in self.figures and c.name in paper.ALPHA_COLUMNS)
+
+    @property
+    def cases(self) -> tuple[Column, ...]:
+        """The columns of the figure of cases."""
+        return tuple(column for column in self.columns if "cases" in self.figures and column.truth)
+
+    def count(self, cells: Reproduction) -> int:
+        """How many cells there are to fill, for the progress bar; those of missing data do not count."""
+
+        def there(columns: Sequence[Column]) -> list[Column]:
+            return [column for column in columns if cells.source(column.dataset, self.bases[0]) is not None]
+
+        filled = sum(column.allows(method) for column in there(self.filled) for method in self.rows)
+        alphas, cases = len(paper.ALPHAS) * len(there(self.varied)), len(paper.CASES) * len(there(self.cases))
+        return len(self.bases) * filled + alphas + cases
+
+
+def _known(kind: str, given: Sequence[str], choices: Sequence[str]) -> tuple[str, ...]:
+    for name in given:
+        if name not in choices:
+            raise unknown_name(f"the {kind}", name, choices)
+    return tuple(given)
+
+
+# -- what comes out -------------------------------------------------------------------------------------------
+
+
+def _rows(cells: Reproduction, choice: Choice) -> list[dict[str, Any]]:
+    names = rows_of.dataset_names(choice.columns)
+    rows: list[dict[str, Any]] = []
+    if choice.wants("datasets"):
+        rows += rows_of.datasets_rows(cells, [n for n in paper.DATASETS if n in names or choice.names(n)])
+    if choice.wants("mutag") and choice.names("mutag"):
         rows += rows_of.mutag_rows(cells)
-    if "accuracy" in tables:
-        rows += rows_of.accuracy_rows(cells, column_sets, bases)
-    needed = [table for table in ("causal", "truth") if table in tables]
-    if "reached" in tables and "causal" not in needed:
-        needed.append("causal")
-    if "correlation" in tables and "truth" not in needed:
-        needed.append("truth")
-    if needed:
-        filled = rows_of.method_rows(cells, columns, methods, bases, needed)
-        rows += [row for row in filled if row["table"] in tables]
-        if "reached" in tables:
+    if choice.wants("accuracy"):
+        rows += rows_of.accuracy_rows(cells, names, choice.bases)
+    if choice.wants("causal", "truth", "reached", "correlation"):
+        tables = {"causal": choice.wants("causal", "reached"), "truth": choice.wants("truth", "correlation")}
+        needed = [table for table, wanted in tables.items() if wanted]
+        filled = rows_of.method_rows(cells, choice.filled, choice.rows, choice.bases, needed)
+        rows += [row for row in filled if row["table"] in choice.tables]
+        if choice.wants("reached"):
             rows += rows_of.reached_rows(filled)
-        if "correlation" in tables:
-            rows += rows_of.correlation_rows(filled, [column for column in columns if column.truth])
+        if choice.wants("correlation"):
+            rows += rows_of.correlation_rows(filled, [column for column in choice.columns if column.truth])
     for table, make in (("robustness", robustness_rows), ("attribution", attribution_rows)):
-        if table in tables:
-            rows += make(cells, names, methods if asked else None)
+        if choice.wants(table):
+            rows += make(cells, choice.datasets, choice.methods)
     return sorted(rows, key=lambda row: TABLES.index(row["table"]))
 
 
-def _figures(
-    cells: Reproduction, figures: Sequence[str], columns: Sequence[Column], bases: Sequence[BaseSeed]
-) -> tuple[dict[str, Any], list[str]]:
+def _figures(cells: Reproduction, choice: Choice) -> tuple[dict[str, Any], list[str]]:
     drawn: dict[str, Any] = {}
     files: list[str] = []
-    if "alpha" in figures:
-        shown = [column for column in columns if column.name in paper.ALPHA_COLUMNS]
-        drawn["alpha"] = pictures.alpha_rows(cells, shown, bases[:1])
+    if "alpha" in choice.figures:
+        drawn["alpha"] = pictures.alpha_rows(cells, choice.varied, choice.bases[:1])
         files += pictures.draw_alpha(drawn["alpha"], cells.out / "figures")
-    if "cases" in figures:
-        shown = [column for column in columns if column.truth]
-        drawn["cases"], names = pictures.draw_cases(cells, shown, bases[0])
+    if "cases" in choice.figures:
+        drawn["cases"], names = pictures.draw_cases(cells, choice.cases, choice.bases[0])
         files += names
     return drawn, files
-
-
-def _count(
-    cells: Reproduction,
-    tables: Sequence[str],
-    figures: Sequence[str],
-    columns: Sequence[Column],
-    methods: Sequence[str],
-    bases: Sequence[BaseSeed],
-) -> int:
-    """How many cells there are to fill, for the progress bar; those of missing data do not count."""
-    wanted = {"causal", "reached", "truth", "correlation"} & set(tables)
-    explained = [column for column in columns if wanted and (column.truth or {"causal", "reached"} & set(tables))]
-    filled = sum(column.allows(m) for column in explained if _there(cells, column, bases) for m in methods)
-    alphas = [c for c in columns if "alpha" in figures and c.name in paper.ALPHA_COLUMNS and _there(cells, c, bases)]
-    cases = [column for column in columns if "cases" in figures and column.truth and _there(cells, column, bases)]
-    return len(bases) * filled + len(paper.ALPHAS) * len(alphas) + len(paper.CASES) * len(cases)
-
-
-def _there(cells: Reproduction, column: Column, bases: Sequence[BaseSeed]) -> bool:
-    return cells.source(column.dataset, bases[0]) is not None
-
-
-def _side_by_side(cells: Reproduction, parts: Sequence[Part], workers: int) -> float:
-    """Have processes fill the parts; the CPU seconds that they took. The bar counts parts, and then cells."""
-    cells.total = len(parts)
-
-    def tell(label: str) -> None:
-        cells.done += 1
-        cells.tell(label)
-
-    busy = fill_parts(parts, out=cells.out, root=cells.root, instances=cells.instances, workers=workers, tell=tell)
-    cells.done = 0
-    return busy
 
 
 def _about(cells: Reproduction, started: datetime, seeds: int, engine: str) -> dict[str, Any]:
@@ -205,22 +242,6 @@ def commit() -> str:
     return ""
 
 
-def _choose(kind: str, given: Sequence[str] | None, choices: Sequence[str], default: Sequence[str] | None) -> Any:
-    if given is None:
-        return default
-    for name in given:
-        if name not in choices:
-            raise unknown_name(f"the {kind}", name, choices)
-    return list(given)
-
-
-def _methods(given: Sequence[str] | None) -> list[str]:
-    if given is None:
-        return list(paper.ROWS)
-    require(len(given) > 0, "Expected at least one method", got="none")
-    return [name if name in paper.VARIANTS else registry.get(name).name for name in dict.fromkeys(given)]
-
-
 def _occupy(out: Path, resume: bool) -> None:
     """Make the directory; one that holds something is refused, unless it holds ours and is to be resumed."""
     if out.exists():
@@ -235,12 +256,6 @@ def _occupy(out: Path, resume: bool) -> None:
             )
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-
-
-def _write(out: Path, result: dict[str, Any], about: dict[str, Any]) -> None:
-    write_json(out / "rows.json", result)
-    write_json(out / "about.json", about)
-    write_files(result, out / "tables")
 
 
 # -- parts ----------------------------------------------------------------------------------------------------
@@ -258,7 +273,7 @@ class Part:
     methods: tuple[str, ...] | None
     columns: tuple[Column, ...] = ()
     seed: BaseSeed = None
-    figures: tuple[str, ...] = ()
+    varied: tuple[Column, ...] = ()  # of the figure of α
 
     @property
     def label(self) -> str:
@@ -275,59 +290,35 @@ class Part:
             for column in self.columns:
                 for method in self.methods or ():
                     cells.explanations(column, method, self.seed)
-            if "alpha" in self.figures:
-                shown = [column for column in self.columns if column.name in paper.ALPHA_COLUMNS]
-                pictures.alpha_rows(cells, shown, [self.seed])
+            pictures.alpha_rows(cells, self.varied, [self.seed])
 
 
-def parts_of(
-    tables: Sequence[str],
-    figures: Sequence[str],
-    columns: Sequence[Column],
-    names: Sequence[str] | None,
-    methods: Sequence[str],
-    bases: Sequence[BaseSeed],
-    asked: bool,
-) -> list[Part]:
+def parts_of(choice: Choice) -> list[Part]:
     """The parts that fill the chosen tables and figures, those that take longest first."""
     parts = []
-    own = tuple(methods) if asked else None
     for table, datasets in (("robustness", DATASETS), ("attribution", tuple(SIZES))):
-        if table in tables:
-            parts += [Part(table, name, own) for name in datasets if names is None or name in names]
-    causal = bool({"causal", "reached"} & set(tables))
-    truth = bool({"truth", "correlation"} & set(tables))
-    for seed in bases:
-        drawn = tuple(figures) if seed == bases[0] else ()
-        for name in dict.fromkeys(column.dataset for column in columns):
-            own_columns = tuple(column for column in columns if column.dataset == name)
-            filled = tuple(column for column in own_columns if causal or (truth and column.truth))
-            wanted = "accuracy" in tables or any(column.name in paper.ALPHA_COLUMNS for column in own_columns if drawn)
-            if filled or wanted:
-                parts.append(
-                    Part("columns", name, tuple(methods) if filled else (), filled or own_columns, seed, drawn)
-                )
+        if choice.wants(table):
+            parts += [Part(table, name, choice.methods) for name in datasets if choice.names(name)]
+    for seed in choice.bases:
+        for name in rows_of.dataset_names(choice.columns):
+            filled = tuple(column for column in choice.filled if column.dataset == name)
+            varied = tuple(column for column in choice.varied if column.dataset == name and seed == choice.bases[0])
+            if filled or varied or choice.wants("accuracy"):
+                parts.append(Part("columns", name, choice.rows, filled, seed, varied))
     return parts
 
 
-def fill_parts(
-    parts: Sequence[Part],
-    *,
-    out: Path,
-    root: str | Path | None,
-    instances: int | None,
-    workers: int,
-    tell: Callable[[str], Any],
-) -> float:
-    """Fill parts with so many processes of one thread each; the CPU seconds that they took together."""
-    context = worker_context()
+def fill_parts(parts: Sequence[Part], cells: Reproduction, workers: int) -> float:
+    """Fill parts with so many processes of one thread each; the CPU seconds they took. The bar counts parts here."""
+    context, cells.total = worker_context(), len(parts)
     waiting, running, busy = deque(parts), dict[Any, tuple[Part, Any, Connection]](), 0.0
     try:
         while waiting or running:
             while waiting and len(running) < workers:
                 part = waiting.popleft()
                 ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(theirs, part, out, root, instances), daemon=True)
+                own = Reproduction(cells.out, cells.root, instances=cells.instances)
+                process = context.Process(target=_work, args=(theirs, part, own), daemon=True)
                 process.start()
                 theirs.close()
                 running[process.sentinel] = part, process, ours
@@ -340,21 +331,23 @@ def fill_parts(
                     busy += seconds
                 if reason is not None:
                     log.warning("The %s stopped with %s; what is missing is done at the end.", part.label, reason)
-                tell(part.label)
+                cells.done += 1
+                cells.tell(part.label)
     finally:
         for _, process, _ in running.values():
             process.terminate()
             process.join()
+    cells.done = 0
     return busy
 
 
-def _work(connection: Connection, part: Part, out: Path, root: str | Path | None, instances: int | None) -> None:
+def _work(connection: Connection, part: Part, cells: Reproduction) -> None:
     import torch
 
     torch.set_num_threads(1)
     reason = None
     try:
-        part.fill(Reproduction(out, root, instances=instances))
+        part.fill(cells)
     except Exception as error:  # whoever started this does it again, and then sees the error itself
         reason = f"{type(error).__name__}: {error}"
     with suppress(OSError):

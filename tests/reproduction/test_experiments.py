@@ -28,8 +28,9 @@ from cf2.runs.comparison import summaries
 from cf2.runs.store import Store
 from reproduction import COLUMNS, published, reproduce, tables
 from reproduction import rows as rows_of
+from reproduction.cells import Reproduction
 from reproduction.published import PAPER, paper_settings
-from reproduction.reproduce import Part, fill_parts, parts_of
+from reproduction.reproduce import Choice, Part, fill_parts, parts_of
 
 FAST = ["gradient", "random", "truth", "cf2"]
 Done = tuple[Path, dict[str, Any]]
@@ -364,19 +365,19 @@ def test_workers_fill_parts_side_by_side_to_the_same_rows(tmp_path: Path) -> Non
 
 def test_what_a_worker_leaves_undone_is_done_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     lost = Part("columns", "tree-cycles", ("no such method",), tuple(COLUMNS[1:2]))
-    busy = fill_parts([lost], out=tmp_path, root=None, instances=2, workers=1, tell=lambda label: None)
+    busy = fill_parts([lost], Reproduction(tmp_path, instances=2), 1)
     assert busy > 0
     assert "no such method" in caplog.text
 
 
 def test_every_cell_is_in_a_part_and_in_one_alone() -> None:
-    made = parts_of(published.TABLES, published.FIGURES, COLUMNS, None, list(published.ROWS), [0, 1], False)
+    made = parts_of(Choice.of(None, None, None, None, (0, 1)))
     cells = [(part.seed, column.name) for part in made for column in part.columns]
     assert sorted(cells) == sorted((seed, column.name) for seed in (0, 1) for column in COLUMNS)
     models = [(part.kind, part.dataset, part.seed) for part in made]
     assert len(models) == len(set(models))  # two workers never train the same base model
     assert [part.dataset for part in made if part.kind == "robustness"] == ["mutag"]
-    assert parts_of(["mutag"], [], COLUMNS, None, ["cf2"], [None], True) == []
+    assert parts_of(Choice.of(["mutag"], None, None, ["cf2"], (None,))) == []
 
 
 @pytest.mark.parametrize("given", ["0", "-3", "many", "1.5"])
