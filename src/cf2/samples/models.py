@@ -27,6 +27,7 @@ from torch_geometric.nn import (
 
 from cf2.errors import require, require_number, unknown_name
 from cf2.options import EdgeType
+from cf2.samples import from_clone
 
 ARCHITECTURES = ("gcn", "gin", "gat", "sage")
 TYPED_ARCHITECTURES = ("rgcn", "hgt")
@@ -159,38 +160,6 @@ MODELS: dict[tuple[str, str], type[_Layers]] = {
 
 
 # -- layers ---------------------------------------------------------------------------------------------------
-
-
-class WeighedGCN(nn.Module):
-    """A graph convolution that gives each kind of edge a positive weight, learned from its features."""
-
-    def __init__(self, inputs: int, outputs: int, edges: int, aggregation: str) -> None:
-        super().__init__()
-        self.conv, self.weigh = _layer("gcn", inputs, outputs, aggregation), nn.Linear(edges, 1)
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
-        """Hidden states [nodes, outputs]."""
-        weight = nn.functional.softplus(self.weigh(edge_attr)).view(-1)
-        out: Tensor = self.conv(x, edge_index, weight)
-        return out
-
-
-class EdgeSAGE(MessagePassing):  # type: ignore[misc]
-    """GraphSAGE with the edge's features in the message: W·h + mean over neighbours of V·[h, e]."""
-
-    def __init__(self, inputs: int, outputs: int, edges: int) -> None:
-        super().__init__(aggr="mean")
-        self.own, self.other = nn.Linear(inputs, outputs), nn.Linear(inputs + edges, outputs, bias=False)
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
-        """Hidden states [nodes, outputs]."""
-        out: Tensor = self.own(x) + self.propagate(edge_index, x=x, edge_attr=edge_attr, size=None)
-        return out
-
-    def message(self, x_j: Tensor, edge_attr: Tensor) -> Tensor:
-        """The message of each edge, [edges, outputs]."""
-        out: Tensor = self.other(torch.cat([x_j, edge_attr], dim=-1))
-        return out
 
 
 class RelationalConv(MessagePassing):  # type: ignore[misc]
@@ -372,8 +341,11 @@ def build(
 
 def _layer(arch: str, inputs: int, outputs: int, aggregation: str, edges: int = 0) -> nn.Module:
     layer: nn.Module
-    if arch == "gcn" and edges:
-        layer = WeighedGCN(inputs, outputs, edges, aggregation)
+    if edges and arch == "gcn":  # no shipped model reads edge features by this layer, or by that of "sage"
+        conv = _layer(arch, inputs, outputs, aggregation)
+        layer = from_clone(".", "reproduction.layers").WeighedGCN(conv, edges)
+    elif edges and arch == "sage":
+        layer = from_clone(".", "reproduction.layers").EdgeSAGE(inputs, outputs, edges)
     elif arch == "gcn":
         loops = aggregation == "symmetric-self-loops"
         layer = GCNConv(inputs, outputs, normalize=aggregation != "sum", add_self_loops=loops)
@@ -383,7 +355,7 @@ def _layer(arch: str, inputs: int, outputs: int, aggregation: str, edges: int = 
     elif arch == "gat":
         layer = GATConv(inputs, outputs, edge_dim=edges or None)
     else:
-        layer = EdgeSAGE(inputs, outputs, edges) if edges else SAGEConv(inputs, outputs)
+        layer = SAGEConv(inputs, outputs)
     return layer
 
 
