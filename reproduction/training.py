@@ -18,18 +18,8 @@ from cf2.errors import require_number, unknown_name
 from cf2.models.soft_masks import single_thread
 from cf2.samples import registry as datasets
 from cf2.samples.registry import Dataset
-from cf2.samples.training import (
-    Batches,
-    Description,
-    Progress,
-    Recipe,
-    answers,
-    batches,
-    digest,
-    forward,
-    outputs,
-    predict,
-)
+from cf2.samples.training import Batches, Description, Progress, Recipe, answers, batches, forward, outputs, predict
+from cf2.storage import fingerprint
 
 # What the paper and its code fix: three layers, of which the last is read, and sums. The rest: benchmarks/recipes.py.
 _SUMS = Recipe(aggregation="sum", epochs=2000, lr=0.01, weight_decay=5e-3, schedule="cosine")
@@ -103,6 +93,7 @@ def train(
         _fit(model, dataset, parts[0], parts[1], recipe, progress)
         rows = outputs(model.eval(), dataset)
     scores = [_score(dataset, rows[ids], dataset.labels[ids]) for ids in (learned, test_ids, held_out)]
+    split = {"seed": seed, "train": len(train_ids), "test": len(test_ids)}
     description = Description(
         dataset=dataset.name,
         dataset_seed=dataset.seed,
@@ -112,7 +103,7 @@ def train(
         num_classes=dataset.num_classes,
         recipe=recipe,
         seed=seed,
-        split={"seed": seed, "train": len(train_ids), "test": len(test_ids), "test_sha256": digest(test_ids)},
+        split=split | {"test_sha256": fingerprint(test_ids.tolist())},
         train_accuracy=scores[0],
         test_accuracy=scores[1],
         seconds=round(time.perf_counter() - start, 2),

@@ -50,11 +50,6 @@ RETURNS = (
 
 def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str | Path | None = None) -> ModelAndData:
     """A named data set with its shipped model, or with the model saved at the path `checkpoint`."""
-    named = checkpoint is not None and str(checkpoint) in training.shipped_names()
-    if checkpoint is not None and not named:
-        weights = training.weights_path(checkpoint)
-        cure = f"Train it: cf2 train {name} --out {checkpoint}. Without --checkpoint, the shipped model is used."
-        require(weights.is_file(), "Expected a trained model", got=f"{str(weights)!r}, which is not there", do=cure)
     model, about = training.shipped(name) if checkpoint is None else training.load(checkpoint)
     dataset = datasets.load(name, root=root, seed=about.dataset_seed)
     differences = about.mismatches(dataset)
@@ -65,14 +60,9 @@ def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str |
         do=f"Train one with: cf2 train {name}",
     )
     place = SHIPPED if checkpoint is None else str(checkpoint)
-    description = {
-        "kind": "dataset",
-        "dataset": name,
-        "checkpoint": place if checkpoint is None or named else os.path.realpath(Path(place).expanduser()),
-        "root": None if root is None else os.path.realpath(data_root(root)),
-        "data": about.fingerprint,
-        "weights": fingerprint(model.state_dict().values()),
-    }
+    if place not in (SHIPPED, *training.shipped_names()):
+        place = os.path.realpath(Path(place).expanduser())
+    files = {"checkpoint": place, "root": None if root is None else os.path.realpath(data_root(root))}
     train_ids, test_ids = datasets.split(dataset, about.split["seed"])
 
     def explained(ids: Tensor) -> list[Key]:
@@ -85,7 +75,7 @@ def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str |
         level=dataset.task,
         graphs=dataset.graphs,
         class_names=tuple(dataset.class_names),
-        description=description,
+        description=_description("dataset", name, model, about.fingerprint, **files),
         model_line=f"{recipe.arch}, {recipe.layers} layers of {recipe.hidden}, "
         f"test {about.metric} {about.test_accuracy:.3f}",
         name=dataset.name,
@@ -113,13 +103,6 @@ def from_function(spec: str) -> ModelAndData:
     model, data = given["model"], given["data"]
     single = isinstance(data, Data | HeteroData)
     graphs: Sequence[Data | HeteroData] = [data] if single else data
-    parts = [value for graph in graphs for _, value in sorted(values_of(graph).items())]
-    description = {
-        "kind": "function",
-        "function": spec,
-        "data": fingerprint(parts),
-        "weights": fingerprint(model.state_dict().values()),
-    }
 
     def truth(key: Key) -> Tensor | None:
         mask = None if single else getattr(graphs[key], "truth", None)  # type: ignore[index]
@@ -133,7 +116,7 @@ def from_function(spec: str) -> ModelAndData:
         class_names=names.classes(),
         names=names,
         atoms=tuple(names.atoms) if names.atoms else None,
-        description=description,
+        description=_description("function", spec, model, _digest(graphs)),
         model_line=f"{type(model).__name__} from {spec}",
         name=spec,
         truth=truth,
@@ -167,27 +150,31 @@ def from_chemprop(checkpoint: str | Path, table: str | Path, target: Any = None)
     )
     asked = molecules.options({} if target is None else {"target": target})
     class_names = tuple(asked.get("class_names") or ())
-    files = {"chemprop": os.path.realpath(checkpoint), "molecules": os.path.realpath(table), "target": target}
+    files = {"molecules": os.path.realpath(table), "target": target}
     several = f", mean of {len(model.members)} models" if isinstance(model, chemprop.Ensemble) else ""
-    parts = [value for graph in molecules.graphs for _, value in sorted(values_of(graph).items())]
     source = ModelAndData(
         model=model,
         level="graph",
         graphs=molecules.graphs,
         class_names=class_names,
         names=Names(class_names or None),
-        description={
-            "kind": "chemprop",
-            **files,
-            "data": fingerprint(parts),
-            "weights": fingerprint(model.state_dict().values()),
-        },
+        description=_description("chemprop", os.path.realpath(checkpoint), model, _digest(molecules.graphs), **files),
         model_line=f"Chemprop, {type(model.message_passing).__name__}, depth {model.message_passing.depth}{several}",
         name=Path(table).stem,
         output=asked["output"],
         call=asked.get("call"),
     )
     return source, source.names.number(asked.get("target"))
+
+
+def _description(kind: str, name: str, model: nn.Module, data: str, **more: Any) -> dict[str, Any]:
+    """The JSON by which `restore` finds a source again, with digests of its data and of its weights."""
+    weights = fingerprint(model.state_dict().values())
+    return {"kind": kind, kind: name, **more, "data": data, "weights": weights}
+
+
+def _digest(graphs: Iterable[Data | HeteroData]) -> str:
+    return fingerprint(value for graph in graphs for _, value in sorted(values_of(graph).items()))
 
 
 def restore(description: Mapping[str, Any], *, root: str | Path | None = None, trust: bool = False) -> ModelAndData:

@@ -162,14 +162,9 @@ class Description:
             return different
         if self.fingerprint != dataset.fingerprint():
             return ["the edges, labels or features are not the same"]
-        if self.split["test_sha256"] != digest(datasets.split(dataset, self.split["seed"])[1]):
+        if self.split["test_sha256"] != fingerprint(datasets.split(dataset, self.split["seed"])[1].tolist()):
             return ["the split into training and test instances is not the same"]
         return []
-
-
-def digest(ids: Tensor) -> str:
-    """A SHA-256 of a list of ids in its order."""
-    return fingerprint(ids.tolist())
 
 
 # -- files ----------------------------------------------------------------------------------------------------
