@@ -15,10 +15,11 @@ from commands_here import COMMANDS, cf2
 from rich.console import Console
 from typer.testing import CliRunner
 
-from cf2.cli import doctor, options
+from cf2.cli import doctor
 from cf2.cli.commands import app
 from cf2.methods import registry
 from cf2.runs.store import Store
+from cf2.samples import registry as datasets
 
 RUNNER = CliRunner()
 
@@ -89,6 +90,7 @@ def test_datasets_hold_the_synthetic_ones_and_say_where_the_others_should_be(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(pooch, "retrieve", unreachable)
     rows = {row["name"]: row for row in cf2("datasets", "--data-root", tmp_path, "--json").json}
+    assert list(rows) == datasets.names()
     assert rows["ba-shapes"]["nodes"] == 700
     assert str(tmp_path) in rows["nci1"]["problem"]
     done = cf2("datasets", "--data-root", tmp_path)
@@ -128,7 +130,6 @@ def test_seeds_are_compared_by_their_overlap(tmp_path: Path) -> None:
         (["explain"], 2, "either a data set or --data"),
         (["explain", "ba-shapes", "--out", "x", "--method", "cf22"], 2, "Did you mean 'cf2'"),
         (["explain", "ba-shapes", "--out", "x", "--engine", "rays"], 2, "Did you mean 'ray'"),
-        (["explain", "ba-shapes", "--out", "x", "--nodes", "a"], 2, "3,17,40-44"),
         (["explain", "ba-shapes", "--out", "x", "--set", "epochs"], 2, "NAME=VALUE"),
         (["explain", "ba-shapes", "--out", "x", "--set", "epoch=3"], 1, "Did you mean 'epochs'"),
         (["explain", "ba-shapes", "--out", "x", "--question", "whynot"], 1, "Did you mean 'why'"),
@@ -158,11 +159,6 @@ def test_a_method_that_the_run_has_not_is_said(run: Path) -> None:
     done = cf2("evaluate", run, "--method", "gradient")
     assert done.returncode == 1
     assert "cf2-seed0, random-seed0" in done.said
-
-
-def test_ids_are_numbers_and_ranges() -> None:
-    assert options.parse_ids("3,17,40-44") == [3, 17, 40, 41, 42, 43, 44]
-    assert options.parse_ids(" 5 , 1-2") == [5, 1, 2]
 
 
 def test_the_demo_compares_methods_and_writes_a_report(tmp_path: Path) -> None:

@@ -26,13 +26,6 @@ def deep():
 
 def leaves():
     raise SystemExit(7)
-
-class Odd(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(3, 2)
-    def forward(self, x, edge_index):
-        return self.layer(x) + self.nothing
 """
 
 
@@ -144,6 +137,11 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 # -- ids and settings ---------------------------------------------------------------------------------------------
+
+
+def test_ids_are_numbers_and_ranges() -> None:
+    assert options.parse_ids("3,17,40-44") == [3, 17, 40, 41, 42, 43, 44]
+    assert options.parse_ids(" 5 , 1-2") == [5, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def test_a_small_verified_set_stands_for_itself_and_a_ranking_is_cut() -> None:
     verified = answer("cf2", [0.1, 0.9, 0.5, 0.2], [True, False, True, False])
     assert robustness.top(verified, 3).tolist() == [True, False, True, False]
     assert robustness.top(verified, 1).tolist() == [False, False, True, False]  # its own edges before others
+    assert robustness.top(verified, 3, exact=True).tolist() == [True, True, True, False]  # filled up by its scores
     ranked = answer("gradient", [0.1, 0.9, 0.5, 0.2], [True, False, True, False])
     assert robustness.top(ranked, 1).tolist() == [False, True, False, False]
     assert robustness.top(ranked, 3).tolist() == [False, True, True, True]
@@ -59,6 +60,7 @@ def test_a_small_verified_set_stands_for_itself_and_a_ranking_is_cut() -> None:
 def test_overlap_and_connection_of_edges() -> None:
     one, other = frozenset({(0, 1), (1, 2)}), frozenset({(1, 2), (2, 3)})
     assert robustness.jaccard(one, other) == pytest.approx(1 / 3)
+    assert robustness.shared(one, other | {(3, 4)}) == 0.5  # by GNNX-Bench, a share of k
     assert robustness.jaccard(frozenset(), frozenset()) == 1.0
     assert robustness._connected(frozenset({(0, 1), (2, 3), (1, 2)}))
     assert not robustness._connected(frozenset({(0, 1), (2, 3)}))
@@ -106,13 +108,6 @@ def test_a_set_that_passes_with_isolated_nodes_dropped_is_what_the_wrapped_model
     edges = [frozenset((min(ends), max(ends)) for ends in e.edges.tolist())]
     base = ModelAndData(model=Counts(), level="graph", graphs=[PATH])
     assert robustness.dropped(base, [0], edges) == {"dropped_sufficiency": 1.0, "dropped_necessity": 1.0}
-
-
-def test_overlap_by_gnnx_bench_is_a_share_of_k() -> None:
-    one, other = frozenset({(0, 1), (1, 2)}), frozenset({(1, 2), (2, 3), (3, 4)})
-    assert robustness.shared(one, other) == 0.5
-    verified = answer("cf2", [0.1, 0.9, 0.5, 0.2], [True, False, True, False])
-    assert robustness.top(verified, 3, exact=True).tolist() == [True, True, True, False]  # filled up by its scores
 
 
 def test_the_curve_agrees_with_the_verdicts_of_the_answers() -> None:

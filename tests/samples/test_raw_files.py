@@ -183,13 +183,6 @@ def test_a_missing_raw_file_is_named_with_what_to_do(tmp_path: Path, offline: No
         datasets.load("nci1", root=tmp_path / "data")
 
 
-def test_the_overview_lists_sets_whose_files_are_missing(offline: None) -> None:
-    rows = {row["name"]: row for row in datasets.overview()}
-    assert list(rows) == datasets.names()
-    assert "Mutagenicity_A.txt" in rows["mutag"]["problem"]
-    assert rows["ba-shapes"]["nodes"] == 700
-
-
 @pytest.mark.data
 def test_a_download_of_single_files_gives_the_same_data(cache: Path, served: Path) -> None:
     for path in (ROOT / "Planetoid" / "CiteSeer" / "raw").iterdir():
