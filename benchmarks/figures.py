@@ -20,7 +20,7 @@ from typing import Any
 import cf2
 
 Row = dict[str, Any]
-MEASURED = Path(__file__).parent / "measured"
+MEASURED, NOTES = Path(__file__).parent / "measured", Path(__file__).parent / "NOTES.md"
 WEIGHTS = Path(__file__).parent.parent / "src" / "cf2" / "samples" / "weights"
 
 
@@ -54,6 +54,13 @@ def keep_rows(name: str, rows: Sequence[Row], trained: str) -> None:
     }
     forms |= {key: ".1%" for key in forms if key.endswith("%")}
     keep(name, f"python benchmarks/{name}.py", forms, [list(row.values()) for row in rows], trained=trained)
+
+
+def fill(name: str, text: str, page: Path = NOTES) -> None:
+    """Put a text between the marks of that name on a page."""
+    before, rest = page.read_text(encoding="utf-8").split(f"<!-- {name}: begin -->")
+    after = rest.split(f"<!-- {name}: end -->")[1]
+    page.write_text(f"{before}<!-- {name}: begin -->\n{text}\n<!-- {name}: end -->{after}", encoding="utf-8")
 
 
 def digest(model: str) -> str:

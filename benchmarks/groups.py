@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import torch
 from rdkit import Chem, RDLogger
@@ -174,9 +175,7 @@ def main() -> None:
         lines.append(row(task, asked.directory, asked.keys))
         print(lines[-1], flush=True)
     if asked.write:
-        from patterns import write
-
-        write("groups", lines)
+        figures.fill("groups", "\n".join(lines))
 
 
 if __name__ == "__main__":

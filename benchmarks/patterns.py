@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
+import figures
 import numpy as np
 
 from cf2.options import Key, Spec
@@ -23,7 +23,6 @@ from cf2.runs.session import Session
 from cf2.runs.source import ModelAndData
 from cf2.samples.sources import from_dataset
 
-PAGE = Path(__file__).parent / "NOTES.md"
 KNOWN = {"mutag0": "auto", "benzene": "auto", "fluoride-carbonyl": "auto", "ba-shapes": "none", "tree-cycles": "none"}
 MEASURES = ("coverage", "precision", "necessity", "sufficiency")
 RULES_OF = ("mutag", "nci1")
@@ -82,13 +81,6 @@ def rules(keys: int) -> list[str]:
     return lines
 
 
-def write(name: str, lines: Sequence[str]) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before, rest = text.split(begin)
-    PAGE.write_text(f"{before}{begin}\n" + "\n".join(lines) + f"\n{end}{rest.split(end)[1]}", encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("truth", "rules"))
@@ -98,7 +90,7 @@ def main() -> None:
     asked = parser.parse_args()
     lines = truth(asked.keys or 150, asked.splits) if asked.what == "truth" else rules(asked.keys or 120)
     if asked.write:
-        write(asked.what, lines)
+        figures.fill(asked.what, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 from contributions import against_contributions, single_atoms
 from torch import Tensor
@@ -51,7 +52,6 @@ ASKED: dict[str, dict[str, Any]] = {  # the rows of a data set
 }
 ATOMS = {"cf2, atoms removed": {"units": "nodes"}}  # a row of molecules
 PART = 25  # instances that are explained, and kept, together
-BEGIN, END = "<!-- {name}: begin -->", "<!-- {name}: end -->"
 HALF_A_UNIT = 0.5  # of logP: what counts as the same number
 Row = dict[str, Any]
 Explained = Any  # explanations, in the order of their keys
@@ -237,15 +237,6 @@ def _cell(name: str, value: Any) -> str:
     return f"{value:,.{places}f}"
 
 
-def fill(page: Path, name: str, made: str, most: int) -> None:
-    """Put the table of a task between its marks on a page, with the command that made it."""
-    text = page.read_text(encoding="utf-8")
-    begin, end = (mark.format(name=name) for mark in (BEGIN, END))
-    before, after = text.split(begin)[0], text.split(end)[1]
-    command = f"`python benchmarks/tasks.py --only {name} --most {most} --fill {page.as_posix()}`"
-    page.write_text(f"{before}{begin}\n\n{command}\n\n{made}\n\n{end}{after}", encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most", type=int, default=200, help="instances per data set")
@@ -264,7 +255,8 @@ def main() -> None:
             made = table(measure(task, chosen.most, chosen.keep))
             print(f"{task.name}\n\n{made}", end="\n\n", flush=True)
             if chosen.fill:
-                fill(chosen.fill, task.name, made, chosen.most)
+                command = f"--only {task.name} --most {chosen.most} --fill {chosen.fill.as_posix()}"
+                figures.fill(task.name, f"\n`python benchmarks/tasks.py {command}`\n\n{made}\n", chosen.fill)
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ def dropped(base: ModelAndData, keys: Sequence[Key], chosen: Sequence[Edges]) ->
     same: dict[bool, list[bool]] = {True: [], False: []}
     for key, edges, answer in zip(keys, chosen, said):
         graph = _plain(base, key)
-        inside = torch.tensor([(min(a, b), max(a, b)) in edges for a, b in graph.edge_index.t().tolist()])
+        inside = _inside(graph, edges)
         for alone, verdicts in same.items():
             edge_index, _, seen = remove_isolated_nodes(graph.edge_index[:, inside == alone], num_nodes=len(graph.x))
             left = Data(x=graph.x[seen], edge_index=edge_index)
@@ -179,7 +179,7 @@ def still_passing(base: ModelAndData, keys: Sequence[Key], chosen: Sequence[Edge
         noisy = with_noise(lambda graphs: torch.zeros(len(graphs)), _plain(base, key), 1, draw)
         for graph in (_plain(base, key), noisy):
             if graph is not None:
-                inside = torch.tensor([(min(a, b), max(a, b)) in edges for a, b in graph.edge_index.t().tolist()])
+                inside = _inside(graph, edges)
                 parts = [Data(x=graph.x, edge_index=graph.edge_index[:, part]) for part in (inside, ~inside)]
                 whole, alone, rest = _classes(base.model, [graph, *parts]).tolist()
                 passes.append((alone == whole, rest != whole))
@@ -321,6 +321,11 @@ def _plain(source: ModelAndData, key: Key) -> Data:
     return Data(x=graph.x, edge_index=graph.edge_index)
 
 
+def _inside(graph: Data, edges: Edges) -> Tensor:
+    """Which columns of a graph are among the edges, bool [columns]."""
+    return torch.tensor([(min(a, b), max(a, b)) in edges for a, b in graph.edge_index.t().tolist()], dtype=torch.bool)
+
+
 def _classes(model: nn.Module, graphs: Sequence[Data]) -> Tensor:
     batch = Batch.from_data_list(list(graphs))
     with torch.no_grad():
@@ -341,7 +346,7 @@ def _valid(base: ModelAndData, keys: Sequence[Key], chosen: Sequence[Edges]) -> 
     verdicts = []
     for key, edges in zip(keys, chosen):
         graph = base.graphs[key]  # type: ignore[index]
-        keep = torch.tensor([(min(a, b), max(a, b)) not in edges for a, b in graph.edge_index.t().tolist()])
+        keep = ~_inside(graph, edges)
         verdicts.append(check(Data(x=graph.x, edge_index=graph.edge_index[:, keep], bond=graph.bond[keep])))
     return float(np.mean(verdicts))
 
