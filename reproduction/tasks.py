@@ -27,10 +27,10 @@ from cf2.options import EdgeType, Key
 from cf2.samples.datasets import EXPLAINED, Dataset, Edges, shuffled
 from cf2.samples.networks import pair_dataset
 from cf2.samples.storage import Root, cache_directory, data_root, require_raw_file
-from cf2.storage import fingerprint, write_with
+from cf2.storage import fingerprint, read_json, write_with
 
+GET_AGAIN = "Delete it and get it again."
 FORMAT = 4  # part of the name of each file of kept graphs; raise it when their contents change meaning
-MAX_ENTRIES = 10**9  # of the dense features of a data set
 
 # -- GraphAttribution and logP --------------------------------------------------------------------------------
 # Atoms are numbered as RDKit's `MolFromSmiles` does; hydrogens are implicit. The bonds decide the class of a molecule
@@ -103,9 +103,17 @@ def _with_bonds(graphs: list[Data], rows: list[Row]) -> dict[str, Any]:
 
 def _rows(path: Path) -> list[Row]:
     """The lines of a file, each with what it must have."""
+    require_raw_file(path)
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise CF2Error(f"Expected to read {path}", got=os_reason(error)) from error
     rows = []
-    for number, line in enumerate(read_raw(path).splitlines(), 1):
-        row = read_json(path, line, number)
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise damaged(path, f"JSON on line {number}", str(error).rstrip(".")) from error
         good = isinstance(row, dict) and isinstance(row.get("smiles"), str) and isinstance(row.get("test"), bool)
         good = good and row.get("y") in (0, 1) and _are_sets(row.get("truth")) and bool(row["truth"]) == bool(row["y"])
         if not good:
@@ -201,6 +209,7 @@ def _graph(path: Path, molecule: Any, line: int) -> Data:
 
 LIKES: EdgeType = ("user", "likes", "item")
 WIDTH = 64  # of the signs by which nodes are told apart
+MAX_NODES = 10**7  # whose signs fit into the memory
 TEST_PAIRS = 0.2
 SOURCE = (
     "JSON with `nodes`, `edges` and `truth`, made of the synthetic graph of "
@@ -251,10 +260,11 @@ def _masks(graph: Graph, paths: Mapping[Key, list[list[Step]]], key: Key) -> lis
 
 def _parts(path: Path) -> tuple[dict[str, int], dict[EdgeType, Tensor], dict[Key, list[list[Step]]]]:
     """The counts of nodes, edges [2, n] by type, and paths by pair, of a file whose parts fit together."""
-    content = read_json(path)
+    content = read_json(path, "JSON", do=GET_AGAIN)
     try:
         counts = {str(kind): int(count) for kind, count in content["nodes"].items()}
-        require_size(sum(counts.values()), WIDTH)
+        nodes = sum(counts.values())
+        require(nodes <= MAX_NODES, f"Expected a graph of at most {MAX_NODES:,} nodes", got=f"{nodes:,} nodes")
         edges = {_edge_type(name): torch.tensor(ends, dtype=torch.long) for name, ends in content["edges"].items()}
         there = {(kind, int(a), int(b)) for kind, ends in edges.items() for a, b in ends.t()}
         for (first, relation, last), ends in edges.items():
@@ -296,36 +306,9 @@ def raw_file(root: Root, family: str, file: str, source: str) -> Path:
     )
 
 
-def read_raw(path: Path) -> bytes:
-    """The bytes of a raw file."""
-    require_raw_file(path)
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CF2Error(f"Expected to read {path}", got=os_reason(error)) from error
-
-
-def read_json(path: Path, text: bytes | str | None = None, line: int | None = None) -> Any:
-    """What a raw JSON file holds, or one line of one that holds a value per line."""
-    where = "" if line is None else f" on line {line}"
-    try:
-        return json.loads(read_raw(path) if text is None else text)
-    except (ValueError, RecursionError) as error:
-        raise damaged(path, f"JSON{where}", str(error).rstrip(".")) from error
-
-
 def damaged(path: Path, expected: str, got: str) -> CF2Error:
     """The error for a raw file that holds something else than it must."""
-    return CF2Error(f"Expected {path} to hold {expected}", got=got, do="Delete it and get it again.")
-
-
-def require_size(rows: int, columns: int) -> None:
-    """Refuse features that would not fit into the memory."""
-    require(
-        rows * columns <= MAX_ENTRIES,
-        f"Expected a data set of at most {MAX_ENTRIES:,} features in all nodes",
-        got=f"{rows:,} nodes with {columns:,} features each",
-    )
+    return CF2Error(f"Expected {path} to hold {expected}", got=got, do=GET_AGAIN)
 
 
 def kept(name: str, source: Path, make: Callable[[], list[Data]]) -> list[Data]:
