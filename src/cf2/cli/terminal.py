@@ -8,7 +8,6 @@ import math
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -275,9 +274,6 @@ def sentence(error: Exception) -> str:
 @contextmanager
 def _terminable() -> Iterator[None]:
     """SIGTERM ends a command as Ctrl-C does: workers end, locks are released, and it says what is kept."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def terminate(*_: Any) -> NoReturn:
         _now.terminated = True
