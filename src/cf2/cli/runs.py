@@ -14,7 +14,6 @@ from cf2.errors import CF2Error
 
 if TYPE_CHECKING:
     from cf2.patterns.summary import ClassSummary, FoundPattern, Patterns
-    from cf2.runs.check import Check
     from cf2.runs.source import ModelAndData
     from cf2.runs.store import Store
 
@@ -207,7 +206,10 @@ def check(
     if sample and store.manifest["source"].get("kind") == "function" and not agreed:
         unchecked = "No verdict was recomputed, because that runs the function of the run. Add --trust to recompute."
     elif sample:
-        claims, verdicts, more = _check_claims(store, sample, checkpoint, data_root, agreed)
+        try:
+            claims, verdicts, more = store.check_claims(source_of(store, checkpoint, data_root, agreed), sample)
+        except CF2Error as error:
+            more = [str(error)]
         problems += [*more, *map(str, claims.false)]
     counts = store.finished()
     if as_json:
@@ -226,18 +228,6 @@ def check(
             say(line)
     if problems:
         raise typer.Exit(1)
-
-
-def _check_claims(
-    store: Store, sample: int, checkpoint: Path | None, root: Path | None, trust: bool
-) -> tuple[Check, int, list[str]]:
-    """The claims of a sample, of how many keys, and what else is wrong with these or with the model and data."""
-    from cf2.runs.check import Check
-
-    try:
-        return store.check_claims(source_of(store, checkpoint, root, trust), sample)
-    except CF2Error as error:
-        return Check(), 0, [str(error)]
 
 
 def source_of(run: Store, checkpoint: Path | None, root: Path | None, trust: bool) -> ModelAndData:
