@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import argparse
 import copy
-import sys
 import time
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
+import figures
 import torch
+from nets import MaxPooled, trained
 from torch_geometric.data import Data
 from torch_geometric.explain import (
     AttentionExplainer,
@@ -33,10 +33,6 @@ from torch_geometric.explain import (
 
 import cf2
 from cf2.models.soft_masks import single_thread
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-import figures
-from nets import MaxPooled, trained
 
 CONFIG = ModelConfig(mode="multiclass_classification", task_level="graph", return_type="raw")
 Explain = Callable[[Data], Any]

@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from functools import cache
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import torch
+from nets import LAYERS, MaxPooled, classes, trained
 from rdkit import Chem
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import subgraph
@@ -37,10 +37,6 @@ from cf2.methods import registry
 from cf2.models.soft_masks import single_thread
 from cf2.results.explanation import Explanation
 from cf2.samples.storage import data_root
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-import figures
-from nets import LAYERS, MaxPooled, classes, trained
 
 TASKS: dict[str, str | int] = {
     "indole": "c1ccc2c(c1)cc[#7]2",

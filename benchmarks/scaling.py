@@ -9,12 +9,10 @@ is the one part that more machines do not share; what else is left out stands in
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
 import figures
 from bench.curves import graph_size
 
