@@ -19,7 +19,7 @@ EXPLAINED = 200  # the first so many test instances, where no class is singled o
 
 Edges = Tensor | dict[EdgeType, Tensor]  # bool per column of `edge_index`, or of that of each edge type
 TASKS = {"node": "classifies nodes", "graph": "is about whole graphs", "pair": "is about pairs of nodes"}
-OUTPUTS = ("classes", "logit", "regression")
+OUTPUTS = {"classes": "auto", "logit": "logits", "regression": "regression"}  # each as a Spec calls it
 
 
 @dataclass(frozen=True)

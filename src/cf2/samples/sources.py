@@ -32,13 +32,13 @@ from cf2.results.names import Names
 from cf2.runs.source import ModelAndData, values_of
 from cf2.samples import registry as datasets
 from cf2.samples import training
+from cf2.samples.datasets import OUTPUTS
 from cf2.samples.storage import data_root
 
 log = logging.getLogger("cf2")
 
 SHIPPED = "shipped"
 MAX_TABLE_BYTES = 2**30  # of a CSV file of molecules
-OUTPUTS = {"classes": "auto", "logit": "logits", "regression": "regression"}  # of a data set, as a Spec has them
 SEE_MORE = "Add --debug (CF2_DEBUG=1) to see the full traceback."
 NAMED = ("class_names", "node_names", "feature_names", "smiles", "atoms")  # what may be called something
 RETURNS = (
@@ -60,7 +60,7 @@ def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str |
         do=f"Train one with: cf2 train {name}",
     )
     place = SHIPPED if checkpoint is None else str(checkpoint)
-    if place not in (SHIPPED, *training.shipped_names()):
+    if checkpoint is not None and place not in training.shipped_names():
         place = os.path.realpath(Path(place).expanduser())
     files = {"checkpoint": place, "root": None if root is None else os.path.realpath(data_root(root))}
     train_ids, test_ids = datasets.split(dataset, about.split["seed"])
