@@ -106,6 +106,12 @@ def method_of(row: str) -> tuple[str, dict[str, Any]]:
     return VARIANTS.get(row, (row, {}))
 
 
+def is_truth(row: str) -> bool:
+    """Whether a row shows the planted motif, which no method found."""
+    method, _ = method_of(row)
+    return method in registry.names() and registry.get(method).needs == "truth"
+
+
 @dataclass(frozen=True)
 class Column:
     """One column of a table: a data set, what its explanations are made of, and whether the truth is known."""

@@ -75,7 +75,7 @@ def robustness_rows(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_json(path, _row(models, name, method, agreed_keys(cells, name, models)[:count]))
             rows.append(read_json(path))
-        rows += [_only_published(name, method) for method in _others(name)] if methods is None else []
+        rows += _only_published(name) if methods is None else []
     return rows
 
 
@@ -119,7 +119,7 @@ def _row(models: Mapping[str, ModelAndData], name: str, method: str, keys: list[
     row["models_overlap"] = _pairwise([chosen, *([chosen_edges(e) for e in edges] for edges in of_others)])
     row["connected"] = float(np.mean([_connected(edges) for edges in chosen]))
     row["valid"] = _valid(base, keys, chosen)
-    return row | {"published": dict(paper.ROBUSTNESS.get((name, paper.PUBLISHED_AS.get(method, method)), {}))}
+    return row | {"published": paper.published(paper.ROBUSTNESS, name, method)}
 
 
 def spec_of(method: str) -> Spec:
@@ -351,12 +351,11 @@ def _valid(base: ModelAndData, keys: Sequence[Key], chosen: Sequence[Edges]) -> 
     return float(np.mean(verdicts))
 
 
-def _others(name: str) -> list[str]:
-    """Published methods that are too slow to be run here by default."""
+def _only_published(name: str) -> list[Row]:
+    """The rows of published methods that are too slow to be run here by default."""
     shown = {paper.PUBLISHED_AS.get(method, method) for method in paper.ROBUSTNESS_ROWS}
-    return [method for dataset, method in paper.ROBUSTNESS if dataset == name and method not in shown]
-
-
-def _only_published(name: str, method: str) -> Row:
-    row: Row = {"table": "robustness", "dataset": name, "method": method}
-    return row | {"published": dict(paper.ROBUSTNESS[name, method])}
+    return [
+        {"table": "robustness", "dataset": name, "method": method, "published": dict(values)}
+        for (dataset, method), values in paper.ROBUSTNESS.items()
+        if dataset == name and method not in shown
+    ]

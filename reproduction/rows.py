@@ -111,7 +111,7 @@ def method_rows(
                 shares = [causal_values(explained, sizes) for explained, sizes in zip(cell, sizes_by_model)]
                 beside = {"published": published(paper.CAUSAL, column.name, method)}
                 rows.append({"table": "causal"} | row | _with_interval(shares, cell) | beside)
-            if "truth" in tables and column.truth and not _is_truth(method):
+            if "truth" in tables and column.truth and not paper.is_truth(method):
                 masks = _masks(cells, column, cell, seeds)
                 values = [
                     metrics.truth(e, mask) | {"fns": metrics.fns(e), "equal": equal_scores(e)}
@@ -168,7 +168,7 @@ def correlation_rows(rows: Sequence[Row], columns: Sequence[Column]) -> list[Row
     groups = {
         "four": paper.FOUR,
         "four-verified": (*paper.FOUR[:-1], "cf2"),
-        "all": tuple(name for name in registry.names() if not _is_truth(name)),
+        "all": tuple(name for name in registry.names() if not paper.is_truth(name)),
     }
     for column in columns:
         table = {row["method"]: row for row in rows if row["table"] == "truth" and row["dataset"] == column.name}
@@ -273,10 +273,6 @@ def _instance_tables(by_model: Sequence[Explanations], masks: Any = None) -> dic
         ]
         tables |= {name: [table[:, at] for table in scores] for at, name in enumerate(metrics.TRUTH_FIELDS)}
     return tables
-
-
-def _is_truth(row: str) -> bool:
-    return registry.get(paper.method_of(row)[0]).needs == "truth"
 
 
 def _masks(

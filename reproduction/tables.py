@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from cf2.errors import require
-from cf2.methods import registry
 from cf2.storage import write_bytes
-from reproduction.published import WHOLE
+from reproduction.published import WHOLE, is_truth
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -163,11 +162,6 @@ def _range(row: Row, field: str, percent: bool) -> str:
     return "" if low is None else f" [{factor * low:.1f}, {factor * high:.1f}]"
 
 
-def headings(layout: Layout) -> list[str]:
-    """The headings of a table, in the order of its columns."""
-    return [heading for _, heading in (*layout.names, *layout.values)]
-
-
 def cells(layout: Layout, row: Row) -> list[str]:
     """One row of a table as text."""
     names = [str(row.get(field, "")) for field, _ in layout.names]
@@ -211,7 +205,7 @@ def best_rows(rows: Sequence[Row], field: str) -> set[int]:
         for position, row in enumerate(rows)
         if row.get(field) is not None
         and row.get("method") not in (None, WHOLE)
-        and not (_is_truth(row["method"]) or collapsed(row))
+        and not (is_truth(row["method"]) or collapsed(row))
     }
     best: dict[Any, float] = {}
     for row in competing.values():
@@ -219,14 +213,11 @@ def best_rows(rows: Sequence[Row], field: str) -> set[int]:
     return {position for position, row in competing.items() if row[field] == best[row["dataset"]]}
 
 
-def _is_truth(method: str) -> bool:
-    return method in registry.names() and registry.get(method).needs == "truth"
-
-
 def _frame(result: Mapping[str, Any], table: str) -> pd.DataFrame:
     """A table as text, a column per heading."""
     layout = LAYOUTS[table]
-    return pd.DataFrame([cells(layout, row) for row in rows_of(result, table)], columns=headings(layout))
+    headings = [heading for _, heading in (*layout.names, *layout.values)]
+    return pd.DataFrame([cells(layout, row) for row in rows_of(result, table)], columns=headings)
 
 
 def markdown(result: Mapping[str, Any], table: str) -> str:
