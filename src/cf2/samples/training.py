@@ -215,17 +215,23 @@ def load(path_or_name: str | Path, dataset: Dataset | None = None) -> tuple[nn.M
     if str(path_or_name) in shipped_names():
         path_or_name = DIRECTORY / str(path_or_name)
     path = weights_path(path_or_name)
-    for file in (path, path.with_suffix(".json")):
+    described = path.with_suffix(".json")
+    for file in (path, described):
         require(
             file.is_file(),
             f"Expected the file {file} of a trained model, and it is missing",
             do=f"`cf2 train` writes it; the shipped models are {', '.join(shipped_names())}.",
         )
-    description, expected = _read_description(path.with_suffix(".json"))
+    try:
+        content = json.loads(described.read_text(encoding="utf-8"))
+        expected = content.pop(WEIGHTS)
+        description = Description(**{**content, "recipe": Recipe(**content["recipe"])})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        what = f"Expected {described} to be the description of a trained model"
+        raise CF2Error(what, got=error, do=TRAIN_AGAIN) from error
     weights = path.read_bytes()
-    matching = f"Expected {path} to hold the weights that {path.with_suffix('.json').name} describes"
-    intact = expected == fingerprint(weights)
-    require(intact, matching, got="others, or damaged ones", do=TRAIN_AGAIN)
+    matching = f"Expected {path} to hold the weights that {described.name} describes"
+    require(expected == fingerprint(weights), matching, got="others, or damaged ones", do=TRAIN_AGAIN)
     with torch.random.fork_rng(devices=[]):  # the start values that are about to be overwritten
         model = description.recipe.build(description)
     try:
@@ -254,18 +260,6 @@ def weights_path(path: str | Path) -> Path:
     """The file of the weights, given with its suffix or without."""
     path = Path(path).expanduser()
     return path if path.suffix == ".safetensors" else path.with_name(path.name + ".safetensors")
-
-
-def _read_description(path: Path) -> tuple[Description, str]:
-    """The description, and the digest of the weights that belong to it."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        expected = content.pop(WEIGHTS)
-        return Description(**{**content, "recipe": Recipe(**content["recipe"])}), expected
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CF2Error(
-            f"Expected {path} to be the description of a trained model", got=error, do=TRAIN_AGAIN
-        ) from error
 
 
 # -- training and predicting ----------------------------------------------------------------------------------
