@@ -322,7 +322,9 @@ def _reference(given: Any, targets: Targets) -> Targets | None:
     graphs = graphs_of(given, "graph", positions=True)
     reference = GraphTargets([graphs] if isinstance(graphs, Data | HeteroData) else graphs)
     require(reference.schema == targets.schema, "Expected graphs in `reference` with the types of `data`", got="others")
-    widths = [0, 0] if targets.schema else [known.features().size(1) for known in (reference, targets)]
+    widths = (
+        [0, 0] if targets.schema else [(known.graph or known.instance(0)).x.size(1) for known in (reference, targets)]
+    )
     expected = f"Expected graphs in `reference` with {widths[1]} feature columns, as in `data`"
     require(widths[0] == widths[1], expected, got=widths[0])
     return reference

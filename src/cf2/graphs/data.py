@@ -111,6 +111,13 @@ def _listed(data: Any) -> list[Any]:
         raise CF2Error(EXPECTED, got=f"{_kind(data)} that fails ({type(error).__name__}: {error})") from error
 
 
+def described(value: object) -> str:
+    """What a value is that should have been another tensor, as an error shows it."""
+    if value is None:
+        return "none"
+    return f"shape {tuple(value.shape)}, {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+
+
 def _kind(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__} itself"
@@ -124,10 +131,8 @@ def groups_of(given: Any, data: Any) -> Any:
     edge_index: Any = getattr(data, "edge_index", None)
     expected = "Expected `groups` to be the name of an attribute, a number per edge of one graph, or pairs by name"
     require(_is_plain(edge_index), expected, got=_kind(given), do="For many graphs, name an attribute that each has.")
-    try:
+    with reading(given, expected):  # which may be a ragged list, or a tensor without values
         numbers = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given)
-    except Exception as error:  # of a ragged list, or a tensor without values
-        raise CF2Error(expected, got=_kind(given)) from error
     good = numbers.dtype.kind in "iu" and numbers.shape == (edge_index.size(1),)
     require(good, expected, got=f"shape {numbers.shape} and dtype {numbers.dtype} for {edge_index.size(1)} edges")
     ends = edge_index.detach().cpu().t().numpy()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from cf2.errors import CF2Error, require
-from cf2.graphs.data import with_edge_index
+from cf2.graphs.data import described, with_edge_index
 from cf2.graphs.typed import Schema, Types, flatten, schema_of
 from cf2.options import Key, Reverse
 
@@ -20,6 +20,7 @@ Direction = Literal["in", "out", "both"]
 Kind = Literal["node", "edge", "graph", "misfit"]
 Extras = dict[str, tuple[Kind, Tensor]]
 Index = tuple[np.ndarray, np.ndarray, np.ndarray]  # compressed rows: pointer, neighbour, edge id
+NODE_IDS = 1 << 31  # more than there are: the id of a tail times this plus that of a head is a number for both
 
 
 class Role:
@@ -59,6 +60,15 @@ class Instance:
     narrowed: int = 0  # how many additions and changes there were before some were left out; 0: none were
     ties: Tensor | None = None  # [e], columns of one number are one unit; None: by their ends
     types: Types | None = None  # of the whole graph, where it has any
+
+    @property
+    def codes(self) -> Tensor:
+        """A number for every edge column [e], the same for those that are one edge to an edit: (type,) tail, head."""
+        if self.ties is not None:
+            return self.ties
+        ends = self.node_ids[self.edge_index]
+        ends = ends if self.directed else ends.sort(0).values
+        return ends[0] * NODE_IDS + ends[1]
 
 
 class Graph:
@@ -141,11 +151,12 @@ class Graph:
 
 def with_edges(instance: Instance, stay: Tensor) -> Instance:
     """The instance with only some columns of its edges."""
+    of_edges = {name: getattr(instance, name) for name in ("role", "groups", "ties")}
     return replace(
         instance,
         edge_index=instance.edge_index[:, stay],
         extras=take_extras(instance.extras, {"edge": stay}),
-        ties=None if instance.ties is None else instance.ties[stay],
+        **{name: value[stay] for name, value in of_edges.items() if value is not None},
     )
 
 
@@ -174,13 +185,13 @@ def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
     require(
         isinstance(x, Tensor) and x.dim() == 2,
         NO_FEATURES.format(where),
-        got=_shape(x),
+        got=described(x),
         do=TO_TENSOR if isinstance(x, np.ndarray) else "" if isinstance(x, Tensor) else GIVE_FEATURES,
     )
     require(
         isinstance(edge_index, Tensor) and edge_index.dim() == 2 and edge_index.size(0) == 2,
         f"Expected {where} to have an `edge_index` of shape [2, edges]",
-        got=_shape(edge_index),
+        got=described(edge_index),
         do="Use edge_index.t()." if isinstance(edge_index, Tensor) and edge_index.shape[1:] == (2,) else "",
     )
     assert isinstance(x, Tensor)
@@ -215,12 +226,6 @@ def check_tensors(data: Any, where: str) -> tuple[Tensor, Tensor]:
             got=f"{x[row, column].item()} at node {row}, feature {column}",
         )
     return x.detach().cpu().contiguous(), edge_index.detach().cpu().contiguous()
-
-
-def _shape(value: object) -> str:
-    if value is None:
-        return "none"
-    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def _is_directed(edge_index: Tensor, num_nodes: int) -> bool:

@@ -152,9 +152,6 @@ def _two(pair: Any) -> tuple[int, int]:
     return u, v
 
 
-SAMPLE = 500  # graphs by which it is known what values features take
-
-
 class Whole(NamedTuple):
     """A whole graph, and which targets are read from it."""
 
@@ -192,16 +189,8 @@ class Targets(ABC):
         return check_ids(keys, len(self))
 
     @abstractmethod
-    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
-        """The key's graph; where all keys share one, the part of it that is `hops` around the key."""
-
-    def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
-        """The key's graph with what is `hops` around further nodes of it as well."""
-        return self.instance(key)
-
-    @abstractmethod
-    def features(self) -> Tensor:
-        """The features of the nodes [n, d], or of many of them, by which it is known what values they take."""
+    def instance(self, key: Key, hops: int = 0, direction: Direction = "in", further: Sequence[int] = ()) -> Instance:
+        """The key's graph; where all share one, the part of it that is `hops` around the key and `further` nodes."""
 
     def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
         """The whole graphs on which the keys (None: all that there are) would be predicted; none without `graph`."""
@@ -239,14 +228,10 @@ class GraphTargets(Targets):
         cure = 'There is one graph: pass level="node" to explain nodes of it.' if len(self) == 1 else ""
         return check_ids(range(len(self)) if keys is None else keys, len(self), "position of a graph", cure)
 
-    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
+    def instance(self, key: Key, hops: int = 0, direction: Direction = "in", further: Sequence[int] = ()) -> Instance:
         assert isinstance(key, int)
         options = {"directed": self.directed, "reverse": self.reverse, "schema": self.schema}
         return Graph(self._graph(key), position=key, **options).whole(key)  # type: ignore[arg-type]
-
-    def features(self) -> Tensor:
-        some = range(0, len(self), max(1, len(self) // SAMPLE))
-        return torch.cat([self.instance(key).x.detach().cpu() for key in some])  # which have no columns without `x`
 
     def labels(self, keys: Sequence[Key]) -> dict[Key, int] | None:
         values = {key: getattr(self._graph(key), "y", None) for key in keys}
@@ -289,16 +274,10 @@ class _InOneGraph(Targets):
         if graph.types is not None:
             graph.types = replace(graph.types, explained=tuple(map(str, node_types)))
 
-    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
-        return self.graph.cut(self._ends(key), hops, direction, key, self._left_out(key))
-
-    def around(self, key: Key, nodes: Tensor, hops: int, direction: Direction = "in") -> Instance:
+    def instance(self, key: Key, hops: int = 0, direction: Direction = "in", further: Sequence[int] = ()) -> Instance:
         ends = self._ends(key)
-        wide = self.graph.cut((*ends, *nodes.tolist()), hops, direction, key, self._left_out(key))
-        return replace(wide, targets=wide.targets[: len(ends)])
-
-    def features(self) -> Tensor:
-        return self.graph.x
+        cut = self.graph.cut((*ends, *further), hops, direction, key, self._left_out(key))
+        return replace(cut, targets=cut.targets[: len(ends)]) if further else cut
 
     def _ends(self, key: Key) -> tuple[int, ...]:
         """The nodes of a key in the ids of the graph."""
@@ -378,11 +357,10 @@ class PairTargets(_InOneGraph):
         ends = [self._ends(key) for key in keys or ()]
         left_out = [self._left_out(key) for key in keys or ()]
         shared = [position for position, columns in enumerate(left_out) if not len(columns)]
-        if shared:
-            yield Whole(self.graph.whole(0), torch.tensor([ends[position] for position in shared]), shared)
-        for position, columns in enumerate(left_out):
-            if len(columns):
-                yield Whole(self.graph.whole(0, columns), torch.tensor([ends[position]]), [position])
+        alone = [[position] for position, columns in enumerate(left_out) if len(columns)]
+        for positions in [shared, *alone] if shared else alone:
+            targets = torch.tensor([ends[position] for position in positions])
+            yield Whole(self.graph.whole(0, left_out[positions[0]]), targets, positions)
 
     def probes(self, direction: Direction, count: int) -> list[Key]:
         tails, heads = (self._busy(direction, count, block) for block in self._blocks)

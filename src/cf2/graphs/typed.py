@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from cf2.errors import CF2Error, require, unknown_name
-from cf2.graphs.data import edges_of
+from cf2.graphs.data import described, edges_of
 from cf2.options import EdgeType, Reverse
 
 ATTRIBUTES = ("edge_attr", "edge_weight")  # what a model may be handed of the edges of a type
@@ -152,20 +152,17 @@ def _width(x: Any, name: str) -> int | None:
     if x is None:
         return None
     good = isinstance(x, Tensor) and x.dim() == 2 and x.layout == torch.strided and not x.is_meta
-    require(good, f"Expected the features `x` of {name!r} to have shape [nodes, features]", got=_shape(x))
+    require(good, f"Expected the features `x` of {name!r} to have shape [nodes, features]", got=described(x))
     return int(x.size(1))
 
 
-class Flat(NamedTuple):
-    """A typed graph as one flat graph."""
+def flatten(
+    data: HeteroData, schema: Schema, where: str, *, directed: bool | None, reverse: Reverse
+) -> tuple[Data, Types, Tensor]:
+    """One graph of all types: blocks of nodes, features padded to the widest type, and types as attributes.
 
-    data: Data
-    types: Types
-    ties: Tensor  # [E], columns of one number are one unit
-
-
-def flatten(data: HeteroData, schema: Schema, where: str, *, directed: bool | None, reverse: Reverse) -> Flat:
-    """One graph of all types: blocks of nodes, features padded to the widest type, and types as attributes."""
+    With it come its types, and its ties [E]: columns of one number are one unit.
+    """
     known = set(data.node_types) <= set(schema.nodes) and set(data.edge_types) <= set(schema.edges)
     require(
         known, f"Expected {where} to have the types of the first graph", got=f"{data.node_types}, {data.edge_types}"
@@ -186,8 +183,7 @@ def flatten(data: HeteroData, schema: Schema, where: str, *, directed: bool | No
     flat.edge_type = edge_type
     for name, shapes in schema.attributes.items():
         flat[name] = _attributes(data, schema.edges, name, shapes, sizes, where)
-    ties = torch.from_numpy(types.code(edge_type.numpy(), *edge_index.numpy()))
-    return Flat(flat, types, ties)
+    return flat, types, torch.from_numpy(types.code(edge_type.numpy(), *edge_index.numpy()))
 
 
 def _edges(data: HeteroData, kind: EdgeType, counts: Mapping[str, int], where: str) -> Tensor:
@@ -199,7 +195,7 @@ def _edges(data: HeteroData, kind: EdgeType, counts: Mapping[str, int], where: s
         pairs = edges_of(matrix, f"the edges {kind} of {where}")
     expected = f"Expected the edges {kind} of {where} to be an `edge_index` of shape [2, edges] and dtype torch.int64"
     good = isinstance(pairs, Tensor) and pairs.dim() == 2 and pairs.size(0) == 2 and pairs.dtype == torch.int64
-    require(good, expected, got=_shape(pairs))
+    require(good, expected, got=described(pairs))
     for ids, name in zip(pairs if pairs.numel() else (), kind[::2]):
         low, high, count = int(ids.min()), int(ids.max()), counts.get(name, 0)
         require(
@@ -223,7 +219,7 @@ def _features(data: HeteroData, schema: Schema, counts: Mapping[str, int], where
     )
     for (name, count), x, width in zip(counts.items(), given, schema.widths):
         same = x is None or (_width(x, name) == width and x.size(0) == count)
-        require(same, f"Expected `x` of {name!r} in {where} to have shape [{count}, {width}]", got=_shape(x))
+        require(same, f"Expected `x` of {name!r} in {where} to have shape [{count}, {width}]", got=described(x))
     widest = max(width or 0 for width in schema.widths)
     return _padded(given, list(counts.values()), widest, next(iter(kinds), torch.float32))
 
@@ -236,7 +232,7 @@ def _attributes(
     dtype = next((value.dtype for value in given if isinstance(value, Tensor)), torch.float32)
     for kind, value, shape, count in zip(kinds, given, shapes, counts):
         good = value is None or (tuple(value.shape) == (count, *shape) and value.dtype == dtype and len(shape) <= 1)
-        require(good, f"Expected `{name}` of {kind} in {where} to be {dtype}, a row per edge", got=_shape(value))
+        require(good, f"Expected `{name}` of {kind} in {where} to be {dtype}, a row per edge", got=described(value))
     rows = _padded(given, counts, max(shape[0] if shape else 1 for shape in shapes), dtype)
     return rows[:, 0] if all(shape in (None, ()) for shape in shapes) else rows
 
@@ -301,7 +297,3 @@ def _check_mirror(pair: tuple[EdgeType, EdgeType], codes: np.ndarray, back: np.n
 
 def _codes(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
     return np.sort((tail << 32) + head)
-
-
-def _shape(value: object) -> str:
-    return f"shape {tuple(value.shape)}, {value.dtype}" if isinstance(value, Tensor) else type(value).__name__

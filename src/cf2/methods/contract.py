@@ -20,6 +20,7 @@ from cf2.sets.oracle import Oracle
 from cf2.sets.search import WHY, Choice, Search, search
 from cf2.sets.tests import QUESTIONS, Criterion, Test, Verdict, judge
 from cf2.sets.trials import Constraints, Incumbents, Trials, best_of, in_order
+from cf2.units.constraints import choices_of
 from cf2.units.kinds import InstanceUnits, UnitKind
 from cf2.units.packs import Pack
 
@@ -310,17 +311,18 @@ def choose_once(problem: Problem, scores: Tensor, *, k: int | Tensor | None, thr
 
 def best_changes(problem: Problem, scores: Tensor) -> Tensor:
     """Scores [units] in which all but the best of several changes of one feature (ties: the first) come last."""
-    if all(table.changes is None for table in problem.tables):
+    choices = choices_of(problem.tables, problem.pack)
+    if choices is None:
         return scores
-    parts = problem.pack.split(scores.clone())
-    for table, part in zip(problem.tables, parts):
-        if table.changes is not None and len(table.changes.choice):
-            choice = table.changes.choice.to(part.device)
-            others = torch.unique(table.changes.unit).to(part.device)
-            best = best_of(choice, part[others], int(choice.max()) + 1)
-            others[best[best >= 0]] = -1
-            part[others[others >= 0]] -= 1e6
-    return torch.cat(parts)
+    row, unit = (choices >= 0).nonzero(as_tuple=True)
+    changes = problem.pack.units.ptr[row] + unit
+    count = int(choices.max()) + 1 if len(row) else 0
+    best = best_of(row * count + choices[row, unit], scores[changes], len(choices) * count)
+    separate = scores.clone()
+    separate[changes] -= 1e6
+    best = changes[best[best >= 0]]
+    separate[best] = scores[best]
+    return separate
 
 
 def ranked(problem: Problem, scores: Tensor, settings: Any, evaluations: int | Tensor = 1) -> Ranking:

@@ -12,10 +12,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cf2.graphs.graph import Instance, Role
+from cf2.graphs.graph import Instance
 from cf2.methods.contract import Problem, rank_within
 from cf2.units.constraints import SetConstraints
-from cf2.units.edits import with_some
+from cf2.units.edits import with_candidates
 from cf2.units.kinds import InstanceUnits
 
 MAX_EDITS = 1_000  # additions and changes that one instance can choose from
@@ -79,14 +79,8 @@ def narrowed(problem: Problem) -> list[Instance]:
     assert pack.units.absent is not None
     gain = first_gains(problem)[0].masked_fill(~pack.units.absent, float("-inf"))
     kept = pack.split(((rank_within(gain, pack) < MAX_EDITS) & pack.units.absent).cpu())
-    return [_narrowed(i, t, k) if too_many(t) else i for i, t, k in zip(problem.instances, problem.tables, kept)]
-
-
-def _narrowed(instance: Instance, table: InstanceUnits, kept: Tensor) -> Instance:
-    """The instance with only those additions and changes whose units are `kept` [units]."""
-    assert table.absent is not None
-    columns = torch.ones(instance.edge_index.size(1), dtype=torch.bool)
-    if instance.role is not None:
-        columns = (instance.role != Role.CANDIDATE) | kept[table.edges[0].clamp(min=0)]
-    changes = None if table.changes is None else kept[torch.unique(table.changes.unit)]
-    return replace(with_some(instance, columns, changes), narrowed=int(table.absent.sum()))
+    parts = zip(problem.instances, problem.tables, kept, pack.split(pack.units.absent))
+    return [
+        replace(with_candidates(instance, table, own), narrowed=int(absent.sum())) if too_many(table) else instance
+        for instance, table, own, absent in parts
+    ]

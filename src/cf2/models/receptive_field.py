@@ -128,7 +128,7 @@ class ReceptiveField:
         hops, way = max(self.reach.hops + wider - 1, 1), self.reach.direction
         if self.reach.whole:
             return editing.prepared(near, lambda nodes: near)
-        return editing.prepared(near, lambda nodes: self.targets.around(near.key, nodes, hops, way))
+        return editing.prepared(near, lambda nodes: self.targets.instance(near.key, hops, way, nodes.tolist()))
 
     def packed(self, instances: Sequence[Instance], make: Callable[[Sequence[Instance]], Pack]) -> Iterator[Packed]:
         """Instances in packs of a bounded size, each with the prediction that the whole graph gives as well."""

@@ -153,7 +153,7 @@ class BatchTargets(GraphTargets):
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def instance(self, key: Key, hops: int = 0, direction: Direction = "in") -> Instance:
+    def instance(self, key: Key, hops: int = 0, direction: Direction = "in", further: Sequence[int] = ()) -> Instance:
         assert isinstance(key, int)
         part = self._batch.part(key, self._nodes[key], self._edges[key])
         own = self._mixed and Graph(Data(x=part.x, edge_index=part.edge_index)).directed

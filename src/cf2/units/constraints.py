@@ -59,12 +59,11 @@ def _governing(instance: Instance, table: InstanceUnits, given: Any, whole: Inst
     columns = _named(instance, pairs, instance.directed)
     governors = torch.cat([first[columns & (first >= 0)], unit[columns[element]]])
     hit[governors] = True
-    if "nodes" in table.names:  # a node goes with its edges, also with those out of sight
-        nodes = table.kind == table.names.index("nodes")
-        hit |= nodes & torch.isin(table.ids[:, 0], pairs)
-    if whole is not None and whole.groups is not None:  # so does a group
-        groups = table.kind == table.names.index("groups")
-        hit |= groups & torch.isin(table.ids[:, 0], whole.groups[_named(whole, pairs, instance.directed)])
+    # A node goes with its edges, also with those out of sight, and so does a group.
+    hit |= table.of_kind("nodes") & torch.isin(table.ids[:, 0], pairs)
+    if whole is not None and whole.groups is not None:
+        named = whole.groups[_named(whole, pairs, instance.directed)]
+        hit |= table.of_kind("groups") & torch.isin(table.ids[:, 0], named)
     return hit
 
 
@@ -90,7 +89,7 @@ class SetConstraints(Constraints):
     _seen: dict[tuple[int, bytes], bool] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self.choice = _choices(self.tables, self.pack)
+        self.choice = choices_of(self.tables, self.pack)
         self._choices = 0 if self.choice is None or not self.choice.numel() else int(self.choice.max()) + 1
         if self.connected:
             wrong = ", ".join(name for name in self.tables[0].names if name not in JOINABLE)
@@ -212,14 +211,14 @@ class SetConstraints(Constraints):
         return torch.from_numpy(np.bincount(pieces, minlength=count) <= 1).to(rows.device)
 
 
-def _choices(tables: Sequence[InstanceUnits], pack: Pack) -> Tensor | None:
+def choices_of(tables: Sequence[InstanceUnits], pack: Pack) -> Tensor | None:
     """The choice that each change belongs to [B, U], -1 for other units; None where there is no change."""
     if all(table.changes is None for table in tables):
         return None
     found = torch.full((len(tables), max(table.count for table in tables)), -1, dtype=torch.long)
     for row, table in enumerate(tables):
         if table.changes is not None:
-            found[row, torch.unique(table.changes.unit)] = table.changes.choice
+            found[row, : table.count][table.of_kind("changes")] = table.changes.choice
     return found.to(pack.node_ptr.device)
 
 
@@ -228,9 +227,8 @@ def _nodes_of_units(instances: Sequence[Instance], tables: Sequence[InstanceUnit
     parts, start = [], 0
     for instance, table in zip(instances, tables):
         node = torch.full((table.count,), -1, dtype=torch.long)
-        if "nodes" in table.names:
-            is_node = table.kind == table.names.index("nodes")
-            node[is_node] = torch.searchsorted(instance.node_ids, table.ids[is_node, 0]) + start
+        is_node = table.of_kind("nodes")
+        node[is_node] = torch.searchsorted(instance.node_ids, table.ids[is_node, 0]) + start
         parts.append(node)
         start += len(instance.node_ids)
     return torch.cat(parts)

@@ -16,13 +16,14 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from cf2.errors import require
-from cf2.graphs.graph import Changes, Extras, Instance, Role, commonest_of, edge_positions, take_extras
-from cf2.graphs.targets import SAMPLE, Targets
+from cf2.graphs.graph import Changes, Extras, Instance, Role, commonest_of, edge_positions, take_extras, with_edges
+from cf2.graphs.targets import Targets
 from cf2.options import AUTO, Edit, Key, Spec
 from cf2.units.kinds import InstanceUnits, UnitKind, unit_kinds, units_of
 
 MAX_BINARY_COLUMNS = 256  # of more columns of 0 and 1, only those that occur in the receptive field are candidates
 MAX_SAMPLED_ROWS = 50_000  # rows of features by which it is found out what values they take
+MAX_SAMPLED_GRAPHS = 500  # graphs that these rows are taken from, spread over all
 MAX_FAR_NODES = 100  # nodes all over the graph that candidates="far" adds to those nearby
 MAX_PAIRS = 40_000  # where there are more pairs of nodes than this, not all of them are candidates
 MAX_CATEGORIES = 32  # of more whole numbers in a column, only the commonest are candidates
@@ -226,7 +227,6 @@ class Editing:
     attributes: Mapping[str, Any] = field(default_factory=dict)  # of added edges, by name; else the commonest
     groups: Any = None  # edges that are one unit, as the Spec has them
     far: Tensor | None = None  # nodes all over the graph that the target may be joined to
-    near: bool = True  # whether pairs inside of the receptive field are candidates
     common: Mapping[str, Tensor] = field(default_factory=dict)  # commonest attributes, by name, of one whole graph
 
     @staticmethod
@@ -256,7 +256,6 @@ class Editing:
             spec.added_attributes,
             spec.groups,
             _far_nodes(targets) if far else None,
-            not far,
             commonest_of(targets.graph) if targets.graph is not None else {},
         )
 
@@ -285,11 +284,12 @@ class Editing:
 
 def _domains(targets: Targets, one_hot: tuple[tuple[int, ...], ...] | None) -> tuple[Domain, ...]:
     """What values the features of each node type take; without types, of all nodes."""
+    some = range(0, len(targets), max(1, len(targets) // MAX_SAMPLED_GRAPHS))
+    graphs = [targets.instance(key) for key in some] if targets.graph is None else [targets.graph]
+    x = torch.cat([graph.x for graph in graphs])
     if targets.schema is None:
-        return (Domain.of(targets.features(), one_hot),)
-    some = range(0, len(targets), max(1, len(targets) // SAMPLE))
-    graphs = [targets.instance(key) for key in some] if targets.graph is None else [targets.graph.whole(0)]
-    x, kind = (torch.cat(part) for part in zip(*((graph.x, graph.extras["node_type"][1]) for graph in graphs)))
+        return (Domain.of(x, one_hot),)
+    kind = torch.cat([graph.extras["node_type"][1] for graph in graphs])
     parts = ((x[kind == place], width or 0) for place, width in enumerate(targets.schema.widths))
     return tuple(Domain.of(rows[:, :width]) if width and len(rows) else Domain() for rows, width in parts)
 
@@ -330,7 +330,7 @@ def _with_edges(editing: Editing, near: Instance, around: Around) -> Instance:
     if "add" not in editing.edits:
         return near
     given = None if isinstance(editing.candidates, str) else pairs_by_key(editing.candidates, near.key)
-    inside = editing.near and given is None
+    inside = given is None and editing.candidates != "far"
     if editing.far is not None:
         targets = near.node_ids[list(near.targets)]
         given = torch.cartesian_prod(targets, torch.cat([near.node_ids, editing.far])).reshape(-1, 2)
@@ -367,20 +367,10 @@ def _roles(near: Instance, base: Instance) -> Tensor:
     What is one unit goes together: the reverse of an edge is THERE with it, though it alone might be out of sight, and
     so are the mirror image of a typed edge and the further edges of a group.
     """
-    high = int(base.node_ids.max()) + 1
-    inside = torch.isin(_edge_numbers(base, high), _edge_numbers(near, high))
+    inside = torch.isin(base.codes, near.codes)
     if base.groups is not None and near.groups is not None:
         inside |= (base.groups >= 0) & torch.isin(base.groups, near.groups)
     return torch.where(inside, Role.THERE, Role.BEYOND)
-
-
-def _edge_numbers(instance: Instance, high: int) -> Tensor:
-    """A number for every edge column: the same for those that are one edge to an edit."""
-    if instance.ties is not None:
-        return instance.ties
-    ends = instance.node_ids[instance.edge_index]
-    ends = ends if instance.directed else ends.sort(0).values
-    return ends[0] * high + ends[1]
 
 
 def _local_pairs(given: Tensor, base: Instance) -> Tensor:
@@ -497,10 +487,8 @@ def with_noise(
         number = torch.randint(most + 1, (count, 1), generator=draw)
         context, place = (torch.arange(most)[None] < number).nonzero(as_tuple=True)
         has[context, picked[context, place]] = True
-    kept, columns = has.any(0), torch.ones(instance.edge_index.size(1), dtype=torch.bool)
-    if instance.role is not None:
-        columns = (instance.role != Role.CANDIDATE) | kept[table.edges[0].clamp(min=0)]
-    return with_some(instance, columns, None), has[:, kept | ~table.absent]
+    kept = has.any(0)
+    return with_candidates(instance, table, kept), has[:, kept | ~table.absent]
 
 
 def elements(instance: Instance, table: InstanceUnits, as_it_was: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -538,11 +526,11 @@ def _present(governed: tuple[Tensor, Tensor], there: Tensor) -> Tensor:
     return present
 
 
-def with_some(instance: Instance, kept: Tensor, changed: Tensor | None) -> Instance:
-    """The instance with some of its candidates: edges as columns [e, bool] to keep, changes [u, bool]."""
-    assert instance.role is not None or bool(kept.all())
+def with_candidates(instance: Instance, table: InstanceUnits, kept: Tensor) -> Instance:
+    """The instance with only those additions and changes whose units are `kept` [u, bool]."""
     changes = instance.changes
-    if changes is not None and changed is not None:
+    if changes is not None:
+        changed = kept[table.of_kind("changes")]
         entries, number = changed[changes.unit], changed.long().cumsum(0) - 1
         changes = Changes(
             changes.place[entries],
@@ -552,15 +540,9 @@ def with_some(instance: Instance, kept: Tensor, changed: Tensor | None) -> Insta
             changes.source[changed],
             changes.choice[changed],
         )
-    return replace(
-        instance,
-        edge_index=instance.edge_index[:, kept],
-        role=None if instance.role is None else instance.role[kept],
-        ties=None if instance.ties is None else instance.ties[kept],
-        extras=take_extras(instance.extras, {"edge": kept}),
-        groups=None if instance.groups is None else instance.groups[kept],
-        changes=None if changed is None else changes,
-    )
+    if instance.role is not None:
+        instance = with_edges(instance, (instance.role != Role.CANDIDATE) | kept[table.edges[0].clamp(min=0)])
+    return replace(instance, changes=changes)
 
 
 REMOVE = EditKind("remove", "removing", "removed", "unit", "#D55E00", 1.8, (3, 3), "cross")

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from cf2.errors import CF2Error, require, unknown_name
-from cf2.graphs.graph import Changes, Instance, Role, edge_positions
+from cf2.graphs.graph import NODE_IDS, Changes, Instance, Role, edge_positions
 from cf2.options import AUTO
 
 # -- units -----------------------------------------------------------------------------------------------
@@ -50,21 +50,21 @@ class UnitKind:
 
 
 def _edges(instance: Instance, entries: Tensor, role: int = Role.THERE) -> Rows:
-    """Both directions of an undirected edge, and all its duplicates, are one unit; self-loops are none."""
+    """Both directions of an undirected edge, and all its duplicates, are one unit; self-loops are none.
+
+    So are edges of one type, and those of the type that mirrors it.
+    """
     tail, head = instance.edge_index.numpy()
-    nodes = len(instance.node_ids)
-    code = tail * nodes + head if instance.directed else np.minimum(tail, head) * nodes + np.maximum(tail, head)
     roles = np.zeros_like(tail) if instance.role is None else instance.role.numpy()
     single = (tail != head) & (roles == role)
     if instance.groups is not None:
         single &= instance.groups.numpy() < 0  # an edge of a group is no unit by itself
     proper = np.flatnonzero(single)
-    if instance.ties is not None:
-        return _tied(instance, instance.ties.numpy(), proper)
-    _, first, unit = np.unique(code[proper], return_index=True, return_inverse=True)
-    pairs = instance.node_ids.numpy()[instance.edge_index.numpy()[:, proper[first]]].T
-    ids = np.ascontiguousarray(pairs if instance.directed else np.sort(pairs, 1))
-    return Rows(torch.from_numpy(ids), torch.from_numpy(np.stack([proper, unit.reshape(-1)])), _NO_PAIRS)
+    code, unit = np.unique(instance.codes.numpy()[proper], return_inverse=True)
+    nodes = NODE_IDS if instance.types is None else instance.types.starts[-1]
+    ids = np.stack([code // nodes % nodes, code % nodes], 1)
+    types = None if instance.types is None else torch.from_numpy(code // nodes // nodes)
+    return Rows(torch.from_numpy(ids), torch.from_numpy(np.stack([proper, unit.reshape(-1)])), _NO_PAIRS, types)
 
 
 def _groups(instance: Instance, entries: Tensor) -> Rows:
@@ -96,16 +96,6 @@ def _nodes(instance: Instance, entries: Tensor) -> Rows:
         torch.stack([entry[0], number[entry[1]]]),  # for soft masks alone: what is gone needs no zeros
         nodes=torch.stack([others.nonzero().flatten(), torch.arange(len(ids))]),
     )
-
-
-def _tied(instance: Instance, ties: np.ndarray, proper: np.ndarray) -> Rows:
-    """Columns of one number are one unit: edges of one type, and those of the type that mirrors it."""
-    assert instance.types is not None
-    code, unit = np.unique(ties[proper], return_inverse=True)
-    nodes = instance.types.starts[-1]
-    ids = np.stack([code // nodes % nodes, code % nodes], 1)
-    edges = torch.from_numpy(np.stack([proper, unit.reshape(-1)]))
-    return Rows(torch.from_numpy(ids), edges, _NO_PAIRS, torch.from_numpy(code // nodes // nodes))
 
 
 def _features(instance: Instance, entries: Tensor) -> Rows:
@@ -187,6 +177,10 @@ class InstanceUnits:
     @property
     def count(self) -> int:
         return len(self.kind)
+
+    def of_kind(self, name: str) -> Tensor:
+        """Which units are of a kind [u, bool]."""
+        return self.kind == (self.names.index(name) if name in self.names else -1)
 
 
 def units_of(instance: Instance, kinds: Sequence[UnitKind]) -> InstanceUnits:

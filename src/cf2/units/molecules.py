@@ -63,9 +63,14 @@ def _rdkit(use: str) -> Any:
 
 
 def _parsed(text: str, nodes: int | None = None) -> Any:
-    """The molecule of a SMILES, with hydrogens as atoms if it has not as many `nodes` without; None if it is none."""
-    from rdkit import Chem, rdBase
+    """The molecule of a SMILES, with hydrogens as atoms if it has not as many `nodes` without.
 
+    None if it is none, or where RDKit is not there.
+    """
+    try:
+        from rdkit import Chem, rdBase
+    except ImportError:
+        return None
     with rdBase.BlockLogs():
         try:
             plain = Chem.MolFromSmiles(text)
@@ -224,13 +229,11 @@ def edited_molecule(
     the element of every feature column. `nodes` says whether hydrogens are atoms. Atoms keep their numbers as the
     property "atom".
     """
-    try:
-        from rdkit import Chem
-    except ImportError:
-        return None
     plain = _parsed(text, nodes)
     if plain is None or nodes not in (None, plain.GetNumAtoms()):
         return None
+    from rdkit import Chem
+
     molecule, gone, touched = Chem.RWMol(plain), set[int](), set[int]()
     Chem.Kekulize(molecule, clearAromaticFlags=True)  # an opened ring is not aromatic any more
     for atom in molecule.GetAtoms():
@@ -268,13 +271,11 @@ def smiles_of(molecule: Any) -> str | None:
 
 def smarts_of(text: str, atoms: Sequence[int], bonds: Sequence[tuple[int, int]] | None) -> str | None:
     """The SMARTS of some atoms of a SMILES and the bonds that are named, or all between them; None without RDKit."""
-    try:
-        from rdkit import Chem
-    except ImportError:
-        return None
     molecule = _parsed(text)
     if molecule is None or not len(atoms):
         return None
+    from rdkit import Chem
+
     molecule = molecule if max(atoms) < molecule.GetNumAtoms() else Chem.AddHs(molecule)
     if max(atoms) >= molecule.GetNumAtoms():
         return None  # a file may hold the SMILES of another graph
@@ -287,18 +288,10 @@ def smarts_of(text: str, atoms: Sequence[int], bonds: Sequence[tuple[int, int]] 
 # -- valences --------------------------------------------------------------------------------------------
 
 
-COUNTED_KINDS = {
-    *EDGE_KINDS,
-    CHANGE.unit_kind,
-}  # kinds of unit of which it is known what they do to the bonds of an atom
+COUNTED_KINDS = {*EDGE_KINDS, CHANGE.unit_kind}  # of which it is known what they do to the bonds of an atom
 MAX_MENDED_BONDS = 2  # bonds that an atom may lose to make room for one edit
-MAX_REWRITTEN_BONDS = {
-    "N": 5,
-    "P": 7,
-    "Cl": 7,
-    "Br": 7,
-    "I": 7,
-}  # RDKit reads some of these as charges, as in a nitro group
+# RDKit reads some of these as charges, as in a nitro group.
+MAX_REWRITTEN_BONDS = {"N": 5, "P": 7, "Cl": 7, "Br": 7, "I": 7}
 
 
 def bearable(atoms: Sequence[str], charges: bool = True) -> tuple[Tensor, Tensor, Tensor]:
@@ -347,9 +340,8 @@ class Valences:
         may: Tensor,
         charges: bool = True,
     ) -> Valences | None:
-        """The valences of instances with units [B, U] that `may` be chosen; None where bonds are not known."""
-        has_bonds = all("bond" in instance.extras for instance in instances)
-        if not has_bonds or not COUNTED_KINDS.issuperset(tables[0].names) or any(i.directed for i in instances):
+        """The valences of instances with units [B, U] that `may` be chosen; None where not all units are known."""
+        if not COUNTED_KINDS.issuperset(tables[0].names) or any(i.directed for i in instances):
             return None
         device = may.device
         parts = [_counted(i, t, len(atoms)) for i, t in zip(instances, tables)]
@@ -395,17 +387,13 @@ class Valences:
     def fitting(self, rows: Tensor, sets: Tensor, mended: int = MAX_MENDED_BONDS) -> Tensor:
         """Which units [R, U] overload no atom when they are added, or can be `mended` by removing so many bonds."""
         element, bonds = self._after(rows, sets)
-        end, new = self.end[rows], self.becomes[rows]
-        first = end[..., 0]
-        kind = torch.where(new >= 0, new, element.gather(1, first))
-        free = self._free(rows, sets)
-        good = sets | (self.order[rows] < 0)  # a removal overloads nothing
-        fits = torch.ones_like(good)
-        for side, own in ((0, kind), (1, torch.where(new >= 0, new, element.gather(1, end[..., 1])))):
-            atom = end[..., side]
-            over = bonds.gather(1, atom) + self.order[rows] - self.bears[own]
+        new, free, fits = self.becomes[rows], self._free(rows, sets), torch.ones_like(sets)
+        for side in (0, 1):
+            atom = self.end[rows][..., side]
+            kind = torch.where(new >= 0, new, element.gather(1, atom))
+            over = bonds.gather(1, atom) + self.order[rows] - self.bears[kind]
             fits &= over.floor() <= free.gather(1, atom).clamp(max=mended)
-        return good | fits
+        return sets | (self.order[rows] < 0) | fits  # a removal overloads nothing
 
     def _free(self, rows: Tensor, sets: Tensor) -> Tensor:
         """The bonds of each atom that can still be removed [R, N]."""
@@ -455,7 +443,7 @@ def _counted(instance: Instance, table: InstanceUnits, elements: int) -> tuple[T
     end[first[columns]] = instance.edge_index[:, columns].t()
     change[first[columns]] = torch.where(there[columns], -order[columns], order[columns])
     if table.changes is not None:
-        changes = torch.unique(table.changes.unit)
+        changes = table.of_kind("changes")
         node = torch.searchsorted(instance.node_ids, table.ids[changes, 0])
         column = table.ids[changes, 1]
         end[changes] = node[:, None]
