@@ -326,7 +326,7 @@ def test_integer_features_are_left_alone() -> None:
 
 
 def test_other_data_are_refused(gisst: Trained) -> None:
-    with pytest.raises(cf2.CF2Error, match="with node states of width 3"):
+    with pytest.raises(cf2.CF2Error, match="trained on, with 3 features"):
         cf2.explain(Bright(), random_graph(8, 12, features=5), [0], method="gisst", trained=gisst)
 
 

@@ -25,7 +25,7 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.utils import scatter
 
 from cf2.methods.contract import Method, Problem, Ranking, RankSettings, integer, learning_rate, ranked
-from cf2.methods.trained import Network, Trained, batches, train, trained_for, trained_scores, unit_mean
+from cf2.methods.trained import Network, Trained, batches, train, trained_scores, unit_mean
 from cf2.units.packs import Pack
 
 HOPS = 6  # distances to the explained node are told apart up to here
@@ -162,10 +162,8 @@ def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
 
 def rank(problem: Problem, settings: Settings) -> Ranking:
     """Weigh the edges of unseen instances in one pass."""
-    nodes, tensors = trained_for(problem), problem.trained.tensors
-    hidden, width = tensors["first.lin.weight"].shape
-    network = AutoEncoder(width, hidden, len(tensors["middle.lin.weight"]))
-    return ranked(problem, trained_scores(problem, network, nodes), settings)
+    hidden, code = (len(problem.trained.tensors[f"{layer}.lin.weight"]) for layer in ("first", "middle"))
+    return ranked(problem, trained_scores(problem, partial(AutoEncoder, hidden=hidden, code=code)), settings)
 
 
 METHOD = Method(

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from cf2.errors import require
 from cf2.methods.contract import Method, Problem, Ranking, RankSettings, integer, learning_rate, number, ranked
 from cf2.methods.relaxation import penalised
-from cf2.methods.trained import Network, Trained, batches, drawn, train, trained_for, trained_scores, unit_mean
+from cf2.methods.trained import Network, Trained, batches, drawn, train, trained_scores, unit_mean
 from cf2.sets.tests import ONLY
 from cf2.units.kinds import unit_kinds
 from cf2.units.packs import Pack, pack
@@ -113,13 +113,13 @@ def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
 
 def rank(problem: Problem, settings: Settings) -> Ranking:
     """The probabilities of the units of unseen instances, in one pass."""
-    nodes, features = trained_for(problem), len(problem.trained.tensors["columns"])
+    features = len(problem.trained.tensors["columns"])
     require(
         problem.pack.x.size(1) == features,
         f"Expected data as the explainer was trained on, with {features} features",
         got=problem.pack.x.size(1),
     )
-    return ranked(problem, trained_scores(problem, Attention(nodes.size(1), features), nodes), settings)
+    return ranked(problem, trained_scores(problem, partial(Attention, features=features)), settings)
 
 
 METHOD = Method(

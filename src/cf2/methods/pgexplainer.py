@@ -17,7 +17,7 @@ from functools import partial
 from torch import Tensor
 
 from cf2.methods.contract import Method, Problem, Ranking, number, ranked
-from cf2.methods.trained import EdgeScorer, MaskSettings, Trained, batches, drawn, train, trained_for, trained_scores
+from cf2.methods.trained import EdgeScorer, MaskSettings, Trained, batches, drawn, train, trained_scores
 from cf2.sets.tests import ONLY
 
 
@@ -52,9 +52,8 @@ def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
 
 def rank(problem: Problem, settings: Settings) -> Ranking:
     """Score the edges of unseen instances in one pass."""
-    nodes = trained_for(problem)
-    hidden, width = problem.trained.tensors["tail.weight"].shape
-    return ranked(problem, trained_scores(problem, EdgeScorer(width, hidden), nodes), settings)
+    network = partial(EdgeScorer, hidden=len(problem.trained.tensors["tail.weight"]))
+    return ranked(problem, trained_scores(problem, network), settings)
 
 
 METHOD = Method(

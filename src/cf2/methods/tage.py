@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -35,7 +36,6 @@ from cf2.methods.trained import (
     moments,
     read_head,
     train,
-    trained_for,
     trained_scores,
 )
 from cf2.sets.tests import ONLY
@@ -125,15 +125,16 @@ def contrast(net: Conditioned, batch: Batch, z: Tensor, settings: Settings) -> T
 
 def rank(problem: Problem, settings: Settings) -> Ranking:
     """A backward pass for the condition of each prediction, and a pass for the states of the nodes."""
-    nodes, slopes, tensors = trained_for(problem), conditions(problem), problem.trained.tensors
-    (hidden, width), embedding = tensors["tail.weight"].shape, len(tensors["center"])
+    slopes, tensors = conditions(problem), problem.trained.tensors
+    embedding = len(tensors["center"])
     require(
         slopes.size(1) == embedding,
         f"Expected the model that the explainer was trained for, with embeddings of width {embedding}",
         got=slopes.size(1),
     )
     p = scaled(slopes * tensors["scale"].to(slopes.device))
-    return ranked(problem, trained_scores(problem, Conditioned(width, embedding, hidden), nodes, p), settings, 4)
+    network = partial(Conditioned, embedding=embedding, hidden=len(tensors["tail.weight"]))
+    return ranked(problem, trained_scores(problem, network, p), settings, 4)
 
 
 METHOD = Method(

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import Linear
 
-from cf2.errors import CF2Error, require, require_file, require_path
+from cf2.errors import CF2Error, reading, require, require_file, require_path
 from cf2.methods.contract import Method, Problem, RankSettings, integer, learning_rate, number
 from cf2.methods.relaxation import penalised
 from cf2.models.predictor import Predictor
@@ -223,23 +223,22 @@ def train(
     return Trained(method, asdict(settings), dict(net.state_dict()), about)
 
 
-def trained_scores(problem: Problem, network: Network, nodes: Tensor, *given: Tensor) -> Tensor:
-    """What the network with the trained weights says of all units [units], from 0 to 1."""
-    network.load_state_dict(problem.trained.tensors)
-    with torch.no_grad():
-        scores: Tensor = network.eval().to(nodes.device)(nodes, problem.pack, *given).sigmoid()
-    return scores
+def trained_scores(problem: Problem, network: Callable[[int], Network], *given: Tensor) -> Tensor:
+    """What the network with the trained weights says of all units [units], from 0 to 1.
 
-
-def trained_for(problem: Problem) -> Tensor:
-    """The node states of instances to be explained, if they are as wide as those of the training."""
+    `network` makes it from the width of the node states, which must be that of the training.
+    """
     nodes, width = problem.predictor.embed(problem.pack).float(), len(problem.trained.tensors["mean"])
     require(
         nodes.size(1) == width,
         f"Expected the model that the explainer was trained for, with node states of width {width}",
         got=f"states of width {nodes.size(1)}",
     )
-    return nodes
+    net = network(width)
+    net.load_state_dict(problem.trained.tensors)
+    with torch.no_grad():
+        scores: Tensor = net.eval().to(nodes.device)(nodes, problem.pack, *given).sigmoid()
+    return scores
 
 
 def unit_mean(columns: Tensor, pack: Pack) -> Tensor:
@@ -341,10 +340,8 @@ def check_needs(method: Method, given: Any) -> Any:
 
 def _pairs(given: Any, key: object) -> np.ndarray:
     expected = f"Expected the true edges of {key} in `trained` to be pairs of node ids, [n, 2]"
-    try:
+    with reading(given, expected):  # which may be a ragged list, or a tensor without values
         pairs = np.asarray(given)
-    except Exception as error:  # of a ragged list, or a tensor that has no values
-        raise CF2Error(expected, got=f"an object of type {type(given).__name__}") from error
     if not pairs.size:
         return np.zeros((0, 2), dtype=np.int64)
     good = pairs.dtype.kind in "iu" and pairs.shape[-1:] == (2,)
