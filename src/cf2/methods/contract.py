@@ -270,25 +270,16 @@ class CheckedSettings:
 class RankSettings(CheckedSettings):
     """`k` units, or those above `threshold` (0.5 if neither is given)."""
 
-    k: int | None = None
-    threshold: float | None = None
+    k: int | None = integer(None, high=2**31 - 1)
+    threshold: float | None = number(None, 0, 1)
 
     def __post_init__(self) -> None:
-        check_choice(self.k, self.threshold)
+        require(
+            self.k is None or self.threshold is None,
+            "Expected either a size `k` or a `threshold`, and not both",
+            got=f"k={self.k}, threshold={self.threshold}",
+        )
         super().__post_init__()
-
-
-def check_choice(k: int | None, threshold: float | None) -> None:
-    """At most one of a fixed size and a threshold; with neither, `choose` takes the threshold 0.5."""
-    require(
-        k is None or threshold is None,
-        "Expected either a size `k` or a `threshold`, and not both",
-        got=f"k={k}, threshold={threshold}",
-    )
-    if k is not None:
-        require_number("k", k, 1, 2**31 - 1, integer=True)
-    if threshold is not None:
-        require_number("threshold", threshold, 0, 1)
 
 
 def choose(scores: Tensor, pack: Pack, *, k: int | Tensor | None = None, threshold: float | None = None) -> Tensor:

@@ -5,11 +5,7 @@ from __future__ import annotations
 from cf2.methods.contract import Method, Problem, Ranking, RankSettings, draws, ranked
 
 
-class Settings(RankSettings):
-    """Selects `k` units, or those above `threshold` (default: 0.5, about half of them)."""
-
-
-def rank(problem: Problem, settings: Settings) -> Ranking:
+def rank(problem: Problem, settings: RankSettings) -> Ranking:
     """Uniform scores from a stream of each instance's own: the seed (0 if there is none) and its key."""
     return ranked(problem, draws(problem.pack, problem.seed or 0), settings, 0)
 
@@ -18,7 +14,7 @@ METHOD = Method(
     name="random",
     title="random",
     summary="uniform scores, the lower reference of a comparison",
-    settings=Settings,
+    settings=RankSettings,
     rank=rank,
     edits=True,
     draws=True,
