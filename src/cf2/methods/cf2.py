@@ -6,6 +6,7 @@ threshold. `cf2` takes the soft masks as a guide and searches for the smallest s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,8 +25,9 @@ from cf2.methods.contract import (
     search_from,
 )
 from cf2.methods.reduction import first_gains
-from cf2.methods.relaxation import Descent, Step, cf2_loss, counterfactual_loss, descend, factual_loss, start
+from cf2.methods.relaxation import Descent, Step, descend, start
 from cf2.sets.search import Choice, Effort, Search
+from cf2.sets.tests import Test
 
 SETTLED = 20  # epochs of the masks of a second search
 
@@ -44,23 +46,29 @@ class Relaxed(CheckedSettings):
     messages: bool = False
 
 
+def relaxed_loss(step: Step, tests: Sequence[Test], settings: Relaxed, lam: Tensor) -> Tensor:
+    """‖M‖₁ + ‖F‖₁ + λ(α L_f + (1 - α) L_c) of every instance [B], equation (12); one test alone has the weight 1.
+
+    L_f = ReLU(γ + P(ŷ_s) - P(ŷ)) with what M keeps, equation (10), and L_c = ReLU(γ + P(ŷ) - P(ŷ_s)) without what M
+    removes, equation (11). The criterion's margin is P(ŷ) - P(ŷ_s) for classes.
+    """
+    strength = torch.zeros_like(step.size)
+    for test, outputs in zip(tests, step.outputs):
+        margin = step.criterion.margin(outputs)
+        weight = 1.0 if len(tests) == 1 else settings.alpha if test.same else 1 - settings.alpha
+        strength = strength + weight * torch.relu(settings.gamma - margin if test.same else settings.gamma + margin)
+    return step.size + lam * strength
+
+
 def relax(problem: Problem, settings: Relaxed) -> Descent:
     """Soft masks of all instances of a problem."""
     # The size starts at about the number of units and each hinge at about γ, so λ = 2 · units puts them level.
     units, tests = problem.pack.units.counts, problem.tests
     lam = 2.0 * units.clamp(min=1) if settings.lam is None else torch.full_like(units, settings.lam, dtype=torch.float)
 
-    def objective(step: Step) -> Tensor:
-        terms = []
-        for test, outputs in zip(tests, step.outputs):
-            hinge = factual_loss if test.same else counterfactual_loss
-            weight = 1.0 if len(tests) == 1 else settings.alpha if test.same else 1 - settings.alpha
-            terms.append(weight * hinge(step.criterion.margin(outputs), settings.gamma))
-        return cf2_loss(step.size, torch.stack(terms).sum(0), lam=lam[step.rows])
-
     return descend(
         problem,
-        objective,
+        lambda step: relaxed_loss(step, tests, settings, lam[step.rows]),
         start(problem.pack, problem.seed),
         epochs=settings.epochs,
         lr=settings.lr,

@@ -1,6 +1,6 @@
-"""Soft masks by gradient descent: one short function per equation, and one loop for all methods that relax.
+"""Soft masks by gradient descent: one loop for all methods that relax, and what several of their losses hold.
 
-Every loss is per instance, [B]. A margin is what the criterion gives for a masked pass: P(ŷ) - P(ŷ_s) for classes.
+Every loss is per instance, [B].
 M are the soft masks of all units; `owner` is the instance of each unit.
 """
 
@@ -28,21 +28,6 @@ MOVED = 0.01  # mean change of an instance's masks below which it has converged
 def size(mask: Tensor, owner: Tensor, instances: int) -> Tensor:
     """‖M‖₁ + ‖F‖₁, the relaxed explanation complexity of equation (12)."""
     return mask.new_zeros(instances).index_add(0, owner, mask.abs())
-
-
-def factual_loss(only: Tensor, gamma: float) -> Tensor:
-    """L_f = ReLU(γ + P(ŷ_s | A⊙M, X⊙F) - P(ŷ | A⊙M, X⊙F)), equation (10), from the margin of that pass."""
-    return torch.relu(gamma - only)
-
-
-def counterfactual_loss(without: Tensor, gamma: float) -> Tensor:
-    """L_c = ReLU(γ + P(ŷ | A-A⊙M, X-X⊙F) - P(ŷ_s | A-A⊙M, X-X⊙F)), equation (11), from the margin of that pass."""
-    return torch.relu(gamma + without)
-
-
-def cf2_loss(size: Tensor, strength: Tensor, *, lam: Tensor | float) -> Tensor:
-    """‖M‖₁ + ‖F‖₁ + λ(α L_f + (1 - α) L_c), equation (12), from the explanation strength in brackets."""
-    return size + lam * strength
 
 
 def binary_entropy(mask: Tensor) -> Tensor:
