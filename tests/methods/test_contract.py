@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from cf2.runs import session
 from cf2.sets.search import Choice
 from cf2.units.kinds import KINDS, unit_kinds
 from cf2.units.packs import pack
+from methods_toys import toy
 from toys import GraphNet, NodeNet, random_graph
 
 PACK = pack([GraphTargets([random_graph(3 + s, 2 * s, seed=s) for s in range(5)]).instance(key) for key in range(5)])
@@ -123,6 +125,24 @@ def test_required_units_are_always_chosen_and_forbidden_ones_never(
             assert inside or not required
 
 
+SEEDED: dict[str, dict[str, Any]] = {
+    "random": {"k": 3},
+    "cf2-relaxed": {"epochs": 20},
+    "subgraphx": {"k": 5, "budget": 600},
+}
+
+
+@pytest.mark.parametrize(("method", "options"), SEEDED.items())
+def test_the_seed_decides(method: str, options: dict[str, Any]) -> None:
+    subject = toy("houses", 1)
+    one, same, other = (
+        cf2.explain(subject.model, subject.data, subject.test[:5], method=method, seed=seed, **options)
+        for seed in (3, 3, 4)
+    )
+    assert all(np.array_equal(a.scores, b.scores) for a, b in zip(one, same))
+    assert any(not np.allclose(a.scores, b.scores, atol=1e-3) for a, b in zip(one, other))
+
+
 # -- what a method says of itself ---------------------------------------------------------------------------
 
 
@@ -145,6 +165,7 @@ WRONG: list[tuple[str, str, Any]] = [
     ("cf-gnnexplainer", "beta", -1),
     ("random", "k", 0),
     ("gradient", "steps", 0),
+    ("gradient", "kind", "integrate"),
     ("gnnexplainer", "edge_size", -1),
     ("greedy", "most", 0),
     ("greedy", "budget", 0),

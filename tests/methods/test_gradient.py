@@ -54,11 +54,6 @@ def test_a_node_that_nothing_reaches_is_explained_by_nothing(method: str) -> Non
     assert (e.status, e.size, e.sufficient, e.necessary) == ("empty", 0, True, False)
 
 
-def test_settings_are_checked() -> None:
-    with pytest.raises(cf2.CF2Error, match="Did you mean 'integrated'"):
-        cf2.explain(Lights(), STAR, [0], method="gradient", kind="integrate")
-
-
 # -- reductions ---------------------------------------------------------------------------------------------
 
 MANY = star(*[0.01] * 20, *[1.0] * 3, *[0.01] * 7)  # 3.27 light in all, and 2.9 are needed

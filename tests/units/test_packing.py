@@ -98,24 +98,6 @@ def _flagged(packed: Pack, flags: set[str]) -> Pack:
     return replace(packed, units=replace(packed.units, **drawn))
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=9), st.integers(0, 100))
-def test_what_is_there_does_not_depend_on_the_company(index: list[int], seed: int) -> None:
-    """Elements with up to three governors, in a pack in which instances are dropped, repeated and reordered."""
-    index = [*index, 4]  # one that surely has edges
-    packed = pack(instances(), (EDGES, WHOLE_NODES, COLUMNS))
-    states = torch.rand(packed.units.count, generator=stream(seed, 0))
-    taken = packed.take(torch.tensor(index))
-    by_row = packed.split(states)
-    moved = torch.cat([by_row[row] for row in index])
-    for name, ptr in (("edges", "edge_ptr"), ("entries", "entry_ptr")):
-        for before, after in ((states > 0.3, moved > 0.3), (states, moved)):
-            whole = getattr(packed.units, name).present(before)
-            part = getattr(taken.units, name).present(after)
-            pieces = torch.split(whole, getattr(packed, ptr).diff().tolist())
-            assert torch.equal(part, torch.cat([pieces[row] for row in index]))
-
-
 def test_keys_of_two_numbers_are_tuples() -> None:
     graph = Graph(random_graph(20, 25, seed=1))
     pairs = [(3, 7), (7, 3), (4, 4)]
@@ -127,8 +109,6 @@ def test_keys_of_two_numbers_are_tuples() -> None:
     assert [taken.key(row) for row in range(3)] == [(4, 4), (3, 7), (3, 7)]
     read = packed.x[packed.targets]
     assert torch.equal(read, torch.stack([graph.x[list(pair)] for pair in pairs]))
-    draws = [torch.rand(3, generator=stream(1, packed.key(row))) for row in range(3)]
-    assert not any(torch.equal(draws[a], draws[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
 
 
 def test_only_what_the_model_takes_is_packed() -> None:

@@ -142,30 +142,6 @@ def test_an_element_is_there_if_all_its_governors_are(shape: tuple[int, int, lis
 # -- flags --------------------------------------------------------------------------------------------------
 
 
-def test_admissible_leaves_out_what_must_not_be_and_puts_in_what_must() -> None:
-    units = _units_of_pairs(1, 4, [(0, unit) for unit in range(4)])
-    selectable = torch.tensor([True, False, True, False])
-    required = torch.tensor([False, False, True, False])
-    chosen = torch.tensor([True, True, False, False])
-    assert units.admissible(chosen) is chosen
-    assert replace(units, selectable=selectable).admissible(chosen).tolist() == [True, False, False, False]
-    assert replace(units, required=required).admissible(chosen).tolist() == [True, True, True, False]
-    both = replace(units, selectable=selectable, required=required)
-    assert both.admissible(chosen).tolist() == [True, False, True, False]
-
-
-def test_a_unit_without_a_choice_has_a_fixed_mask_and_no_slope() -> None:
-    units = replace(
-        _units_of_pairs(1, 3, [(0, 0)]),
-        selectable=torch.tensor([True, False, True]),
-        required=torch.tensor([False, False, True]),
-    )
-    mask = torch.tensor([0.3, 0.4, 0.5], requires_grad=True)
-    admissible = units.admissible_mask(mask)
-    assert admissible.tolist() == pytest.approx([0.3, 0.0, 1.0])
-    assert torch.autograd.grad(admissible.sum(), mask)[0].tolist() == [1.0, 0.0, 0.0]
-
-
 @settings(max_examples=80, deadline=None)
 @given(many_to_many(), st.data())
 def test_a_fixed_unit_is_there_under_every_intervention(
