@@ -99,6 +99,9 @@ def star(*lights: float) -> Data:
     return Data(x=torch.tensor([0.0, *lights, 3.0])[:, None], edge_index=undirected(pairs))
 
 
+STAR = star(1.0, 1.0, 1.0, 0.0, -0.5)  # 2.5 light in all, and 2 are needed
+
+
 def stars(rays: list[list[list[float]]], middle: list[float]) -> tuple[Data, list[int]]:
     """Stars with the features of their rays, all with the same middle; and the nodes in their middle."""
     pairs, x, middles = [], [], []

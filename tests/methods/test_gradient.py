@@ -12,10 +12,8 @@ import torch
 import cf2
 from cf2.methods.contract import Problem
 from cf2.methods.reduction import reduced, sum_of_gradients
-from methods_toys import Lights, edges, star
+from methods_toys import STAR, Lights, edges, star
 from toys import NodeNet, random_graph
-
-STAR = star(1.0, 1.0, 1.0, 0.0, -0.5)
 
 
 def test_saliency_is_the_slope_and_integrated_gradients_keep_the_sign() -> None:

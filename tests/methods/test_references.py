@@ -7,9 +7,7 @@ import torch
 from torch_geometric.data import Data
 
 import cf2
-from methods_toys import Lights, edges, star
-
-STAR = star(1.0, 1.0, 1.0, 0.0, -0.5)
+from methods_toys import STAR, Lights, edges
 
 
 def test_truth_needs_the_true_edges() -> None:

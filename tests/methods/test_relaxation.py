@@ -23,7 +23,7 @@ from cf2.methods.cf2 import Relaxed, relax, relaxed_loss
 from cf2.methods.contract import Problem
 from cf2.methods.relaxation import Step
 from cf2.sets.tests import ONLY, WITHOUT, soft_outputs
-from methods_toys import Lights, edges, star
+from methods_toys import STAR, Lights, edges, star
 from toys import NodeNet, WeightedNet, random_graph
 
 # -- CF² ---------------------------------------------------------------------------------------------------
@@ -181,8 +181,6 @@ def test_weights_and_messages_are_two_ways_to_mask() -> None:
 
 
 # -- CF-GNNExplainer ---------------------------------------------------------------------------------------
-
-STAR = star(1.0, 1.0, 1.0, 0.0, -0.5)  # 2.5 light in all, and 2 are needed
 
 
 def test_the_smallest_flip_is_found() -> None:

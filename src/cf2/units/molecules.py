@@ -18,7 +18,7 @@ from cf2.units.edits import CHANGE, EDGE_KINDS
 from cf2.units.kinds import InstanceUnits
 
 CHARGED = {("N", 4): 1, ("O", 3): 1, ("S", 3): 1, ("P", 4): 1, ("B", 4): -1}  # ions that data sets write without charge
-ORDERS = (1.0, 1.5, 2.0, 3.0)
+ORDERS = {1.0: "SINGLE", 1.5: "AROMATIC", 2.0: "DOUBLE", 3.0: "TRIPLE"}  # of bonds, with the names of RDKit
 CHARGE = "formal_charge"  # the attribute of a graph with the charge of every atom
 
 
@@ -169,21 +169,14 @@ def _built(graph: Data, atoms: tuple[str, ...]) -> Any:
     molecule = Chem.RWMol()
     for place in graph.x[:, : len(atoms)].nonzero()[:, 1].tolist():
         molecule.AddAtom(Chem.Atom(atoms[place]))
-    kinds = _kinds_of_bond()
     for (a, b), order in zip(graph.edge_index.t().tolist(), graph.bond.tolist()):
         if a != b and molecule.GetBondBetweenAtoms(a, b) is None:
-            molecule.AddBond(a, b, kinds[float(order)])
+            molecule.AddBond(a, b, getattr(Chem.BondType, ORDERS[order]))
     given = graph.get(CHARGE)
     for atom in molecule.GetAtoms():
         charge = CHARGED.get((atom.GetSymbol(), int(_bonds_of(atom))), 0)
         atom.SetFormalCharge(charge if given is None else int(given[atom.GetIdx()]))
     return molecule
-
-
-def _kinds_of_bond() -> dict[float, Any]:
-    from rdkit.Chem import BondType
-
-    return {1.0: BondType.SINGLE, 1.5: BondType.AROMATIC, 2.0: BondType.DOUBLE, 3.0: BondType.TRIPLE}
 
 
 def _bonds_of(atom: Any) -> float:
@@ -253,7 +246,7 @@ def edited_molecule(
             molecule.RemoveBond(*place)
             touched |= set(place)
             if edit == "add":
-                molecule.AddBond(place[0], place[1], _kinds_of_bond()[float(order)])
+                molecule.AddBond(place[0], place[1], getattr(Chem.BondType, ORDERS[order]))
     left = [atom.GetIdx() for atom in molecule.GetAtoms() if atom.GetIdx() not in gone]
     for number in sorted(gone, reverse=True):
         molecule.RemoveAtom(number)
