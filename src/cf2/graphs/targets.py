@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -273,6 +274,10 @@ class _InOneGraph(Targets):
         self._blocks = [_block(graph, name) for name in node_types]
         if graph.types is not None:
             graph.types = replace(graph.types, explained=tuple(map(str, node_types)))
+        self._counts = [end - start for start, end in self._blocks]
+
+    def __len__(self) -> int:
+        return math.prod(self._counts)
 
     def instance(self, key: Key, hops: int = 0, direction: Direction = "in", further: Sequence[int] = ()) -> Instance:
         ends = self._ends(key)
@@ -302,10 +307,6 @@ class NodeTargets(_InOneGraph):
     def __init__(self, graph: Graph, y: Any = None, node_type: str | None = None) -> None:
         super().__init__(graph, node_type, (node_type,))
         self.y = y.detach().cpu() if _has_values(y) and y.dim() and len(y) == len(self) else None
-
-    def __len__(self) -> int:
-        ((start, end),) = self._blocks
-        return end - start
 
     def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
         nodes = torch.arange(len(self)) if keys is None else torch.tensor(keys)
@@ -341,16 +342,9 @@ class PairTargets(_InOneGraph):
         super().__init__(graph, edge_type, ends)
         self.leave_out, self._known = leave_out, _known_pairs(data)
 
-    def __len__(self) -> int:
-        first, second = self._counts()
-        return first * second
-
-    def _counts(self) -> tuple[int, int]:
-        (first, first_end), (second, second_end) = self._blocks
-        return first_end - first, second_end - second
-
     def check(self, keys: Any) -> list[Key]:
-        return check_pairs(keys, self._counts())
+        first, second = self._counts
+        return check_pairs(keys, (first, second))
 
     def wholes(self, keys: Sequence[Key] | None) -> Iterator[Whole]:
         """One graph for all pairs whose edge is in it or is none, and one for each pair whose edge is left out."""
