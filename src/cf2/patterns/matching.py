@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cf2.patterns.labelled import LabelledGraphs
-from cf2.patterns.pattern import Label, Pattern, neighbours_by_kind
+from cf2.patterns.pattern import Label, Pattern
 
 MAX_TABLE_ROWS = 1_000_000  # rows of a table of several graphs
 MAX_ROWS_PER_GRAPH = 100_000  # rows that one graph may take in a step, before it is left undecided
@@ -242,9 +242,7 @@ def distances(pattern: Pattern, graphs: LabelledGraphs) -> np.ndarray:
 
 def _colours(graph: Pattern) -> Counter[int]:
     """How often each Weisfeiler–Leman colour, as a hash, occurs among the nodes of a graph in all rounds."""
-    edges = ((a, b, label) for (a, b), label in zip(graph.edges, graph.edge_labels))
-    near = neighbours_by_kind(len(graph.labels), edges, graph.directed)
-    colours = [hash(label) for label in graph.labels]
+    colours, near = [hash(label) for label in graph.labels], graph.neighbours_by_kind
     count = Counter(colours)
     for _ in range(COLOUR_ROUNDS):
         around = [sorted((kind, colours[other]) for kind, other in pairs) for pairs in near]

@@ -12,7 +12,6 @@ from typing import Any
 import networkx as nx
 
 Label = str | None  # None: any label will do; "": there are no labels
-Edge = tuple[int, int, Any]
 Neighbours = list[list[tuple[Any, int]]]  # per node: (label and direction of the edge, neighbour)
 
 MAX_NUMBERINGS = 3_000  # numberings that are compared; only a large and very regular graph has more
@@ -42,41 +41,6 @@ def element(label: Label) -> str:
     """The element of an atom's label, "" of any other label."""
     first = (label or "").split(AND)[0]
     return first if first in ELEMENTS else ""
-
-
-def canonical_order(labels: Sequence[Any], edges: Sequence[Edge], directed: bool = False) -> list[int]:
-    """The nodes in an order that is the same for every numbering of the same graph.
-
-    Weisfeiler–Leman colours number the nodes that they tell apart. Of nodes that stay alike, each is tried as the first
-    one, and the smallest description of the graph wins. That is exact, and fast because answers are small.
-
-    >>> canonical_order(["C", "O", "C"], [(0, 1, ""), (1, 2, "")])[2]
-    1
-    """
-    near = neighbours_by_kind(len(labels), edges, directed)
-
-    def description(colours: list[int]) -> tuple[Any, ...]:
-        order = sorted(range(len(colours)), key=colours.__getitem__)
-        rows = [tuple(sorted((colours[other], kind) for kind, other in near[node])) for node in order]
-        return tuple(labels[node] for node in order), tuple(rows)
-
-    numberings = _numberings(_refined(_ranks(labels), near), near)
-    best = min(islice(numberings, MAX_NUMBERINGS), key=description)
-    return sorted(range(len(labels)), key=best.__getitem__)
-
-
-def node_colours(labels: Sequence[Any], edges: Sequence[Edge], directed: bool = False) -> list[int]:
-    """The colour that refinement gives each node; nodes that can be exchanged have the same."""
-    return _refined(_ranks(labels), neighbours_by_kind(len(labels), edges, directed))
-
-
-def neighbours_by_kind(count: int, edges: Iterable[Edge], directed: bool) -> Neighbours:
-    """Per node of a graph the kinds of its edges, which are their label and direction, and its neighbours."""
-    near: Neighbours = [[] for _ in range(count)]
-    for tail, head, label in edges:
-        near[tail].append(((label, int(directed)), head))
-        near[head].append(((label, -int(directed)), tail))
-    return near
 
 
 def _numberings(colours: list[int], near: Neighbours) -> Iterator[list[int]]:
@@ -150,18 +114,24 @@ class Pattern:
         return Pattern(tuple(labels), tuple(roles), tuple(edges), tuple(names), directed).canonical()
 
     def canonical(self) -> Pattern:
-        """The same graph in canonical order."""
-        sortable = [(name is None, name or "") for name in self.edge_labels]
-        order = canonical_order(
-            [(mark, label is None, label or "") for mark, label in zip(self.marks, self.labels)],
-            [(*pair, name) for pair, name in zip(self.edges, sortable)],
-            self.directed,
-        )
-        place = {node: new for new, node in enumerate(order)}
-        moved = [(place[a], place[b]) for a, b in self.edges]
+        """The same graph in an order that is the same for every numbering of it.
+
+        Weisfeiler–Leman colours number the nodes that they tell apart. Of nodes that stay alike, each is tried as the
+        first one, and the smallest description of the graph wins. That is exact, and fast because answers are small.
+        """
+        labels, near = self._sortable_labels, self.neighbours_by_kind
+
+        def description(colours: list[int]) -> tuple[Any, ...]:
+            order = sorted(range(len(colours)), key=colours.__getitem__)
+            rows = [tuple(sorted((colours[other], kind) for kind, other in near[node])) for node in order]
+            return tuple(labels[node] for node in order), tuple(rows)
+
+        best = min(islice(_numberings(self.colours, near), MAX_NUMBERINGS), key=description)
+        moved = [(best[a], best[b]) for a, b in self.edges]
         if not self.directed:
             moved = [(min(pair), max(pair)) for pair in moved]
-        rows = sorted(zip(moved, sortable, range(self.size)))
+        rows = sorted(zip(moved, map(_sortable, self.edge_labels), range(self.size)))
+        order = sorted(range(len(best)), key=best.__getitem__)
         return Pattern(
             tuple(self.labels[node] for node in order),
             tuple(self.marks[node] for node in order),
@@ -169,6 +139,24 @@ class Pattern:
             tuple(self.edge_labels[number] for _, _, number in rows),
             self.directed,
         )
+
+    @property
+    def _sortable_labels(self) -> list[tuple[int, tuple[bool, str]]]:
+        return [(mark, _sortable(label)) for mark, label in zip(self.marks, self.labels)]
+
+    @property
+    def neighbours_by_kind(self) -> Neighbours:
+        """Per node the kinds of its edges, which are their label and direction, and its neighbours."""
+        near: Neighbours = [[] for _ in self.labels]
+        for (tail, head), label in zip(self.edges, map(_sortable, self.edge_labels)):
+            near[tail].append(((label, int(self.directed)), head))
+            near[head].append(((label, -int(self.directed)), tail))
+        return near
+
+    @property
+    def colours(self) -> list[int]:
+        """The colour that refinement gives each node; nodes that can be exchanged have the same."""
+        return _refined(_ranks(self._sortable_labels), self.neighbours_by_kind)
 
     def pieces(self, edges: Iterable[int] | None = None) -> list[tuple[list[int], Pattern]]:
         """The connected pieces, or those that some edges make: the nodes of each, and the graph that they are."""
@@ -328,6 +316,10 @@ class Pattern:
             raise ValueError("an edge between nodes that are not there")
         names = tuple(None if name is None else str(name) for name in given["edge_labels"])
         return Pattern(labels, tuple(marks), edges, names, bool(given["directed"]))
+
+
+def _sortable(label: Label) -> tuple[bool, str]:
+    return label is None, label or ""
 
 
 def _words(label: str) -> set[str]:

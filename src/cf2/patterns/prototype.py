@@ -24,7 +24,7 @@ from cf2.models.predictor import Predictor
 from cf2.options import Key, Output, Spec
 from cf2.patterns.labelled import LabelledGraphs, instance_outputs, node_labels
 from cf2.patterns.matching import containing, distances
-from cf2.patterns.pattern import Label, Pattern, node_colours
+from cf2.patterns.pattern import Label, Pattern
 from cf2.runs.session import Request, Session
 from cf2.sets.tests import PredictedClass
 
@@ -51,9 +51,7 @@ class GrowthRules:
 
     def steps(self, graph: Pattern, most: int) -> Iterator[Pattern]:
         """Every graph with one edge more: to a new node, while there are fewer than `most`, or between two."""
-        labels, new = graph.labels, len(graph.labels)
-        edges = [(*pair, name) for pair, name in zip(graph.edges, graph.edge_labels)]
-        colours = node_colours(list(labels), edges, self.directed)
+        labels, colours, new = graph.labels, graph.colours, len(graph.labels)
         degree = Counter(end for pair in graph.edges for end in pair)
         free = [node for node, label in enumerate(labels) if degree[node] < self.degree[label]]
         different = {colours[node]: node for node in reversed(free)}  # one of those that are alike
