@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,7 @@ def coordinates(labels: Sequence[str], edges: np.ndarray, bonds: np.ndarray) -> 
 
     # Hydrogens would take the corners of a CH2, and the chain would be drawn straight: heavy atoms are placed first.
     rdDepictor.SetPreferCoordGen(False)
-    for atom in molecule.GetAtoms():
-        atom.SetIntProp("scene", atom.GetIdx())
-    heavy = type(molecule)(molecule)
-    _fold_hydrogens(heavy, set())
+    heavy = _without_hydrogens(molecule)
     rdDepictor.Compute2DCoords(heavy, canonOrient=True)
     rdDepictor.StraightenDepiction(heavy)
     at = heavy.GetConformer().GetPositions()[:, :2].tolist()
@@ -90,6 +87,7 @@ def _molecule(
         charge, hydrogens = formal[place] if formal else (0, 0)
         atom.SetFormalCharge(charge)
         atom.SetNumExplicitHs(hydrogens)
+        atom.SetIntProp("scene", place)
         molecule.AddAtom(atom)
     orders = bonds if len(bonds) else np.ones(len(edges))
     for (a, b), order in zip(edges.tolist(), orders.tolist()):
@@ -112,30 +110,25 @@ def _prepare(scene: Scene) -> Any:
     place = Chem.Conformer(len(scene.nodes))
     for atom, (x, y) in enumerate(scene.points.tolist()):
         place.SetAtomPosition(atom, Point3D(x * 1.5, y * 1.5, 0.0))
-        molecule.GetAtomWithIdx(atom).SetIntProp("scene", atom)
     molecule.AddConformer(place, assignId=True)
-    _fold_hydrogens(molecule, {*scene.special, *scene.edges[scene.true].reshape(-1).tolist()})
-    return molecule
+    return _without_hydrogens(molecule, {*scene.special, *scene.edges[scene.true].reshape(-1).tolist()})
 
 
-def _fold_hydrogens(molecule: Any, special: set[int]) -> None:
-    """Make hydrogens part of their heavy neighbours, as chemists write them, but for the special atoms."""
+def _without_hydrogens(molecule: Any, special: Iterable[int] = ()) -> Any:
+    """The molecule with hydrogens as part of their heavy neighbours, as chemists write them, but for special atoms."""
     from rdkit import Chem
 
-    atoms = range(molecule.GetNumAtoms())
-    gone = [a for a in atoms if a not in special and _folds(molecule.GetAtomWithIdx(a))]
-    for atom in gone:
-        (heavy,) = molecule.GetAtomWithIdx(atom).GetNeighbors()
-        heavy.SetNumExplicitHs(heavy.GetNumExplicitHs() + 1)
-    for atom in reversed(gone):
-        molecule.RemoveAtom(atom)
-    molecule.UpdatePropertyCache(strict=False)
-    Chem.FastFindRings(molecule)
-
-
-def _folds(atom: Any) -> bool:
-    around = atom.GetNeighbors()
-    return atom.GetSymbol() == "H" and len(around) == 1 and around[0].GetSymbol() != "H"
+    for atom in special:
+        molecule.GetAtomWithIdx(atom).SetAtomMapNum(1)  # by which rdkit leaves an atom alone
+    rules = Chem.RemoveHsParameters()
+    rules.removeMapped = rules.showWarnings = False
+    rules.removeHydrides = rules.removeDefiningBondStereo = rules.removeWithWedgedBond = True
+    folded = Chem.RemoveHs(molecule, rules, sanitize=False)
+    for atom in folded.GetAtoms():
+        atom.SetAtomMapNum(0)
+    folded.UpdatePropertyCache(strict=False)
+    Chem.FastFindRings(folded)
+    return folded
 
 
 def _draw(drawer: Any, molecule: Any, scene: Scene, bond: float) -> np.ndarray:

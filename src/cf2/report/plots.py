@@ -24,8 +24,8 @@ from cf2.report.words import (
     unit_nouns,
     unit_words,
 )
+from cf2.results import metrics
 from cf2.results.explanation import Explanation
-from cf2.results.metrics import Estimate
 from cf2.results.names import entry, feature_name
 from cf2.units.edits import CHANGE, EDGE_KINDS, edit_of
 
@@ -233,12 +233,9 @@ def shared(found: Sequence[Explanation]) -> list[tuple[str, dict[str, tuple[int,
     return [(content, {name: (counts[content][name], total) for name, total in totals.items()}) for content in ranked]
 
 
-def share(count: int, total: int) -> Estimate:
-    """A share with its 95 % interval (Clopper and Pearson)."""
-    from scipy.stats import binomtest
-
-    low, high = binomtest(count, total).proportion_ci(method="exact")
-    return Estimate(count / total, float(low), float(high))
+def share(count: int, total: int) -> metrics.Estimate:
+    """A share with the interval that shares have everywhere."""
+    return metrics.share([True] * count + [False] * (total - count))
 
 
 def cohort(found: Explanations, *, path: str | Path | None = None) -> Any:
