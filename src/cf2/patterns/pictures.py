@@ -29,22 +29,23 @@ MEANINGS = (
     ("sufficiency_one", "… one alone", "the same with a single occurrence, the best of those tried"),
     ("turned", "changed", "share of other predictions of the class that one application of the rule changes"),
 )
+WORDS = {  # by the kind of summary: its title, its first sentence, and what all of a class do
+    "patterns": (
+        "What the model looks for",
+        "Found in {found_on} explanations and tested on other predictions (held_out={held_out:g}, seed={seed}).",
+        "patterns cover",
+    ),
+    "rules": (
+        "What would have to change",
+        "Edits that explanations share, tried on other predictions, in a few places of each graph.",
+        "rules change",
+    ),
+}
 
 
-def shared_parts(
-    patterns: Patterns | None, rules: EditRules | None, drawn: frozenset[Any] = frozenset()
-) -> dict[str, Any]:
-    """What the templates show of patterns and edit rules; instances that are `drawn` on the page are links."""
-    return {
-        "patterns": [] if patterns is None else _sections(patterns, drawn),
-        "rules": [] if rules is None else _sections(rules, drawn),
-        "about": {} if patterns is None else patterns.about,
-        "about_rules": {} if rules is None else rules.about,
-    }
-
-
-def _sections(found: Patterns | EditRules, drawn: frozenset[Any]) -> list[dict[str, Any]]:
-    """One section per class: its facts, and a row for each pattern or edit rule."""
+def summary_parts(found: Patterns | EditRules, drawn: frozenset[Any] = frozenset()) -> dict[str, Any]:
+    """What the templates show of patterns or edit rules; instances that are `drawn` on the page are links."""
+    title, start, together = WORDS[found.list_name]
     sections = []
     for prediction in found.classes():
         facts = {fact: found.about.get(fact, {}).get(prediction) for fact in BY_CLASS}
@@ -52,7 +53,14 @@ def _sections(found: Patterns | EditRules, drawn: frozenset[Any]) -> list[dict[s
         facts["jointly"] = {name: e for name, e in (facts["jointly"] or {}).items() if e}
         facts["name"] = ("Away from " if isinstance(found, EditRules) else "") + found.name(prediction)
         sections.append({**facts, "rows": [_row(row, found.context, drawn) for row in found.of(prediction)]})
-    return sections
+    return {
+        "id": found.list_name,
+        "title": title,
+        "start": start.format(**found.about),
+        "notes": found.about.get("notes", ()),
+        "together": together,
+        "sections": sections,
+    }
 
 
 def _row(row: FoundPattern | TriedRule, context: Mapping[str, Any], drawn: frozenset[Any]) -> dict[str, Any]:
@@ -64,7 +72,7 @@ def _row(row: FoundPattern | TriedRule, context: Mapping[str, Any], drawn: froze
     if isinstance(row, TriedRule):
         title, scenes = row.rule.text, [_piece_scene(piece, context) for piece in row.rule.pieces]
         picture = Markup("").join(svg.picture(scene, f"edit rule {title}") for scene in scenes)
-        return shown | {"text": title, "picture": picture}
+        return shown | {"text": title, "picture": picture, "smarts": None, "contained": None}
     shown |= {"text": row.pattern.text, "smarts": row.pattern.smarts, "undecided": row.undecided}
     shown |= {"support": f"in {support}", "contained": count_nouns(row.contained, "tested graph")}
     return shown | {"picture": svg.picture(pattern_scene(row.pattern, context), f"pattern {row.pattern.text}")}
@@ -134,5 +142,5 @@ def patterns_html(patterns: Patterns) -> str:
 
     if not len(patterns):
         return "<p>No patterns.</p>"
-    parts = {"sections": _sections(patterns, frozenset()), "about": patterns.about}
-    return str(environment().get_template("patterns.html").render(**parts, style=Markup(svg.STYLE + charts.STYLE)))
+    style = Markup(svg.STYLE + charts.STYLE)
+    return str(environment().get_template("patterns.html").render(summary=summary_parts(patterns), style=style))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def write_report(
 
     The other parameters are those of `Explanations.report`; `rules` are the edit rules that `Explanations.rules` gives.
     """
-    from cf2.patterns.pictures import shared_parts
+    from cf2.patterns.pictures import summary_parts
 
     require_number("pictures", pictures, 0, integer=True)
     require_number("rows", rows, 0, integer=True)
@@ -71,7 +71,8 @@ def write_report(
     require(html, "Expected the path of an .html file for the report", got=repr(path.name)[:80])
     keys = list(dict.fromkeys(e.key for _, given in groups for e in given))
     drawn = frozenset(keys[:pictures])
-    parts = _page(groups, keys, drawn, rows, title) | shared_parts(patterns, rules, drawn)
+    parts = _page(groups, keys, drawn, rows, title)
+    parts["summaries"] = [summary_parts(summary, drawn) for summary in (patterns, rules) if summary]
     parts["partial"] = [given.context["partial"] for given in found if "partial" in given.context]
     write_bytes(path, environment().get_template("report.html").render(**parts).encode())
     return path
@@ -130,6 +131,8 @@ def _page(
     names = {content: place for place, (content, _) in enumerate(held)}
     for line, (_, e) in zip(listed, in_table):
         line["holds"] = sorted(names[content] for content in contents(e) & names.keys())
+    kinds = {kind for panel in panels for kind in panel["drawn_as"]}
+    target = next((e.task for _, found in groups for e in found if e.task not in WHOLE), "")
     return {
         "title": title or (f"Explanations of {data}" if data else "Explanations"),
         "model": context.get("model") or "",
@@ -142,20 +145,30 @@ def _page(
         "unlisted": sum(len(found) for _, found in groups) - len(listed),
         "rows": listed[:rows],
         "truth": bool(context.get("truth")),
+        "legend": legend(kinds, context, target, any(panel["marked"] for panel in panels)),
         "held": held,
         "contexts": any("pns" in m for m in methods),
-        "targets": next((e.task for _, found in groups for e in found if e.task not in WHOLE), ""),
         "edits": any(line["edits"] for line in listed),
         "numbers": all(_gives_numbers(found) for _, found in groups),
-        "drawn_as": {name for panel in panels for name in panel["drawn_as"]},
         "edit_kinds": EDITS.values(),
-        "marked": any(panel["marked"] for panel in panels),
         "classes": list(zip(context.get("class_names") or (), OKABE_ITO)),
         "style": STYLE,
         "molecules": MOLECULE if any(panel["molecule"] for panel in panels) else "",
         "statuses": STATUSES,
         "verdicts": [(name, counts[name]) for name in STATUSES if counts[name]],
     }
+
+
+def legend(kinds: set[str], context: Mapping[str, Any], target: str, marked: bool) -> list[tuple[str, str]]:
+    """The style and the words of all that pictures show: the kinds of lines, what is explained, marked features."""
+    rows = {
+        ("chosen", "explanation"): "chosen" in kinds,
+        ("true", "known truth"): bool(context.get("truth")),
+        ("target", f"explained {target}"): bool(target),
+        ("marked", "features in the explanation"): marked,
+        **{(edit.past, edit.past): edit.past in kinds for edit in EDITS.values()},
+    }
+    return [names for names, is_there in rows.items() if is_there]
 
 
 def _held(every: Sequence[Explanation]) -> list[tuple[str, dict[str, tuple[int, int, metrics.Estimate]]]]:

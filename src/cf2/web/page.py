@@ -13,11 +13,11 @@ from cf2.errors import require
 from cf2.models.outputs import output_kind
 from cf2.options import Edit as EditSort
 from cf2.patterns.edit_rules import EditRules
-from cf2.patterns.pictures import shared_parts
+from cf2.patterns.pictures import summary_parts
 from cf2.patterns.summary import Patterns
 from cf2.report import environment, live
 from cf2.report import pictures as svg
-from cf2.report.html import STYLE, card, row
+from cf2.report.html import STYLE, card, legend, row
 from cf2.report.scene import MOLECULE, Scene, is_molecule, scene
 from cf2.report.words import (
     adds_or_changes,
@@ -28,7 +28,7 @@ from cf2.report.words import (
     key_id,
     next_step,
 )
-from cf2.results.explanation import Explanation
+from cf2.results.explanation import WHOLE, Explanation
 from cf2.units.edits import EDITS, is_candidate
 from cf2.web.whatif import State, WhatIf, first_answer
 
@@ -38,16 +38,19 @@ def page_html(
 ) -> str:
     """The page before a state is shown; `command` serves it with a model where there is none."""
     some = [next(iter(by_key.values())) for by_key in whatif.methods.values()]
+    # The classes of what can be drawn, as far as the run has it.
+    kinds = {name for e in some for name in e.units.names} - {"edges", "nodes", "groups"}
+    target, marked = ("" if some[0].task in WHOLE else some[0].task), not all(map(is_candidate, kinds))
     parts = {
         "title": f"Explanations of {whatif.context.get('dataset') or 'a model'}",
         "model": whatif.context.get("model") or "",
         "notes": notes,
-        "legend": _legend(whatif, some),
+        "legend": legend({"chosen", *(edit.past for edit in EDITS.values())}, whatif.context, target, marked),
         "classes": [(column, class_name(some[0], column)) for column in range(len(some[0].probabilities))],
         "sorts": get_args(EditSort),
         "atoms": list(enumerate(whatif.atoms)),
         "numbers": not output_kind(some[0].output).probability,
-        **shared_parts(patterns, rules, frozenset(whatif.keys.values())),
+        "summaries": [summary_parts(found, frozenset(whatif.keys.values())) for found in (patterns, rules) if found],
         "molecules": MOLECULE if is_molecule(whatif.context) else "",
         "read_only": whatif.read_only,
         "command": command,
@@ -56,19 +59,6 @@ def page_html(
         "nonce": nonce,
     }
     return str(environment().get_template("page.html").render(**parts))
-
-
-def _legend(whatif: WhatIf, some: Sequence[Explanation]) -> list[tuple[str, str]]:
-    """The classes of what is drawn, as far as the run has it, with their words."""
-    kinds = {name for e in some for name in e.units.names} - {"edges", "nodes", "groups"}
-    rows = {
-        ("chosen", "explanation"): True,
-        ("true", "known truth"): whatif.context.get("truth"),
-        ("target", f"explained {some[0].task}"): some[0].task != "graph",
-        ("marked", "features in the explanation"): not all(map(is_candidate, kinds)),
-        **{(edit.past, edit.past): True for edit in EDITS.values()},
-    }
-    return [names for names, is_there in rows.items() if is_there]
 
 
 def listing(whatif: WhatIf, method: str | None) -> list[dict[str, Any]]:

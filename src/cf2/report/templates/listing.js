@@ -1,4 +1,5 @@
 /* Which explanations of a list are shown, in which order: the report and the page have the same filters. */
+const byId = (id) => document.getElementById(id);
 const tests = {
   all: () => true,
   both: (r) => r.sufficient && r.necessary,
@@ -22,4 +23,14 @@ const listed = (rows, show, order, search) => {
   if (!order) return shown;
   const column = order.slice(0, -1), sign = order.endsWith("-") ? -1 : 1;
   return shown.sort((a, b) => sign * compare(a[column], b[column])); // stable
+};
+/* One page of what was found among `all`; says which it is, and how many there are of the noun. */
+const turned = (found, all, page, size, noun) => {
+  const pages = Math.max(1, Math.ceil(found.length / size)), here = Math.min(Math.max(page, 0), pages - 1);
+  byId("pages").textContent = `${(here + 1).toLocaleString("en")} of ${pages.toLocaleString("en")}`;
+  byId("count").textContent = `${found.length.toLocaleString("en")} of ${all.length.toLocaleString("en")} ${noun}`;
+  byId("previous").parentElement.hidden = pages < 2;
+  byId("previous").disabled = here === 0;
+  byId("next").disabled = here + 1 >= pages;
+  return [here, found.slice(here * size, (here + 1) * size)];
 };

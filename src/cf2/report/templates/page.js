@@ -1,4 +1,3 @@
-const byId = (id) => document.getElementById(id);
 const PAGE = 20;
 let shown = null, rows = [], page = 0, trail = [], at = -1, compared = "", latest = 0;
 
@@ -88,15 +87,11 @@ const load = async () => {
 };
 const chosen = () => listed([...rows], byId("show").value, byId("sort").value, byId("search").value);
 const list = (follow) => {
-  const found = chosen(), pages = Math.max(1, Math.ceil(found.length / PAGE));
-  if (follow === true) page = Math.max(0, Math.floor(found.findIndex((r) => r.id === shown.key) / PAGE));
-  page = Math.min(Math.max(page, 0), pages - 1);
-  byId("list").replaceChildren(...found.slice(page * PAGE, (page + 1) * PAGE).map(entry));
-  byId("pages").textContent = `${(page + 1).toLocaleString("en")} of ${pages.toLocaleString("en")}`;
-  byId("count").textContent = `${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} instances`;
-  byId("previous").parentElement.hidden = pages < 2;
-  byId("previous").disabled = page === 0;
-  byId("next").disabled = page + 1 >= pages;
+  const found = chosen();
+  if (follow === true) page = Math.floor(found.findIndex((r) => r.id === shown.key) / PAGE);
+  let part;
+  [page, part] = turned(found, rows, page, PAGE, "instances");
+  byId("list").replaceChildren(...part.map(entry));
 };
 const entry = (r) => {
   const marks = r.marks.map(([letter, good]) => make("span", { className: good ? "cf2-yes" : "cf2-no" }, letter + (good ? "✓" : "✗")));

@@ -2,7 +2,6 @@
 (() => {
 {% include "listing.js" %}
   const { rows, statuses, edits, numbers } = JSON.parse(document.getElementById("data").textContent);
-  const byId = (id) => document.getElementById(id);
   const cards = new Map([...document.querySelectorAll("#cards > article")].map((card) => [card.dataset.key, card]));
   const PAGE = 12;
   const idOf = (row) => row.key.join("-");
@@ -43,14 +42,9 @@
     cell(line, r.status).title = statuses[r.status] || "";
   };
   const draw = () => {
-    const body = byId("rows"), pages = Math.max(1, Math.ceil(shown.length / PAGE));
+    const body = byId("rows");
     body.replaceChildren();
-    shown.slice(page * PAGE, (page + 1) * PAGE).forEach((r) => drawRow(body, r));
-    byId("place").textContent = `page ${page + 1} of ${pages}`;
-    byId("previous").parentElement.hidden = pages < 2;
-    byId("previous").disabled = page === 0;
-    byId("next").disabled = page + 1 >= pages;
-    byId("count").textContent = `${shown.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} explanations`;
+    turned(shown, rows, page, PAGE, "explanations")[1].forEach((r) => drawRow(body, r));
     document.querySelectorAll(".list th").forEach((head) => {
       const column = head.firstElementChild.dataset.column;
       const here = order.slice(0, -1) === column;
