@@ -120,7 +120,7 @@ def _without_hydrogens(molecule: Any, special: Iterable[int] = ()) -> Any:
 
     for atom in special:
         molecule.GetAtomWithIdx(atom).SetAtomMapNum(1)  # by which rdkit leaves an atom alone
-    rules = Chem.RemoveHsParameters()
+    rules: Any = Chem.RemoveHsParameters()
     rules.removeMapped = rules.showWarnings = False
     rules.removeHydrides = rules.removeDefiningBondStereo = rules.removeWithWedgedBond = True
     folded = Chem.RemoveHs(molecule, rules, sanitize=False)
