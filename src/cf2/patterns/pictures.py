@@ -13,7 +13,7 @@ from markupsafe import Markup
 from cf2.patterns.edit_rules import ADD, ARROW, REMOVE, EditRules, TriedRule
 from cf2.patterns.pattern import AND, BOND_ORDERS, Pattern, element
 from cf2.patterns.summary import BY_CLASS, FoundPattern, Patterns
-from cf2.report import charts
+from cf2.report import environment
 from cf2.report import pictures as svg
 from cf2.report import scene as layout
 from cf2.report.scene import Scene, is_molecule
@@ -138,9 +138,7 @@ def _piece_scene(piece: Pattern, context: Mapping[str, Any]) -> Scene:
 
 def patterns_html(patterns: Patterns) -> str:
     """The patterns as an HTML fragment for a notebook."""
-    from cf2.report import environment
-
     if not len(patterns):
         return "<p>No patterns.</p>"
-    style = Markup(svg.STYLE + charts.STYLE)
-    return str(environment().get_template("patterns.html").render(summary=summary_parts(patterns), style=style))
+    parts = {"summary": summary_parts(patterns), "style": svg.STYLE}
+    return str(environment().get_template("patterns.html").render(**parts))

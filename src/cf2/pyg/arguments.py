@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from cf2.errors import CF2Error, require
+from cf2.errors import reading, require
 from cf2.graphs.graph import Direction, Graph, Instance, check_tensors
 from cf2.graphs.targets import GraphTargets, NodeTargets, PairTargets, Targets, Whole, check_ids
 from cf2.graphs.typed import ATTRIBUTES
@@ -228,18 +228,11 @@ def _graph_of_node(batch: Any, x: Any, edge_index: Tensor) -> Tensor:
 def _checked_batch(batch: Any, nodes: int) -> Tensor:
     if batch is None:
         return torch.zeros(nodes, dtype=torch.long)
-    expected = f"Expected `batch` to give each of the {nodes} nodes its graph"
-    if not isinstance(batch, Tensor) or batch.layout != torch.strided or batch.is_meta:
-        raise CF2Error(expected, got=f"an object of type {type(batch).__name__}")
-    batch = batch.detach().cpu()
-    integers = not batch.is_floating_point() and not batch.is_complex() and batch.dtype != torch.bool
-    require(
-        batch.shape == (nodes,) and integers and bool((batch >= 0).all()),
-        expected,
-        got=f"shape {tuple(batch.shape)} and dtype {batch.dtype}",
-        do="Graphs are counted from 0.",
-    )
-    of_node: Tensor = batch.long()
+    expected, cure = f"Expected `batch` to give each of the {nodes} nodes its graph", "Graphs are counted from 0."
+    with reading(batch, expected, cure):
+        of_node: Tensor = batch.detach().cpu().long()
+        good = of_node.shape == (nodes,) and bool((of_node == batch.cpu()).all()) and bool((of_node >= 0).all())
+    require(good and batch.dtype != torch.bool, expected, got=f"{batch.dtype} of shape {[*batch.shape]}", do=cure)
     return of_node
 
 
@@ -250,15 +243,13 @@ def keys_of(index: Any, outputs: int) -> list[Key]:
     """The rows of the model's output to explain, as torch would index them: ids, a mask, or all."""
     if index is None:
         return list(range(outputs))
-    expected, got = f"Expected `index` to choose among the model's {outputs} outputs", repr(index)[:80]
-    require(not isinstance(index, bool), expected, got=got)
-    try:
+    expected = f"Expected `index` to choose among the model's {outputs} outputs"
+    require(not isinstance(index, bool), expected, got=index)
+    with reading(index, expected):
         index = index if isinstance(index, int | slice) else torch.as_tensor(index).detach().cpu()
         if isinstance(index, Tensor) and index.dtype == torch.uint8:
             index = index.bool()  # as torch reads it, with a warning
         keys: list[Key] = torch.arange(outputs)[index].view(-1).tolist()
-    except Exception as error:  # torch has several for what is no index
-        raise CF2Error(expected, got=f"{got} ({error})") from error
     require(len(keys) > 0, "Expected `index` to choose at least one output of the model", got="none")
     return keys
 
@@ -266,12 +257,9 @@ def keys_of(index: Any, outputs: int) -> list[Key]:
 def classes_of(target: Any, keys: Sequence[Key], outputs: int) -> tuple[tuple[Key, int], ...]:
     """The class to explain of each key; `target` has one for every output of the model."""
     expected = f"Expected `target` to hold one class for each of the model's {outputs} outputs"
-    try:
-        given = torch.as_tensor(target).detach().cpu()
-        flat = given.reshape(-1).double()
-    except Exception as error:  # of what is no number, or a tensor without values
-        raise CF2Error(expected, got=f"an object of type {type(target).__name__}") from error
-    require(flat.numel() == outputs, expected, got=f"shape {tuple(given.shape)}")
+    with reading(target, expected):
+        flat = torch.as_tensor(target).detach().cpu().reshape(-1).double()
+    require(flat.numel() == outputs, expected, got=flat.numel())
     chosen = flat[torch.tensor(keys)]
     require(
         bool((chosen == chosen.long()).all()) and bool((chosen >= 0).all()),

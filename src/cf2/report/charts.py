@@ -16,7 +16,6 @@ from cf2.results.explanation import Explanation
 
 ROW = 26  # height of a bar with its text
 HISTOGRAM_ROW, HISTOGRAM_LEFT, HISTOGRAM_WIDTH = 86, 110, 380  # in pixels; a phone shows 364 of them
-STYLE = environment().get_template("chart.css").render()
 
 
 def said(

@@ -42,7 +42,6 @@ MAX_PICTURES = 60  # instances that are drawn
 MAX_ROWS = 20_000  # rows of the table, one per instance and method
 MAX_LISTED = 40  # units of each kind that are written out
 MAX_NOTEBOOK_ROWS = 8
-STYLE = Markup(svg.STYLE + charts.STYLE)
 
 
 def write_report(
@@ -81,7 +80,7 @@ def write_report(
 def explanation_html(e: Explanation) -> str:
     """One explanation as an HTML fragment for a notebook."""
     own = card([(e.method or "explanation", e)])
-    return str(environment().get_template("explanation.html").render(card=own, style=STYLE))
+    return str(environment().get_template("explanation.html").render(card=own, style=svg.STYLE))
 
 
 def explanations_html(found: Explanations) -> str:
@@ -96,7 +95,7 @@ def explanations_html(found: Explanations) -> str:
         "methods": [_summary(*group) for group in _groups([found])],
         "more": len(found) - len(rows),
     }
-    return str(environment().get_template("explanations.html").render(**parts, style=STYLE, statuses=STATUSES))
+    return str(environment().get_template("explanations.html").render(**parts, style=svg.STYLE, statuses=STATUSES))
 
 
 def _groups(found: Sequence[Explanations]) -> list[tuple[str, Explanations]]:
@@ -152,7 +151,7 @@ def _page(
         "numbers": all(_gives_numbers(found) for _, found in groups),
         "edit_kinds": EDITS.values(),
         "classes": list(zip(context.get("class_names") or (), OKABE_ITO)),
-        "style": STYLE,
+        "style": svg.STYLE,
         "molecules": MOLECULE if any(panel["molecule"] for panel in panels) else "",
         "statuses": STATUSES,
         "verdicts": [(name, counts[name]) for name in STATUSES if counts[name]],

@@ -10,8 +10,7 @@ from markupsafe import Markup
 
 from cf2.errors import CF2Error, extra, require
 from cf2.report import charts, environment
-from cf2.report.html import STYLE
-from cf2.report.pictures import picture
+from cf2.report.pictures import STYLE, picture
 from cf2.report.plots import margin
 from cf2.report.scene import scene
 from cf2.report.words import (
@@ -29,6 +28,7 @@ from cf2.units.edits import EDGE_KINDS, edit_of, is_candidate
 if TYPE_CHECKING:
     from cf2.results.explanations import Explanations
 
+LIVE: Any = environment().get_template("live.html").module
 MAX_LISTED_UNITS = 90  # that have a checkbox; a node's id brings up others
 
 
@@ -48,7 +48,7 @@ def absent(e: Explanation) -> np.ndarray:
 def verdicts_html(e: Explanation, step: str = "") -> Markup:
     """The verdicts on an explanation in words, and what to try next."""
     advice = Markup('<p class="cf2-next"><b>Try next:</b> {}</p>').format(step) if step else Markup("")
-    return Markup(_live().verdicts(verdict_sentences(e))) + advice
+    return Markup(LIVE.verdicts(verdict_sentences(e))) + advice
 
 
 def answer_html(e: Explanation, said: Said) -> Markup:
@@ -65,7 +65,7 @@ def answer_html(e: Explanation, said: Said) -> Markup:
         "bars": charts.said(e, tuple(said.rows.items()), start=88, span=104),
         "parts": said.parts,
     }
-    return Markup(_live().answer(shown))
+    return Markup(LIVE.answer(shown))
 
 
 def part(where: str, count: int, sufficient: bool, necessary: bool) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def units_html(e: Explanation, rows: np.ndarray, gone: np.ndarray, *, disabled: 
     """A checkbox per unit, checked while what it stands for is in the graph."""
     there = ~gone ^ absent(e)
     texts = [f"{edit_of(e.units.names[e.units.kind[unit]]).prefix}{describe_unit(e, unit)}" for unit in rows]
-    return Markup(_live().units(zip(rows.tolist(), texts, there[rows], e.selected[rows]), disabled))
+    return Markup(LIVE.units(zip(rows.tolist(), texts, there[rows], e.selected[rows]), disabled))
 
 
 def listed_units(e: Explanation, near: Sequence[int] = ()) -> np.ndarray:
@@ -103,10 +103,6 @@ def listed_units(e: Explanation, near: Sequence[int] = ()) -> np.ndarray:
     room = MAX_LISTED_UNITS // max(1, len(e.units.names))
     kinds = [order[e.units.kind[order] == kind][:room] for kind in range(len(e.units.names))]
     return order[np.isin(order, np.concatenate([order[:0], *kinds]))]
-
-
-def _live() -> Any:
-    return environment().get_template("live.html").module
 
 
 # -- the widget

@@ -28,7 +28,7 @@ MAX_EDGE = 56.0  # pixels of an edge of a small graph
 MAX_ALL_NAMED = 40  # of a picture that can be clicked: nodes that all have their ids
 MAX_BARS = 24  # units of a function that are drawn
 MAX_INCHES = 200  # a picture of more than 2¹⁶ points is not drawn
-STYLE = environment().get_template("picture.css").render(looks=LOOKS, width=WIDTH)
+STYLE = Markup(environment().get_template("picture.css").render(looks=LOOKS, width=WIDTH))  # of charts as well
 
 
 def picture(scene: Scene, title: str, *, gone: np.ndarray | None = None) -> Markup:

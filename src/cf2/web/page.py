@@ -17,7 +17,7 @@ from cf2.patterns.pictures import summary_parts
 from cf2.patterns.summary import Patterns
 from cf2.report import environment, live
 from cf2.report import pictures as svg
-from cf2.report.html import STYLE, card, legend, row
+from cf2.report.html import card, legend, row
 from cf2.report.scene import MOLECULE, Scene, is_molecule, scene
 from cf2.report.words import (
     adds_or_changes,
@@ -54,7 +54,7 @@ def page_html(
         "molecules": MOLECULE if is_molecule(whatif.context) else "",
         "read_only": whatif.read_only,
         "command": command,
-        "style": STYLE,
+        "style": svg.STYLE,
         "edit_kinds": EDITS.values(),
         "nonce": nonce,
     }
