@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from cf2.results.explanation import Explanation, UnitTable
-from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, nitrobenzene, red_graph
+from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, by_hand, nitrobenzene, red_graph
 
 CLASSES = ["mutagen", "non-mutagen"]
 METHYL = "CCCCCCNCOHHHHH"  # nitrobenzene with a methyl in place of one oxygen, the other one not bound
@@ -27,13 +27,6 @@ def harmless() -> Data:
 
 def molecule_context() -> dict[str, Any]:
     return {"atoms": list(ATOMS), "class_names": CLASSES, "graphs": {"0": {"labels": list(METHYL)}}}
-
-
-def said(data: Data, node: int | None) -> np.ndarray:
-    model = NitroGroup() if node is None else RedNeighbours()
-    with torch.no_grad():
-        found: np.ndarray = model(data.x, data.edge_index).softmax(1)[node or 0].numpy()
-    return found
 
 
 def edited(
@@ -58,16 +51,10 @@ def edited(
     selected = np.ones(len(ids), dtype=bool)
     selected[: len(edges)] = [tuple(pair) in set(remove) for pair in edges.tolist()]
     selected[len(edges)] = False
-    after = data.clone()
-    gone = {frozenset(pair) for pair in remove}
-    kept = torch.tensor([frozenset(pair) not in gone for pair in data.edge_index.t().tolist()])
-    new = torch.tensor([*add, *((b, a) for a, b in add)], dtype=torch.long).reshape(-1, 2).t()
-    after.edge_index = torch.cat([data.edge_index[:, kept], new], 1)
-    for place, column, source, _, value in change:
-        after.x[place, column] = value
-        if source >= 0:
-            after.x[place, source] = 0.0
-    before, later = said(data, node), said(after, node)
+    write = [(place, column, value) for place, column, _, _, value in change]
+    write += [(place, source, 0.0) for place, _, source, _, _ in change if source >= 0]
+    model = NitroGroup() if node is None else RedNeighbours()
+    before, later = by_hand(model, data, node), by_hand(model, data, node, remove=remove, add=add, write=write)
     done = bool(later.argmax() != before.argmax())
     context = molecule_context() if node is None else {"class_names": ["quiet", "busy"]}
     known: dict[str, Any] = {"status": "found" if done else "not found", "method": "cf2", "context": context} | more

@@ -18,6 +18,7 @@ from cf2.results.explanations import Explanations
 
 ATOMS = ("C", "N", "O", "H")
 NITROBENZENE = "CCCCCCNOOHHHHH"
+KEKULE = [[0, 1, 2], [1, 2, 1], [2, 3, 2], [3, 4, 1], [4, 5, 2], [0, 5, 1], [0, 6, 1], [6, 7, 2], [6, 8, 1]]
 HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\"'"
 
 
@@ -159,12 +160,30 @@ def unit_table(data: Data, node: int | None, units: tuple[str, ...]) -> UnitTabl
 
 def outputs(model: nn.Module, data: Data, node: int | None, table: UnitTable, gone: np.ndarray) -> np.ndarray:
     """What the model says when the units are gone from the data itself."""
-    edges = {tuple(pair) for pair in table.ids[gone & np.isin(np.arange(len(table)), table.where("edges"))].tolist()}
-    keep = torch.tensor([tuple(sorted(pair)) not in edges for pair in data.edge_index.t().tolist()])
+    rows = (np.intersect1d(table.where(name), np.flatnonzero(gone)) for name in ("edges", "features"))
+    edges, features = (table.ids[own].tolist() for own in rows)
+    return by_hand(model, data, node, remove=edges, write=[(*place, 0.0) for place in features])
+
+
+def by_hand(
+    model: nn.Module,
+    data: Data,
+    node: int | None,
+    *,
+    remove: Sequence[Sequence[int]] = (),
+    add: Sequence[Sequence[int]] = (),
+    write: Sequence[Sequence[float]] = (),
+) -> np.ndarray:
+    """What the model says once edges are gone and others are there, each both ways, and entries of `x` are written."""
+    gone = {frozenset(pair) for pair in remove}
+    pairs = [pair for pair in data.edge_index.t().tolist() if frozenset(pair) not in gone]
+    pairs += [[*pair] for u, v in add for pair in ((u, v), (v, u))]
     x = data.x.clone()
-    for row in np.intersect1d(table.where("features"), np.flatnonzero(gone)):
-        x[tuple(table.ids[row].tolist())] = 0.0
-    said: np.ndarray = model(x, data.edge_index[:, keep]).softmax(1)[node or 0].detach().numpy()
+    for place, column, value in write:
+        x[int(place), int(column)] = value
+    with torch.no_grad():
+        logits = model(x, torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).t())
+    said: np.ndarray = logits.softmax(1)[node or 0].numpy()
     return said
 
 

@@ -16,11 +16,10 @@ from cf2.results import metrics
 from cf2.results.explanation import UnitTable
 from cf2.results.explanations import Explanations
 from report.edited_toys import reddened
-from report.explained_toys import ATOMS, HOSTILE, NITROBENZENE, explained, nitro_bonds, red_edges
+from report.explained_toys import ATOMS, HOSTILE, KEKULE, NITROBENZENE, explained, nitro_bonds, red_edges
 from web.browser import new_page
 
 QUIET = ["quiet", "busy"]
-BONDS = [[0, 1, 2], [1, 2, 1], [2, 3, 2], [3, 4, 1], [4, 5, 2], [0, 5, 1], [0, 6, 1], [6, 7, 2], [6, 8, 1]]
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +253,7 @@ def test_the_table_is_read_on_a_phone_without_scrolling_sideways(browser: Any, m
 def test_500_molecules_with_pictures_are_less_than_5_megabytes(tmp_path: Path) -> None:
     pytest.importorskip("rdkit", reason="rdkit is not installed")
     one = explained(nitro_bonds, "cf2")[0]
-    graphs = {str(key): {"labels": list(NITROBENZENE), "bonds": BONDS} for key in range(500)}
+    graphs = {str(key): {"labels": list(NITROBENZENE), "bonds": KEKULE} for key in range(500)}
     context = {"atoms": list(ATOMS), "class_names": ["mutagen", "non-mutagen"], "graphs": graphs}
     found = Explanations(tuple(replace(one, key=key) for key in range(500)), context)
     path = write_report([found], tmp_path / "report.html", pictures=500)

@@ -25,9 +25,11 @@ from report.edited_toys import CLASSES, harmless, molecule_context
 from report.explained_toys import (
     ATOMS,
     HOSTILE,
+    KEKULE,
     NITROBENZENE,
     NitroGroup,
     RedNeighbours,
+    by_hand,
     explained,
     first_edge,
     nitro_bonds,
@@ -36,10 +38,8 @@ from report.explained_toys import (
 )
 from web.browser import PATIENCE, drawn, new_page, opened, pick, press, says, served, shows, until
 from web.holding import Holding
-from web.test_web_edits import by_hand
 
 pytestmark = pytest.mark.browser
-KEKULE = [[0, 1, 2], [1, 2, 1], [2, 3, 2], [3, 4, 1], [4, 5, 2], [0, 5, 1], [0, 6, 1], [6, 7, 2], [6, 8, 1]]
 
 
 @pytest.fixture(scope="module")
@@ -212,11 +212,11 @@ def test_edges_are_added_and_features_changed(browser: Any, red_source: ModelAnd
             page.locator(f"#picture [data-node='{node}']").click()
         assert [page.locator(name).input_value() for name in ("#tail", "#head")] == ["1", "7"]
         page.click("#add-edge")
-        says(page, by_hand(RedNeighbours(), red_graph(), 4, added=[(1, 7)]))
+        says(page, by_hand(RedNeighbours(), red_graph(), 4, add=[(1, 7)]))
         page.fill("#tail", "4")
         page.fill("#head", "9")
         page.click("#add-edge")
-        says(page, by_hand(RedNeighbours(), red_graph(), 4, added=[(1, 7), (4, 9)]))
+        says(page, by_hand(RedNeighbours(), red_graph(), 4, add=[(1, 7), (4, 9)]))
         assert page.locator("#picture [data-node='9']").count() == 1  # it was not in the picture before
         page.locator("#edited input").nth(1).click()
         says(page, by_hand(RedNeighbours(), red_graph(), 4))
@@ -230,7 +230,7 @@ def test_edges_are_added_and_features_changed(browser: Any, red_source: ModelAnd
         until(page, "document.querySelector('#edit-note').innerText.startsWith('Expected `feature` to be a whole')")
         page.fill("#column", "0")
         page.click("#change-feature")
-        says(page, by_hand(RedNeighbours(), red_graph(), 4, written=[(5, 0, 1.0)]))
+        says(page, by_hand(RedNeighbours(), red_graph(), 4, write=[(5, 0, 1.0)]))
         until(page, "document.querySelector('#edit-note').innerText === ''")
 
 
@@ -244,7 +244,7 @@ def test_an_atom_becomes_another_and_the_smallest_edit_is_drawn(browser: Any) ->
         page.select_option("#column", label="O")
         page.click("#change-feature")
         written = [(7, place, float(atom == "O")) for place, atom in enumerate(ATOMS)]
-        says(page, by_hand(NitroGroup(), harmless(), None, written=written))
+        says(page, by_hand(NitroGroup(), harmless(), None, write=written))
         assert page.locator("#edited").inner_text().strip() == "atom 7: C → O ●"
         page.select_option("#aim", label="mutagen")
         page.locator("#sorts input").nth(2).check()

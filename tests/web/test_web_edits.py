@@ -1,14 +1,10 @@
 """Adding, changing, and the smallest edit: the page says what the raw model says of a graph edited by hand."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
-from torch_geometric.data import Data
 
 import cf2
 from cf2.errors import CF2Error
@@ -19,30 +15,8 @@ from cf2.runs.source import ModelAndData
 from cf2.web import build_app
 from cf2.web.whatif import MAX_EDITS, WhatIf, checked_edits
 from report.edited_toys import CLASSES, METHYL, harmless, molecule_context
-from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, explained, red_edges, red_graph
+from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, by_hand, explained, red_edges, red_graph
 from toys import random_graph
-
-
-def by_hand(
-    model: nn.Module,
-    data: Data,
-    node: int | None,
-    *,
-    removed: Sequence[tuple[int, ...]] = (),
-    added: Sequence[tuple[int, int]] = (),
-    written: Sequence[tuple[int, int, float]] = (),
-) -> np.ndarray:
-    """What the model says of the whole graph after the edits."""
-    gone = {frozenset(pair) for pair in removed}
-    pairs = [pair for pair in data.edge_index.t().tolist() if frozenset(pair) not in gone]
-    pairs += [list(pair) for u, v in added for pair in ((u, v), (v, u))]
-    x = data.x.clone()
-    for place, column, value in written:
-        x[place, column] = value
-    edge_index = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).t()
-    with torch.no_grad():
-        said: np.ndarray = model(x, edge_index).softmax(1)[node or 0].numpy()
-    return said
 
 
 def nothing(e: Explanation) -> np.ndarray:
@@ -71,13 +45,13 @@ def quiet(red_source: ModelAndData) -> tuple[WhatIf, Explanation]:
 )
 def test_edits_count_as_far_as_the_model_looks(quiet: tuple[WhatIf, Explanation], edit: Any, is_seen: bool) -> None:
     asked, e = quiet
-    made: dict[str, Any] = {"added" if edit[0] == "add" else "written": [edit[1:]]}
+    made: dict[str, Any] = {"add" if edit[0] == "add" else "write": [edit[1:]]}
     said, changed = asked.ask_edited(e, nothing(e), [edit])
     assert np.allclose(said, by_hand(RedNeighbours(), red_graph(), 4, **made), atol=1e-5)
     assert changed == is_seen
     said, _ = asked.ask_edited(e, np.arange(e.num_units) == 0, [edit])
     removed = [tuple(e.units.ids[0].tolist())]
-    assert np.allclose(said, by_hand(RedNeighbours(), red_graph(), 4, removed=removed, **made), atol=1e-5)
+    assert np.allclose(said, by_hand(RedNeighbours(), red_graph(), 4, remove=removed, **made), atol=1e-5)
 
 
 def test_an_atom_that_becomes_another_is_not_the_old_one() -> None:
@@ -89,7 +63,7 @@ def test_an_atom_that_becomes_another_is_not_the_old_one() -> None:
     said, changed = molecule.ask_edited(e, nothing(e), [("add", 6, 8), ("change", 7, 2, 1.0)])
     written = [(7, place, float(atom == "O")) for place, atom in enumerate(ATOMS)]
     assert METHYL[7] == "C"
-    assert np.allclose(said, by_hand(NitroGroup(), harmless(), None, added=[(6, 8)], written=written), atol=1e-5)
+    assert np.allclose(said, by_hand(NitroGroup(), harmless(), None, add=[(6, 8)], write=written), atol=1e-5)
     assert changed
 
 
@@ -119,7 +93,7 @@ def test_the_smallest_edit_is_found_kept_and_can_be_tried(quiet: tuple[WhatIf, E
     made = asked.explanation(4, name)
     assert (made.status, made.size, made.target, made.question) == ("found", 1, 1, "counterfactual")
     ((_, (node, column), _, new),) = made.edits
-    expected = by_hand(RedNeighbours(), red_graph(), 4, written=[(node, column, new)])
+    expected = by_hand(RedNeighbours(), red_graph(), 4, write=[(node, column, new)])
     assert np.allclose(made.probabilities_without, expected, atol=1e-5)
     assert int(expected.argmax()) == 1
     said, _ = asked.ask_edited(made, made.selected, [])
@@ -190,7 +164,7 @@ def test_of_two_changes_of_one_entry_the_later_one_counts() -> None:
 def test_the_saved_state_holds_the_edits_and_the_answer(client: Any) -> None:
     state = json.loads(client.get("/save?key=4&method=cf2&edits=add~4~9&kind=json").text)
     assert state["edits"] == [["add", 4, 9]]
-    assert np.allclose(state["after_edits"], by_hand(RedNeighbours(), red_graph(), 4, added=[(4, 9)]), atol=1e-5)
+    assert np.allclose(state["after_edits"], by_hand(RedNeighbours(), red_graph(), 4, add=[(4, 9)]), atol=1e-5)
     assert 'class="cf2-added"' in client.get("/save?key=4&method=cf2&edits=add~4~9&kind=svg").text
 
 
