@@ -70,3 +70,17 @@ def make_explainer(
         edge_mask_type=options.pop("edge_mask_type", "object"),
         **options,
     )
+
+
+def typed_explainer(
+    model: torch.nn.Module,
+    level: str,
+    algorithm: Any = None,
+    *,
+    mode: str = "multiclass_classification",
+    kind: str = "model",
+    **masks: Any,
+) -> Explainer:
+    """The same of a typed model, which gives logits or numbers."""
+    config = {"mode": mode, "task_level": level, "return_type": "raw"}
+    return Explainer(model, algorithm or CF2Explainer(effort="quick"), kind, config, edge_mask_type="object", **masks)

@@ -18,6 +18,7 @@ from torch_geometric.nn import GCNConv, global_add_pool
 import cf2
 from cf2.errors import CF2Error
 from cf2.pyg import CF2Explainer, MethodExplainer, VerifiedExplanation, VerifiedHeteroExplanation
+from pyg_toys import typed_explainer
 from typed_toys import LIKES, graph, model, transformed
 
 LEVELS = ("node", "edge", "graph")
@@ -142,11 +143,6 @@ def test_verdicts_of_pairs_and_numbers_are_true() -> None:
                     assert verdict == ((now > 0) == (before > 0))
 
 
-def typed_explainer(net: nn.Module, level: str, algorithm: Any = None, mode: str = "multiclass_classification") -> Any:
-    config = ModelConfig(mode=mode, task_level=level, return_type="raw")
-    return Explainer(net, algorithm or CF2Explainer(effort="quick"), "model", config, edge_mask_type="object")
-
-
 TYPED: dict[str, dict[str, Any]] = {"node": {"node_type": "user"}, "edge": {"edge_type": LIKES}}
 
 
@@ -241,12 +237,11 @@ def test_what_cannot_be_known_is_asked_for() -> None:
     pairs = torch.tensor([[0], [1]])
     with pytest.raises(CF2Error, match="edge_type"):
         explain(data.x_dict, data.edge_index_dict, index=0, edge_label_index=pairs)
-    config = ModelConfig(mode="regression", task_level="node", return_type="raw")
-    explain = Explainer(net, CF2Explainer(node_type="user"), "model", config, edge_mask_type="object")
+    explain = typed_explainer(net, "node", CF2Explainer(node_type="user"), mode="regression")
     with pytest.raises(CF2Error, match="target"):
         explain(data.x_dict, data.edge_index_dict, index=0)
     own = MethodExplainer("gradient", k=1, node_type="user", column=2)
-    explain = Explainer(net, own, "model", config, edge_mask_type="object")
+    explain = typed_explainer(net, "node", own, mode="regression")
     assert explain(data.x_dict, data.edge_index_dict, index=0).cf2[0].prediction == 2
 
 

@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.explain import Explainer
-from torch_geometric.explain.config import ModelConfig
 from torch_geometric.explain.metric import fidelity
 from torch_geometric.transforms import ToSparseTensor
 
 import cf2
 from cf2.errors import CF2Error
-from cf2.pyg import CF2Explainer
-from pyg_toys import make_explainer, make_graph, make_model
+from pyg_toys import make_explainer, make_graph, make_model, typed_explainer
 from toys import same_results
 from typed_toys import BACK, LIKES, graph, kept, model, zeroed
 
@@ -76,8 +73,7 @@ def test_types_may_have_sparse_matrices() -> None:
     mine = cf2.explain(net, data, **options)
     assert any(e.size for e in mine)
     assert same_results(list(mine), list(cf2.explain(net, sparse, **options)))
-    config = ModelConfig(mode="multiclass_classification", task_level="node", return_type="raw")
-    explain = Explainer(net, CF2Explainer(effort="quick"), "phenomenon", config, edge_mask_type="object")
+    explain = typed_explainer(net, "node", kind="phenomenon")
     target = net(data.x_dict, data.edge_index_dict).argmax(1)
     found = explain(data.x_dict, sparse.adj_t_dict, target=target)
     for one, e in zip(found.each(), mine):
@@ -92,9 +88,7 @@ def test_types_may_have_sparse_matrices() -> None:
 
 def test_each_typed_explanation_has_its_own_masks_and_verdicts() -> None:
     data, net = graph(1), model("graph", 3, 1)
-    config = ModelConfig(mode="multiclass_classification", task_level="node", return_type="raw")
-    masks = {"edge_mask_type": "object", "node_mask_type": "attributes"}
-    explain = Explainer(net, CF2Explainer(effort="quick"), "model", config, **masks)
+    explain = typed_explainer(net, "node", node_mask_type="attributes")
     together = explain(data.x_dict, data.edge_index_dict)
     before = net(data.x_dict, data.edge_index_dict).argmax(1)
     parts = together.each()
@@ -115,9 +109,7 @@ def test_each_typed_explanation_has_its_own_masks_and_verdicts() -> None:
 def test_the_subgraph_of_a_typed_explanation_has_the_ends_of_its_edges() -> None:
     """Where no feature of a node was chosen, but an edge at it."""
     data, net = graph(1), model("graph", 3, 1)
-    config = ModelConfig(mode="multiclass_classification", task_level="node", return_type="raw")
-    masks = {"edge_mask_type": "object", "node_mask_type": "attributes"}
-    explain = Explainer(net, CF2Explainer(effort="quick"), "model", config, **masks)
+    explain = typed_explainer(net, "node", node_mask_type="attributes")
     found = explain(data.x_dict, data.edge_index_dict, index=0)
     for kind, ends in data.edge_index_dict.items():
         found[kind].edge_mask = torch.zeros(ends.size(1))

@@ -75,13 +75,6 @@ def test_edges_need_not_come_first_among_the_units() -> None:
     assert both.nodes[both.marked > 0].tolist() == [4]
 
 
-def test_a_pair_has_two_targets() -> None:
-    e = replace(random_graph(200, 300), key=(5, 170), task="pair")
-    shown = scene(e)
-    assert shown.nodes[list(shown.targets)].tolist() == [5, 170]
-    assert str(svg.picture(shown, "a pair")).count("cf2-target") == 2
-
-
 def test_what_other_methods_chose_is_drawn_too() -> None:
     e = random_graph(1000, 3000)
     other = replace(e, selected=np.roll(e.selected, 5), units=e.units)

@@ -17,6 +17,7 @@ from cf2.web.whatif import MAX_EDITS, WhatIf, checked_edits
 from report.edited_toys import CLASSES, METHYL, harmless, molecule_context
 from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, by_hand, explained, red_edges, red_graph
 from toys import random_graph
+from web.test_web_page import shown
 
 
 def nothing(e: Explanation) -> np.ndarray:
@@ -105,28 +106,22 @@ def test_the_smallest_edit_is_found_kept_and_can_be_tried(quiet: tuple[WhatIf, E
 # -- the page -------------------------------------------------------------------------------------------------
 
 
-def shown(client: Any, method: str = "cf2", **given: Any) -> Any:
-    response = client.post("/state", json={"key": "4", "method": method, **given})
-    assert response.status_code == 200, response.text
-    return response.get_json()
-
-
 def test_an_edge_is_added_and_taken_back(client: Any) -> None:
     edge = ["add", 4, 9]
-    first = shown(client, edits=[["add", 9, 4]])
+    first = shown(client, 4, edits=[["add", 9, 4]])
     assert "The model now predicts busy (0.88): changed." in first["answer"]
     assert first["edits"] == [edge]
     assert "add 4–9" in first["edited"]
     assert 'class="cf2-added"' in first["picture"]
     assert 'data-unit="4"' in first["picture"]  # a press on it takes it back
-    back = shown(client, edits=[edge], removed=[4])
+    back = shown(client, 4, edits=[edge], removed=[4])
     assert "The model now predicts quiet (0.88): unchanged." in back["answer"]
     assert back["edits"] == []
-    made = shown(client, edits=[["change", 5, 0, 1]])
+    made = shown(client, 4, edits=[["change", 5, 0, 1]])
     assert "The model now predicts busy (0.88): changed." in made["answer"]
     assert all("feature 0: 0 → 1" in made[part] for part in ("edited", "picture"))
     for done in ("restore", "without", "only"):
-        assert shown(client, edits=[edge], do=done)["edits"] == []
+        assert shown(client, 4, edits=[edge], do=done)["edits"] == []
 
 
 @pytest.mark.parametrize(
@@ -189,11 +184,11 @@ def test_a_counterfactual_of_a_run_is_shown_with_and_without_its_model(red_sourc
     assert found[0].edits == [("add", (4, 9))]
     assert Spec.from_json(found.context["spec"]).edits == ("add",)
     live = build_app(red_source, {"cf2": found}).test_client()
-    first = shown(live)["units"]
+    first = shown(live, 4)["units"]
     assert "add 4–9 ●" in first
     assert "checked" not in first.replace("checkbox", "")  # neither is in the graph
-    made = shown(live, removed=[0])
+    made = shown(live, 4, removed=[0])
     assert "The model now predicts busy (0.88): changed." in made["answer"]
-    stored = shown(build_app(None, {"cf2": found}).test_client(), edits=[["add", 4, 9]])
+    stored = shown(build_app(None, {"cf2": found}).test_client(), 4, edits=[["add", 4, 9]])
     assert "The model predicted class 0 (0.88)." in stored["answer"]
     assert stored["edits"] == []

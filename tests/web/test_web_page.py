@@ -39,13 +39,6 @@ def test_a_button_answers_with_the_models_own_words(client: Any, found: dict[str
         assert shown(client, e.key, do="restore", removed=[0])["removed"] == []
 
 
-def test_a_box_is_checked_while_its_unit_is_there(client: Any) -> None:
-    state = shown(client, 1, removed=[0])
-    assert '<input type="checkbox" data-unit="0">' in state["units"]
-    assert '<input type="checkbox" data-unit="1" checked>' in state["units"]
-    assert 'class="cf2-unit  cf2-gone" data-unit="0"' in state["picture"]
-
-
 def test_the_state_that_is_saved_repeats_the_answer(client: Any, found: dict[str, Explanations]) -> None:
     e = found["cf2"][3]
     address = shown(client, e.key, do="without")["address"]
