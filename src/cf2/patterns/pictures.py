@@ -122,13 +122,8 @@ def _piece_scene(piece: Pattern, context: Mapping[str, Any]) -> Scene:
     plain = pattern_scene(replace(piece, labels=before, edge_labels=bonds), context)
     added = np.array([(name or "").startswith(ADD) for name in piece.edge_labels], dtype=bool)
     return replace(
-        plain,
+        plain.with_edges(~added),
         molecule=False,  # the signs of its edges are drawn on a graph
-        edges=plain.edges[~added],
-        chosen=plain.chosen[~added],
-        true=plain.true[~added],
-        units=plain.units[~added],
-        bonds=plain.bonds[~added] if len(plain.bonds) else plain.bonds,
         added=plain.edges[added],
         lost=np.zeros(len(plain.nodes), dtype=bool),
         changed={n: label.replace(ARROW, " → ") for n, label in enumerate(piece.labels) if label and ARROW in label},

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from cf2.errors import CF2Error, require, shown, unknown_name
+from cf2.errors import CF2Error, reading, require, require_path, shown, unknown_name
 from cf2.models.outputs import output_kind
 from cf2.report import environment
 from cf2.report.charts import shorten
@@ -193,16 +193,16 @@ def plot(
     """
     check_options(context, size)
     e = e if context is None else replace(e, context={**e.context, **context})  # claims keep their constraints
-    shown = _placed(e, _scene(e), layout)
+    drawn = _placed(e, _scene(e), layout)
 
     def draw_on(axes: Any) -> None:
         if e.task == "input":  # no graph
             _draw_units(axes, e)
         else:
-            _legend(axes, shown, "bond" if draw(axes, shown) else "chosen")
+            _legend(axes, drawn, "bond" if draw(axes, drawn) else "chosen")
 
     if ax is not None:
-        require(hasattr(ax, "add_collection"), "Expected `ax` to be matplotlib axes", got=_kind(ax))
+        require(hasattr(ax, "add_collection"), "Expected `ax` to be matplotlib axes", got=shown(ax, 80))
         draw_on(ax)
         saved(ax.figure, path)
         return ax
@@ -216,7 +216,7 @@ def plot(
     if words:
         figure.suptitle(escape(describe_prediction(e)), fontsize=11, fontweight="bold")
         lines = [f"{s.head}: {s.text}" for s in verdict_sentences(e)]
-        lines += [shown.caption] if shown.caption else []
+        lines += [drawn.caption] if drawn.caption else []
         wide = int(size[0] * 13)
         text = "\n".join(part for line in lines for part in textwrap.wrap(line, wide))
         figure.supxlabel(escape(text), fontsize=9, x=0.01, ha="left")
@@ -245,13 +245,12 @@ def saved(figure: Any, path: Any) -> Any:
     """The figure, written to the file `path` if there is one."""
     if path is None:
         return figure
-    require(isinstance(path, str | Path), "Expected `path` to name the file of a picture", got=shown(path, 80))
-    known = figure.canvas.get_supported_filetypes()
-    kind = Path(path).suffix.lstrip(".").lower()
+    path, known = require_path(path, "a picture to write"), figure.canvas.get_supported_filetypes()
+    kind = path.suffix.lstrip(".").lower()
     if kind not in known:
         raise unknown_name("the ending of `path`", kind, known)
-    there = Path(path).parent.is_dir()
-    require(there, "Expected `path` in a directory that is there", got=repr(str(path))[:80], do="Make the directory.")
+    expected = "Expected `path` in a directory that is there"
+    require(path.parent.is_dir(), expected, got=shown(str(path), 80), do="Make the directory.")
     figure.savefig(path)
     return figure
 
@@ -271,22 +270,20 @@ def _draw_units(axes: Any, e: Explanation) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _placed(e: Explanation, shown: Scene, layout: Any) -> Scene:
+def _placed(e: Explanation, drawn: Scene, layout: Any) -> Scene:
     """The scene with the nodes where the user wants them."""
     if layout is None:
-        return shown
+        return drawn
     points = layout(e.to_networkx()) if callable(layout) else layout
     expected = "Expected `layout` to hold a point (x, y) for every node that is drawn, by its id"
-    require(isinstance(points, Mapping), expected, got=_kind(points))
-    nodes = shown.nodes.tolist()
+    require(isinstance(points, Mapping), expected, got=shown(points, 80))
+    nodes = drawn.nodes.tolist()
     keys = nodes if e.types is None else [typed_id(e.types, node) for node in nodes]
     missing = next((key for key in keys if key not in points), None)
     require(missing is None, expected, got=f"none for {missing}")
-    try:
+    with reading(points, expected):
         places = np.array([[float(part) for part in points[key]] for key in keys]).reshape(len(keys), 2)
-    except (TypeError, ValueError) as error:
-        raise CF2Error(expected, got=f"{type(error).__name__}: {error}") from error
-    return replace(shown, points=places, molecule=False)
+    return replace(drawn, points=places, molecule=False)
 
 
 def check_options(context: Any, size: Any) -> None:
@@ -296,14 +293,11 @@ def check_options(context: Any, size: Any) -> None:
         f"Expected `size` to be a width and a height in inches, from 1 to {MAX_INCHES}",
         got=shown(size, 80),
     )
-    require(context is None or isinstance(context, Mapping), "Expected `context` to be a mapping", got=_kind(context))
+    mapping = context is None or isinstance(context, Mapping)
+    require(mapping, "Expected `context` to be a mapping", got=shown(context, 80))
     names = (context or {}).get("class_names") or ()
     good = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
     require(good, "Expected `class_names` in `context` to be a list of names", got=shown(names, 80))
-
-
-def _kind(value: object) -> str:
-    return f"an object of type {type(value).__name__}"
 
 
 def _scene(e: Explanation) -> Scene:

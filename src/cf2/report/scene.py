@@ -169,15 +169,18 @@ class Scene:
         drawn += f", {len(self.edges):,} of {count_nouns(len(self.edges) + edges, 'edge')}"
         return f"Only the part that matters is drawn: {drawn}."
 
+    def with_edges(self, keep: np.ndarray) -> Scene:
+        """The scene with some of its edges [e, bool], and all nodes."""
+        return replace(self, **{name: _some(getattr(self, name), keep) for name in OF_EDGES})
+
     def part(self, keep: np.ndarray) -> Scene:
         """The scene with some of its nodes [n, bool] and the edges between them."""
-        new, stays, added = np.cumsum(keep) - 1, keep[self.edges].all(1), keep[self.added].all(1)
-        parts = {name: _some(getattr(self, name), keep) for name in OF_NODES}
-        parts |= {name: _some(getattr(self, name), stays) for name in ("chosen", "true", "units", "bonds")}
+        new, added = np.cumsum(keep) - 1, keep[self.added].all(1)
+        inside = self.with_edges(keep[self.edges].all(1))
         return replace(
-            self,
-            **parts,
-            edges=new[self.edges[stays]],
+            inside,
+            **{name: _some(getattr(self, name), keep) for name in OF_NODES},
+            edges=new[inside.edges],
             added=new[self.added[added]],
             added_units=_some(self.added_units, added),
             targets=tuple(new[list(self.targets)].tolist()),
@@ -185,8 +188,9 @@ class Scene:
         )
 
 
-# The fields of a scene that have a value for every node, or none at all.
+# The fields of a scene that have a value for every node or edge, or none at all.
 OF_NODES = ("nodes", "texts", "points", "inside", "marked", "labels", "formal", "kinds", "lost", "node_units")
+OF_EDGES = ("edges", "chosen", "true", "units", "bonds")
 
 
 def _some(values: Any, keep: np.ndarray) -> Any:
@@ -279,16 +283,16 @@ def after(before: Scene) -> Scene:
             labels[node] = text.rsplit(" ", 1)[-1]
 
     def extended(values: np.ndarray, fill: Any) -> np.ndarray:
-        new = np.full(len(before.added), fill, dtype=values.dtype)
-        return np.concatenate([values[~before.chosen], new]) if len(values) else values
+        return np.concatenate([values, np.full(len(before.added), fill, dtype=values.dtype)])
 
+    stays = before.with_edges(~before.chosen)
     later = replace(
-        before,
-        edges=np.concatenate([before.edges[~before.chosen], before.added]),
-        chosen=extended(before.chosen, False) & False,
-        true=extended(before.true, False),
-        units=extended(before.units, -1),
-        bonds=extended(before.bonds, 1.0),
+        stays,
+        edges=np.concatenate([stays.edges, before.added]),
+        chosen=extended(stays.chosen, False),
+        true=extended(stays.true, False),
+        units=extended(stays.units, -1),
+        bonds=extended(stays.bonds, 1.0) if len(before.bonds) else before.bonds,
         labels=tuple(labels),
         formal=tuple((0, 0) if node in before.changed else both for node, both in enumerate(before.formal)),
         changed=dict.fromkeys(before.changed, ""),
