@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from cf2.results.explanation import Explanation, UnitTable
-from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, by_hand, nitrobenzene, red_graph
+from report.explained_toys import ATOMS, NitroGroup, RedNeighbours, answer, by_hand, nitrobenzene, red_graph
 
 CLASSES = ["mutagen", "non-mutagen"]
 METHYL = "CCCCCCNCOHHHHH"  # nitrobenzene with a methyl in place of one oxygen, the other one not bound
@@ -57,27 +57,11 @@ def edited(
     before, later = by_hand(model, data, node), by_hand(model, data, node, remove=remove, add=add, write=write)
     done = bool(later.argmax() != before.argmax())
     context = molecule_context() if node is None else {"class_names": ["quiet", "busy"]}
-    known: dict[str, Any] = {"status": "found" if done else "not found", "method": "cf2", "context": context} | more
-    return Explanation(
-        key=node or 0,
-        task="graph" if node is None else "node",
-        prediction=int(before.argmax()),
-        units=UnitTable(
-            ("edges", "added_edges", "changes"),
-            np.repeat(np.arange(3, dtype=np.int8), counts),
-            ids.astype(np.int64),
-            values,
-        ),
-        scores=selected.astype(np.float32),
-        selected=selected,
-        probabilities=before,
-        probabilities_only=before,
-        probabilities_without=later,
-        sufficient=False,
-        necessary=done,
-        question="counterfactual",
-        **known,
-    )
+    kinds = np.repeat(np.arange(3, dtype=np.int8), counts)
+    units = UnitTable(("edges", "added_edges", "changes"), kinds, ids.astype(np.int64), values)
+    known = {"status": "found" if done else "not found", "method": "cf2", "context": context} | more
+    known |= {"question": "counterfactual", "sufficient": False, "necessary": done}
+    return answer(node, units, selected, before, before, later, **known)
 
 
 def nitrated() -> Explanation:

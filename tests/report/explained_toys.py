@@ -128,22 +128,33 @@ def _explained(
     every, only, without = (
         outputs(model, data, node, table, gone) for gone in (np.zeros_like(selected), ~selected, selected)
     )
-    said = int(every.argmax())
-    good = bool(only.argmax() == said), bool(without.argmax() != said)
-    known = {"status": "found" if all(good) else "unverified", "label": int(data.y[node or 0])} | more
+    said = every.argmax()
+    verdicts = {"sufficient": bool(only.argmax() == said), "necessary": bool(without.argmax() != said)}
+    status = "found" if all(verdicts.values()) else "unverified"
+    known = {"status": status, "label": int(data.y[node or 0]), "method": method, **verdicts} | more
+    return answer(node, table, selected, every, only, without, **known)
+
+
+def answer(
+    node: int | None,
+    units: UnitTable,
+    selected: np.ndarray,
+    whole: np.ndarray,
+    only: np.ndarray,
+    without: np.ndarray,
+    **known: Any,
+) -> Explanation:
+    """An explanation of a node, or of the graph 0, with what the model says of three graphs."""
     return Explanation(
         key=node or 0,
         task="graph" if node is None else "node",
-        prediction=said,
-        units=table,
+        prediction=int(whole.argmax()),
+        units=units,
         scores=selected.astype(np.float32),
         selected=selected,
-        probabilities=every,
+        probabilities=whole,
         probabilities_only=only,
         probabilities_without=without,
-        sufficient=good[0],
-        necessary=good[1],
-        method=method,
         **known,
     )
 
@@ -203,19 +214,7 @@ def random_graph(nodes: int, edges: int, seed: int = 0) -> Explanation:
     selected = np.zeros(len(units), dtype=bool)
     selected[rng.choice(len(units), 10, replace=False)] = True
     half = np.array([0.4, 0.6], dtype=np.float32)
-    return Explanation(
-        key=0,
-        task="node",
-        prediction=1,
-        units=table("edges", units),
-        scores=selected.astype(np.float32),
-        selected=selected,
-        probabilities=half,
-        probabilities_only=half,
-        probabilities_without=half[::-1],
-        sufficient=True,
-        necessary=True,
-    )
+    return answer(0, table("edges", units), selected, half, half, half[::-1], sufficient=True, necessary=True)
 
 
 def with_units(e: Explanation, units: UnitTable, selected: list[bool]) -> Explanation:
