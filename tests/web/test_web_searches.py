@@ -11,7 +11,7 @@ import pytest
 from cf2.errors import CF2Error
 from cf2.runs.source import ModelAndData
 from cf2.web import build_app
-from cf2.web.searches import Searches, Stopped
+from cf2.web.searches import Searches
 from cf2.web.whatif import WhatIf
 from report.explained_toys import RedNeighbours, explained, first_edge, red_graph
 from web.browser import PATIENCE
@@ -53,13 +53,13 @@ def test_one_search_is_done_at_a_time_and_can_be_cancelled_or_closed() -> None:
     for end in (searches.cancel, searches.close):
         with running(lambda: searches.run(forever)) as first:
             assert began.wait(PATIENCE)
-            with pytest.raises(Stopped, match=r"Busy: another search is running\. Try again"):
+            with pytest.raises(CF2Error, match=r"Busy: another search is running\. Try again"):
                 searches.run(lambda go_on: None)
             assert searches.progress().startswith("Explaining: ")
             end()
         assert [str(error) for error in first] == ["Cancelled."]
         began.clear()
-    with pytest.raises(Stopped, match="Cancelled"):
+    with pytest.raises(CF2Error, match="Cancelled"):
         searches.run(lambda go_on: go_on())
 
 
@@ -70,7 +70,7 @@ def test_what_takes_too_long_is_stopped_and_the_next_one_has_its_own_time() -> N
         while True:
             go_on()
 
-    with pytest.raises(Stopped, match=r"Stopped after 0\.05 seconds, the limit"):
+    with pytest.raises(CF2Error, match=r"Stopped after 0\.05 seconds, the limit"):
         searches.run(slow)
     searches.seconds = PATIENCE
     assert searches.run(lambda go_on: go_on() or 7) == 7

@@ -119,9 +119,8 @@ def _pointer(counts: Iterable[int]) -> np.ndarray:
 
 def _numbered(labels: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
     """The distinct labels in order, and the position of each label among them."""
-    names = sorted(set(labels))
-    position = {name: at for at, name in enumerate(names)}
-    return tuple(names), np.array([position[label] for label in labels], dtype=np.int64)
+    names, position = np.unique(np.array(labels, dtype=object), return_inverse=True)
+    return tuple(names.tolist()), position
 
 
 def node_labels(x: np.ndarray, names: Sequence[str] = (), prefix: str = "x") -> list[str]:

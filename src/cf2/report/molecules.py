@@ -133,6 +133,8 @@ def _without_hydrogens(molecule: Any, special: Iterable[int] = ()) -> Any:
 
 def _draw(drawer: Any, molecule: Any, scene: Scene, bond: float) -> np.ndarray:
     """Draw with changed and marked atoms highlighted; returns where each atom landed."""
+    from matplotlib.colors import to_rgba
+
     here = {atom.GetIntProp("scene"): atom.GetIdx() for atom in molecule.GetAtoms()}
     options = drawer.drawOptions()
     options.clearBackground = False
@@ -144,9 +146,9 @@ def _draw(drawer: Any, molecule: Any, scene: Scene, bond: float) -> np.ndarray:
     options.fixedBondLength = bond
     options.padding = 0.03
     # The caller draws the lines behind; an invisible highlight keeps atoms in the text's colour.
-    atoms = {here[a]: _rgb(MOLECULE, 0.0) for a in np.flatnonzero(scene.inside).tolist()}
-    atoms |= {here[a]: _rgb(CHANGE.colour, 0.75) for a in scene.changed}
-    atoms |= {here[a]: _rgb(MARKED, 0.8) for a in np.flatnonzero(scene.marked).tolist()}
+    atoms = {here[a]: to_rgba(MOLECULE, 0.0) for a in np.flatnonzero(scene.inside).tolist()}
+    atoms |= {here[a]: to_rgba(CHANGE.colour, 0.75) for a in scene.changed}
+    atoms |= {here[a]: to_rgba(MARKED, 0.8) for a in np.flatnonzero(scene.marked).tolist()}
     drawer.DrawMolecule(
         molecule,
         highlightAtoms=list(atoms),
@@ -160,8 +162,3 @@ def _draw(drawer: Any, molecule: Any, scene: Scene, bond: float) -> np.ndarray:
         point = drawer.GetDrawCoords(index)
         at[atom] = point.x, point.y
     return at
-
-
-def _rgb(colour: str, alpha: float) -> tuple[float, float, float, float]:
-    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return red, green, blue, alpha

@@ -19,10 +19,6 @@ from cf2.web.whatif import VISITOR, GoOn, WhatIf, first_answer
 MAX_SECONDS = 300.0  # of one search
 
 
-class Stopped(CF2Error):
-    """A search that is not done: another one is running, the time is over, or it is not wanted any more."""
-
-
 class Searches:
     """Does one search at a time, each for so many seconds at most."""
 
@@ -34,9 +30,9 @@ class Searches:
         self._started, self._runs, self._owner = 0.0, 0, ""
 
     def run(self, search: Callable[[GoOn], Any]) -> Any:
-        """What `search` returns. It gets a function to call now and then, which raises `Stopped` when it is to end."""
+        """What `search` returns. It gets a function to call now and then, which raises an error when it is to end."""
         if not self._running.acquire(blocking=False):
-            raise Stopped("Busy: another search is running", do="Try again when it has ended.")
+            raise CF2Error("Busy: another search is running", do="Try again when it has ended.")
         try:
             self._cancelled.clear()
             self._started, self._runs, self._owner = time.monotonic(), 0, VISITOR.get()
@@ -63,9 +59,9 @@ class Searches:
     def _check(self) -> None:
         self._runs += 1
         if self._cancelled.is_set() or self._closed:
-            raise Stopped("Cancelled")
+            raise CF2Error("Cancelled")
         if time.monotonic() - self._started > self.seconds:
-            raise Stopped(f"Stopped after {self.seconds:g} seconds, the limit for one explanation")
+            raise CF2Error(f"Stopped after {self.seconds:g} seconds, the limit for one explanation")
 
 
 def find(whatif: WhatIf, searches: Searches, e: Explanation, given: Mapping[str, Any]) -> tuple[str, str]:
