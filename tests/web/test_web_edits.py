@@ -1,6 +1,5 @@
 """Adding, changing, and the smallest edit: the page says what the raw model says of a graph edited by hand."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -156,20 +155,7 @@ def test_of_two_changes_of_one_entry_the_later_one_counts() -> None:
         checked_edits([["change", 1, 0, 1]], whole, False)
 
 
-def test_the_saved_state_holds_the_edits_and_the_answer(client: Any) -> None:
-    state = json.loads(client.get("/save?key=4&method=cf2&edits=add~4~9&kind=json").text)
-    assert state["edits"] == [["add", 4, 9]]
-    assert np.allclose(state["after_edits"], by_hand(RedNeighbours(), red_graph(), 4, add=[(4, 9)]), atol=1e-5)
-    assert 'class="cf2-added"' in client.get("/save?key=4&method=cf2&edits=add~4~9&kind=svg").text
-
-
 FIND = {"what": "find", "key": "4", "method": "cf2", "aim": 1, "sorts": ["change"], "valid": False}
-
-
-def test_the_smallest_edit_is_asked_for_on_the_page(app_of_its_own: Any) -> None:
-    found = app_of_its_own.test_client().post("/search", json=FIND).get_json()
-    assert found["note"].startswith("node 4: Reached: after changing node ")
-    assert found["method"] == "smallest edit to busy (change)"
 
 
 @pytest.mark.parametrize("wrong", [{"aim": 2}, {"sorts": []}, {"sorts": ["fly"]}])

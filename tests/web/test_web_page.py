@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from cf2.results.explanations import Explanations
 from cf2.runs.source import ModelAndData
 from cf2.web import build_app
 from cf2.web.whatif import State, WhatIf
-from report.explained_toys import explained, nitro_bonds, red_edges
+from report.explained_toys import RedNeighbours, by_hand, explained, nitro_bonds, red_edges, red_graph
 from toys import tried
 
 
@@ -27,27 +26,23 @@ def shown(client: Any, key: Any, **given: Any) -> Any:
     return response.get_json()
 
 
-def test_a_button_answers_with_the_models_own_words(client: Any, found: dict[str, Explanations]) -> None:
-    for e in found["cf2"].items[1:4]:
-        state = shown(client, e.key, do="without")
-        assert state["removed"] == np.flatnonzero(e.selected).tolist()
-        assert ("cf2-changed" in state["answer"]) is e.necessary
-        said = re.search(r'data-probabilities="([^"]*)"', state["answer"])
-        assert said
-        assert [float(p) for p in said[1].split(",")] == pytest.approx(e.probabilities_without, abs=1e-5)
-        assert shown(client, e.key, do="only")["removed"] == np.flatnonzero(~e.selected).tolist()
-        assert shown(client, e.key, do="restore", removed=[0])["removed"] == []
-
-
 def test_the_state_that_is_saved_repeats_the_answer(client: Any, found: dict[str, Explanations]) -> None:
-    e = found["cf2"][3]
-    address = shown(client, e.key, do="without")["address"]
-    response = client.get(f"/save{address}&kind=json")
+    e = found["cf2"][4]
+    state = shown(client, e.key, do="without")
+    assert state["removed"] == np.flatnonzero(e.selected).tolist()
+    assert ("cf2-changed" in state["answer"]) is e.necessary
+    response = client.get(f"/save{state['address']}&kind=json")
     assert f'filename="node-{e.key}.json"' in response.headers["Content-Disposition"]
-    state = json.loads(response.text)
-    assert state["removed_edges"] == e.chosen("edges").tolist()
-    assert state["probabilities"]["left"] == pytest.approx(e.probabilities_without, abs=1e-5)
-    assert state["removed"] == {"sufficient": e.sufficient, "necessary": e.necessary}
+    saved = json.loads(response.text)
+    assert saved["removed_edges"] == e.chosen("edges").tolist()
+    assert saved["probabilities"]["left"] == pytest.approx(e.probabilities_without, abs=1e-5)
+    assert saved["removed"] == {"sufficient": e.sufficient, "necessary": e.necessary}
+    address = shown(client, e.key, do="only", edits=[["add", 4, 9]])["address"]  # begins anew
+    assert json.loads(client.get(f"/save{address}&kind=json").text)["edits"] == []
+    saved = json.loads(client.get(f"/save?key={e.key}&edits=add~4~9&kind=json").text)
+    assert saved["edits"] == [["add", 4, 9]]
+    assert saved["after_edits"] == pytest.approx(by_hand(RedNeighbours(), red_graph(), e.key, add=[(4, 9)]), abs=1e-5)
+    assert 'class="cf2-added"' in client.get(f"/save?key={e.key}&edits=add~4~9&kind=svg").text
 
 
 def test_pairs_are_picked_and_drawn_by_both_ids(found: dict[str, Explanations], red_source: ModelAndData) -> None:

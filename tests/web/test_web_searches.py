@@ -143,18 +143,6 @@ def test_the_page_says_which_numbers_it_takes(client: Any, alpha: Any) -> None:
     assert (response.status_code, response.text.startswith("Expected ")) == (400, True)
 
 
-def test_the_page_cancels_and_is_busy(holding: ModelAndData) -> None:
-    client = build_app(holding, {"guess": explained(first_edge, "guess", [3])}).test_client()
-    client.get("/")  # the visitor gets a name
-    with running(lambda: client.post("/search", json=ASKED)) as made:
-        assert Holding.held.wait(PATIENCE)
-        assert client.post("/search", json=ASKED).text.startswith("Busy: ")
-        assert client.get("/progress").text.startswith("Explaining: 1 runs of the model")
-        assert client.post("/cancel").status_code == 200
-        Holding.let_go.set()
-    assert [response.text for response in made] == ["Cancelled."]
-
-
 def test_a_failure_is_logged_and_not_shown(
     client: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
