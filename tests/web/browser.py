@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -97,32 +96,10 @@ def _local(url: str) -> bool:
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
-    """The page on a free port of this machine, in a thread, until the block is left; gives its address."""
-    from waitress import wasyncore
-
-    from cf2.web.server import listening_socket, started
-
-    stopped = threading.Event()
-    with started(app, listening_socket("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            while not stopped.is_set():
-                wasyncore.loop(timeout=1.0, use_poll=True, map=server._map, count=1)
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.effective_port}"
-        finally:
-            stopped.set()
-            server.pull_trigger()
-            thread.join()
-
-
-@contextmanager
 def opened(browser: Any, app: Any, **options: Any) -> Iterator[Any]:
     """A page that shows the app, drawn and answered."""
+    from cf2.web.server import served
+
     with served(app) as address, new_page(browser, **options) as page:
         page.goto(address)
         drawn(page)

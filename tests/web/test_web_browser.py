@@ -21,6 +21,7 @@ from cf2.results.explanations import Explanations
 from cf2.results.metrics import Estimate
 from cf2.runs.source import ModelAndData
 from cf2.web import build_app
+from cf2.web.server import served
 from report.edited_toys import CLASSES, harmless, molecule_context
 from report.explained_toys import (
     ATOMS,
@@ -36,7 +37,7 @@ from report.explained_toys import (
     red_edges,
     red_graph,
 )
-from web.browser import PATIENCE, drawn, new_page, opened, pick, press, says, served, shows, until
+from web.browser import PATIENCE, drawn, new_page, opened, pick, press, says, shows, until
 from web.holding import Holding
 
 pytestmark = pytest.mark.browser

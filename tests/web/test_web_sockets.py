@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from cf2.errors import CF2Error
-from cf2.web.server import is_loopback, listening_socket
-from web.browser import PATIENCE, served
+from cf2.web.server import is_loopback, listening_socket, served
+from web.browser import PATIENCE
 
 HALF = b"POST /state HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 

@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import secrets
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -157,3 +158,23 @@ def started(app: Flask, listening: socket.socket) -> Iterator[Any]:
         app.extensions["cf2"].close()
         server.task_dispatcher.shutdown()
         wasyncore.close_all(server._map)
+
+
+@contextmanager
+def served(app: Flask) -> Iterator[str]:
+    """The page on a free port of this machine, in a thread, until the block is left; gives its address."""
+    stopped = threading.Event()
+    with started(app, listening_socket("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            while not stopped.is_set():
+                wasyncore.loop(timeout=1.0, use_poll=True, map=server._map, count=1)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.effective_port}"
+        finally:
+            stopped.set()
+            server.pull_trigger()
+            thread.join()
