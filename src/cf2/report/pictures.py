@@ -193,7 +193,7 @@ def plot(
     """
     check_options(context, size)
     e = e if context is None else replace(e, context={**e.context, **context})  # claims keep their constraints
-    drawn = _placed(e, _scene(e), layout)
+    drawn = _with_layout(e, _scene(e), layout)
 
     def draw_on(axes: Any) -> None:
         if e.task == "input":  # no graph
@@ -270,7 +270,7 @@ def _draw_units(axes: Any, e: Explanation) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _placed(e: Explanation, drawn: Scene, layout: Any) -> Scene:
+def _with_layout(e: Explanation, drawn: Scene, layout: Any) -> Scene:
     """The scene with the nodes where the user wants them."""
     if layout is None:
         return drawn
