@@ -20,6 +20,7 @@ from cf2.options import EdgeType, Key, Spec
 
 PAIRS = "edge_label_index"
 PACKED = {"graph": ("batch", "batch_dict", "batch_size"), "edge": (PAIRS,)}  # by level: these are made for every pack
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _CARRIER = {"node": "node_argument", "edge": "edge_argument", "graph": "node_graph_argument"}
 
 
@@ -230,10 +231,10 @@ def _checked_batch(batch: Any, nodes: int) -> Tensor:
         return torch.zeros(nodes, dtype=torch.long)
     expected, cure = f"Expected `batch` to give each of the {nodes} nodes its graph", "Graphs are counted from 0."
     with reading(batch, expected, cure):
-        of_node: Tensor = batch.detach().cpu().long()
-        good = of_node.shape == (nodes,) and bool((of_node == batch.cpu()).all()) and bool((of_node >= 0).all())
-    require(good and batch.dtype != torch.bool, expected, got=f"{batch.dtype} of shape {[*batch.shape]}", do=cure)
-    return of_node
+        of_node: Tensor = batch.detach().cpu()
+        good = of_node.shape == (nodes,) and of_node.dtype in INTEGERS and bool((of_node >= 0).all())
+    require(good, expected, got=f"{of_node.dtype} of shape {[*of_node.shape]}", do=cure)
+    return of_node.long()
 
 
 # -- which outputs, and which classes -------------------------------------------------------------------------
