@@ -127,6 +127,15 @@ def test_other_versions_are_said_when_a_run_goes_on(
     assert f"torch 0.1 → {torch.__version__}" in caplog.text
 
 
+def test_a_run_of_a_version_with_fewer_options_is_read(tmp_path: Path, undisturbed: Store) -> None:
+    run = make(tmp_path / "run")
+    job = {name: value for name, value in run.manifest["jobs"][0].items() if not name.startswith("contexts")}
+    run.update(jobs=[job])
+    identity = run.identity(run.jobs()[0]) | {"spec": store.digest_of(job)}  # as that version wrote it
+    run.write_shard(0, identity, undisturbed.explanations().items)
+    assert Store.open(run.path).finished() == [Finished("cf2-relaxed", 20, 20)]
+
+
 # -- jobs -----------------------------------------------------------------------------------------------------
 
 

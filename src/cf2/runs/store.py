@@ -497,11 +497,15 @@ class Store:
         return path
 
     def identity(self, spec: Spec) -> dict[str, Any]:
-        """What every shard of a job says of itself, beside its keys."""
+        """What every shard of a job says of itself, beside its keys.
+
+        The job is told by what the manifest holds of it: another version of cf2 may know of more options.
+        """
+        stored = self.manifest["jobs"][[job.name for job in self.jobs()].index(spec.name)]
         return {
             "run": self.manifest["id"],
             "job": spec.name,
-            "spec": digest_of(spec.to_json()),
+            "spec": digest_of(stored),
             "data": self.manifest["fingerprints"].get("data"),
             "model": self.manifest["fingerprints"].get("model"),
             "trained": self.manifest["trained"].get(spec.name),
