@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -428,30 +429,20 @@ class Explanation:
         good = self.types is not None or isinstance(getattr(data, "edge_index", None), Tensor)
         require(good, "Expected a Data object with `edge_index`", got=given)
         edited = data.clone()
-        removed: list[tuple[Any, Any]] = []  # edges with their types
-        added: list[tuple[Any, Any]] = []
+        edges: dict[Any, dict[str, list[tuple[int, int]]]] = {}  # by their type, and by what is done with them
         gone: dict[Any, list[int]] = {}  # nodes by type
         for edit, ends, *values in self.edits:
             kind = None if self.types is None else values[-1]
             if len(ends) == 2 and EDITS[edit].pairs:
-                edges = removed if edit == REMOVE.name else added
-                edges += self._mirrored(kind, ends)
+                for of, pair in self._mirrored(kind, ends):
+                    edges.setdefault(of, {}).setdefault(edit, []).append(pair)
             elif edit == REMOVE.name:
                 gone.setdefault(kind, []).append(ends[0])
             else:
                 _store(edited, kind).x[ends] = values[1]
-        for kind in [None] if self.types is None else edited.edge_types:
-            less, more = ([pair for of, pair in edges if of == kind] for edges in (removed, added))
-            sources, sinks = (torch.tensor(sorted(gone.get(kind and kind[end], []))).long() for end in (0, 2))
-            self._edit_edges(_store(edited, kind), less, more, sources, sinks)
-        for kind, nodes in gone.items():
-            store, before = _store(edited, kind), _store(data, kind)
-            stays = torch.ones(before.num_nodes, dtype=torch.bool)
-            stays[nodes] = False
-            for name in before.node_attrs():
-                if isinstance(before[name], Tensor):
-                    store[name] = store[name][stays.to(store[name].device)]
-            store.num_nodes, store.n_id = int(stays.sum()), stays.nonzero().flatten()
+        for kind, pairs in edges.items():
+            self._edit_edges(_store(edited, kind), pairs.pop(REMOVE.name, ()), [*chain(*pairs.values())])
+        edited = _without_nodes(edited, gone) if gone else edited
         molecule = None
         if isinstance(getattr(data, "smiles", None), str):
             molecule = edited_molecule(data.smiles, self.edits, **self._chemistry | {"nodes": int(data.num_nodes)})
@@ -469,13 +460,12 @@ class Explanation:
         partner = self.types.partners[self.types.edges.index(kind)]
         return [(kind, ends)] + ([(self.types.edges[partner], ends[::-1])] if partner >= 0 else [])
 
-    def _edit_edges(self, store: Any, removed: Any, added: Any, sources: Tensor, sinks: Tensor) -> None:
-        """Edit the edges of one type in a store, with their attributes; edges of nodes that are gone go as well."""
+    def _edit_edges(self, store: Any, removed: Any, added: Any) -> None:
+        """Edit the edges of one type in a store, with their attributes."""
         tail, head = store.edge_index.cpu()
-        stays = ~(torch.isin(tail, sources) | torch.isin(head, sinks))
+        stays = torch.ones_like(tail, dtype=torch.bool)
         for u, v in removed:
             stays &= (tail != u) | (head != v)
-        added = [(u, v) for u, v in added if u not in sources and v not in sinks]
         given = (self.context.get("spec") or {}).get("added_attributes") or {}
         for name in store.edge_attrs():
             value = store[name]
@@ -487,9 +477,7 @@ class Explanation:
                 new = row.to(value.device).expand(len(added), *value.shape[1:])
                 store[name] = torch.cat([store[name], new])
         pairs = torch.tensor(added, dtype=torch.long).reshape(-1, 2).t()
-        tail, head = torch.cat([store.edge_index.cpu()[:, stays], pairs], 1)
-        earlier = torch.stack([torch.searchsorted(sources, tail), torch.searchsorted(sinks, head)])  # of the gone ones
-        store.edge_index = (torch.stack([tail, head]) - earlier).to(store.edge_index.device)
+        store.edge_index = torch.cat([store.edge_index.cpu()[:, stays], pairs], 1).to(store.edge_index.device)
 
     def by_type(self) -> dict[Any, tuple[int, int]]:
         """How many units of each type were chosen, and of how many: which types carried the answer.
@@ -675,6 +663,19 @@ def _ends(edge_index: Any) -> np.ndarray:
     good = ends.ndim == 2 and len(ends) == 2 and ends.dtype.kind in "iu"
     require(good, expected, got=f"shape {ends.shape} and dtype {ends.dtype}")
     return ends.astype(np.int64)
+
+
+def _without_nodes(data: Any, gone: Mapping[Any, list[int]]) -> Any:
+    """A graph without some nodes of each type, and without their edges; `n_id` says which each node was."""
+    stays, device = {}, data.edge_stores[0].edge_index.device
+    for kind in data.node_types if isinstance(data, HeteroData) else [None]:
+        stays[kind] = torch.ones(_store(data, kind).num_nodes, dtype=torch.bool, device=device)
+        stays[kind][gone.get(kind, [])] = False
+    left = data.subgraph(stays if isinstance(data, HeteroData) else stays[None])
+    for kind in gone:
+        store, rows = _store(left, kind), stays[kind].nonzero().flatten().cpu()
+        store.num_nodes, store.n_id = len(rows), rows
+    return left
 
 
 def _store(data: Any, kind: Any) -> Any:
