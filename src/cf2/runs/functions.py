@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, TypeAlias, Unpack
 
 import numpy as np
@@ -16,7 +15,7 @@ from cf2.errors import CF2Error, reading, require, require_number, shown, unknow
 from cf2.methods import registry
 from cf2.methods.contract import SetProblem
 from cf2.models import outputs as forms
-from cf2.options import Output, SetOptions, Spec, meanings, with_options
+from cf2.options import Output, SetOptions, Spec, bounded, meanings, plain_number, with_options
 from cf2.results.explanation import UnitTable
 from cf2.results.explanations import Explanations
 from cf2.results.names import Names
@@ -148,7 +147,7 @@ def explain_sets(
 def functions_of(f: Any, n: Any) -> tuple[list[Function], list[int]]:
     """Functions and the number of units of each, from one of both or lists of them."""
     functions, counts = ([f], [n]) if callable(f) else (_listed("f", f, "a function, or a list"), _listed("n", n))
-    counts = [count.item() if isinstance(count, np.integer) else count for count in counts]
+    counts = [plain_number(count) for count in counts]
     require(all(map(callable, functions)), "Expected `f` to be a function, or a list of functions", got=shown(f, 80))
     expected = f"Expected a number of units for each of {len(functions)} functions"
     require(len(counts) == len(functions) > 0, expected, got=shown(n, 80))
@@ -203,13 +202,9 @@ def _units(count: int, names: Any, keep: Any, forbid: Any, groups: Any, costs: A
 def _listed(option: str, given: Any, what: str = "a list") -> list[Any]:
     """The entries of a list, array or tensor as plain values."""
     expected = f"Expected `{option}` to be {what}"
+    require(not isinstance(given, str | bytes | Mapping), expected, got=shown(given, 80))
     with reading(given, expected):
-        plain = given.tolist() if isinstance(given, np.ndarray | Tensor) else () if given is None else given
-        good = not isinstance(plain, str | bytes | Mapping) and isinstance(plain, Iterable)
-        require(good, expected, got=shown(given, 80))
-        entries = list(islice(plain, MAX_UNITS + 1))
-        require(len(entries) <= MAX_UNITS, expected, got=f"more than {MAX_UNITS:,} entries")
-        return [one.item() if isinstance(one, np.generic) else one for one in entries]
+        return [plain_number(entry) for entry in bounded(() if given is None else given, MAX_UNITS)]
 
 
 # -- the oracle -----------------------------------------------------------------------------------------------
