@@ -123,7 +123,7 @@ def test_a_task_of_ours_is_explained_by_its_name(tmp_path: Path, monkeypatch: py
     done = cf2(*asked, "--json")
     assert done.returncode == 0, done.said
     run = Store.open(tmp_path / "run")
-    assert {option: getattr(run.job(), option) for option in settled} == settled
+    assert {option: getattr(run.jobs()[0], option) for option in settled} == settled
     found = run.explanations()
     assert all(e.status == "found" for e in found if e.prediction == 1 or name == "crippen")
     assert cf2(*asked, "--resume").returncode == 0

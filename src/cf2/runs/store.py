@@ -127,26 +127,9 @@ class Store:
         chunk_size: int = CHUNK_SIZE,
         resume: bool = False,
     ) -> Store:
-        """Make a run directory with one job, or, with `resume`, go on with the one that is there.
+        """Make a run in a new or empty directory, or, with `resume`, add a job to that of the same choices there.
 
-        Parameters
-        ----------
-        path : str or Path
-            The directory: a new or an empty one, or, to resume, that of a run of the same choices.
-        source : ModelAndData
-            The model and its data.
-        spec : Spec
-            How to explain.
-        keys : sequence of keys, optional
-            What to explain; as the source says, if none are given.
-        chunk_size : int
-            How many keys are packed and handed to a worker together.
-        resume : bool
-            Whether to go on with a run that is there.
-
-        Returns
-        -------
-        Store
+        Without `keys`, those of the source are explained. `chunk_size` keys are packed and given to a worker together.
         """
         store = cls(require_path(path, "a directory for the run"), {}, source)
         require_number("chunk_size", chunk_size, 1, integer=True)
@@ -391,11 +374,10 @@ class Store:
             rows.setdefault(titled(spec.method, spec.question, several), []).append(spec)
         return rows
 
-    def job(self, method: str | None = None, seed: int | None = None, question: str | None = None) -> Spec:
-        """The job of a method, seed and question; the first one of those that are not said."""
+    def job(self, method: str, seed: int | None = None, question: str | None = None) -> Spec:
+        """The job of a method and seed, and of a question or the first one."""
         for spec in self.jobs():
-            same = method is None or (spec.method, spec.seed) == (method, seed)
-            if same and question in (None, spec.question):
+            if (spec.method, spec.seed) == (method, seed) and question in (None, spec.question):
                 return spec
         names = ", ".join(spec.name for spec in self.jobs())
         asked = f"{method!r} with seed {seed}" + (f" and question {question!r}" if question else "")
@@ -590,6 +572,12 @@ class Store:
             return ()
         return explanations
 
+    def _answers(self, spec: Spec, survey: Survey) -> list[list[Explanation]]:
+        """All answers to each finished key of a job, in the order of the keys."""
+        loaded = (self._load(shard, keys) for shard, keys in survey.shards(spec.name).items())
+        answers = {own[0].key: own for part in loaded for own in by_key(part)}
+        return [answers[key] for key in self.keys if key in answers]
+
     def finished(self) -> list[Finished]:
         """How much of what the run asks for is there, by row."""
         survey, total = self.survey(), len(self.manifest["keys"])
@@ -606,18 +594,14 @@ class Store:
         Its context says how many are `finished` and how many the run asks for (`asked`), and, where that is not the
         same, a sentence about it (`partial`).
         """
-        wanted = [s for s in self.jobs() if method is None or (s.method == method and seed in (None, s.seed))]
-        wanted = [s for s in wanted if question in (None, s.question)]
+        asked = {"method": method, "seed": seed, "question": question}
+        wanted = [
+            spec for spec in self.jobs() if all(value in (None, getattr(spec, name)) for name, value in asked.items())
+        ]
         if not wanted:
-            self.job(method, seed, question)  # which says that there is none
+            self.job(str(method), seed, question)  # which says that there is none
         survey, keys = self.survey(wanted), self.keys
-        items: list[Explanation] = []
-        for spec in wanted:
-            by_key: dict[Key, list[Explanation]] = {}
-            for shard, held in survey.shards(spec.name).items():
-                for e in self._load(shard, held):
-                    by_key.setdefault(e.key, []).append(e)
-            items += [e for key in keys for e in by_key.get(key, ())]
+        items = [e for spec in wanted for answers in self._answers(spec, survey) for e in answers]
         shown = [row for row, jobs in self.rows().items() if any(spec in wanted for spec in jobs)]
         counts = Finished(", ".join(shown), sum(not e.rank for e in items), len(keys) * len(wanted))
         context = self.context() | {"method": counts.method, "spec": wanted[0].to_json()}
@@ -650,14 +634,11 @@ class Store:
 
     def check_claims(self, source: ModelAndData, sample: int) -> tuple[Check, int, list[str]]:
         """The claims of at most `sample` keys spread over the run, how many keys, and what is wrong beside claims."""
-        stored: list[tuple[Spec, list[Explanation]]] = []
-        for spec in self.jobs():
-            found = self.explanations(spec.method, spec.seed, spec.question)
-            explained = (e for e in found if e.seed == spec.seed and e.status != "refused")
-            stored += [(spec, answers) for answers in by_key(explained)]
+        survey, jobs = self.survey(), self.jobs()
+        stored = [(spec, own) for spec in jobs for own in self._answers(spec, survey) if own[0].status != "refused"]
         chosen = [stored[round(at)] for at in np.linspace(0, len(stored) - 1, min(sample, len(stored)))]
         result, problems = Check(), []
-        for spec in self.jobs():
+        for spec in jobs:
             answers = [own for job, own in chosen if job == spec]
             other = list(_differences(source, spec, [several[0] for several in answers])) if answers else []
             problems += other
