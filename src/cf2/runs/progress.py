@@ -16,7 +16,7 @@ from cf2.errors import require, shown
 if TYPE_CHECKING:  # it imports torch, for which `cf2 --help` does not wait
     from cf2.results.explanation import Explanation
 
-Tell = Callable[[int], None]
+Progress = Callable[[int], None]  # is told of every n keys that are done
 SPEAKS_AFTER = 5.0  # seconds without a finished key
 STILL = (
     "Still searching among up to {units:,} units per instance. "
@@ -30,7 +30,7 @@ log = logging.getLogger("cf2")
 
 
 @contextmanager
-def told(given: Any, total: int, now: Callable[[], str] = str) -> Iterator[Tell | None]:
+def told(given: Any, total: int, now: Callable[[], str] = str) -> Iterator[Progress | None]:
     """Whom to tell of keys that are done; a bar or a line also shows what `now` says of those that are not.
 
     `given` is the user's function; True for a bar, False for none; None for a bar if somebody sits there and it takes
@@ -94,7 +94,7 @@ def bar(
 
 
 @contextmanager
-def _line(total: int, later: float, now: Callable[[], str]) -> Iterator[Tell]:
+def _line(total: int, later: float, now: Callable[[], str]) -> Iterator[Progress]:
     """A line of text that writes over itself, as a notebook shows it without any extension."""
     started, done, shown, ended = time.perf_counter(), 0, False, threading.Event()
 

@@ -41,6 +41,7 @@ from cf2.options import AUTO, Key, Spec
 from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.names import Names
 from cf2.runs.answers import DEFAULT, Answers, Facts, Noisy, check_asked, check_class_names, is_too_large
+from cf2.runs.progress import Progress
 from cf2.sets.search import Search
 from cf2.sets.tests import QUESTIONS, Verdict, Within, passes, slack
 from cf2.units.constraints import Valid, constraints_for, flags
@@ -76,7 +77,6 @@ FAR_NOTE = (
 )
 FAILED = ("impossible", "not found", "empty")  # statuses after which something wider is tried
 
-Progress = Callable[[int], None]
 Cut = tuple[Instance, InstanceUnits]  # a receptive field, and the units that can be chosen in it
 
 

@@ -18,7 +18,8 @@ from cf2.options import Key, Spec
 from cf2.results.explanation import Explanation
 from cf2.runs.engines.cluster import RAY
 from cf2.runs.engines.machine import LOCAL, PROCESSES, ChunksFailed, Engine, Outcome, Resources, cores
-from cf2.runs.session import KEYS_TO_MEASURE, Chunk, Progress, Request, Session
+from cf2.runs.progress import Progress
+from cf2.runs.session import KEYS_TO_MEASURE, Chunk, Request, Session
 from cf2.runs.store import CHUNK_SIZE, Store
 
 ENGINES = {engine.name: engine for engine in (LOCAL, PROCESSES, RAY)}
