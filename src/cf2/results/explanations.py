@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -319,6 +319,18 @@ class Explanations(Results[Explanation]):
         from cf2.report.html import explanations_html
 
         return explanations_html(self)
+
+
+def by_key(found: Iterable[Explanation]) -> Iterator[list[Explanation]]:
+    """All answers of one key together; what was asked for twice comes twice."""
+    answers: list[Explanation] = []
+    for e in found:
+        if answers and (e.rank <= answers[-1].rank or e.key != answers[-1].key):
+            yield answers
+            answers = []
+        answers.append(e)
+    if answers:
+        yield answers
 
 
 def _values(attribute: str, given: Any, classes: Sequence[str]) -> list[Any]:

@@ -21,6 +21,7 @@ from cf2.models.outputs import takes_tolerance
 from cf2.models.predictor import Spent
 from cf2.options import Key, Spec
 from cf2.results.explanation import STATUSES, Explanation, UnitTable
+from cf2.results.explanations import by_key
 from cf2.sets.alternatives import Besides, list_answers, without_supersets
 from cf2.sets.oracle import Oracle
 from cf2.sets.search import Choice, Search, proof_budget
@@ -121,7 +122,7 @@ class Answers:
         facts: Callable[[SetProblem, int], Facts],
         class_names: Sequence[str] = (),
         last_word: Callable[[SetProblem, Tensor, Verdict], Verdict] | None = None,
-        again: Callable[[SetProblem, Tensor, float], list[list[Explanation]]] | None = None,
+        again: Callable[[SetProblem, Tensor, float], list[Explanation]] | None = None,
         with_noise: Callable[[SetProblem, Tensor, int], Iterator[Noisy]] | None = None,
     ) -> None:
         self.class_names = class_names
@@ -164,7 +165,9 @@ class Answers:
         """Explanations of a problem's instances in their order, the best answer of each first."""
         spec, predicted = self.spec, problem.criterion.holds(problem.outputs)
         if self.searches and bool(predicted.any()) and not bool(predicted.all()):
-            return self._answer_apart(problem, predicted, started)
+            # Only where the model gives the answer that is asked about, there is something to search.
+            answered = self.of(problem.take(predicted.nonzero().flatten()), started)
+            return self._apart(problem, predicted, answered, started)
         refused = is_too_large(spec, int(problem.oracle.counts[0]))
         skipped = refused or not problem.oracle.width or (self.searches and not bool(predicted.any()))
         ranking = _no_ranking(problem) if skipped else self._interruptible(problem)
@@ -172,7 +175,7 @@ class Answers:
         if self.again is not None and bool(verdict.mixed.any()) and not self.interrupted:
             again = self.again(problem, verdict.mixed, started)
             if again:
-                return self._merged(problem, verdict.mixed, again, started)
+                return self._apart(problem, verdict.mixed, again, started)
         sure: dict[int, Sure] = {}
         if spec.surely is not None and not skipped:
             with self.until_interrupted():
@@ -194,20 +197,14 @@ class Answers:
     def _class(self, number: int) -> str:
         return str(self.class_names[number]) if number < len(self.class_names) else f"class {number}"
 
-    def _answer_apart(self, problem: SetProblem, predicted: Tensor, started: float) -> list[Explanation]:
-        """Search only where the model gives the answer that is asked about."""
-        parts = [rows.nonzero().flatten() for rows in (predicted, ~predicted)]
-        by_row = [own for rows in parts for own in _by_instance(self.of(problem.take(rows), started))]
-        return [e for position in torch.cat(parts).argsort().tolist() for e in by_row[position]]
-
-    def _merged(
-        self, problem: SetProblem, mixed: Tensor, again: list[list[Explanation]], started: float
+    def _apart(
+        self, problem: SetProblem, some: Tensor, answered: Iterable[Explanation], started: float
     ) -> list[Explanation]:
-        """Answers in the order of instances, of which some [B, bool] are answered `again` already."""
-        rest = (~mixed).nonzero().flatten()
-        others = _by_instance(self.of(problem.take(rest), started)) if len(rest) else []
-        parts = {True: iter(again), False: iter(others)}
-        return [e for own in mixed.tolist() for e in next(parts[own])]
+        """Answers in the order of instances, of which `some` [B, bool] are answered, and the others are now."""
+        rest = (~some).nonzero().flatten()
+        others = self.of(problem.take(rest), started) if len(rest) else []
+        parts = {True: by_key(answered), False: by_key(others)}
+        return [e for own in some.tolist() for e in next(parts[own])]
 
     def _judged(self, problem: SetProblem, ranking: Ranking) -> tuple[Ranking, Verdict]:
         """The ranking with what may be chosen of its choice, and the final check of that, whose last word is plain."""
@@ -518,16 +515,6 @@ def _unsure(choice: Choice, instances: int) -> Choice:
     """A choice of which it is not known how surely it decides."""
     notes = [f"{note} {UNSURE_YET}".strip() for note in choice.notes or [""] * instances]
     return replace(choice, status=["not found"] * instances, minimal=None, optimal=None, notes=notes)
-
-
-def _by_instance(made: Iterable[Explanation]) -> list[list[Explanation]]:
-    """All answers of an instance together; its first one has rank 0."""
-    by_row: list[list[Explanation]] = []
-    for e in made:
-        if e.rank == 0:
-            by_row.append([])
-        by_row[-1].append(e)
-    return by_row
 
 
 def claimed(

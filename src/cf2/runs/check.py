@@ -29,7 +29,7 @@ from cf2.models.adapters import Call, Inputs, adapter_for, module_of, run, targe
 from cf2.models.soft_masks import Loan, default_dtype
 from cf2.options import Key, Spec
 from cf2.results.explanation import VERDICTS, Explanation
-from cf2.results.explanations import Explanations
+from cf2.results.explanations import Explanations, by_key
 from cf2.runs.functions import Function, functions_of, returned_by
 
 SINGLE = 1.2e-7  # by so little two probabilities may be the same number when they are stored
@@ -194,18 +194,6 @@ def _claimants(
     caller = _Caller(model, targets, call, spec.device)
     with Loan(caller.model, caller.device, caller.origin) as loan, torch.no_grad(), default_dtype(loan.dtype):
         yield lambda e: _Claimant(e, spec, _EditedGraph(e, spec, caller))
-
-
-def by_key(found: Iterable[Explanation]) -> Iterator[list[Explanation]]:
-    """All answers of one key together; what was asked for twice comes twice."""
-    answers: list[Explanation] = []
-    for e in found:
-        if answers and (e.rank <= answers[-1].rank or e.key != answers[-1].key):
-            yield answers
-            answers = []
-        answers.append(e)
-    if answers:
-        yield answers
 
 
 # -- running the model --------------------------------------------------------------------------------------------
@@ -537,12 +525,15 @@ class _Claimant:
             before, now = float(self.whole[column]) - middle, float(row[column]) - middle
             return math.copysign(now, now * before), max(abs(before), abs(now), middle)
         scores = self._scores(row)
-        rest = scores.clone()
+        decisive = [scores[e.explained], *scores.topk(2).values, *self._scores(self.whole).topk(2).values]
+        return self._gap(scores), float(torch.stack(decisive).abs().max())
+
+    def _gap(self, scores: Tensor) -> float:
+        """By how much the class in question leads the best other one, or is behind it where it is to be reached."""
+        e, rest = self.e, scores.clone()
         rest[e.explained] = -math.inf
         gap = float(scores[e.explained] - rest.max())
-        size = torch.stack([scores[e.explained], rest.max(), *self._scores(self.whole).topk(2).values]).abs().max()
-        reached = e.question == "counterfactual" and e.target is not None  # a class that is to be reached
-        return (-gap if reached else gap), float(size)
+        return -gap if e.question == "counterfactual" and e.target is not None else gap
 
     def says(self, row: Tensor) -> bool | None:
         """Whether a row gives the answer in question; None where rounding decides."""
@@ -557,10 +548,7 @@ class _Claimant:
             return 1 - distance if distance <= 1 else 1 / distance - 1
         if e.output == "multilabel":
             return (2 * float(values[e.prediction]) - 1) * (1 if e.probabilities[e.prediction] > 0.5 else -1)
-        rest = values.clone()
-        rest[e.explained] = -math.inf
-        gap = float(values[e.explained] - rest.max())
-        return -gap if e.question == "counterfactual" and e.target is not None else gap
+        return self._gap(values)
 
     def test(self, chosen: Mask, verdict: str, confidence: float) -> bool | None:
         """Whether a set passes one test, by more than a confidence."""

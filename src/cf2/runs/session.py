@@ -39,6 +39,7 @@ from cf2.models.predictor import Findings, Predictor
 from cf2.models.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.options import AUTO, Key, Spec
 from cf2.results.explanation import Explanation, UnitTable
+from cf2.results.explanations import by_key
 from cf2.results.names import Names
 from cf2.runs.answers import DEFAULT, Answers, Facts, Noisy, check_asked, check_class_names, is_too_large
 from cf2.runs.progress import Progress
@@ -370,12 +371,9 @@ class Session:
                 self.finished = explained + made  # what an interrupt leaves
                 if progress is not None:
                     progress(sum(not e.rank for e in part))
-            if [e.key for e in made if not e.rank] != list(group):  # those that are too large came last
-                by_key: dict[Key, list[Explanation]] = {}
-                for e in made:  # what is asked for twice is explained twice, with the same result
-                    by_key[e.key] = [*by_key[e.key], e] if e.rank else [e]
-                made = [e for key in group for e in by_key.get(key, ())]
-            explained += made
+            # Those that are too large came last. What is asked for twice is explained twice, with the same result.
+            answers = {own[0].key: own for own in by_key(made)}
+            explained += [e for key in group for e in answers.get(key, ())]
             if self.interrupted:
                 break
         self.finished = explained
@@ -475,8 +473,8 @@ class Session:
         assert isinstance(problem, Problem)
         return last_word(problem, self.field, selected, verdict)
 
-    def _answer_again(self, problem: SetProblem, mixed: Tensor, started: float) -> list[list[Explanation]]:
-        """Answers of some instances, by instance, where the whole graph by itself said something else.
+    def _answer_again(self, problem: SetProblem, mixed: Tensor, started: float) -> list[Explanation]:
+        """Answers of some instances, one after the other, where the whole graph by itself said something else.
 
         They are looked for on whole graphs, one at a time; none, where they were already.
         """
@@ -488,7 +486,8 @@ class Session:
         self.predictor.findings = replace(findings, alone=True, ordered=True)
         try:
             cuts = self._cut([problem.instances[row].key for row in mixed.nonzero().flatten().tolist()], whole)
-            return [self.answers.of(one, started) for cut in cuts for one in self._packed([cut], whole)]
+            alone = (single for cut in cuts for single in self._packed([cut], whole))
+            return [e for single in alone for e in self.answers.of(single, started)]
         finally:
             self.predictor.findings = findings
 

@@ -36,8 +36,8 @@ from cf2.methods.trained import digest as weights_digest
 from cf2.options import Key, Spec, as_json, titled
 from cf2.results import files
 from cf2.results.explanation import Explanation
-from cf2.results.explanations import Explanations
-from cf2.runs.check import Check, by_key, check
+from cf2.results.explanations import Explanations, by_key
+from cf2.runs.check import Check, check
 from cf2.runs.session import KEYS_AT_ONCE, Chunk, Request, Session, complete
 from cf2.runs.source import ModelAndData
 from cf2.storage import MAKE_ROOM, PARTIAL, fingerprint, writing
