@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
-import pandas
 import pytest
 
 import cf2
@@ -38,14 +36,12 @@ def test_edges_and_masks_align_with_the_users_edge_index(found: cf2.Explanations
         assert np.array_equal(soft, reverse)
 
 
-def test_tables_and_summaries(found: cf2.Explanations, tmp_path: Path) -> None:
+def test_tables_and_summaries(found: cf2.Explanations) -> None:
     table = found.to_pandas()
     assert list(table["key"]) == [3, 7, 9, 12]
     assert found.summary()["n"] == 4
     assert found.summary()["pn"] == pytest.approx(table["necessary"].mean())
-    assert list(pandas.read_csv(found.to_csv(tmp_path / "found.csv"))["size"]) == [e.size for e in found]
     assert len(found[1:3]) == 2
-    assert "fns" in repr(found)
     with pytest.raises(dataclasses.FrozenInstanceError):
         found[0].size = 3  # type: ignore[misc]
 

@@ -56,14 +56,17 @@ def test_ctrl_c_before_anything_is_finished_is_an_interrupt() -> None:
         cf2.explain(Interrupted(), ring(), [0])
 
 
+class Slow(SAGEConv):
+    """A layer that takes its time."""
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        time.sleep(0.03)
+        return super().forward(*given, **named)
+
+
 def test_after_some_seconds_a_sentence_says_how_large_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Slow(SAGEConv):
-        def forward(self, *given: Any, **named: Any) -> Any:
-            time.sleep(0.1)
-            return super().forward(*given, **named)
-
     monkeypatch.setattr(progress, "SPEAKS_AFTER", 0.2)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     cf2.explain(Slow(3, 2), ring(), [0], units=("edges", "features"), progress=lambda more: None)
@@ -76,11 +79,6 @@ def test_after_some_seconds_a_sentence_says_how_large_it_is(
 def test_a_line_in_a_notebook_says_how_far_the_present_search_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Slow(SAGEConv):
-        def forward(self, *given: Any, **named: Any) -> Any:
-            time.sleep(0.02)
-            return super().forward(*given, **named)
-
     for name, value in {"in_notebook": lambda: True, "LATER": 0.0, "EVERY": 0.01}.items():
         monkeypatch.setattr(progress, name, value)
     cf2.explain(Slow(3, 2), ring(), [0])

@@ -787,13 +787,13 @@ def _differences(
     With `again`, the model is run too: an answer is another one if the model says something else of the whole, of the
     set or of the rest.
     """
-    by_key = {e.key: e for e in stored}
+    held = {e.key: e for e in stored}
     spec = replace(spec, tolerance=stored[0].tolerance)  # as it was measured on all keys
     other = [e for e in stored if (e.question, e.method) != (spec.question, spec.method)]
     yield from (f"{spec.name}, key {e.key}: it answers another question." for e in other)
-    with Session(source.request(list(by_key), spec), fitting=True) as session:
-        for problem in session.problems(list(by_key)):
-            here = [by_key[instance.key] for instance in problem.instances]
+    with Session(source.request(list(held), spec), fitting=True) as session:
+        for problem in session.problems(list(held)):
+            here = [held[instance.key] for instance in problem.instances]
             other = [e for e, table in zip(here, problem.tables) if not _has_units(e, table)]
             yield from (f"{spec.name}, key {e.key}: it has other units." for e in other)
             if not again or other:
