@@ -194,6 +194,10 @@ def test_a_chunk_that_kills_every_worker_is_reported_and_the_rest_is_done(engine
     assert "keys 27, 30, 33" in str(error.value)
 
 
+def test_a_key_that_comes_twice_is_answered_each_time(directory: Path) -> None:
+    assert [e.key for e in engines.explain_many(request_of("nodes"), [0, 0, 3])] == [0, 0, 3]
+
+
 def test_a_chunk_that_fails_by_itself_is_reported_and_the_rest_is_done(directory: Path) -> None:
     done: list[int] = []
     request = request_of("invalid")

@@ -333,6 +333,12 @@ def by_key(found: Iterable[Explanation]) -> Iterator[list[Explanation]]:
         yield answers
 
 
+def in_order(found: Iterable[Explanation], keys: Iterable[Key]) -> list[Explanation]:
+    """The answers to keys in their order, the same ones again for a key that comes twice."""
+    answers = {own[0].key: own for own in by_key(found)}
+    return [e for key in keys for e in answers.get(key, ())]
+
+
 def _values(attribute: str, given: Any, classes: Sequence[str]) -> list[Any]:
     """The values that an attribute may have, a class by its number; refuses what no explanation has."""
     known = Explanation.__dataclass_fields__

@@ -39,7 +39,7 @@ from cf2.models.predictor import Findings, Predictor
 from cf2.models.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.options import AUTO, Key, Spec
 from cf2.results.explanation import Explanation, UnitTable
-from cf2.results.explanations import by_key
+from cf2.results.explanations import in_order
 from cf2.results.names import Names
 from cf2.runs.answers import DEFAULT, Answers, Facts, Noisy, check_asked, check_class_names, is_too_large
 from cf2.runs.progress import Progress
@@ -372,8 +372,7 @@ class Session:
                 if progress is not None:
                     progress(sum(not e.rank for e in part))
             # Those that are too large came last. What is asked for twice is explained twice, with the same result.
-            answers = {own[0].key: own for own in by_key(made)}
-            explained += [e for key in group for e in answers.get(key, ())]
+            explained += in_order(made, group)
             if self.interrupted:
                 break
         self.finished = explained

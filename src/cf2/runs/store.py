@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from cf2.methods.trained import digest as weights_digest
 from cf2.options import Key, Spec, as_json, titled
 from cf2.results import files
 from cf2.results.explanation import Explanation
-from cf2.results.explanations import Explanations, by_key
+from cf2.results.explanations import Explanations, by_key, in_order
 from cf2.runs.check import Check, check
 from cf2.runs.session import KEYS_AT_ONCE, Chunk, Request, Session, complete
 from cf2.runs.source import ModelAndData
@@ -572,11 +572,10 @@ class Store:
             return ()
         return explanations
 
-    def _answers(self, spec: Spec, survey: Survey) -> list[list[Explanation]]:
-        """All answers to each finished key of a job, in the order of the keys."""
+    def _answers(self, spec: Spec, survey: Survey) -> list[Explanation]:
+        """The answers to the finished keys of a job, in the order of the keys."""
         loaded = (self._load(shard, keys) for shard, keys in survey.shards(spec.name).items())
-        answers = {own[0].key: own for part in loaded for own in by_key(part)}
-        return [answers[key] for key in self.keys if key in answers]
+        return in_order(chain.from_iterable(loaded), self.keys)
 
     def finished(self) -> list[Finished]:
         """How much of what the run asks for is there, by row."""
@@ -600,10 +599,10 @@ class Store:
         ]
         if not wanted:
             self.job(str(method), seed, question)  # which says that there is none
-        survey, keys = self.survey(wanted), self.keys
-        items = [e for spec in wanted for answers in self._answers(spec, survey) for e in answers]
+        survey = self.survey(wanted)
+        items = [e for spec in wanted for e in self._answers(spec, survey)]
         shown = [row for row, jobs in self.rows().items() if any(spec in wanted for spec in jobs)]
-        counts = Finished(", ".join(shown), sum(not e.rank for e in items), len(keys) * len(wanted))
+        counts = Finished(", ".join(shown), sum(not e.rank for e in items), len(self.keys) * len(wanted))
         context = self.context() | {"method": counts.method, "spec": wanted[0].to_json()}
         if said := partial_sentence([counts]):
             context["partial"] = said
@@ -635,7 +634,8 @@ class Store:
     def check_claims(self, source: ModelAndData, sample: int) -> tuple[Check, int, list[str]]:
         """The claims of at most `sample` keys spread over the run, how many keys, and what is wrong beside claims."""
         survey, jobs = self.survey(), self.jobs()
-        stored = [(spec, own) for spec in jobs for own in self._answers(spec, survey) if own[0].status != "refused"]
+        every = [(spec, own) for spec in jobs for own in by_key(self._answers(spec, survey))]
+        stored = [(spec, own) for spec, own in every if own[0].status != "refused"]
         chosen = [stored[round(at)] for at in np.linspace(0, len(stored) - 1, min(sample, len(stored)))]
         result, problems = Check(), []
         for spec in jobs:

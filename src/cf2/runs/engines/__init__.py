@@ -16,6 +16,7 @@ from typing import Any, TypedDict, Unpack
 from cf2.errors import require_number, unknown_name
 from cf2.options import Key, Spec
 from cf2.results.explanation import Explanation
+from cf2.results.explanations import in_order
 from cf2.runs.engines.cluster import RAY
 from cf2.runs.engines.machine import LOCAL, PROCESSES, ChunksFailed, Engine, Outcome, Resources, cores
 from cf2.runs.progress import Progress
@@ -55,17 +56,14 @@ def explain_many(
     if not first:
         return []
     whole: dict[int, list[Explanation]] = {}
-    partial: dict[int, dict[Key, list[Explanation]]] = {}
+    partial: dict[int, list[Explanation]] = {}
     take = on_chunk or whole.__setitem__
 
     def keep(outcome: Outcome) -> None:
-        number, keys, _ = outcome.chunk
-        by_key = partial.setdefault(number, {})
-        for e in outcome.found:
-            by_key.setdefault(e.key, []).append(e)
+        number = outcome.chunk.number
+        partial.setdefault(number, []).extend(outcome.found)
         if outcome.ended:
-            del partial[number]
-            take(number, [e for key in keys for e in by_key[key]])
+            take(number, in_order(partial.pop(number), outcome.chunk.keys))
 
     rest = chain(request.targets.check(first), source)
     parts = iter(lambda: list(islice(rest, chunk_size)), [])
