@@ -16,20 +16,27 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typer
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GraphConv, global_add_pool
 
 import cf2
 from benchmarks import figures
+from cf2 import options, web
+from cf2.cli.commands import app
 from cf2.methods import registry
+from cf2.methods.contract import Method
+from cf2.runs import engines
 from cf2.samples import sources
+from cf2.sets.search import _BUDGETS
+from cf2.sets.tests import Criterion
 from cf2.units import kinds as units
 from reproduction import tables
 from reproduction.training import RECIPES
@@ -38,7 +45,6 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SITE = sorted(DOCS.glob("*.md"))
 PAGES = [*SITE, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
-SHELL = re.compile(r"^cf2 [a-z].*$", re.MULTILINE)
 
 
 def text_of(page: str | Path) -> str:
@@ -123,9 +129,6 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_figures: Non
 
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Have the page not wait for a browser, and Ray's work done here; their arguments are checked all the same."""
-    from cf2 import web
-    from cf2.runs import engines
-
     called: list[str] = []
 
     def checked(real: Callable[..., Any], do: Callable[..., Any]) -> Callable[..., Any]:
@@ -138,13 +141,9 @@ def without_waiting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     real = engines.explain_many
     monkeypatch.setattr(web, "serve", checked(web.serve, lambda path: None))
-    monkeypatch.setattr(engines, "ready", checked(engines.ready, _nothing))
+    monkeypatch.setattr(engines, "ready", checked(engines.ready, lambda engine: nullcontext()))
     monkeypatch.setattr(engines, "explain_many", checked(real, lambda request, keys: real(request, keys[:2])))
     return called
-
-
-def _nothing(engine: str) -> AbstractContextManager[None]:
-    return nullcontext()
 
 
 @pytest.mark.parametrize("name", EXAMPLES.split())
@@ -300,9 +299,6 @@ def recipe() -> Iterator[Callable[[str], dict[str, Any]]]:
 
 
 def test_the_recipes_run_and_their_tables_are_complete(recipe: Callable[[str], dict[str, Any]]) -> None:
-    from cf2.methods.contract import Method
-    from cf2.sets.tests import Criterion
-
     made = recipe("extend.md")
     assert cf2.methods.get("degree") is made["METHOD"]
     assert "stars" in units.KINDS
@@ -365,42 +361,27 @@ def test_the_api_page_lists_what_is_public() -> None:
         assert {f"cf2.{name}.{one}" for one in public} <= listed
 
 
-def commands() -> dict[str, Any]:
-    import typer
-
-    from cf2.cli.commands import app
-
-    group: Any = typer.main.get_command(app)
-    return dict(group.commands)
-
-
 def documented() -> list[tuple[str, str]]:
-    """Every line of a shell block that calls the program, with its page."""
-    lines = [
-        (page.name, line)
-        for page in PAGES
-        for language in ("", "sh", "bash", "console", "shell")
-        for block in blocks(page, language)
-        for line in SHELL.findall(block)
-    ]
-    inline = [
-        (page.name, line)
-        for page in PAGES
-        for line in re.findall(r"`(cf2 [a-z][^`…|\[]*)`", page.read_text(encoding="utf-8"))
-    ]
-    return lines + inline
+    """Every line that calls the program, in a shell block or in a sentence, with its page."""
+    found = []
+    for page in PAGES:
+        shown = [block for language in ("", "sh", "bash", "console", "shell") for block in blocks(page, language)]
+        lines = [line for block in shown for line in re.findall(r"^cf2 [a-z].*$", block, re.MULTILINE)]
+        inline = re.findall(r"`(cf2 [a-z][^`…|\[]*)`", text_of(page))
+        found += [(page.name, line) for line in lines + inline]
+    return found
 
 
 def test_every_documented_command_and_option_exists() -> None:
-    known = commands()
+    known: dict[str, Any] = dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     seen = set()
     for page, line in documented():
         _, name, *rest = shlex.split(line.partition(" #")[0].replace("…", ""))
         assert name in known, f"{page}: {line}"
         seen.add(name)
-        options = {flag for parameter in known[name].params for flag in (*parameter.opts, *parameter.secondary_opts)}
+        flags = {flag for parameter in known[name].params for flag in (*parameter.opts, *parameter.secondary_opts)}
         asked = {word.partition("=")[0] for word in rest if word.startswith("-")}
-        assert asked <= options | {"--help", "-h"}, f"{page}: {line}"
+        assert asked <= flags | {"--help", "-h"}, f"{page}: {line}"
     assert seen == set(known), "every command is documented"
 
 
@@ -426,53 +407,6 @@ def test_links_inside_the_project_resolve(page: Path) -> None:
             assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
 
 
-def test_the_contents_name_every_page_once() -> None:
-    contents = re.findall(r"```\{toctree\}\n(.*?)```", text_of("index.md"), re.DOTALL)
-    listed = [line for block in contents for line in block.split() if (DOCS / f"{line}.md").is_file()]
-    assert sorted(listed) == sorted(page.stem for page in SITE if page.stem != "index")
-
-
-# -- for readers ----------------------------------------------------------------------------------------------
-
-# What ten readers want, written down before the pages were arranged; where the answer is, and words of it.
-READERS = {
-    "explain one node of my GAT": ("getting-started.md", "cf2.explain(model, data, nodes="),
-    "which molecules change class if I may only change atoms?": ("counterfactuals.md", 'edits="change"'),
-    "what does impossible mean?": ("verdicts.md", "Proved that no set passes"),
-    "cite it": ("index.md", "CITATION.cff"),
-    "use all cores": ("cli.md", "--engine processes"),
-    "explain a link of a HeteroData": ("tasks.md", "edge_type="),
-    "how surely does this set decide?": ("verdicts.md", "e.pns"),
-    "use it in torch_geometric's Explainer": ("pyg.md", "CF2Explainer"),
-    "test the masks of another explainer": ("verdicts.md", "cf2.metrics.judge"),
-    "what does λ stand for?": ("mathematics.md", "| λ, α, γ |"),
-}
-
-
-@pytest.mark.parametrize("task", READERS)
-def test_readers_find_the_page_in_two_clicks(task: str) -> None:
-    page, words = READERS[task]
-    assert words in text_of(page)
-    first = {target.partition("#")[0] for target in links(DOCS / "index.md")} | {"index.md"}
-    pages = [DOCS / name for name in first if name.endswith(".md") and not name.startswith("http")]
-    second = {target.partition("#")[0] for name in pages for target in links(name)}
-    assert page in first | second
-
-
-def test_the_documentation_is_short() -> None:
-    words = [
-        len(re.findall(r"\S*\w\S*", re.sub(r"<!--.*?-->", "", text_of(page)))) for page in [*SITE, ROOT / "README.md"]
-    ]
-    assert len(SITE) <= 20
-    assert sum(words) <= 30_000
-
-
-@pytest.mark.parametrize("page", SITE, ids=lambda page: page.stem)
-def test_a_page_begins_with_a_picture_or_something_to_run(page: Path) -> None:
-    screen = "\n".join(text_of(page).splitlines()[:30])
-    assert re.search(r"!\[|^```(python|sh|bash|text)?$|\$\$", screen, re.MULTILINE)
-
-
 def rows(page: str, first: str) -> list[list[str]]:
     """The rows of a table of a page whose first heading is `first`, as plain text."""
     lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
@@ -486,38 +420,21 @@ def rows(page: str, first: str) -> list[list[str]]:
 
 
 def test_the_table_of_efforts_is_that_of_the_search() -> None:
-    from cf2.sets.search import _BUDGETS
-
-    wanted = [
-        [
-            f"`{name}`",
-            str(b.repairs),
-            str(b.grown),
-            str(b.exchanges),
-            f"{b.drops} / {b.adds}",
-            str(b.restarts),
-            f"{b.proof:,}",
-            str(b.rounds),
-            str(b.swaps),
-        ]
-        for name, b in _BUDGETS.items()
-    ]
-    assert rows("verified-search.md", "`effort`") == wanted
+    for (effort, *cells), (name, b) in zip(rows("verified-search.md", "`effort`"), _BUDGETS.items(), strict=True):
+        numbers = [int(number.replace(",", "")) for cell in cells for number in cell.split(" / ")]
+        moves = [b.repairs, b.grown, b.exchanges, b.drops, b.adds, b.restarts]
+        assert (effort, numbers) == (f"`{name}`", [*moves, b.proof, b.rounds, b.swaps])
 
 
 def test_the_docstring_of_explain_says_what_a_spec_says() -> None:
-    from cf2 import options as spec
-
     described = {name: meaning for name, (_, meaning) in fill.documented().items()}
-    assert {name: described[name] for name in spec.meanings()} == spec.meanings()
+    assert {name: described[name] for name in options.meanings()} == options.meanings()
     assert list(described) == list(inspect.signature(cf2.explain).parameters)
 
 
 def test_the_help_of_the_command_says_what_a_spec_says() -> None:
-    from cf2 import options as spec
-
     text = " ".join(module_of(DOCS / "conf.py").help_pages()["explain"].split())
-    for name, meaning in spec.meanings().items():
+    for name, meaning in options.meanings().items():
         if name not in {"settings", "robust"}:  # the latter is deprecated and not shown
             assert f"--{name.replace('_', '-')}" in text
             assert meaning in text
