@@ -11,7 +11,7 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-import test_layers
+import test_matrix
 from cf2.methods.contract import Problem
 from cf2.models import equal_rows, predictor
 from cf2.models.equal_rows import Colouring, EqualRows
@@ -34,7 +34,7 @@ class LastMessage(pyg.MessagePassing):
 
 
 LAYERS: dict[str, Callable[[], nn.Module]] = {  # of node states alone
-    **{name: partial(make, W, W) for name, make in test_layers.LAYERS.items()},
+    **{name: partial(make, W, W) for name, make in test_matrix.LAYERS.items()},
     "heads side by side": lambda: pyg.GATConv(W, W // 2, heads=2),
     "max": lambda: pyg.SAGEConv(W, W, aggr="max", project=True),
     "beta": lambda: pyg.TransformerConv(W, W // 2, heads=2, beta=True),
