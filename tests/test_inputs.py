@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import networkx
 import numpy as np
 import pandas
 import pytest
@@ -14,12 +15,13 @@ import torch
 from torch import nn
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
-from torch_geometric.nn import GCN, Linear
+from torch_geometric.nn import GCN
 from torch_geometric.transforms import ToSparseTensor
 
 import cf2
 from cf2.errors import CF2Error
 from cf2.graphs.targets import check_ids
+from fuzz_cases import Broken, Lazy
 from toys import GraphNet, NodeNet, WeightedNet, random_graph, same_results
 
 DATA, MODEL = random_graph(8, 10, seed=6), NodeNet("gcn", layers=2, seed=1)
@@ -62,31 +64,6 @@ def test_ids_in_every_form(nodes: Any, wanted: list[int]) -> None:
     assert all(type(one) is int for one in found)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "said"),
-    [
-        (1.0, r"but got 1\.0. Turn it into a whole number with int"),
-        ("3", "but got '3'. Turn it into a whole number"),
-        ([0, None], "but got None"),
-        ([True, False], "one bool for each of the 8 .*, but got 2"),
-        ([True, 0], "but got 1 among 2 values"),
-        ([False] * 8, "a mask in `nodes` to choose at least one"),
-        (torch.ones(8, dtype=torch.uint8), "ids or a mask.* Pass a mask as bool"),
-        (-1, "from 0 to 7, but got -1. Ids count from 0"),
-        ([[0, 1], [2]], r"but got \[0, 1\]. Pass one flat list"),
-        (torch.ones(8, 10, dtype=torch.bool), "Pass one flat list"),
-        ([], "at least one node"),
-        (slice(0.5, None), "slice"),
-        ({0, "a"}, "but got 'a'"),
-        (torch.zeros(2, dtype=torch.long, device="meta"), "`nodes`"),
-        ((1 // node for node in (1, 0)), "ZeroDivisionError"),
-    ],
-)
-def test_what_is_no_id_is_refused(nodes: Any, said: str) -> None:
-    with pytest.raises(CF2Error, match=said):
-        explain(nodes=nodes)
-
-
 def test_at_graph_level_they_are_positions() -> None:
     model = GraphNet("gin")
     assert keys(explain(GRAPHS, model=model)) == [0, 1, 2]
@@ -100,6 +77,8 @@ def test_what_is_given_twice_is_explained_twice() -> None:
     found = explain(nodes=[3, 1, 3])
     assert keys(found) == [3, 1, 3]
     assert same_results(found[:1], found[2:])
+    with pytest.raises(CF2Error, match="one class in `target` for each key, but got several for 3"):
+        explain(nodes=[3, 3], target=[0, 1])
 
 
 # -- data -----------------------------------------------------------------------------------------------------
@@ -136,57 +115,6 @@ def test_a_batch_is_one_graph_where_nodes_are_asked_for() -> None:
     assert (one.edges - 5).tolist() == alone.edges.tolist()
     with pytest.raises(CF2Error, match='level="graph" for positions'):
         explain(batch, [1])
-
-
-def heterogeneous() -> HeteroData:
-    made = HeteroData()
-    made["a"].x, made["a", "to", "a"].edge_index = DATA.x, DATA.edge_index
-    return made
-
-
-def networkx_graph() -> Any:
-    import networkx
-
-    return networkx.path_graph(4)
-
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (None, "but got None"),
-        ("graph.pt", "Load the file first"),
-        (DATA.x, r"Data\(x=x, edge_index=edge_index\)"),
-        ((DATA.x, DATA.edge_index), r"graph 0 .* Data\(x=x"),
-        ({"x": DATA.x}, "Data.from_dict"),
-        (Data, "the class Data itself"),
-        ([], "at least one graph"),
-        (Batch.from_data_list([heterogeneous()]), "to_homogeneous"),
-        (heterogeneous(), "to_homogeneous"),
-        ([DATA, "x"], "graph 1 of `data` to be a Data object, but got an object of type str"),
-        (networkx_graph(), "from_networkx"),
-        (Data(x=DATA.x, edge_index=DATA.edge_index, batch=torch.arange(8) % 2), "a `batch` of several"),
-        (Batch(x=DATA.x, edge_index=DATA.edge_index), "Batch.from_data_list made"),
-        (DataLoader(range(3)), "parts of a graph. Pass the Data object itself"),
-        (DataLoader([1, 2]), "graph 0 of `data` to be a Data object, but got an object of type int"),
-        (iter([DATA, 3]), "graph 1 of `data`"),
-    ],
-)
-def test_what_is_no_graph_is_refused(data: Any, said: str) -> None:
-    with pytest.raises(CF2Error, match=said):
-        explain(data, model=GraphNet("gin"), level="graph")
-
-
-def test_a_data_set_that_fails_is_named_with_its_error() -> None:
-    class Broken(torch.utils.data.Dataset[Any]):
-        def __len__(self) -> int:
-            return 2
-
-        def __getitem__(self, index: int) -> Any:
-            raise FileNotFoundError("graph.pt")
-
-    with pytest.raises(CF2Error, match=r"give its graph 0, but got FileNotFoundError: graph\.pt") as caught:
-        explain(Broken(), model=GraphNet("gin"))
-    assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
@@ -246,34 +174,22 @@ def test_labels_of_another_length_are_no_labels() -> None:
 # -- models ---------------------------------------------------------------------------------------------------
 
 
-class Lazy(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin, self.net = Linear(-1, 4), NodeNet("gcn", layers=2)
-
-    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.net(self.lin(x), edge_index)
-        return out
-
-
 def test_a_lazy_model_is_run_once_first() -> None:
-    model = Lazy()
+    model = Lazy("node")
     with pytest.raises(CF2Error, match="Run the model once"):
         explain(nodes=[1], model=model)
     model(DATA.x, DATA.edge_index)
     assert keys(explain(nodes=[1], model=model)) == [1]
 
 
-@pytest.mark.parametrize("wrap", [nn.DataParallel, torch.optim.swa_utils.AveragedModel])
+COMPILED = pytest.param(torch.compile, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, torch.optim.swa_utils.AveragedModel, COMPILED])
 def test_the_module_inside_of_a_wrapper_is_explained(wrap: Callable[[nn.Module], nn.Module]) -> None:
     assert same_results(explain(nodes=[1], model=wrap(MODEL)), explain(nodes=[1]))
     graph_model = GraphNet("gin")
     assert same_results(explain(GRAPHS, model=wrap(graph_model)), explain(GRAPHS, model=graph_model))
-
-
-@pytest.mark.slow
-def test_a_compiled_model_is_explained_by_what_it_was_made_from() -> None:
-    assert same_results(explain(nodes=[1], model=torch.compile(MODEL)), explain(nodes=[1]))
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
@@ -306,29 +222,6 @@ def test_targets_in_every_form(target: Any, wanted: list[int]) -> None:
     assert [e.explained for e in explain(nodes=[1, 3], target=target)] == wanted
 
 
-@pytest.mark.parametrize(
-    ("target", "said"),
-    [
-        (0.0, "`target`"),
-        (True, "`target`"),
-        ([0], "one class in `target` per key, 2, but got 1"),
-        (torch.zeros(8, dtype=torch.long), r"but got 8. Pass target\[nodes\]"),
-        (-1, "whole numbers from 0"),
-        (3, "classes from 0 to 2"),
-        ({1: 0}, "class in `target` for each key"),
-        (torch.zeros(2, device="meta"), "`target`"),
-    ],
-)
-def test_what_is_no_class_is_refused(target: Any, said: str) -> None:
-    with pytest.raises(CF2Error, match=said):
-        explain(nodes=[1, 3], target=target)
-
-
-def test_a_node_that_is_given_twice_has_one_class() -> None:
-    with pytest.raises(CF2Error, match="one class in `target` for each key, but got several for 3"):
-        explain(nodes=[3, 3], target=[0, 1])
-
-
 def test_progress_is_a_function_or_a_bar(capfd: pytest.CaptureFixture[str]) -> None:
     told: list[int] = []
     explain(nodes=[1, 3, 5], progress=told.append)
@@ -345,35 +238,80 @@ def test_progress_is_a_function_or_a_bar(capfd: pytest.CaptureFixture[str]) -> N
             explain(nodes=[1], progress=wrong)
 
 
-def test_only_a_method_that_needs_it_takes_something_trained() -> None:
-    with pytest.raises(CF2Error, match="no `trained` for method 'gradient'"):
-        explain(nodes=[1], trained={1: []})
-    given = {"method": "pgexplainer"}
-    with pytest.raises(CF2Error, match=r"what cf2\.fit made, but got an object of type dict\. Train one"):
-        explain(nodes=[1], trained={}, **given)
-    with pytest.raises(CF2Error, match=r"cf2\.load_trained"):
-        explain(nodes=[1], trained="explainer.safetensors", **given)
-
-
-@pytest.mark.parametrize("edges", ["ab", [(0, 1, 2)], [[0, 1], [2]], None])
-def test_true_edges_are_pairs_of_ids(edges: Any) -> None:
-    with pytest.raises(CF2Error, match=r"true edges of 1 in `trained` to be pairs of node ids, \[n, 2\]"):
-        cf2.explain(MODEL, DATA, [1], method="truth", trained={1: edges})
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"device": "cuda:7"}, "device"),
-        ({"device": "gpu"}, "device"),
-        ({"k": float("nan")}, "`k`"),
-        ({"k": -1}, "`k`"),
-        ({"settings": {"k": 3}}, "an option, or a setting"),
+HETERO = HeteroData({"a": {"x": DATA.x}, ("a", "to", "a"): {"edge_index": DATA.edge_index}})
+TWO = torch.zeros(2, dtype=torch.long, device="meta")
+REFUSED: dict[str, list[tuple[Any, str]]] = {
+    "nodes": [
+        (1.0, r"but got 1\.0. Turn it into a whole number with int"),
+        ("3", "but got '3'. Turn it into a whole number"),
+        ([0, None], "but got None"),
+        ([True, False], "one bool for each of the 8 .*, but got 2"),
+        ([True, 0], "but got 1 among 2 values"),
+        ([False] * 8, "a mask in `nodes` to choose at least one"),
+        (torch.ones(8, dtype=torch.uint8), "ids or a mask.* Pass a mask as bool"),
+        (-1, "from 0 to 7, but got -1. Ids count from 0"),
+        ([[0, 1], [2]], r"but got \[0, 1\]. Pass one flat list"),
+        (torch.ones(8, 10, dtype=torch.bool), "Pass one flat list"),
+        ([], "at least one node"),
+        (slice(0.5, None), "slice"),
+        ({0, "a"}, "but got 'a'"),
+        (TWO, "`nodes`"),
+        ((1 // node for node in (1, 0)), "ZeroDivisionError"),
     ],
-)
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], said: str) -> None:
+    "data": [
+        (None, "but got None"),
+        ("graph.pt", "Load the file first"),
+        (DATA.x, r"Data\(x=x, edge_index=edge_index\)"),
+        ((DATA.x, DATA.edge_index), r"graph 0 .* Data\(x=x"),
+        ({"x": DATA.x}, "Data.from_dict"),
+        (Data, "the class Data itself"),
+        ([], "at least one graph"),
+        (Batch.from_data_list([HETERO]), "to_homogeneous"),
+        (HETERO, "to_homogeneous"),
+        ([DATA, "x"], "graph 1 of `data` to be a Data object, but got an object of type str"),
+        (networkx.path_graph(4), "from_networkx"),
+        (Data(x=DATA.x, edge_index=DATA.edge_index, batch=torch.arange(8) % 2), "a `batch` of several"),
+        (Batch(x=DATA.x, edge_index=DATA.edge_index), "Batch.from_data_list made"),
+        (DataLoader(range(3)), "parts of a graph. Pass the Data object itself"),
+        (DataLoader([1, 2]), "graph 0 of `data` to be a Data object, but got an object of type int"),
+        (iter([DATA, 3]), "graph 1 of `data`"),
+        (Broken(), r"give its graph 0, but got FileNotFoundError: graph\.pt"),
+    ],
+    "target": [
+        (0.0, "`target`"),
+        (True, "`target`"),
+        ([0], "one class in `target` per key, 2, but got 1"),
+        (torch.zeros(8, dtype=torch.long), r"but got 8. Pass target\[nodes\]"),
+        (-1, "whole numbers from 0"),
+        (3, "classes from 0 to 2"),
+        ({1: 0}, "class in `target` for each key"),
+        (TWO, "`target`"),
+    ],
+    "device": [("cuda:7", "device"), ("gpu", "device")],
+    "k": [(float("nan"), "`k`"), (-1, "`k`")],
+    "settings": [({"k": 3}, "an option, or a setting")],
+}
+BESIDE = {"data": {"nodes": None, "model": GraphNet("gin"), "level": "graph"}}  # what is asked for with a wrong value
+
+
+@pytest.mark.parametrize(("name", "value", "said"), [(name, *row) for name in REFUSED for row in REFUSED[name]])
+def test_what_cannot_be_meant_is_refused(name: str, value: Any, said: str) -> None:
     with pytest.raises(CF2Error, match=said):
-        explain(nodes=[1], **options)
+        explain(**{"nodes": [1, 3], **BESIDE.get(name, {}), name: value})
+
+
+def test_only_a_method_that_needs_it_takes_something_trained() -> None:
+    for trained, method, said in (
+        ({1: []}, "gradient", "no `trained` for method 'gradient'"),
+        ({}, "pgexplainer", r"what cf2\.fit made, but got an object of type dict\. Train one"),
+        ("explainer.safetensors", "pgexplainer", r"cf2\.load_trained"),
+        *(
+            ({1: edges}, "truth", r"true edges of 1 in `trained` to be pairs of node ids, \[n, 2\]")
+            for edges in ("ab", [(0, 1, 2)], [[0, 1], [2]], None)
+        ),
+    ):
+        with pytest.raises(CF2Error, match=said):
+            cf2.explain(MODEL, DATA, [1], method=method, trained=trained)
 
 
 def test_fit_checks_the_same_and_names_its_own_options() -> None:
