@@ -203,11 +203,6 @@ def test_bad_pairs_are_refused_in_words(pairs: Any, words: str) -> None:
         cf2.explain(Net(2, 1), graph(1), [1], pairs=pairs)
 
 
-def test_a_model_that_takes_no_pairs_is_told_of_call() -> None:
-    with pytest.raises(cf2.CF2Error, match=r"edge_label_index.*call="):
-        cf2.explain(GCN(3, 8, 2, 2), graph(1), pairs=[(0, 1)])
-
-
 def test_true_labels_of_pairs_come_from_edge_label() -> None:
     data = graph(1)
     data.edge_label_index, data.edge_label = torch.tensor([[0, 4], [3, 7]]), torch.tensor([1.0, 0.0])
@@ -258,8 +253,9 @@ class Encoder(nn.Module):
 
 def test_call_answers_for_tuples_and_unusual_orders() -> None:
     model, data = Encoder(), graph(3)
-    with pytest.raises(cf2.CF2Error, match="call="):
-        cf2.explain(model, data, [1])
+    for other, asked in ((model, {"nodes": [1]}), (GCN(3, 8, 2, 2), {"pairs": [(0, 1)]})):  # that takes no pairs
+        with pytest.raises(cf2.CF2Error, match="call="):
+            cf2.explain(other, data, **asked)  # type: ignore[arg-type]
     found = cf2.explain(model, data, [1, 4], call=lambda model, batch: model(batch.edge_index, batch.x)[0])
     by_target = cf2.explain(
         model, data, [1, 4], call=lambda model, batch: model(batch.edge_index, batch.x)[0][batch.index]
@@ -349,26 +345,25 @@ def test_the_tolerance_is_a_tenth_of_the_range_of_the_predictions() -> None:
     assert [e.value for e in found] == pytest.approx(said.tolist(), abs=1e-4)
 
 
-def test_a_tolerance_that_cannot_be_measured_is_asked_for() -> None:
-    with pytest.raises(cf2.CF2Error, match="tolerance="):
-        cf2.explain(Net(1, 2), graph(2), [3], output="regression")
-    for bad in (0, -1, "much", float("nan"), float("inf")):
-        with pytest.raises(cf2.CF2Error, match="tolerance"):
-            cf2.explain(Net(1, 2), graph(2), [3], output="regression", tolerance=bad)  # type: ignore[arg-type]
+REGRESSION, LABELS = {"output": "regression", "tolerance": 1}, {"output": "multilabel_logits"}
 
 
-def test_several_outputs_need_a_target() -> None:
-    for options in ({"output": "regression", "tolerance": 1}, {"output": "multilabel_logits"}):
-        with pytest.raises(cf2.CF2Error, match="Expected `target`"):
-            cf2.explain(Net(3, 2), graph(2), [3], **options)  # type: ignore[arg-type]
-        with pytest.raises(cf2.CF2Error, match="from 0 to 2"):
-            cf2.explain(Net(3, 2), graph(2), [3], **options, target=3)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("output", ["auto", "logits", "multilabel_logits"])
-def test_a_tolerance_of_what_is_no_number_is_refused(output: Any) -> None:
-    with pytest.raises(cf2.CF2Error, match=f"Expected output=\"regression\" beside `tolerance`.*output='{output}'"):
-        cf2.explain(Net(3, 2), graph(2), [3], output=output, target=1, tolerance=0.1)
+@pytest.mark.parametrize(
+    ("width", "asked", "said"),
+    [
+        (1, {"output": "regression"}, "tolerance="),
+        *[(1, REGRESSION | {"tolerance": bad}, "tolerance") for bad in (0, -1, "much", float("nan"), float("inf"))],
+        *[(3, asked, "Expected `target`") for asked in (REGRESSION, LABELS)],
+        *[(3, asked | {"target": 3}, "from 0 to 2") for asked in (REGRESSION, LABELS)],
+        *[
+            (3, {"output": output, "target": 1, "tolerance": 0.1}, f"=\"regression\" beside `tolerance`.*'{output}'")
+            for output in ("auto", "logits", "multilabel_logits")
+        ],
+    ],
+)
+def test_a_target_or_tolerance_that_an_output_cannot_have_is_refused(width: int, asked: Any, said: str) -> None:
+    with pytest.raises(cf2.CF2Error, match=said):
+        cf2.explain(Net(width, 2), graph(2), [3], **asked)
 
 
 def test_labels_may_differ_by_key() -> None:
@@ -389,14 +384,11 @@ def test_labels_that_could_be_logits_or_probabilities_are_not_guessed() -> None:
 
 
 def test_auto_takes_neither_numbers_nor_labels_for_classes() -> None:
-    numbers, labels = graph(2), graph(2)
-    numbers.y = torch.randn(9)
-    labels.y = torch.randint(0, 2, (9, 4)).float()
-    labels.y[0] = 1
-    with pytest.raises(cf2.CF2Error, match='output="regression"'):
-        cf2.explain(Net(1, 2), numbers, [0, 3, 5])
-    with pytest.raises(cf2.CF2Error, match='output="multilabel"'):
-        cf2.explain(Net(4, 2), labels, list(range(9)))
+    data = graph(2)
+    for y, width, output in ((torch.randn(9), 1, "regression"), (torch.ones(9, 4), 4, "multilabel")):
+        data.y = y
+        with pytest.raises(cf2.CF2Error, match=f'output="{output}"'):
+            cf2.explain(Net(width, 2), data, range(9))
 
 
 @pytest.mark.parametrize("method", ["cf2", "cf2-relaxed", "gnnexplainer", "cf-gnnexplainer", "gradient", "random"])
