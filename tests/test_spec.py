@@ -109,32 +109,22 @@ def test_robust_is_read_as_contexts_with_edges_of_noise(given: dict[str, Any], c
     assert Spec.from_json({**spec.to_json(), "robust": 2}) == spec  # of a file of 0.2, without a warning
 
 
-@pytest.mark.parametrize(("wrong", "right"), [("unit", "units"), ("max_unit", "max_units"), ("sede", "seed")])
-def test_an_unknown_option_is_refused_with_the_nearest_name(wrong: str, right: str) -> None:
-    with pytest.raises(CF2Error, match=f"Did you mean '{right}'"):
-        Spec.from_json({**Spec().to_json(), wrong: 1})
+WRONG: dict[str, list[Any]] = {
+    "method": [3],
+    "units": [[], ["edges", "edges"]],
+    "question": ["who"],
+    "target": ["one", True, [(0, 1), (0, 2)]],
+    "search": ["yes"],
+    "seed": [-1, 2**63],
+    "device": [0],
+    "settings": [3],
+}
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("method", 3),
-        ("units", []),
-        ("units", ["edges", "edges"]),
-        ("question", "who"),
-        ("target", "one"),
-        ("target", True),
-        ("target", [(0, 1), (0, 2)]),
-        ("search", "yes"),
-        ("seed", -1),
-        ("seed", 2**63),
-        ("device", 0),
-        ("settings", 3),
-    ],
-)
-def test_a_value_of_the_wrong_kind_is_refused(option: str, value: object) -> None:
+@pytest.mark.parametrize(("option", "value"), [(option, value) for option in WRONG for value in WRONG[option]])
+def test_a_value_of_the_wrong_kind_is_refused(option: str, value: Any) -> None:
     with pytest.raises(CF2Error, match=option):
-        Spec(**{option: value})  # type: ignore[arg-type]
+        Spec(**{option: value})
 
 
 def test_numbers_of_numpy_and_torch_become_those_of_python() -> None:
@@ -155,28 +145,21 @@ def test_a_spec_is_frozen_and_its_own() -> None:
 # -- the same options everywhere ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", options(), ids=lambda f: f.name)
-def test_explain_has_every_option_with_its_default(option: Any) -> None:
-    shown = inspect.signature(cf2.explain).parameters[option.name]
-    if option.name == "settings":
-        assert shown.kind is inspect.Parameter.VAR_KEYWORD
-    else:
-        assert shown.kind is inspect.Parameter.KEYWORD_ONLY
-        own = {"units": "auto"}  # a run that compares methods keeps to edges
-        assert shown.default == own.get(option.name, getattr(Spec(), option.name))
+NAMES = {"class_names", "node_names", "feature_names", "smiles", "tasks"}
+BESIDE = {"model", "data", "nodes", "pairs", "call", "trained", "reference", "progress", "verbose", *NAMES}
 
 
-def test_explain_has_no_options_that_a_spec_has_not() -> None:
-    names = {"class_names", "node_names", "feature_names", "smiles", "tasks"}
-    beside = {"model", "data", "nodes", "pairs", "call", "trained", "reference", "progress", "verbose"} | names
-    assert set(inspect.signature(cf2.explain).parameters) - beside == set(meanings())
-
-
-def test_fit_takes_options_of_a_spec_by_the_same_names_and_defaults() -> None:
-    required = {"method", "seed"}  # there is no method to train by default, and a training always has a seed
-    for name, parameter in inspect.signature(cf2.fit).parameters.items():
-        if name in meanings() and name not in {*required, "settings"}:
-            assert parameter.default == getattr(Spec(), name)
+def test_explain_and_fit_show_the_options_of_a_spec_with_its_defaults() -> None:
+    explained, fitted = (inspect.signature(function).parameters for function in (cf2.explain, cf2.fit))
+    assert explained["settings"].kind is inspect.Parameter.VAR_KEYWORD
+    assert explained.keys() - BESIDE == set(meanings())
+    own = {"units": "auto"}  # a run that compares methods keeps to edges
+    for name in meanings().keys() - {"settings"}:
+        default = getattr(Spec(), name)
+        assert explained[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert explained[name].default == own.get(name, default)
+        if name not in ("method", "seed"):  # no method is trained by default, and a training always has a seed
+            assert name not in fitted or fitted[name].default == default
 
 
 def test_the_settings_of_all_methods_are_typed() -> None:
@@ -215,6 +198,8 @@ def test_bad_requests_are_refused(data: Any, given_options: dict[str, Any], said
 
 
 def test_explanations_carry_the_whole_request() -> None:
+    with pytest.raises(CF2Error, match="Did you mean 'units'"):  # in a manifest
+        Spec.from_json({**Spec().to_json(), "unit": 1})
     found = cf2.explain(MODEL, DATA, nodes=[3], method="gradient", question="factual", k=2, directed=True, seed=4)
     spec = Spec.from_json(found.context["spec"])
     assert (spec.method, spec.question, spec.directed, spec.seed) == ("gradient", "factual", True, 4)
