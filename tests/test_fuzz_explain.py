@@ -25,9 +25,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 import cf2
+import toys
 from cf2.errors import CF2Error
 from fuzz_cases import ANY, BASES, CHANGES, NODES, OPTIONS, Call
-from toys import governs, governs_entry, model_state, same_state
+from toys import model_state, same_state
 
 TRIED = int(os.environ.get("CF2_FUZZ", "60"))
 SEED = os.environ.get("CF2_FUZZ_SEED")
@@ -95,18 +96,10 @@ def edited(data: Data, e: cf2.Explanation, keep: bool) -> Data:
     """The graph with only the explanation, or with all but it: what goes is really taken away."""
     units = [(e.units.names[k], tuple(pair)) for k, pair in zip(e.units.kind.tolist(), e.units.ids.tolist())]
     gone = [unit for unit, chosen in zip(units, e.selected.tolist()) if chosen != keep]
-    edge_index, x = ends_of(data), data.x.detach().clone()
-    stay = [not any(governs(u, a, b, directed=e.directed) for u in gone) for a, b in edge_index.t().tolist()]
-    for node in range(x.size(0)):
-        for column in range(x.size(1)):
-            if any(governs_entry(unit, node, column) for unit in gone):
-                x[node, column] = 0
-    kept = torch.tensor(stay, dtype=torch.bool)
-    made = Data(x=x, edge_index=edge_index[:, kept])
-    weight = weights_of(data)
-    if weight is not None:
-        made.edge_weight = weight[kept]
-    return made
+    whole = Data(x=data.x.detach(), edge_index=ends_of(data))
+    if (weight := weights_of(data)) is not None:
+        whole.edge_weight = weight
+    return toys.edited(whole, gone, directed=e.directed)
 
 
 def ends_of(data: Data) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -212,15 +211,6 @@ def test_names_that_do_not_fit_are_refused(given: dict[str, Any], said: str) -> 
     with pytest.raises(cf2.CF2Error, match=said):
         cf2.explain(model, data, range(12), progress=done.append, **given)
     assert not done, "names are checked before the work begins"
-
-
-# -- options that an editor shows -----------------------------------------------------------------------------
-
-
-def test_an_explainer_takes_what_explain_takes() -> None:
-    function, method = (inspect.signature(f).parameters for f in (cf2.explain, cf2.Explainer.explain))
-    assert list(function.values())[2:] == list(method.values())[1:]
-    assert list(function)[:2] == ["model", "data"]
 
 
 # -- what is told ---------------------------------------------------------------------------------------------

@@ -101,9 +101,3 @@ def test_no_pickles_and_no_paths_of_one_machine() -> None:
     text = [ROOT / name for name in ours if name.endswith((".py", ".json", ".md", ".js", ".css", ".html"))]
     machine = re.compile(r"/(home|work|root|Users)/\w")
     assert not [path.name for path in text if path.is_file() and machine.search(path.read_text(encoding="utf-8"))]
-
-
-def test_no_two_tests_lie_in_files_of_one_name() -> None:
-    """Without `__init__.py` pytest imports a test by the name of its file alone."""
-    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
-    assert {name for name in names if names.count(name) > 1} == set()

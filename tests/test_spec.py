@@ -162,6 +162,12 @@ def test_explain_and_fit_show_the_options_of_a_spec_with_its_defaults() -> None:
             assert name not in fitted or fitted[name].default == default
 
 
+def test_an_explainer_takes_what_explain_takes() -> None:
+    explain, method = (inspect.signature(function).parameters for function in (cf2.explain, cf2.Explainer.explain))
+    assert [*explain][:2] == ["model", "data"]
+    assert [*explain.values()][2:] == [*method.values()][1:]
+
+
 def test_the_settings_of_all_methods_are_typed() -> None:
     """All but those that only `settings` of a Spec can give, because an option has the same name."""
     methods = [registry.get(name).settings for name in registry.names()]

@@ -196,7 +196,10 @@ def edited(data: Data, gone: Iterable[Unit], *, directed: bool = False) -> Data:
         for column in range(x.size(1)):
             if any(governs_entry(unit, node, column) for unit in gone):
                 x[node, column] = 0
-    made = Data(x=x, edge_index=data.edge_index[:, torch.tensor(stay, dtype=torch.bool)])
+    kept = torch.tensor(stay, dtype=torch.bool)
+    made = Data(x=x, edge_index=data.edge_index[:, kept])
+    if "edge_weight" in data:
+        made.edge_weight = data.edge_weight[kept]
     made.left = torch.tensor([all(unit[0] != "nodes" or unit[1][0] != node for unit in gone) for node in range(len(x))])
     return made
 
