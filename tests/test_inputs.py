@@ -275,7 +275,6 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
         (DataLoader(range(3)), "parts of a graph. Pass the Data object itself"),
         (DataLoader([1, 2]), "graph 0 of `data` to be a Data object, but got an object of type int"),
         (iter([DATA, 3]), "graph 1 of `data`"),
-        (Broken(), r"give its graph 0, but got FileNotFoundError: graph\.pt"),
     ],
     "target": [
         (0.0, "`target`"),
@@ -298,6 +297,12 @@ BESIDE = {"data": {"nodes": None, "model": GraphNet("gin"), "level": "graph"}}  
 def test_what_cannot_be_meant_is_refused(name: str, value: Any, said: str) -> None:
     with pytest.raises(CF2Error, match=said):
         explain(**{"nodes": [1, 3], **BESIDE.get(name, {}), name: value})
+
+
+def test_a_data_set_that_fails_is_named_with_its_error() -> None:
+    with pytest.raises(CF2Error, match=r"give its graph 0, but got FileNotFoundError: graph\.pt") as caught:
+        explain(Broken(), model=GraphNet("gin"))
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
 def test_only_a_method_that_needs_it_takes_something_trained() -> None:
