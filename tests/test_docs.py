@@ -407,6 +407,61 @@ def test_links_inside_the_project_resolve(page: Path) -> None:
             assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
 
 
+def test_the_contents_name_every_page_once() -> None:
+    contents = re.findall(r"```\{toctree\}\n(.*?)```", text_of("index.md"), re.DOTALL)
+    listed = [line for block in contents for line in block.split() if (DOCS / f"{line}.md").is_file()]
+    assert sorted(listed) == sorted(page.stem for page in SITE if page.stem != "index")
+
+
+# -- for readers ----------------------------------------------------------------------------------------------
+
+# What readers want, written down before the pages were arranged; where the answer is, and words of it.
+READERS = {
+    "explain one node of my GAT": ("getting-started.md", "cf2.explain(model, data, nodes="),
+    "which molecules change class if I may only change atoms?": ("counterfactuals.md", 'edits="change"'),
+    "what does impossible mean?": ("verdicts.md", "Proved that no set passes"),
+    "cite it": ("index.md", "@inproceedings"),
+    "use all cores": ("cli.md", "--engine processes --workers"),
+    "explain a Chemprop model": ("chemprop.md", 'cf2.explain("model.pt"'),
+    "judge my own explainer's masks": ("verdicts.md", "cf2.metrics.judge"),
+    "explain links in a HeteroData graph": ("tasks.md", "edge_type="),
+    "my graph has two million edges": ("cli.md", "A large graph needs no special option"),
+    "open the what-if page for my run": ("report.md", "cf2 serve RUN"),
+    "continue a run that was interrupted": ("cli.md", "repeat the command with `--resume`"),
+    "where do I put the files of Mutag?": ("datasets.md", "`TUDataset/Mutagenicity/raw`"),
+    "explain by features and not by edges": ("getting-started.md", 'units="features"'),
+    "when does a regression count as unchanged?": ("tasks.md", "± `tolerance`"),
+    "what may change in the next release?": ("api.md", "CHANGELOG.md#what-is-stable"),
+    "how surely does this set decide?": ("verdicts.md", "e.pns"),
+    "use it in torch_geometric's Explainer": ("pyg.md", "CF2Explainer"),
+    "what does λ stand for?": ("mathematics.md", "| λ, α, γ |"),
+}
+
+
+@pytest.mark.parametrize("task", READERS)
+def test_readers_find_the_page_in_two_clicks(task: str) -> None:
+    page, words = READERS[task]
+    assert words in text_of(page)
+    first = {target.partition("#")[0] for target in links(DOCS / "index.md")} | {"index.md"}
+    pages = [DOCS / name for name in first if name.endswith(".md") and not name.startswith("http")]
+    second = {target.partition("#")[0] for name in pages for target in links(name)}
+    assert page in first | second
+
+
+def test_the_documentation_is_short() -> None:
+    words = [
+        len(re.findall(r"\S*\w\S*", re.sub(r"<!--.*?-->", "", text_of(page)))) for page in [*SITE, ROOT / "README.md"]
+    ]
+    assert len(SITE) <= 20
+    assert sum(words) <= 30_000
+
+
+@pytest.mark.parametrize("page", SITE, ids=lambda page: page.stem)
+def test_a_page_begins_with_a_picture_or_something_to_run(page: Path) -> None:
+    screen = "\n".join(text_of(page).splitlines()[:30])
+    assert re.search(r"!\[|^```(python|sh|bash|text)?$|\$\$", screen, re.MULTILINE)
+
+
 def rows(page: str, first: str) -> list[list[str]]:
     """The rows of a table of a page whose first heading is `first`, as plain text."""
     lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
