@@ -23,9 +23,6 @@ from typing import Any
 import pytest
 import torch
 import typer
-from torch import Tensor, nn
-from torch_geometric.data import Data
-from torch_geometric.nn import GraphConv, global_add_pool
 
 import cf2
 from benchmarks import figures
@@ -96,35 +93,11 @@ def quiet_figures(monkeypatch: pytest.MonkeyPatch) -> Any:
     pyplot.close("all")
 
 
-class Classifier(nn.Module):
-    """Classifies nodes, or graphs where it is given a batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convs = nn.ModuleList([GraphConv(3, 8), GraphConv(8, 2)])
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        rows = self.convs[1](self.convs[0](x, edge_index).relu(), edge_index)
-        return rows if batch is None else global_add_pool(rows, batch)
-
-
-def ring(nodes: int) -> Data:
-    here = torch.arange(nodes)
-    ends = torch.stack([here, (here + 1) % nodes])
-    return Data(x=torch.randn(nodes, 3), edge_index=torch.cat([ends, ends.flip(0)], 1))
-
-
 @pytest.fixture
 def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_figures: None) -> dict[str, Any]:
-    """What the examples take for granted: a model and data; files go to an empty directory."""
+    """An empty directory and no names: what a reader who pastes a page from its beginning has."""
     monkeypatch.chdir(tmp_path)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model, data, graphs = Classifier(), ring(48), [ring(6) for _ in range(3)]
-    nodes = [3, 17]
-    ours, theirs = (cf2.explain(model, data, nodes, method=name, k=2) for name in ("gradient", "random"))
-    known = {"model": model, "data": data, "graphs": graphs, "nodes": nodes, "train_nodes": range(20, 30)}
-    return {"__name__": "example", "cf2": cf2, "ours": ours, "theirs": theirs, **known}
+    return {"__name__": "example"}
 
 
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
