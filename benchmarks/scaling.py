@@ -4,7 +4,7 @@
 
 The CPU time of an explanation is that of `columns.json`, and for a node of a large graph it is measured on a graph of
 10⁶ directed edges. The driver, which receives chunks and writes them, is measured in a run with one worker process. It
-is the one part that more machines do not share; what else is left out stands in docs/cli.md.
+is the one part that more machines do not share; what else is left out stands in benchmarks/measured/scaling.md.
 """
 
 from __future__ import annotations
