@@ -404,7 +404,7 @@ READERS = {
     "where do I put the files of Mutag?": ("datasets.md", "`TUDataset/Mutagenicity/raw`"),
     "explain by features and not by edges": ("getting-started.md", 'units="features"'),
     "when does a regression count as unchanged?": ("tasks.md", "± `tolerance`"),
-    "what may change in the next release?": ("api.md", "CHANGELOG.md#what-is-stable"),
+    "what may change in the next release?": ("api.md", "Until 1.0, a minor release may change"),
     "how surely does this set decide?": ("verdicts.md", "e.pns"),
     "use it in torch_geometric's Explainer": ("pyg.md", "CF2Explainer"),
     "what does λ stand for?": ("mathematics.md", "| λ, α, γ |"),
