@@ -100,6 +100,13 @@ def test_smiles_can_be_given(molecules: list[Data]) -> None:
     assert one.context["smiles"] == {"0": SMILES[0]}
 
 
+def test_a_graph_is_drawn_with_its_edges_where_nodes_are_the_answer(molecules: list[Data]) -> None:
+    bare = without_smiles(molecules)
+    (e,) = cf2.explain(CountsNitrogen(), bare, [1], units="nodes")
+    drawn = {tuple(sorted(pair)) for pair in bare[1].edge_index.t().tolist()}
+    assert {tuple(pair) for pair in scene(e).edges.tolist()} == drawn
+
+
 def test_smiles_with_all_hydrogens() -> None:
     Chem = pytest.importorskip("rdkit.Chem")
     whole = Chem.AddHs(Chem.MolFromSmiles("CO"))

@@ -234,6 +234,7 @@ class Explainer:
                 session.predictor.give_back()  # whatever an interrupt has kept from being given back
             if interrupted:
                 context["partial"] = say_interrupted(session.finished, len(keys))
+            context = self._cache.with_edges(context, request.targets, session.finished)
             explanations = Explanations(tuple(session.finished), context)
             counts = Counter(e.status for e in explanations)
             statuses = ", ".join(f"{count} {status}" for status, count in counts.items())

@@ -155,6 +155,18 @@ class TestMolecules:
         assert "#000000" not in text
         assert text.count("cf2-bond") == 1
 
+    def test_atoms_that_are_chosen_by_themselves_are_marked(self) -> None:
+        e = nitro()
+        atoms = np.column_stack([np.arange(14), np.full(14, -1)])
+        units = UnitTable(("nodes",), np.zeros(14, dtype=np.int64), atoms, np.zeros((14, 3)))
+        known = dict(e.context["graphs"]["0"], edges=e.units.of("edges").tolist())
+        context = e.context | {"graphs": {"0": known}}
+        chosen = replace(e, units=units, scores=np.zeros(14), selected=np.arange(14) == 6, context=context)
+        nothing = replace(chosen, selected=np.zeros(14, dtype=bool))
+        drawn = [str(svg.picture(scene(own), "a molecule")) for own in (chosen, nothing, e)]
+        visible = [re.findall(r"<ellipse[^>]*class='atom-(\d+)'[^>]*fill:#56B4E9(?!00)", text) for text in drawn]
+        assert visible == [["6"], [], []], "at a chosen bond, the line marks the atoms"
+
     def test_bond_orders_are_used_where_known(self) -> None:
         made = molecules._prepare(scene(nitro(nitro_bonds, bonds=[[0, 1, 2], [6, 7, 2]])))
         kinds = sorted(bond.GetBondTypeAsDouble() for bond in made.GetBonds())

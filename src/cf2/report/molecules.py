@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cf2.report.scene import MARKED, MOLECULE, Scene
+from cf2.report.scene import LOOKS, MARKED, MOLECULE, Scene
 from cf2.units.edits import CHANGE
 
 # The colours of elements, from the same palette as everything else; carbon takes the colour of the text.
@@ -145,8 +145,12 @@ def _draw(drawer: Any, molecule: Any, scene: Scene, bond: float) -> np.ndarray:
     options.prepareMolsBeforeDrawing = False
     options.fixedBondLength = bond
     options.padding = 0.03
-    # The caller draws the lines behind; an invisible highlight keeps atoms in the text's colour.
-    atoms = {here[a]: to_rgba(MOLECULE, 0.0) for a in np.flatnonzero(scene.inside).tolist()}
+    # The caller draws the lines behind; an invisible highlight keeps atoms in the text's colour. An atom that was
+    # chosen by itself is at no such line.
+    on_line = {*scene.edges[scene.chosen].reshape(-1).tolist(), *scene.added.reshape(-1).tolist()}
+    opacity = LOOKS["bond"].opacity
+    chosen = np.flatnonzero(scene.inside).tolist()
+    atoms = {here[a]: to_rgba(MOLECULE, 0.0 if a in on_line else opacity) for a in chosen}
     atoms |= {here[a]: to_rgba(CHANGE.colour, 0.75) for a in scene.changed}
     atoms |= {here[a]: to_rgba(MARKED, 0.8) for a in np.flatnonzero(scene.marked).tolist()}
     drawer.DrawMolecule(

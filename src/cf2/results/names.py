@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("cf2")
 
 MAX_CLASSES = 100_000
+MAX_DRAWN_EDGES = 2_000  # of a graph in the context: a larger one is drawn without
 # What each entry of an option names.
 NAMED = {"class_names": "class", "node_names": "node", "feature_names": "feature column", "smiles": "graph"}
 
@@ -174,6 +175,17 @@ def _elements(graph: Any, atoms: Sequence[str]) -> dict[str, Any] | None:
     if isinstance(bond, Tensor) and bond.shape == (graph.edge_index.size(1),):
         found["bonds"] = torch.cat([graph.edge_index, bond[None]]).t().tolist()
     return found
+
+
+def with_edges(context: Mapping[str, Any], graph_of: Callable[[Key], Any], keys: Iterable[Key]) -> dict[str, Any]:
+    """The context with the edges of some graphs, which pictures of answers that are not made of edges need."""
+    graphs = dict(context.get("graphs") or {})
+    for key in dict.fromkeys(keys):
+        graph, facts = graph_of(key), graphs.get(str(key), {})
+        small = not isinstance(graph, HeteroData) and with_edge_index(graph).edge_index.size(1) <= MAX_DRAWN_EDGES
+        if small and "bonds" not in facts:
+            graphs[str(key)] = facts | {"edges": with_edge_index(graph).edge_index.t().tolist()}
+    return {**context, "graphs": graphs} if graphs else dict(context)
 
 
 def _nodes(graph: Any) -> int:

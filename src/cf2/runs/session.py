@@ -40,7 +40,7 @@ from cf2.models.receptive_field import Reach, ReceptiveField, instance_chunks
 from cf2.options import AUTO, Key, Spec
 from cf2.results.explanation import Explanation, UnitTable
 from cf2.results.explanations import in_order
-from cf2.results.names import Names
+from cf2.results.names import Names, with_edges
 from cf2.runs.answers import DEFAULT, Answers, Facts, Noisy, check_asked, check_class_names, is_too_large
 from cf2.runs.progress import Progress
 from cf2.sets.search import Search
@@ -687,6 +687,14 @@ class ModelCache:
             return request.names.context(lambda key: graphs[key], keys, len(targets)) | request.context()
         graph = graphs_of(self.data, targets.level, positions=True)
         return request.names.context(lambda key: graph, keys, None) | request.context()
+
+    def with_edges(self, context: dict[str, Any], targets: Targets, found: Iterable[Explanation]) -> dict[str, Any]:
+        """The context with the edges of graphs whose answers are made of something else."""
+        if not isinstance(targets, GraphTargets):
+            return context
+        graphs: Any = targets.graphs
+        bare = [e.key for e in found if "edges" not in e.units.names]
+        return with_edges(context, lambda key: graphs[key], bare)
 
     def measured(self, request: Request) -> Measured | None:
         """What is known about the model from an earlier call, if that still holds."""

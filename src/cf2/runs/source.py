@@ -17,7 +17,7 @@ from cf2.graphs.targets import Targets, targets_for
 from cf2.methods import registry
 from cf2.models.adapters import Call
 from cf2.options import EdgeType, Key, Spec
-from cf2.results.names import Names
+from cf2.results.names import Names, with_edges
 from cf2.runs.session import Request, train
 from cf2.storage import fingerprint
 
@@ -153,8 +153,8 @@ class ModelAndData:
             require(pairs is not None, f"Expected the true explanation of {what} to be known", got="none")
         return {key: _arrays(pairs) for key, pairs in true.items()}
 
-    def context(self, keys: Sequence[Key]) -> dict[str, Any]:
-        """What a reader of the explanations needs beside them, ready for JSON."""
+    def context(self, keys: Sequence[Key], *, edges: bool = False) -> dict[str, Any]:
+        """What a reader of the explanations needs beside them, ready for JSON; `edges` if answers may have none."""
         context: dict[str, Any] = {
             "class_names": list(self.class_names),
             "model": self.model_line,
@@ -162,6 +162,8 @@ class ModelAndData:
         }
         names = replace(self.names, class_names=None, atoms=self.atoms)
         context |= names.context(self._graph, keys, None if self.level != "graph" else len(self.graphs))
+        if edges and self.level == "graph":
+            context = with_edges(context, self._graph, keys)
         true = {str(key): pairs for key in keys if (pairs := self._pairs(key)) is not None}
         return context | ({"truth": true} if true else {})
 

@@ -15,7 +15,7 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -199,7 +199,7 @@ class Store:
         for name in (LOCK, CONTEXT, MANIFEST):
             self._undo.callback(_remove, self.path / name)
         self._make_directory(self.path / SHARDS)
-        context = self._write_context(plan["keys"])
+        context = self._write_context(plan["keys"], [spec])
         created = datetime.now(UTC).isoformat(timespec="seconds")
         about = {"format": FORMAT, "id": uuid.uuid4().hex, "created": created, "versions": versions()}
         self.update(**about, **plan, context=context, jobs=[spec.to_json()], trained={})
@@ -216,7 +216,7 @@ class Store:
             self.context()
         except (CF2Error, OSError) as error:
             log.warning("%s It is written again.", error)
-            self.update(context=self._write_context(plan["keys"]))
+            self.update(context=self._write_context(plan["keys"], self.jobs()))
         self._refuse_other_answers()
 
     def _refuse_other_answers(self) -> None:
@@ -238,9 +238,11 @@ class Store:
                 do="The code of the model or of the data has changed since: restore it, or choose another directory.",
             )
 
-    def _write_context(self, keys: Sequence[Any]) -> str:
+    def _write_context(self, keys: Sequence[Any], jobs: Iterable[Spec]) -> str:
         """Write what a reader needs beside the explanations; returns its digest."""
-        content = (json.dumps(self._model_and_data.context([files.as_key(key) for key in keys])) + "\n").encode()
+        some_without_edges = any("edges" not in spec.units for spec in jobs)
+        context = self._model_and_data.context([files.as_key(key) for key in keys], edges=some_without_edges)
+        content = (json.dumps(context) + "\n").encode()
         storage.write_bytes(self.path / CONTEXT, content)
         return digest_of(content)
 
