@@ -332,6 +332,7 @@ def take_smaller(
 
 PROPOSALS_PER_CALL = 7  # swaps of an instance that are tried at once: 4 take more calls, and 9 find larger sets
 LEARNED = 0.5  # share of the error of a guess by which the slopes are corrected
+HOPELESS = -0.1  # a score: if no swap was ever guessed to come nearer, none of the later ones passed (1 of 1,003 did)
 
 
 def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tensor:
@@ -351,6 +352,7 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
     slack = torch.zeros(len(rows), len(trials.tests), device=rows.device)
     slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
     vain, walked = torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.bool)
+    hope = torch.full_like(slack[:, 0], float("-inf"))  # the best guess since the best set was found
     tried = set(names_of(torch.arange(len(rows), device=rows.device), sets))
     live = shrunk = (best.sum(1) > 1).nonzero().flatten()
     slack[live], slope[live] = trials.slopes(rows[live], best[live])
@@ -368,6 +370,8 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
         slack[stale], slope[stale] = trials.slopes(rows[stale], base[stale])
         limit = trials.size(rows, best) - EQUAL
         swaps = _swaps(trials, rows, base, slack, slope, live, score, limit, tried, int(vain[live].max()))
+        hope.scatter_reduce_(0, swaps.owner, score(swaps.guess), "amax")
+        swaps = swaps.take((~walked | (hope >= HOPELESS))[swaps.owner])
         owner = swaps.owner
         tried.update(names_of(owner, swaps.sets))
         outcome = race(trials, owner, rows[owner], swaps.sets, swaps.guess.argmin(1), _worth)
@@ -382,7 +386,7 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
         vain += torch.bincount(owner, minlength=len(rows))
         walked[moved] = True
         shrunk = moved[outcome.passes[winner]]
-        best[shrunk], vain[shrunk], walked[shrunk] = base[shrunk], 0, False
+        best[shrunk], vain[shrunk], walked[shrunk], hope[shrunk] = base[shrunk], 0, False, float("-inf")
         size = best[moved].sum(1)
         live = moved[(vain[moved] < budget.exchanges + size) & (size > 1)]
         shrunk = shrunk[best[shrunk].sum(1) > 1]
@@ -572,6 +576,10 @@ class Swaps(NamedTuple):
     drop: Tensor  # [r]
     add: Tensor  # [r]
     guess: Tensor  # [r, tests], the slack that is expected of it
+
+    def take(self, index: Tensor) -> Swaps:
+        """Some of the swaps."""
+        return Swaps(*(column[index] for column in self))
 
 
 def _swaps(
