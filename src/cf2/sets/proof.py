@@ -18,9 +18,10 @@ from torch import Tensor
 
 from cf2.sets.moves import margins, widest
 from cf2.sets.oracle import Asked, Listing
-from cf2.sets.trials import Trials
+from cf2.sets.trials import Trials, score
 
 MAX_SETS_PER_CALL = 2048  # of one instance
+FIRST_SETS = 48  # of a size that are tried at first, the most promising ones; then twice as many each time
 MAX_ENTRIES_PER_CALL = 1 << 23  # of the table of all sets that are tried at once
 SETS_PER_LISTED = 16  # of so many sets, a listing is likely to leave out all but one
 BOUNDLESS = 1 << 62
@@ -157,6 +158,18 @@ class Exhaustion:
             if len(sets):
                 yield sets
 
+    def by_promise(self, sets: Tensor) -> Iterator[Tensor]:
+        """Sets in parts, the first ones those of which slopes at the empty set promise most."""
+        # One that passes ends the proof, so it should come early and in a small part. Removals alone: their start has
+        # asked for these slopes, and they are not measured twice. Slopes by trials depend on what was asked before.
+        if len(sets) <= FIRST_SETS or self.trials.oracle.absent is not None or not self.trials.oracle.has_slopes:
+            return iter([sets] if len(sets) else [])
+        slack, slope = self.trials.slopes(self.rows(sets[:1]), self.must[None])
+        guess = slack.double() + (sets & ~self.must).double() @ slope[0].double()
+        ordered = sets[score(guess).argsort(descending=True, stable=True)]
+        ends = [FIRST_SETS * (2**part - 1) for part in range(1, MAX_SETS_PER_CALL.bit_length())]
+        return iter(torch.tensor_split(ordered, [end for end in ends if end < len(sets)]))
+
     def found(self, good: Tensor) -> bool:
         """Take the smallest of `good` sets (of several, that of the widest margin); True if none smaller can follow."""
         if not len(good):
@@ -180,9 +193,8 @@ def every_set(search: Exhaustion) -> Listing:
     for number in range(search.exhausted, search.top + 1):
         if not search.spend(math.comb(len(search.free), number)):
             return
-        for sets in search.combined(search.must, search.free, number):
-            sets = in_twin_order(sets, pairs)
-            if len(sets):
+        for block in search.combined(search.must, search.free, number):
+            for sets in search.by_promise(in_twin_order(block, pairs)):
                 good = yield sets, None
                 if search.found(sets[good]):
                     search.complete = True
