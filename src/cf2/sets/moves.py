@@ -5,6 +5,7 @@ A move proposes sets by a ranking or by slopes. Only trials decide whether a set
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -195,6 +196,7 @@ class Budget:
     rounds: int = 1  # exchanges from so many starts
     partly: bool = False  # whether a proof that cannot reach the end is made as far as it goes, for a lower bound
     swaps: int = 0  # swaps without a wider margin after which widening ends
+    doubt: float = math.inf  # slack by which a guess may be wrong: a swap that promises still less is not tried
     slack: int = 1  # a restart is given up if it would end with more than so many times the units of the best set
 
 
@@ -258,20 +260,22 @@ def repair(
 
     A tabu search (Glover, 1989): a unit that was moved is held for five moves, or the walk would take it back at once.
     `start` is the outcome of `sets`. If nothing nearer to passing is found, a set stays as it is. Sets that fail after
-    a few moves are given to `settle`, which may find one or prove that none passes; otherwise the walk goes on.
+    a few moves are given to `settle`, which may find one or prove that none passes; otherwise the walk goes on. It ends
+    early where half of the budget has led no nearer, and nothing has come halfway (a third of it lost an answer).
     Returns the sets [B, U], whether they pass [B], and whether it is proved that no set of an instance does [B].
     """
     passed = start.passes.clone()
     best = start.score.clone()
     nearest, current = sets.clone(), sets.clone()
     tabu = torch.zeros(sets.shape, dtype=torch.long, device=sets.device)
-    never = torch.zeros_like(passed)
+    never, vain = torch.zeros_like(passed), torch.zeros_like(trials.counts)
     slack = torch.zeros(len(sets), len(trials.tests), device=sets.device)
     slope = torch.zeros(*sets.shape, len(trials.tests), device=sets.device)
     for move in range(1, budget.repairs + 1):
         if move == FIRST_REPAIRS + 1 and settle is not None and not passed.all():
             nearest, passed, never = settle(nearest, passed)
-        rows = (~passed & ~never & (trials.counts > 0)).nonzero().flatten()
+        stuck = (vain >= budget.repairs // 2) & (best < start.score / 2)
+        rows = (~passed & ~never & ~stuck & (trials.counts > 0)).nonzero().flatten()
         if not len(rows):
             break
         held, before = tabu[rows] > move, current[rows]
@@ -284,6 +288,7 @@ def repair(
         tabu[rows, unit] = move + 5
         nearer = (outcome.score > best[rows] + EQUAL) | outcome.passes
         best[rows] = torch.where(nearer, outcome.score, best[rows])
+        vain[rows] = torch.where(nearer, 0, vain[rows] + 1)
         nearest[rows] = torch.where(nearer[:, None], picked, nearest[rows])
     return nearest, passed, never
 
@@ -332,13 +337,13 @@ def take_smaller(
 
 PROPOSALS_PER_CALL = 7  # swaps of an instance that are tried at once: 4 take more calls, and 9 find larger sets
 LEARNED = 0.5  # share of the error of a guess by which the slopes are corrected
-HOPELESS = -0.1  # a score: if no swap was ever guessed to come nearer, none of the later ones passed (1 of 1,003 did)
 
 
 def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tensor:
     """Look for a smaller passing set: drop a unit, then swap others until the tests pass.
 
-    An exchange ends after `exchanges` proposals in vain, and one more for each unit of the best set.
+    An exchange ends after `exchanges` proposals in vain, and one more for each unit of the best set; or after its first
+    call if no proposal for a smaller set was ever expected to come within `doubt` of passing.
     """
     # Invariant: `base` has one unit less than `best`, which passes, so any `base` that passes is smaller.
     # Swaps are proposed by a linear guess of what units add to the slack of each test. It starts as the slopes and is
@@ -371,7 +376,7 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
         limit = trials.size(rows, best) - EQUAL
         swaps = _swaps(trials, rows, base, slack, slope, live, score, limit, tried, int(vain[live].max()))
         hope.scatter_reduce_(0, swaps.owner, score(swaps.guess), "amax")
-        swaps = swaps.take((~walked | (hope >= HOPELESS))[swaps.owner])
+        swaps = swaps.take((~walked | (hope >= -budget.doubt))[swaps.owner])
         owner = swaps.owner
         tried.update(names_of(owner, swaps.sets))
         outcome = race(trials, owner, rows[owner], swaps.sets, swaps.guess.argmin(1), _worth)
@@ -530,13 +535,15 @@ def widest(rows: Tensor, margins: Tensor, instances: int) -> Tensor:
     return best_of(rows, margins * (EQUAL / EQUAL_MARGINS), instances)
 
 
-def widen(trials: Trials, rows: Tensor, sets: Tensor, swaps: int) -> Tensor:
+def widen(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tensor:
     """Swap units of passing sets [R, U] while the tests pass by a wider margin; no set gets larger.
 
     Many sets of the smallest size pass. The one that is furthest from failing says more and survives small changes of
     the input. Swaps are tried in the order of what slopes promise. Widening ends after `swaps` swaps of the present set
-    in vain, or when there are no more.
+    in vain, or when there are no more. Of more swaps than these, those that promise less than now are left out.
     """
+    swaps, size = budget.swaps, sets.sum(1)
+    many = size * (trials.selectable[rows].sum(1) - size) > swaps
     every = torch.arange(len(rows), device=rows.device)
     sets = sets.clone()
     best, limit = margins(trials, rows, sets), trials.size(rows, sets) + EQUAL
@@ -548,6 +555,8 @@ def widen(trials: Trials, rows: Tensor, sets: Tensor, swaps: int) -> Tensor:
     while len(live):
         slack[fresh], slope[fresh] = trials.slopes(rows[fresh], sets[fresh])
         proposed = _swaps(trials, rows, sets, slack, slope, live, margin, limit, tried, int(vain[live].max()))
+        promising = margin(proposed.guess) > best[proposed.owner] - budget.doubt
+        proposed = proposed.take(promising | ~many[proposed.owner])
         owner = proposed.owner
         tried.update(names_of(owner, proposed.sets))
         value = torch.full((len(owner),), float("-inf"), device=rows.device)
