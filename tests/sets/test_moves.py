@@ -10,7 +10,18 @@ import torch
 from torch import Tensor
 
 from cf2.methods.contract import Problem
-from cf2.sets.moves import STEPS_BEFORE_GIVING_UP, _move, exchange, flipped, grow, prefixes, prune, prune_single, repair
+from cf2.sets.moves import (
+    STEPS_BEFORE_GIVING_UP,
+    _move,
+    exchange,
+    flipped,
+    grow,
+    leap,
+    prefixes,
+    prune,
+    prune_single,
+    repair,
+)
 from cf2.sets.search import _BUDGETS
 from cf2.sets.trials import Trials
 from toys import NodeNet, random_graph
@@ -58,8 +69,9 @@ def pruned(trials: Trials, rows: Tensor, sets: Tensor) -> Tensor:
         lambda trials, rows, sets: prune_single(trials, rows, sets, ranking_of(trials)[rows]),
         lambda trials, rows, sets: exchange(trials, rows, pruned(trials, rows, sets), BUDGET),
         lambda trials, rows, sets: prune_single(trials, rows, pruned(trials, rows, sets), ranking_of(trials)[rows]),
+        lambda trials, rows, sets: leap(trials, rows, sets, enough=2),
     ],
-    ids=["prune", "prune single", "exchange", "both prunings"],
+    ids=["prune", "prune single", "exchange", "both prunings", "leap"],
 )
 def test_a_move_from_a_passing_set_gives_a_smaller_one_that_passes(
     move: Callable[[Trials, Tensor, Tensor], Tensor], trials: Trials
@@ -69,6 +81,24 @@ def test_a_move_from_a_passing_set_gives_a_smaller_one_that_passes(
     assert trials.passes(rows, sets).all()
     assert not (sets & ~whole).any()
     assert int(sets.sum()) < int(whole.sum())
+
+
+def test_a_leap_leaves_small_sets_as_they_are(trials: Trials) -> None:
+    rows, whole = whole_that_pass(trials)
+    before = trials.evaluations.clone()
+    assert torch.equal(leap(trials, rows, whole, enough=int(trials.counts.max())), whole)
+    assert torch.equal(trials.evaluations, before)
+
+
+def test_an_exchange_without_doubt_costs_less_and_still_passes(problem_of: Callable[..., Problem]) -> None:
+    data, costs = random_graph(40, 120, seed=1), []
+    for doubt in (0.0, float("inf")):
+        trials = problem_of(NodeNet("gcn", seed=1, layers=2), data, range(16)).trials()
+        rows, whole = whole_that_pass(trials)
+        sets = exchange(trials, rows, pruned(trials, rows, whole), replace(_BUDGETS["thorough"], doubt=doubt))
+        assert trials.passes(rows, sets).all()
+        costs.append(int(trials.evaluations.sum()))
+    assert costs[0] < costs[1]
 
 
 def test_single_prunings_leave_only_what_is_needed(trials: Trials) -> None:

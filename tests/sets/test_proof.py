@@ -16,7 +16,7 @@ from cf2.graphs.graph import Instance
 from cf2.methods.contract import Problem
 from cf2.sets import proof
 from cf2.sets.proof import prove, twins
-from cf2.sets.trials import Trials
+from cf2.sets.trials import Trials, score
 from cf2.units import kinds as cf2_units
 from cf2.units.kinds import Rows, UnitKind
 from toys import GraphNet, NodeNet, Unit, passing, probabilities, random_graph
@@ -50,6 +50,21 @@ def test_a_proof_from_nothing_finds_the_smallest_set_or_shows_that_there_is_none
                 assert chosen in every
                 assert len(chosen) == len(every[0])
     assert outcomes == ({True} if question == "factual" else {True, False})
+
+
+def test_sets_come_by_promise_and_each_of_them_once(problem_of: Callable[..., Problem]) -> None:
+    trials = problem_of(NodeNet("sum", seed=3, layers=2), random_graph(12, 40, seed=4), range(12)).trials()
+    row = int(trials.counts.argmax())
+    search = proof.Exhaustion(trials, row, None, budget=10**4, exhausted=0, partly=False)
+    (pairs,) = search.combined(search.must, search.free, 2)
+    parts = list(search.by_promise(pairs))
+    assert [len(part) for part in parts[:2]] == [proof.FIRST_SETS, 2 * proof.FIRST_SETS]
+    tried = torch.cat(parts)
+    assert {tuple(units) for units in tried.tolist()} == {tuple(units) for units in pairs.tolist()}
+    assert len(tried) == len(pairs)
+    slack, slope = trials.slopes(torch.tensor([row]), trials.must[row][None])
+    promise = score(slack.double() + tried.double() @ slope[0].double())
+    assert (promise.diff() <= 0).all()
 
 
 def test_a_smaller_set_replaces_the_one_that_was_known(problem_of: Callable[..., Problem]) -> None:

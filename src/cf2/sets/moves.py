@@ -1,4 +1,4 @@
-"""The moves of a search: prune, repair, grow, exchange and widen, each over many instances at once.
+"""The moves of a search: prune, repair, grow, leap, exchange and widen, each over many instances at once.
 
 A move proposes sets by a ranking or by slopes. Only trials decide whether a set passes.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cf2.sets.trials import ALIKE, EQUAL, Outcome, Trials, best_of, names_of, race, score, top
+from cf2.sets.trials import ALIKE, EQUAL, Outcome, Trials, best_of, in_order, names_of, race, score, top
 
 # -- pruning --------------------------------------------------------------------------------------------------
 
@@ -218,9 +218,6 @@ def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor
     few = len(positions) * len(lengths) * len(todo) <= trials.rows_together
     per_call = len(lengths) if few else LENGTHS_PER_CALL
 
-    def value(outcome: Outcome, size: Tensor) -> Tensor:
-        return torch.where(outcome.passes, 1e6 - size, outcome.score.clamp(min=-1e5))
-
     for first in range(0, len(lengths), per_call):
         parts = []
         for number, position in enumerate(positions):
@@ -229,13 +226,20 @@ def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor
                 parts.append((fits, trials.admissible(fits, position[fits] < length), torch.full_like(fits, number)))
         row, candidates, ranking_of = (torch.cat(part) for part in zip(*parts))
         size, last = trials.size(row, candidates), torch.full_like(row, len(trials.tests) - 1)
-        outcome = race(trials, row, row, candidates, last, partial(value, size=size))
+        outcome = race(trials, row, row, candidates, last, partial(_shortest, size=size))
         tried.append((row, candidates, ranking_of, size, outcome.passed, outcome.slack))
         todo = todo[~torch.isin(todo, row[outcome.passes])]
     row, candidates, ranking_of, size, passed, slack = (torch.cat(part) for part in zip(*tried))
     outcome = Outcome(passed, slack)
-    winner = best_of(row, value(outcome, size), len(trials.counts))  # exists: all units are a candidate, if asked for
+    winner = best_of(
+        row, _shortest(outcome, size), len(trials.counts)
+    )  # exists: all units are a candidate, if asked for
     return candidates[winner], outcome.take(winner), ranking_of[winner]
+
+
+def _shortest(outcome: Outcome, size: Tensor) -> Tensor:
+    """The smallest passing set first, then by the score."""
+    return torch.where(outcome.passes, 1e6 - size, outcome.score.clamp(min=-1e5))
 
 
 def _lengths(width: int) -> list[int]:
@@ -332,7 +336,64 @@ def take_smaller(
     return better
 
 
-# -- 2. exchange -------------------------------------------------------------------------------------------
+# -- 2. leap -----------------------------------------------------------------------------------------------
+
+LEAP_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)  # of the first test in the worth of a unit; the second test has the rest
+LEAPS_PER_CALL = 4  # sizes that are tried at once
+
+
+def leap(trials: Trials, rows: Tensor, sets: Tensor, enough: int) -> Tensor:
+    """Make passing sets [R, U] much smaller at once, as long as slopes promise that and a trial confirms it.
+
+    An exchange takes one unit off at a time. Where there are many units, each adds little, and a linear guess of the
+    slack holds for sets that share few units with the present one. Sets of at most `enough` units are left as they are.
+    """
+    sets = sets.clone()
+    live = (sets.sum(1) > enough).nonzero().flatten()
+    while len(live):
+        position, candidates, guess = _leaps(rows[live], sets[live], *trials.slopes(rows[live], sets[live]), trials)
+        owner = live[position]
+        value = partial(_shortest, size=candidates.sum(1))
+        outcome = race(trials, owner, rows[owner], candidates, guess.argmin(1), value)
+        winner = best_of(owner, value(outcome), len(rows))
+        live = (winner >= 0).nonzero().flatten()
+        live = live[outcome.passes[winner[live]]]
+        sets[live] = candidates[winner[live]]
+        live = live[sets[live].sum(1) > enough]
+    return sets
+
+
+def _leaps(rows: Tensor, sets: Tensor, slack: Tensor, slope: Tensor, trials: Trials) -> tuple[Tensor, Tensor, Tensor]:
+    """Smaller sets that should pass: the position of the set that each is to replace, its units, and its guessed slack.
+
+    They are prefixes of one of several rankings, by a weighted mean of the slopes [R, U, tests] of both tests: of the
+    ranking whose shortest prefix that should pass is the shortest. That is tried, and longer ones.
+    """
+    slope = slope.double()  # sums of many slopes
+    nothing = slack.double() - (slope * sets[..., None]).sum(1)
+    size = sets.sum(1)
+    length, place, expected = size.clone(), torch.zeros_like(sets, dtype=torch.long), torch.zeros_like(slope)
+    for share in LEAP_SHARES[: 1 if slack.size(1) == 1 else None]:
+        worth = slope @ slope.new_tensor([share, 1 - share])[: slack.size(1)]
+        worth = worth.masked_fill(~trials.selectable[rows], float("-inf")).masked_fill(trials.must[rows], 1e30)
+        own = in_order(worth)
+        order = own.argsort(1)
+        total = nothing[:, None] + slope.gather(1, order[..., None].expand_as(slope)).cumsum(1)
+        good = (total >= 0).all(2) & worth.gather(1, order).isfinite()
+        shortest = torch.where(good.any(1), good.int().argmax(1) + 1, trials.width + 1)
+        shortest = torch.maximum(shortest, trials.must[rows].sum(1))
+        better = shortest < length
+        length[better], place[better], expected[better] = shortest[better], own[better], total[better]
+    part = torch.arange(LEAPS_PER_CALL, device=rows.device)
+    spare = size - 1 - length  # units by which a set may be longer and still gain one; negative where none gains
+    lengths = length[:, None] + (spare[:, None] * part) // (LEAPS_PER_CALL - 1)
+    tried = (part <= spare[:, None]) & (lengths > 0)
+    position, column = tried.nonzero(as_tuple=True)
+    count = lengths[position, column]
+    return position, place[position] < count[:, None], expected[position, count - 1].float()
+
+
+# -- 3. exchange -------------------------------------------------------------------------------------------
 
 
 PROPOSALS_PER_CALL = 7  # swaps of an instance that are tried at once: 4 take more calls, and 9 find larger sets

@@ -6,9 +6,10 @@
    set from nothing as well.
 3. *Prove* (`proof.py`): try every smaller set if the budget pays for it. A proved set needs nothing more. If no set
    is known to pass, the smallest sets are tried as far as a small budget goes.
-4. *Exchange*: leave one unit out and swap others, by slopes that learn from every trial, until the tests pass again.
-5. *Restart* if there are many units: prune them in other orders, and go on from a smaller result. Then prove.
-6. *Widen*: among sets of that size, look for one whose tests hold by a wider margin.
+4. *Leap*, if there are many units and the set is large: to much smaller sets that slopes promise to pass.
+5. *Exchange*: leave one unit out and swap others, by slopes that learn from every trial, until the tests pass again.
+6. *Restart* if there are many units: prune them in other orders, and go on from a smaller result. Then prove.
+7. *Widen*: among sets of that size, look for one whose tests hold by a wider margin.
 
 Every step is packed over all instances at once. A set is only ever accepted by the model's own verdict.
 """
@@ -28,6 +29,7 @@ from cf2.sets.moves import (
     Budget,
     exchange,
     grow,
+    leap,
     prefixes,
     prune,
     prune_single,
@@ -263,7 +265,11 @@ def _regrow(trials: Trials, sets: Tensor, passed: Tensor, never: Tensor, budget:
 
 
 def _improve(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, budget: Budget) -> Tensor:
-    """Exchange and prune; then start again from prunings of everything in other orders, and keep the best."""
+    """Leap, exchange and prune; then start again from prunings of everything in other orders, and keep the best."""
+    if trials.oracle.has_slopes and trials.price is None:
+        sets = sets.clone()
+        many = (trials.counts[rows] > MANY_UNITS).nonzero().flatten()
+        sets[many] = leap(trials, rows[many], sets[many], LARGE_SET)
     best = prune_single(trials, rows, exchange(trials, rows, sets, budget), ranking)
     if budget.rounds + budget.restarts == 1:
         return best
