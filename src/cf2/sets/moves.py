@@ -252,6 +252,7 @@ def _lengths(width: int) -> list[int]:
 
 
 MOVES_PER_SLOPE = 2  # moves of a repair after which slopes are measured anew; those between learn from the trials
+MIN_VAIN_REPAIRS = 15  # moves of a repair in vain that any walk is given; 5 and 10 lost answers on Cora and CiteSeer
 FIRST_REPAIRS = 4  # moves of a repair after which a proof is tried that no set passes
 
 Settle = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]  # sets, passed -> sets, passed, whether none can
@@ -265,7 +266,7 @@ def repair(
     A tabu search (Glover, 1989): a unit that was moved is held for five moves, or the walk would take it back at once.
     `start` is the outcome of `sets`. If nothing nearer to passing is found, a set stays as it is. Sets that fail after
     a few moves are given to `settle`, which may find one or prove that none passes; otherwise the walk goes on. It ends
-    early where half of the budget has led no nearer, and nothing has come halfway (a third of it lost an answer).
+    early where half of the budget has led no nearer, and nothing has come halfway.
     Returns the sets [B, U], whether they pass [B], and whether it is proved that no set of an instance does [B].
     """
     passed = start.passes.clone()
@@ -278,7 +279,7 @@ def repair(
     for move in range(1, budget.repairs + 1):
         if move == FIRST_REPAIRS + 1 and settle is not None and not passed.all():
             nearest, passed, never = settle(nearest, passed)
-        stuck = (vain >= budget.repairs // 2) & (best < start.score / 2)
+        stuck = (vain >= max(budget.repairs // 2, MIN_VAIN_REPAIRS)) & (best < start.score / 2)
         rows = (~passed & ~never & ~stuck & (trials.counts > 0)).nonzero().flatten()
         if not len(rows):
             break
