@@ -381,7 +381,7 @@ def _leaps(rows: Tensor, sets: Tensor, slack: Tensor, slope: Tensor, trials: Tri
         order = own.argsort(1)
         total = nothing[:, None] + slope.gather(1, order[..., None].expand_as(slope)).cumsum(1)
         good = (total >= 0).all(2) & worth.gather(1, order).isfinite()
-        shortest = torch.where(good.any(1), good.int().argmax(1) + 1, trials.width + 1)
+        shortest = (good.cumsum(1) == 0).sum(1) + 1
         shortest = torch.maximum(shortest, trials.must[rows].sum(1))
         better = shortest < length
         length[better], place[better], expected[better] = shortest[better], own[better], total[better]
