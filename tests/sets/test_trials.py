@@ -98,7 +98,8 @@ def test_a_field_ends_where_the_model_does_not_look(problem_of: Callable[..., Pr
     rows = torch.zeros(1, dtype=torch.long)
     everything = torch.ones(1, problem.pack.units.count, dtype=torch.bool)
     for hops in (1, 2):
-        field = Removals(problem.pack, None, hops, "in").find(rows, everything)
+        problem.predictor.sight = (hops, "in")
+        field = Removals(problem.pack, None, problem.predictor).find(rows, everything)
         target = int(problem.pack.targets[0, 0])
         tail, head = problem.pack.edge_index.tolist()
         near, columns = {target}, set[int]()
@@ -138,13 +139,13 @@ def test_trying_many_sets_per_call_changes_no_answer_and_needs_fewer_calls(
     problem = problem_of(GraphNet("sum", seed=1), [random_graph(12, 26, seed=3)], question=question)
     scores = torch.rand(problem.pack.units.count, generator=torch.Generator().manual_seed(2))
     calls, chosen = [0, 0], []
-    plain = Predictor._call
+    plain = Predictor._run
 
     def counted(self: Predictor, *args: object) -> Tensor:
         calls[-1] += 1
         return plain(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Predictor, "_call", counted)
+    monkeypatch.setattr(Predictor, "_run", counted)
     for few in (24, 0):
         monkeypatch.setattr(oracle_module, "MAX_ROWS_TOGETHER", few)
         calls.append(0)

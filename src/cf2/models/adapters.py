@@ -104,6 +104,7 @@ class Inputs:
     edge_index: Tensor  # [2, E]
     arguments: dict[str, Any]  # by the names that a forward may have
     targets: Tensor  # [B, nodes to read]
+    plain: bool = False  # whether every step is to be the model's own, because a verdict comes from it
 
     @property
     def nodes(self) -> Tensor | None:
@@ -311,24 +312,25 @@ def run(adapter: Adapter, inputs: Inputs, level: str) -> Tensor:
             got=f"{type(error).__name__}: {error}",
             do=f"{cure}{adapter.cure}" if by_model else "It is called with the model and a batch of such graphs.",
         ) from error
-    require(
-        isinstance(out, Tensor),
-        f"Expected {adapter.called} to return a tensor",
-        got=type(out).__name__,
-        do="Pass call=lambda model, batch: …, which returns one of what the model returns." if by_model else "",
-    )
-    require(
-        out.is_floating_point() and out.layout == torch.strided and not out.is_meta,
-        "Expected the model to return real numbers in a dense tensor",
-        got=f"{out.dtype} in {out.layout} on {out.device}",
-        do="Return logits or probabilities, not their argmax.",
-    )
+    # Sentences are made where they are needed alone: this is run thousands of times in a search.
+    if not isinstance(out, Tensor):
+        raise CF2Error(
+            f"Expected {adapter.called} to return a tensor",
+            got=type(out).__name__,
+            do="Pass call=lambda model, batch: …, which returns one of what the model returns." if by_model else "",
+        )
+    if not out.is_floating_point() or out.layout != torch.strided or out.is_meta:
+        raise CF2Error(
+            "Expected the model to return real numbers in a dense tensor",
+            got=f"{out.dtype} in {out.layout} on {out.device}",
+            do="Return logits or probabilities, not their argmax.",
+        )
     shaped: Tensor = out.unsqueeze(1) if out.dim() == 1 else out
-    require(
-        shaped.dim() == 2 and shaped.size(0) == rows and shaped.size(1) > 0,
-        f"Expected {adapter.called} to return one row per {level}, [{rows}, classes]",
-        got=f"shape {tuple(out.shape)}",
-    )
+    if shaped.dim() != 2 or shaped.size(0) != rows or not shaped.size(1):
+        raise CF2Error(
+            f"Expected {adapter.called} to return one row per {level}, [{rows}, classes]",
+            got=f"shape {tuple(out.shape)}",
+        )
     return shaped if read is None else shaped[read]
 
 

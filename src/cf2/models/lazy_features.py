@@ -73,7 +73,8 @@ class LazyFeatures(Folded):
 
     def dense(self) -> Tensor:
         self.unfoldings.append(None)
-        return self.factor * self.sparse.dense(self.size(1))
+        x = self.sparse.dense(self.size(1))
+        return x if self.factor == 1.0 else self.factor * x
 
     @classmethod
     def answer(cls, func: Any, args: Any, kwargs: Any) -> Tensor | None:

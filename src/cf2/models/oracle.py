@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,14 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cf2.graphs.graph import take_extras
+from cf2.models.adapters import Inputs, target_arguments
+from cf2.models.lazy_features import LazyFeatures
 from cf2.models.predictor import Predictor
 from cf2.models.shapes import MIN_SETS_FOR_SHAPES, Lookalikes, Shapes, every_shape
 from cf2.sets.oracle import SHORT_CUTS, Listing, Looks, Oracle
 from cf2.sets.proof import Exhaustion
 from cf2.sets.tests import Criterion, Intervention, slack, soft_outputs
 from cf2.sets.trials import Trials, names_of, short
-from cf2.units.kinds import FLAGS, Governors, Units, owners, pointer, spans
+from cf2.units.kinds import FLAGS, Governors, owners, pointer, spans
 from cf2.units.packs import Pack, chunks
 
 MAX_ROWS_TOGETHER = 24  # up to so many sets, a call of the model costs more than what is computed in it
@@ -51,13 +52,13 @@ class GraphOracle(Oracle):
             lacking = lacking | self.dense(units.left_out, False).any(1)
         self.narrowed = lacking.tolist()
         self._footprint = predictor.cost(pack.node_ptr.diff(), pack.edge_ptr.diff()).cpu()
-        # Only edges and entries come and go, each with one unit, and none of them is added.
-        single = not units.edges.further.numel() and not units.entries.further.numel()
-        removals = single and units.nodes is None and units.absent is None and units.changes is None
-        self.removals = Removals(pack, self.fixed, *predictor.sight) if removals else None
-        # A model that mixes all nodes sees also what is not joined to a target.
-        local = own_fields and "fields" in SHORT_CUTS and removals and not predictor.alone
-        self.local = bool(local and units.edges.some and not units.entries.some and pack.targets.size(1))
+        # A model that mixes all graphs of a call is run on one at a time, and sees also what is not joined to a target.
+        handed = units.absent is None and units.changes is None and Removals.hold(pack) and not predictor.alone
+        self.removals = Removals(pack, self.fixed, predictor) if handed else None
+        # Only edges come and go, each with one unit.
+        self.edges_alone = handed and units.nodes is None and not units.entries.some and not units.edges.further.numel()
+        local = own_fields and "fields" in SHORT_CUTS and self.edges_alone
+        self.local = bool(local and units.edges.some and pack.targets.size(1))
         together = together and "together" in SHORT_CUTS and not self.local and units.absent is None
         together = together and not units.entries.some  # entries are many, and what is computed in a call is, too
         self.rows_together = MAX_ROWS_TOGETHER if together else 0
@@ -82,7 +83,7 @@ class GraphOracle(Oracle):
     def _outputs(self, rows: Tensor, states: Tensor) -> Tensor:
         if self.removals is None:
             return self.predictor.hard(self.pack.take(rows), states[self.valid[rows]])
-        return self.predictor.hard(self.removals.packed(rows, states), self.valid.new_zeros(0))
+        return self.removals.outputs(self.removals.whole(rows, states), states)
 
     def checked(self, states: Tensor) -> Tensor:
         """What the model says of every instance in a state each [B, U]: by `Predictor.hard`, without short cuts."""
@@ -92,7 +93,7 @@ class GraphOracle(Oracle):
     def lookalikes(self) -> Lookalikes | None:
         """Names that states share if they are one graph but for the numbers of its nodes; None: that cannot be told."""
         pack, removals = self.pack, self.removals
-        plain = removals is not None and not pack.units.entries.some and pack.sparse is None
+        plain = self.edges_alone and pack.sparse is None
         whole = all(kind == "graph" for kind, _ in pack.extras.values())
         if "alike" not in SHORT_CUTS or not plain or not whole or self.predictor.ordered:
             return None
@@ -112,7 +113,7 @@ class GraphOracle(Oracle):
         extent = self.pack.edge_ptr.diff()[rows] + self.removals.width
         for part in chunks(extent.tolist(), MAX_FLOATS_PER_CALL):
             field = self.removals.find(rows[part], states[part])
-            yield part, FieldLooks(self.predictor, self.removals, field, self.lookalikes)
+            yield part, FieldLooks(self.removals, field, self.lookalikes)
 
     @property
     def has_slopes(self) -> bool:
@@ -195,8 +196,7 @@ class GraphOracle(Oracle):
     def _shaped(self) -> bool:
         """Whether sets of one shape are the same to the model: plain graphs, and it is handed nothing else."""
         pack = self.pack
-        edges = pack.units.edges.every and not pack.units.entries.some
-        plain = self.removals is not None and self.fixed is None and edges and pack.sparse is None
+        plain = self.edges_alone and self.fixed is None and pack.units.edges.every and pack.sparse is None
         whole = not pack.targets.size(1) and all(kind == "graph" for kind, _ in pack.extras.values())
         return plain and whole and not self.predictor.ordered
 
@@ -250,23 +250,36 @@ class Field:
 
 
 class Removals:
-    """Packs of trials in which removed edges and feature entries are not there; of packs where only these can go.
+    """Trials in which removed nodes, edges and feature entries are not there; of packs where only these can go.
 
-    In NumPy, because there are a dozen small steps per call, and each of them takes it a fifth of torch's time.
+    They are handed to the model as they are left, without units of their own. In NumPy, because there are a dozen small
+    steps per call, and each of them takes it a fifth of torch's time.
     """
 
-    def __init__(self, pack: Pack, fixed: Tensor | None, hops: int | None = None, direction: str = "both") -> None:
-        self.pack, self.fixed, self.hops = pack, fixed, hops
-        self.direction = "both" if hops is None else direction
+    def __init__(self, pack: Pack, fixed: Tensor | None, predictor: Predictor) -> None:
+        self.pack, self.fixed, self.predictor = pack, fixed, predictor
+        self.hops, direction = predictor.sight
+        self.direction = "both" if self.hops is None else direction
         units, entries = pack.units, owners(pack.entry_ptr)
         self.unit = _own_units(units.edges, units.ptr, owners(pack.edge_ptr))
+        pair_owner = owners(units.edges.ptr)
+        element, unit = units.edges.further - torch.stack([pack.edge_ptr[pair_owner], units.ptr[pair_owner]])
         arrays = (pack.edge_index, pack.node_ptr, pack.edge_ptr, pack.entry_ptr, pack.targets, self.unit)
-        self.ends, self.node_ptr, self.edge_ptr, self.entry_ptr, self.targets, self._unit = (
-            array.cpu().numpy() for array in arrays
-        )
-        self._entry_unit = _own_units(units.entries, units.ptr, entries).cpu().numpy()
-        self._entry_row = (pack.entry_row - pack.node_ptr[entries]).cpu().numpy()
+        self.ends, self.node_ptr, self.edge_ptr, self.entry_ptr, self.targets, self._unit = map(_array, arrays)
+        self._pair_ptr, self._pair_column, self._pair_unit = map(_array, (units.edges.ptr, element, unit))
+        self._node_unit = None if units.nodes is None else _array(_own_units(units.nodes, units.ptr, pack.batch))
+        self._entry_unit = _array(_own_units(units.entries, units.ptr, entries))
+        self._entry_row, self._entry_column = _array(pack.entry_row - pack.node_ptr[entries]), _array(pack.entry_column)
         self.width = int(np.diff(self.node_ptr).max(initial=0))
+
+    @staticmethod
+    def hold(pack: Pack) -> bool:
+        """Whether this can remove what the units of a pack govern: nodes have one unit, which their entries share."""
+        nodes, entries = pack.units.nodes, pack.units.entries
+        if nodes is None:
+            return not entries.further.numel()
+        single = not nodes.further.numel() and not entries.further.numel()
+        return single and (not entries.some or torch.equal(entries.first, nodes.first[pack.entry_row]))
 
     @cached_property
     def around(self) -> tuple[Tensor, Tensor]:
@@ -276,11 +289,14 @@ class Removals:
         unit = self.unit.repeat(len(anchor) // max(len(tail), 1))
         return pointer(torch.bincount(anchor, minlength=self.pack.x.size(0))), unit[anchor.argsort(stable=True)]
 
-    def packed(self, rows: Tensor, states: Tensor) -> Pack:
-        """Instances `rows` [R] in which the units with a state [R, U, bool] are there, without units of their own."""
+    def whole(self, rows: Tensor, states: Tensor) -> Field:
+        """Instances `rows` [R], in which the units with a state [R, U, bool] are there."""
         instance, there = self.trials(rows, states)
-        packed = self.pack_of(Field(rows, *_spans(self.node_ptr, instance), *self.columns(instance, there)))
-        return self._with_entries(packed, instance, there) if self.pack.units.entries.some else packed
+        nodes, of_node = _spans(self.node_ptr, instance)
+        if self._node_unit is not None and self.pack.units.nodes is not None:
+            left = _present(self._node_unit[nodes], self.pack.units.nodes.every, there, of_node).nonzero()[0]
+            nodes, of_node = nodes[left], of_node[left]
+        return Field(rows, nodes, of_node, *self.columns(instance, there))
 
     def find(self, rows: Tensor, states: Tensor) -> Field:
         """What is seen in such states, by a search in breadth from all targets at once."""
@@ -302,10 +318,22 @@ class Removals:
         of_node = places // self.width
         return Field(rows, places - start[of_node], of_node, column[met], trial[met])
 
-    def pack_of(self, field: Field) -> Pack:
-        """What trials see as a pack without units: nothing in it can come or go any more."""
-        pack, rows, instance = self.pack, field.rows, field.rows.cpu().numpy()
-        start = self.starts(instance)
+    def outputs(self, field: Field, states: Tensor | None = None) -> Tensor:
+        """What the model says of trials [R, C]; with `states` [R, U], entries of features are gone as well."""
+        rows = field.rows
+        left = torch.from_numpy(np.unique(field.of_node)).to(rows.device)
+        if len(left) < len(rows):  # a graph without any node is no input
+            outputs = self.predictor.on_nothing(len(rows))
+            if not len(left):
+                return outputs
+            said = self.outputs(field.take(left), None if states is None else states[left])
+            return outputs.to(said.dtype).index_copy(0, left, said)
+        return self.predictor.on_what_is_left(self.inputs(field, states), lambda trial: self.pack.key(int(rows[trial])))
+
+    def inputs(self, field: Field, states: Tensor | None = None) -> Inputs:
+        """What the model is handed of trials; with `states` [R, U], entries of features are gone as well."""
+        pack, rows = self.pack, field.rows
+        instance, start = rows.cpu().numpy(), self.starts(rows.cpu().numpy())
         local = np.zeros(len(instance) * self.width, dtype=np.int64)  # of every node of every trial, its new id
         local[field.nodes + start[field.of_node]] = np.arange(len(field.nodes))
         arrays = (
@@ -313,31 +341,18 @@ class Removals:
             field.columns,
             local[self.ends.take(field.columns, 1) + start[field.of_column]],
             local[self.targets[instance] + start[:, None]],
-            np.bincount(field.of_node, minlength=len(rows)),
-            np.bincount(field.of_column, minlength=len(rows)),
+            field.of_node,
         )
-        nodes, columns, edge_index, targets, node_counts, edge_counts = (
-            torch.from_numpy(array).to(rows.device) for array in arrays
-        )
-        none, zero = rows.new_zeros((2, 0)), rows.new_zeros(len(rows) + 1)
-        return replace(
-            pack,
-            **pack.features_of(nodes),
-            edge_index=edge_index,
-            units=Units(
-                zero,
-                Governors(torch.full_like(columns, -1), none, zero, some=False, every=False),
-                Governors(none[0], none, zero, some=False, every=False),
-            ),
-            targets=targets,
-            node_ptr=pointer(node_counts),
-            edge_ptr=pointer(edge_counts),
-            entry_row=none[0],
-            entry_column=none[0],
-            entry_ptr=zero,
-            keys=pack.keys[rows],
-            extras=take_extras(pack.extras, {"node": nodes, "edge": columns, "graph": rows}),
-        )
+        nodes, columns, edge_index, targets, batch = (torch.from_numpy(array).to(rows.device) for array in arrays)
+        if pack.sparse is None:
+            x = pack.x.index_select(0, nodes)
+        else:
+            x = LazyFeatures.of(pack.x[:1].expand(len(nodes), -1), pack.sparse.take(nodes))
+        if states is not None and self._node_unit is None and pack.units.entries.some:  # else they go with their node
+            x = self._with_entries(x, *self.trials(rows, states))
+        own: dict[str, Tensor] = {"node": nodes, "edge": columns, "graph": rows}
+        arguments = {n: value[own[kind]] if kind in own else value for n, (kind, value) in pack.extras.items()}
+        return Inputs(x, edge_index, arguments | target_arguments(self.predictor.level, targets, batch), targets)
 
     def starts(self, instance: Array) -> Array:
         """What turns a node of the pack into its position where every trial has `width` of them."""
@@ -355,19 +370,29 @@ class Removals:
         edges = self.pack.units.edges
         if not edges.some:
             return columns, trial
-        kept = _present(self._unit[columns], edges.every, there, trial).nonzero()[0]
+        present = _present(self._unit[columns], edges.every, there, trial)
+        if len(self._pair_unit) and there.size:
+            pair, of_pair = _spans(self._pair_ptr, instance)
+            gone = (~there.ravel()[self._pair_unit[pair] + of_pair * there.shape[1]]).nonzero()[0]
+            counts = np.diff(self.edge_ptr)[instance]
+            present[self._pair_column[pair[gone]] + (counts.cumsum() - counts)[of_pair[gone]]] = False
+        kept = present.nonzero()[0]
         return columns[kept], trial[kept]
 
-    def _with_entries(self, packed: Pack, instance: Array, there: Array) -> Pack:
-        """A pack of trials without the feature entries that are gone."""
+    def _with_entries(self, x: Tensor, instance: Array, there: Array) -> Tensor:
+        """Features of trials without the entries that are gone."""
         entries, trial = _spans(self.entry_ptr, instance)
         stay = _present(self._entry_unit[entries], self.pack.units.entries.every, there, trial)
-        if packed.sparse is not None:
-            return replace(packed, sparse=packed.sparse.scaled(torch.from_numpy(stay).to(packed.x.device)))
+        if isinstance(x, LazyFeatures):
+            return LazyFeatures.of(x.as_subclass(Tensor), x.sparse.scaled(torch.from_numpy(stay).to(x.device)))
         gone = (~stay).nonzero()[0]
-        row = torch.from_numpy(self._entry_row[entries[gone]] + packed.node_ptr.cpu().numpy()[trial[gone]])
-        place = row.to(packed.x.device), self.pack.entry_column[torch.from_numpy(entries[gone])]
-        return replace(packed, x=packed.x.index_put(place, packed.x.new_tensor(0)))
+        first = np.diff(self.node_ptr)[instance].cumsum() - np.diff(self.node_ptr)[instance]
+        place = self._entry_row[entries[gone]] + first[trial[gone]], self._entry_column[entries[gone]]
+        return x.index_put(tuple(torch.from_numpy(part).to(x.device) for part in place), x.new_tensor(0))
+
+
+def _array(values: Tensor) -> Array:
+    return values.cpu().numpy()
 
 
 def _own_units(governors: Governors, ptr: Tensor, owner: Tensor) -> Tensor:
@@ -395,7 +420,6 @@ def _present(unit: Array, every: bool, there: Array, trial: Array) -> Array:
 class FieldLooks:
     """What trials see, by the edges in their fields, or by what these look like."""
 
-    predictor: Predictor
     removals: Removals
     field: Field
     lookalikes: Lookalikes | None
@@ -409,9 +433,8 @@ class FieldLooks:
 
     def outputs(self, index: Tensor) -> Tensor:
         """What the model says of some of the fields [r, C]."""
-        parts = self.field.take(index).parts(self.predictor.cost)
-        none = torch.zeros(0, dtype=torch.bool, device=index.device)
-        return torch.cat([self.predictor.hard(self.removals.pack_of(part), none) for part in parts])
+        parts = self.field.take(index).parts(self.removals.predictor.cost)
+        return torch.cat([self.removals.outputs(part) for part in parts])
 
 
 @dataclass(frozen=True, eq=False)

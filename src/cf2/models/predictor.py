@@ -81,7 +81,7 @@ class Predictor:
         drops = not getattr(model, "supports_edge_weight", True)  # torch_geometric's GIN takes and drops them
         self._may_weigh = masking == "auto" and self.adapter.weighs and not drops
         self.sight: tuple[int | None, str] = (None, "both")  # how many hops it was measured to look, and which way
-        self._removing = self._unfolded = False
+        self._removing = False
         self._left = float("inf")  # of the floats that calls may keep, see `bounded`
         self._width_of_rows = 1
         self._loans: list[Loan] = []
@@ -245,8 +245,9 @@ class Predictor:
         sparse = pack.sparse or sparse_features([pack.x], [pack.x.nonzero()])
         with torch.no_grad():
             rows = self._call(pack, pack.dense(), pack.edge_index, None, None)
-            quick = self._call(pack, LazyFeatures.of(pack.x, sparse), pack.edge_index, None, None)
-        return not self._unfolded and not bool(differ(quick, rows).any())
+            lazy = LazyFeatures.of(pack.x, sparse)
+            quick = self._call(pack, lazy, pack.edge_index, None, None)
+        return not lazy.unfoldings and not bool(differ(quick, rows).any())
 
     def rows_of_many(self, whole: Pack, targets: Tensor) -> Tensor:
         """What the model returns for many targets [n, nodes to read] of one graph in one pass."""
@@ -326,6 +327,22 @@ class Predictor:
             finally:
                 self._removing = False
 
+    def on_what_is_left(self, inputs: Inputs, key: Callable[[int], object]) -> Tensor:
+        """Probabilities on graphs as they are handed over, without what is gone; `key` names one in an error.
+
+        This is `hard` for a caller that has taken out itself what is gone, and knows that the graphs are independent.
+        """
+        self._removing = True
+        try:
+            with torch.no_grad():
+                return self.probabilities(self._run(inputs, key))
+        finally:
+            self._removing = False
+
+    def on_nothing(self, count: int) -> Tensor:
+        """What is said of so many graphs without any node: NaN, which passes no test."""
+        return self.probabilities(torch.full((count, self._width_of_rows), torch.nan, device=self.device))
+
     def _rows_without_nodes(self, pack: Pack, x: Tensor, nodes: Tensor, stay: Tensor | None) -> Tensor:
         """What the model returns where only some nodes [N, bool] are left; NaN for graphs that have none."""
         smaller, kept, left = pack.without_nodes(nodes)
@@ -404,40 +421,44 @@ class Predictor:
 
     def _scaled(self, pack: Pack, there: Tensor | None) -> Tensor:
         if pack.sparse is not None:
-            sparse = pack.sparse if there is None else pack.sparse.scaled(there)
-            lazy = self.findings is not None and self.findings.reads_sparse
-            return LazyFeatures.of(pack.x, sparse) if lazy else sparse.dense(pack.x.size(1))
+            return LazyFeatures.of(pack.x, pack.sparse if there is None else pack.sparse.scaled(there))
         if there is None or (there.dtype != torch.bool and not pack.x.is_floating_point()):
             return pack.x  # a part of a category is none, and an embedding takes no float
         scale = torch.ones_like(pack.x).index_put((pack.entry_row, pack.entry_column), there.to(pack.x.dtype))
         return pack.x * scale
 
     def _call(self, pack: Pack, x: Tensor, edge_index: Tensor, soft: Tensor | None, stay: Tensor | None) -> Tensor:
-        work = self.cost(len(pack.x), edge_index.size(1)) * (1 if soft is None and not torch.is_grad_enabled() else 3)
-        if work > self._left:
-            raise Spent
-        self._left -= work
-        extras = pack.extras if stay is None else take_extras(pack.extras, {"edge": stay})
-        arguments: dict[str, Any] = {name: value for name, (_, value) in extras.items()}
+        arguments: dict[str, Any] = {
+            name: value if stay is None or kind != "edge" else value[stay]
+            for name, (kind, value) in pack.extras.items()
+        }
         if soft is not None:
             known = arguments.get("edge_weight")
             kind = x.dtype if x.is_floating_point() else soft.dtype
             arguments["edge_weight"] = soft.to(kind) if known is None else known * soft.to(known.dtype)
         arguments |= target_arguments(self.level, pack.targets, pack.batch)
+        return self._run(Inputs(x, edge_index, arguments, pack.targets, plain=not self._sharing), pack.key)
+
+    def _run(self, inputs: Inputs, key: Callable[[int], object]) -> Tensor:
+        """What the model returns, within the work that it is allowed; it must leave its inputs as they are."""
+        work = self.cost(len(inputs.x), inputs.edge_index.size(1)) * (3 if torch.is_grad_enabled() else 1)
+        if work > self._left:
+            raise Spent
+        self._left -= work
+        if isinstance(inputs.x, LazyFeatures) and self.findings is not None and not self.findings.reads_sparse:
+            inputs = replace(inputs, x=inputs.x.dense())
         with ExitStack() as stack:
             if self._loans and self._loans[0].dtype != torch.get_default_dtype():
                 stack.enter_context(default_dtype(self._loans[0].dtype))
-            watched = {"x": x, "edge_index": edge_index} | arguments
+            watched = {"x": inputs.x, "edge_index": inputs.edge_index} | inputs.arguments
             tensors = {name: value for name, value in watched.items() if type(value) is Tensor}
             stack.enter_context(unchanged(tensors, compare=self.findings is None))
-            inputs = Inputs(x, edge_index, arguments, pack.targets)
             rows = self._equal_rows(inputs)
             if rows is None:
                 rows = run(self.adapter, inputs, self.level)
-        self._unfolded = isinstance(x, LazyFeatures) and bool(x.unfoldings)
-        if not bool(torch.isfinite(rows).all()) and self.output != "log_probabilities":
+        if self.output != "log_probabilities" and not bool(torch.isfinite(rows).all()):
             bad = int((~torch.isfinite(rows)).any(1).nonzero()[0])
-            raise CF2Error("Expected finite model outputs", got=f"NaN or infinity for {self.level} {pack.key(bad)}")
+            raise CF2Error("Expected finite model outputs", got=f"NaN or infinity for {self.level} {key(bad)}")
         self._width_of_rows = rows.size(1)
         return rows
 
@@ -479,7 +500,7 @@ class Predictor:
         given |= target_arguments(self.level, targets, batch)
         dtype = self._loans[0].dtype if self._loans else torch.get_default_dtype()
         with torch.no_grad(), default_dtype(dtype):
-            inputs = Inputs(x.to(self.device), edge_index.to(self.device), given, targets)
+            inputs = Inputs(x.to(self.device), edge_index.to(self.device), given, targets, plain=True)
             rows = run(self.adapter, inputs, self.level).detach()
         if bool(rows.isfinite().all()):  # scores may have looked like probabilities when it was found out what they are
             outputs.FORMS[self._known.output].check(rows.float())

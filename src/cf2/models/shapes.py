@@ -31,7 +31,7 @@ from cf2.sets.tests import PredictedClass
 from cf2.sets.trials import Trials
 
 if TYPE_CHECKING:
-    from cf2.models.oracle import GraphOracle, Removals
+    from cf2.models.oracle import Field, GraphOracle, Removals
 
 Table = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
@@ -512,30 +512,34 @@ class Bounds:
             sums = self.nothing[0] + (self._sums(self.shapes.components(chosen)) - self.nothing).sum(0)
             if not torch.allclose(sums, pooled, atol=1e-4, rtol=1e-4):
                 return False
-        predictor = self.oracle.predictor
-        rows = predictor.hard(self._packed(sets), self.trials.valid.new_zeros(0))
+        rows = self.removals.outputs(self._trials(sets))
         outputs = self.head.outputs(self._first(whole)).to(rows.dtype)
-        return torch.allclose(predictor.probabilities(outputs), rows, atol=1e-4)
+        return torch.allclose(self.oracle.predictor.probabilities(outputs), rows, atol=1e-4)
 
     def _first(self, sums: Tensor) -> Tensor:
         """What the first layer of the head gives for sums of states."""
         weight, bias = self.head.first
         return sums * self.share @ weight + bias
 
-    def _packed(self, sets: Table) -> Any:
+    @property
+    def removals(self) -> Removals:
+        """How trials are made of sets; shapes are asked about where only edges can go."""
         assert self.oracle.removals is not None
+        return self.oracle.removals
+
+    def _trials(self, sets: Table) -> Field:
         table = torch.zeros((len(sets), self.trials.width), dtype=torch.bool)
         table[:, : sets.shape[1]] = torch.from_numpy(sets)
         device = self.trials.valid.device
-        return self.oracle.removals.packed(torch.full((len(sets),), self.row, device=device), table.to(device))
+        return self.removals.whole(torch.full((len(sets),), self.row, device=device), table.to(device))
 
     def _sums(self, sets: Table) -> Tensor:
         """The sums of the states of all nodes [R, width], with only these sets [R, U]."""
         sums = []
         for low in range(0, len(sets), 1024):
-            packed = self._packed(sets[low : low + 1024])
+            inputs = self.removals.inputs(self._trials(sets[low : low + 1024]))
             with torch.no_grad():
-                states = self.model.embed(packed.x, packed.edge_index).double()
+                states = self.model.embed(inputs.x, inputs.edge_index).double()
             sums.append(states.view(-1, len(self.shapes.colours), states.size(1)).sum(1))
         self.trials.evaluations[self.row] += len(sets)
         return torch.cat(sums) if sums else self.nothing[:0]
