@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import cf2
-from cf2.models.chemprop import featurise
+from cf2.models.chemprop import _messages_passed, featurise
 
 chemprop = pytest.importorskip("chemprop", reason="the extra chemprop is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")  # lightning and torchmetrics warn of their own affairs
@@ -87,6 +87,17 @@ def test_verdicts_hold_on_edited_batches(passing: Any, units: Any) -> None:
         assert (e.sufficient, e.necessary) == (only == whole, without not in (whole, None))
         found_some += e.status == "found"
     assert found_some > 0
+
+
+@pytest.mark.parametrize("undirected", [False, True])
+def test_a_search_sums_messages_as_chemprop_does_and_leaves_its_forward_as_it_was(undirected: bool) -> None:
+    passing = nn.BondMessagePassing(d_h=WIDTH, undirected=undirected).eval()
+    molecules = BatchMolGraph([SimpleMoleculeMolGraphFeaturizer()(Chem.MolFromSmiles(text)) for text in SMILES])
+    with torch.no_grad():
+        assert torch.equal(_messages_passed(passing, molecules), passing(molecules))
+    model = classifier(undirected=undirected)
+    cf2.explain(model, SMILES[:2], target="b", tasks=["a", "b"])
+    assert "forward" not in vars(model.message_passing)
 
 
 def test_regression_is_in_the_units_of_the_data() -> None:

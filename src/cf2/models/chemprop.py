@@ -11,9 +11,10 @@ import io
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -140,7 +141,7 @@ class MPNNAdapter(Adapter):
 
     def call(self, inputs: Inputs) -> Answer:
         weight, count = inputs.arguments.get("edge_weight"), len(inputs.targets)
-        with self._scaled(weight):
+        with self._scaled(weight), nullcontext() if inputs.plain else self._summed():
             out = self.model(*_batch(inputs, weight, count))[:count]
         if out.dim() == 3:  # the classes of each task, or a mean beside how sure it is
             out = out[:, self.task or 0] if self.output == "probabilities" else out[..., 0]
@@ -164,6 +165,33 @@ class MPNNAdapter(Adapter):
                 left[passing.tau] = int(passing.depth)
                 stack.callback(passing.tau.register_forward_hook(scale).remove)
             yield
+
+    @contextmanager
+    def _summed(self) -> Iterator[None]:
+        """Have messages summed by steps of torch that take a third of the time of those that Chemprop chose."""
+        with ExitStack() as stack:
+            for member in _members(self.model):
+                passing = member.message_passing
+                if type(passing).__name__ == "BondMessagePassing" and "forward" not in vars(passing):
+                    stack.callback(vars(passing).pop, "forward")
+                    vars(passing)["forward"] = partial(_messages_passed, passing)
+            yield
+
+
+def _messages_passed(passing: Any, molecules: Any, of_atoms: Tensor | None = None) -> Tensor:
+    """The forward of Chemprop's `BondMessagePassing` in other steps: the states of all atoms [V, d]."""
+    molecules = passing.graph_transform(molecules)
+    (tail, head), opposite_of = molecules.edge_index, molecules.rev_edge_index
+    first = passing.initialize(molecules)
+    state = passing.tau(first)
+    nothing = state.new_zeros(len(molecules.V), state.size(1))
+    for _ in range(1, passing.depth):
+        back = state.index_select(0, opposite_of)
+        if passing.undirected:
+            state = back = (state + back) / 2
+        message = nothing.index_add(0, head, state).index_select(0, tail) - back
+        state = passing.update(message, first)
+    return passing.finalize(nothing.index_add(0, head, state), molecules.V, of_atoms)  # type: ignore[no-any-return]
 
 
 def _batch(inputs: Inputs, weight: Tensor | None, count: int) -> tuple[Any, Tensor | None, Tensor | None]:
