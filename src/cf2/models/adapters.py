@@ -126,10 +126,10 @@ class Adapter(ABC):
     cure = ""  # what else to do where the model does not run
     weighs = False  # whether it takes edge weights of ours
     dense = False  # whether it is handed matrices of all pairs of nodes
-    names: tuple[str, ...] | None = None  # the arguments of forward; None: one object with all of them
 
-    def __init__(self, model: torch.nn.Module, call: Call | None = None) -> None:
+    def __init__(self, model: torch.nn.Module, names: tuple[str, ...] | None = None, call: Call | None = None) -> None:
         self.model, self.own = model, call
+        self.names = names  # the arguments of forward; None: one object with all of them
         self.called = "the model" if call is None else "`call`"  # in errors
 
     @abstractmethod
@@ -183,8 +183,8 @@ class TensorAdapter(Adapter):
     """
 
     def __init__(self, model: torch.nn.Module, names: tuple[str, ...]) -> None:
-        super().__init__(model)
-        self.names, self.weighs = names, "edge_weight" in names
+        super().__init__(model, names)
+        self.weighs = "edge_weight" in names
 
     def takes(self, name: str) -> bool:
         return name in self.names  # type: ignore[operator]
@@ -212,10 +212,6 @@ class DenseAdapter(Adapter):
     """
 
     weighs, dense = True, True
-
-    def __init__(self, model: torch.nn.Module, names: tuple[str, ...]) -> None:
-        super().__init__(model)
-        self.names = names
 
     def takes(self, name: str) -> bool:
         return name == "edge_weight"
@@ -274,7 +270,7 @@ def adapter_for(model: Any, level: str, call: Call | OneTask | None = None, targ
     if targets is not None and targets.schema is not None:
         adapter = TypedAdapter(model, names, targets, call)
     elif names is None:
-        adapter = DataAdapter(model, call)
+        adapter = DataAdapter(model, None, call)
     else:
         dense = "adj" in names and "edge_index" not in names
         adapter = (DenseAdapter if dense else TensorAdapter)(model, names)
@@ -366,9 +362,9 @@ class TypedAdapter(Adapter):
     def __init__(
         self, model: torch.nn.Module, names: tuple[str, ...] | None, targets: Targets, call: Call | None
     ) -> None:
-        super().__init__(model, call)
+        super().__init__(model, names, call)
         assert targets.schema is not None
-        self.names, self.schema, self.explained = names, targets.schema, targets.explained_type
+        self.schema, self.explained = targets.schema, targets.explained_type
         self._parts: _ByType | None = None  # of the last call
         self._by_layer = _types_of_layers(model, self.schema)
 

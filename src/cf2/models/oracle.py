@@ -22,7 +22,7 @@ from torch import Tensor
 from cf2.models.adapters import Inputs, target_arguments
 from cf2.models.lazy_features import LazyFeatures
 from cf2.models.predictor import Predictor
-from cf2.models.shapes import MIN_SETS_FOR_SHAPES, Lookalikes, Shapes, every_shape
+from cf2.models.shapes import MIN_SETS_FOR_SHAPES, Lookalikes, Shapes, every_shape, once
 from cf2.sets.oracle import SHORT_CUTS, Listing, Looks, Oracle
 from cf2.sets.proof import Exhaustion
 from cf2.sets.tests import Criterion, Intervention, slack, soft_outputs
@@ -539,9 +539,4 @@ def _grown(search: Exhaustion, removals: Removals, level: Tensor) -> Tensor:
 
 
 def _once(sets: Tensor) -> Tensor:
-    """Each of some sets [R, U] once, in the order of their bits; `torch.unique` by rows took eight times as long."""
-    if not len(sets):
-        return sets
-    packed = np.packbits(sets.cpu().numpy(), axis=1)
-    names = packed.view(f"V{packed.shape[1]}").ravel()
-    return sets[torch.from_numpy(np.unique(names, return_index=True)[1]).to(sets.device)]
+    return sets[torch.from_numpy(once(sets.cpu().numpy())).to(sets.device)]

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from cf2.errors import CF2Error, require
-from cf2.graphs.graph import take_extras
 from cf2.models import outputs
 from cf2.models.adapters import Adapter, Inputs, adapter_for, module_of, run, target_arguments
 from cf2.models.equal_rows import Colouring, EqualRows, quotients
@@ -428,6 +427,10 @@ class Predictor:
         return pack.x * scale
 
     def _call(self, pack: Pack, x: Tensor, edge_index: Tensor, soft: Tensor | None, stay: Tensor | None) -> Tensor:
+        return self._run(self._inputs(pack, x, edge_index, soft, stay), pack.key)
+
+    def _inputs(self, pack: Pack, x: Tensor, edge_index: Tensor, soft: Tensor | None, stay: Tensor | None) -> Inputs:
+        """What the model is handed of a pack, with only the columns of edges that `stay`."""
         arguments: dict[str, Any] = {
             name: value if stay is None or kind != "edge" else value[stay]
             for name, (kind, value) in pack.extras.items()
@@ -437,7 +440,7 @@ class Predictor:
             kind = x.dtype if x.is_floating_point() else soft.dtype
             arguments["edge_weight"] = soft.to(kind) if known is None else known * soft.to(known.dtype)
         arguments |= target_arguments(self.level, pack.targets, pack.batch)
-        return self._run(Inputs(x, edge_index, arguments, pack.targets, plain=not self._sharing), pack.key)
+        return Inputs(x, edge_index, arguments, pack.targets, plain=not self._sharing)
 
     def _run(self, inputs: Inputs, key: Callable[[int], object]) -> Tensor:
         """What the model returns, within the work that it is allowed; it must leave its inputs as they are."""
@@ -482,12 +485,9 @@ class Predictor:
         if "quotient" not in SHORT_CUTS or not self.layers or self.adapter.dense or pack.sparse is not None:
             return False
         some, stay = some_edges(pack)
+        inputs = self._inputs(some, some.dense(), some.edge_index[:, stay], None, stay)
         with torch.no_grad():
-            rows = self._call(some, some.dense(), some.edge_index[:, stay], None, stay)
-            extras = take_extras(some.extras, {"edge": stay})
-            given = {name: value for name, (_, value) in extras.items()}
-            given |= target_arguments(self.level, some.targets, some.batch)
-            quick = self._equal_rows(Inputs(some.x, some.edge_index[:, stay], given, some.targets), always=True)
+            rows, quick = self._run(inputs, some.key), self._equal_rows(inputs, always=True)
         return quick is not None and not bool(differ(quick, rows).any())
 
     def plain(self, x: Tensor, edge_index: Tensor, arguments: dict[str, Tensor], targets: Tensor) -> Tensor:

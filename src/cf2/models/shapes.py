@@ -275,7 +275,7 @@ class Census:
             row, unit = ((last.astype(np.float32) @ self.near > 0) & ~last).nonzero()
             sets = last[row]
             sets[np.arange(len(row)), unit] = True
-            sets = _once(sets)
+            sets = sets[once(sets)]
         kind = self.shapes.classes(sets)
         order = np.argsort(kind, kind="stable")
         sets, kind = sets[order], kind[order]
@@ -386,13 +386,10 @@ def _bits(row: Table) -> int:
     return int.from_bytes(np.packbits(row, bitorder="little").tobytes(), "little")
 
 
-def _once(sets: Table) -> Table:
-    """Every row once."""
-    if not len(sets):
-        return sets
-    bits = np.ascontiguousarray(np.packbits(sets, axis=1))
-    first = np.unique(bits.view(np.dtype((np.void, bits.shape[1]))).ravel(), return_index=True)[1]
-    return sets[first]
+def once(sets: Table) -> Numbers:
+    """The positions of sets [R, U], each set once, by their bits; `torch.unique` by rows took eight times as long."""
+    bits = np.packbits(sets, axis=1)
+    return np.unique(bits.view(f"V{max(bits.shape[1], 1)}").ravel(), return_index=True)[1]
 
 
 # -- shapes that a head cannot let pass -------------------------------------------------------------------------
