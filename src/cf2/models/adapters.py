@@ -192,7 +192,7 @@ class TensorAdapter(Adapter):
     def call(self, inputs: Inputs) -> Answer:
         arguments = {name: value for name, value in inputs.arguments.items() if self.takes(name)}
         names = self.names or ()
-        bare = lacks_features(inputs.x)
+        bare = not inputs.x.size(1) and lacks_features(inputs.x)
         if bare or any(name in arguments for name in names[:2]):
             known = {"edge_index": inputs.edge_index} if bare else {"x": inputs.x, "edge_index": inputs.edge_index}
             signature = inspect.signature(self.model.forward).parameters

@@ -1,6 +1,6 @@
 """The oracle of graphs: what the model says of packed instances in which exactly these units are there.
 
-Most of what a search asks for are removals of edges, so those are packed directly, with only what the model is handed.
+Most of what a search asks for are removals, so those are made directly into what the model is handed, without a pack.
 Where nodes are read, a trial is run on its own receptive field: what the target can still see once the edges are gone.
 Trials that see the same are one, and a proof lists only connected sets. Where a graph is read as a whole, sets of the
 same shape are one (`shapes.py`).
@@ -77,7 +77,10 @@ class GraphOracle(Oracle):
 
     def outputs(self, rows: Tensor, states: Tensor) -> Tensor:
         """What the model says of instances `rows` [R] in these states [R, U, bool]: [R, C]."""
-        parts = chunks(self._footprint[rows.cpu()].tolist(), MAX_FLOATS_PER_CALL)
+        costs = self._footprint[rows.cpu()]
+        if float(costs.sum()) <= MAX_FLOATS_PER_CALL:  # nearly always: a call has a few thousand nodes
+            return self._outputs(rows, states)
+        parts = chunks(costs.tolist(), MAX_FLOATS_PER_CALL)
         return torch.cat([self._outputs(rows[part], states[part]) for part in parts])
 
     def _outputs(self, rows: Tensor, states: Tensor) -> Tensor:

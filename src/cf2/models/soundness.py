@@ -248,9 +248,9 @@ def unchanged(named: dict[str, Tensor], *, compare: bool) -> Iterator[None]:
         if copy is not None and not torch.equal(value, copy):
             value.data.copy_(copy)
             same = False
-        require(
-            same,
-            "Expected the model to leave its input as it is",
-            got=f"a forward that changes `{name}` in place",
-            do=f"Work on a copy: {name} = {name}.clone() at the start of forward.",
-        )
+        if not same:
+            raise CF2Error(
+                "Expected the model to leave its input as it is",
+                got=f"a forward that changes `{name}` in place",
+                do=f"Work on a copy: {name} = {name}.clone() at the start of forward.",
+            )
