@@ -119,6 +119,24 @@ class GPS(nn.Module):
         return 9 * self.out(mean_pool(self.conv(self.start(x), edge_index, batch).tanh(), batch))
 
 
+class OneGraph(nn.Module):
+    """Takes one graph at a time: no batch, and a single row without a dimension for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.out = GCNConv(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return 9 * self.out(self.conv(x, edge_index).tanh().mean(0))
+
+
+class OneObject(OneGraph):
+    """The same of a Data object, whose `batch` it does not read."""
+
+    def forward(self, data: Data) -> Tensor:  # type: ignore[override]
+        return super().forward(data.x, data.edge_index)[None]
+
+
 class Box(nn.Module):
     """Numpy in and numpy out, as a session of ONNX has it: no gradient, no layer, no parameter."""
 
@@ -159,6 +177,8 @@ ROWS: dict[type[nn.Module], Callable[[Any, Data], Tensor]] = {
     SchNet: lambda model, data: model(data.z, data.pos, data.edge_index, one(data)),
     Embedded: lambda model, data: model(data.x, data.edge_index, one(data)),
     GPS: lambda model, data: model(data.x, data.edge_index, one(data)),
+    OneGraph: lambda model, data: model(data.x, data.edge_index)[None],
+    OneObject: lambda model, data: model(data),
     Box: lambda model, data: model(data.x, data.edge_index, one(data)),
 }
 RANKED_BY_TRIALS = {SchNet, Box}  # the others have a place for soft masks
@@ -183,7 +203,9 @@ def balance(model: Any, graphs: list[Data]) -> None:
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_each_model_is_explained_and_its_verdicts_are_true(kind: type[nn.Module]) -> None:
+def test_each_model_is_explained_and_its_verdicts_are_true(
+    kind: type[nn.Module], caplog: pytest.LogCaptureFixture
+) -> None:
     model, graphs, says = made(kind), molecules() if kind is Embedded else GRAPHS, ROWS[kind]
     balance(model, graphs)
     if kind is DenseNodes:
@@ -199,6 +221,7 @@ def test_each_model_is_explained_and_its_verdicts_are_true(kind: type[nn.Module]
         assert (e.prediction, e.sufficient, e.necessary) == (whole, only == whole, without != whole)
         assert e.ranking == ("trials" if kind in RANKED_BY_TRIALS else "gradient")
     assert any(e.status == "found" for e in found), [e.status for e in found]
+    assert ("takes one graph at a time" in caplog.text) == issubclass(kind, OneGraph)
 
 
 # -- models that hold something for every node of one graph --------------------------------------------------------

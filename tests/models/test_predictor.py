@@ -173,8 +173,8 @@ def test_model_is_as_before_after_a_failure() -> None:
     assert same_state(before, model_state(model))
 
 
-def test_a_graph_classifier_needs_batch() -> None:
-    with pytest.raises(CF2Error, match="batch"):
+def test_a_model_of_nodes_does_not_explain_graphs() -> None:
+    with pytest.raises(CF2Error, match="row per node"):
         cf2.explain(NodeNet("gcn"), [DATA])
 
 

@@ -150,14 +150,13 @@ class Adapter(ABC):
 
     def check_level(self, level: str) -> None:
         """Refuse a forward that cannot be told what it is asked about."""
-        if level in NEEDED and self.names is not None:
-            argument, why = NEEDED[level]
-            require(
-                argument in self.names or f"{argument}_dict" in self.names,
-                f"Expected the forward of a model of {level}s to take `{argument}`, {why}",
-                got=f"forward({', '.join(self.names)})",
-                do=f"Or pass call=lambda model, batch: …, which finds `{argument}` in the batch.",
-            )
+        names = self.names
+        require(
+            level != "pair" or names is None or not {"edge_label_index", "edge_label_index_dict"}.isdisjoint(names),
+            "Expected the forward of a model of pairs to take `edge_label_index`, the pairs whose outputs it returns",
+            got=f"forward({', '.join(names or ())})",
+            do="Or pass call=lambda model, batch: …, which finds `edge_label_index` in the batch.",
+        )
 
     def _called_with(self, data: Any, index: Tensor | None) -> Any:
         """What the model or the user's `call` says of one object; a `call` finds the rows of nodes as `index`."""
@@ -278,12 +277,6 @@ def adapter_for(model: Any, level: str, call: Call | OneTask | None = None, targ
     return adapter
 
 
-NEEDED = {  # what a forward must take, and why
-    "graph": ("batch", "so that many graphs run at once"),
-    "pair": ("edge_label_index", "the pairs whose outputs it returns"),
-}
-
-
 def target_arguments(level: str, targets: Tensor, batch: Tensor) -> dict[str, Any]:
     """What a model is handed beside the graph, to know what it is asked about."""
     if level == "graph":
@@ -321,11 +314,15 @@ def run(adapter: Adapter, inputs: Inputs, level: str) -> Tensor:
             got=f"{out.dtype} in {out.layout} on {out.device}",
             do="Return logits or probabilities, not their argmax.",
         )
-    shaped: Tensor = out.unsqueeze(1) if out.dim() == 1 else out
+    single = level == "graph" and rows == 1 and out.dim() == 1  # one graph without a dimension for the batch
+    shaped: Tensor = out if out.dim() != 1 else out[None] if single else out[:, None]
     if shaped.dim() != 2 or shaped.size(0) != rows or not shaped.size(1):
         raise CF2Error(
             f"Expected {adapter.called} to return one row per {level}, [{rows}, classes]",
             got=f"shape {tuple(out.shape)}",
+            do="It has a row per node: pass one graph and nodes=[…], or pool the rows."
+            if level == "graph" and shaped.size(0) == len(inputs.x)
+            else "",
         )
     return shaped if read is None else shaped[read]
 

@@ -17,7 +17,15 @@ from cf2.models.adapters import Adapter, Inputs, adapter_for, module_of, run, ta
 from cf2.models.equal_rows import Colouring, EqualRows, quotients
 from cf2.models.lazy_features import LazyFeatures
 from cf2.models.soft_masks import Loan, default_dtype, find_device, masked_messages, message_layers, restored_buffers
-from cf2.models.soundness import check_repeats, depends_on_order, depends_on_others, knows_nodes, some_edges, unchanged
+from cf2.models.soundness import (
+    check_repeats,
+    depends_on_order,
+    depends_on_others,
+    knows_nodes,
+    some_edges,
+    takes_one_graph,
+    unchanged,
+)
 from cf2.options import Masking, Output
 from cf2.sets.oracle import SHORT_CUTS
 from cf2.sets.tests import Criterion
@@ -81,6 +89,7 @@ class Predictor:
         self._may_weigh = masking == "auto" and self.adapter.weighs and not drops
         self.sight: tuple[int | None, str] = (None, "both")  # how many hops it was measured to look, and which way
         self._removing = False
+        self._takes_one = False  # graph, and not several side by side: known before anything else is
         self._left = float("inf")  # of the floats that calls may keep, see `bounded`
         self._width_of_rows = 1
         self._loans: list[Loan] = []
@@ -136,7 +145,7 @@ class Predictor:
     @property
     def alone(self) -> bool:
         """Whether the model mixes all that is in a batch: it is run on whole graphs then, one at a time."""
-        return self.findings is not None and self.findings.alone
+        return self._takes_one if self.findings is None else self.findings.alone
 
     @property
     def ordered(self) -> bool:
@@ -167,6 +176,7 @@ class Predictor:
     def _find_out(self, pack: Pack, one_graph: bool = False) -> Findings:
         """Run the model a few times: is it a function of the graph, and what does it read and return?"""
         with restored_buffers(self.model), torch.no_grad():
+            self._takes_one = self.level == "graph" and takes_one_graph(pack, self._call)
             rows, again = self._rows(pack), self._rows(pack)
             output = outputs.settle(rows, self.output)
 
@@ -174,8 +184,9 @@ class Predictor:
                 return outputs.differ(one, other, output, self.precision)
 
             check_repeats(rows, again, differ)
+            pack = pack.singles()[0] if self._takes_one else pack
             try:
-                alone = depends_on_others(pack, self._hard_rows, differ, self.model, self.precision)
+                alone = self._takes_one or depends_on_others(pack, self._hard_rows, differ, self.model, self.precision)
             except CF2Error:
                 if not one_graph:
                     raise

@@ -26,7 +26,7 @@ from cf2.units.packs import Pack
 log = logging.getLogger("cf2")
 
 Run = Callable[[Pack, Tensor], Tensor]  # the model's rows on graphs in which only some units are there
-Call = Callable[[Pack, Tensor, Tensor, None, Tensor], Tensor]  # on features and edges, and which columns those are
+Call = Callable[[Pack, Tensor, Tensor, None, Tensor | None], Tensor]  # on features and edges, and which columns it has
 Differ = Callable[[Tensor, Tensor], Tensor]  # which rows are other numbers
 MAX_COMPARED = 4  # instances on which the model is compared with itself
 GOLDEN_RATIO = 0.6180339887498949
@@ -35,6 +35,30 @@ ALONE = (
     "pairs on the whole graph. That is slow. If it should not depend on it: give BatchNorm its running statistics, "
     "and pass `batch` to every pooling and norm."
 )
+ONE_AT_A_TIME = (
+    "The model takes one graph at a time, so each graph is run by itself. That is slow. To run many at once, let its "
+    "forward take `batch` and pool the nodes by it, as in global_mean_pool(x, batch)."
+)
+
+
+def takes_one_graph(pack: Pack, call: Call) -> bool:
+    """Whether the model runs on one graph and not on several side by side; if so, that is logged."""
+    largest = pack.node_ptr.diff().argmax()
+
+    def runs(number: int) -> bool:
+        some = pack.take(largest.repeat(number))
+        try:
+            call(some, some.dense(), some.edge_index, None, None)
+        except CF2Error:
+            return False
+        return True
+
+    # The scores of two classes, without a dimension for the batch, could be a number for each of two graphs. A model
+    # that does not run at all says so when it is asked for its rows.
+    found = not (runs(2) and runs(3)) and runs(1)
+    if found:
+        log.warning("%s", ONE_AT_A_TIME)
+    return found
 
 
 def check_repeats(rows: Tensor, again: Tensor, differ: Differ) -> None:

@@ -328,6 +328,9 @@ def judge(
     from cf2.api import explain
 
     require("method" not in options, "Expected no `method`: the masks are judged", got=shown(options.get("method"), 80))
+    require(
+        "k" not in options, "Expected an option of `judge`", got="'k'", do="Pass size=… for the best edges of masks."
+    )
     known = explain(model, data, nodes, method="random", k=1, **options)  # the keys, in their order
     chosen: dict[Key, Any] = {}
     for e, mask in zip(known, _one_each(known, masks)):
