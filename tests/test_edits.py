@@ -157,6 +157,19 @@ def test_an_added_edge_counts_with_all_that_lies_behind_it(candidates: Any, foun
             cf2.explain(GraphNet("gcn"), [data], **options)
 
 
+def test_far_edges_of_a_directed_graph_lead_to_the_target_and_away_from_it() -> None:
+    stream = torch.Generator().manual_seed(3)
+    data = Data(x=torch.randn(9, 4, generator=stream), edge_index=CHAIN.flip(0))
+    flipped = 0
+    for seed in range(6):
+        model = NodeNet("gcn", seed=seed, layers=2)
+        (e,) = cf2.explain(model, data, nodes=[0], question="counterfactual", edits="add", candidates="far")
+        assert {ids for _, ids in units(e)} == {(o, 0) for o in range(2, 9)} | {(0, o) for o in range(1, 9)}
+        assert e.necessary == reached(model, data, e, chosen_units(e), None)
+        flipped += bool(e.necessary)
+    assert flipped, "edges out of the target alone decide nothing"
+
+
 def test_the_edits_say_what_was_done_and_nothing_without_a_counterfactual() -> None:
     data, model = one_hot_graph(6, 6, 1), NodeNet("sum", seed=2, layers=2)
     (e,) = cf2.explain(model, data, nodes=[0], question="counterfactual", edits=("remove", "add", "change"))

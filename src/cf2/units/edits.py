@@ -334,6 +334,8 @@ def _with_edges(editing: Editing, near: Instance, around: Around) -> Instance:
     if editing.far is not None:
         targets = near.node_ids[list(near.targets)]
         given = torch.cartesian_prod(targets, torch.cat([near.node_ids, editing.far])).reshape(-1, 2)
+        if near.directed:  # models read the edges that lead to the target
+            given = torch.stack([given, given.flip(1)], 1).reshape(-1, 2)
     base, role = near, torch.zeros(near.edge_index.size(1), dtype=torch.long)
     if near.targets:
         ends = near.node_ids if given is None else torch.cat([near.node_ids, given.flatten()])
