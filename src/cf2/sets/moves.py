@@ -231,9 +231,7 @@ def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor
         todo = todo[~torch.isin(todo, row[outcome.passes])]
     row, candidates, ranking_of, size, passed, slack = (torch.cat(part) for part in zip(*tried))
     outcome = Outcome(passed, slack)
-    winner = best_of(
-        row, _shortest(outcome, size), len(trials.counts)
-    )  # exists: all units are a candidate, if asked for
+    winner = best_of(row, _shortest(outcome, size), len(trials.counts))  # exists: all units are a candidate, if asked
     return candidates[winner], outcome.take(winner), ranking_of[winner]
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cf2.sets.moves import margins, widest
 from cf2.sets.oracle import Asked, Listing
-from cf2.sets.trials import Trials, score
+from cf2.sets.trials import Trials, in_order, score
 
 MAX_SETS_PER_CALL = 2048  # of one instance
 FIRST_SETS = 48  # of a size that are tried at first, the most promising ones; then twice as many each time
@@ -166,7 +166,7 @@ class Exhaustion:
             return iter([sets] if len(sets) else [])
         slack, slope = self.trials.slopes(self.rows(sets[:1]), self.must[None])
         guess = slack.double() + (sets & ~self.must).double() @ slope[0].double()
-        ordered = sets[score(guess).argsort(descending=True, stable=True)]
+        ordered = sets[in_order(score(guess)[None])[0].argsort()]  # rounding must not decide what is tried first
         ends = [FIRST_SETS * (2**part - 1) for part in range(1, MAX_SETS_PER_CALL.bit_length())]
         return iter(torch.tensor_split(ordered, [end for end in ends if end < len(sets)]))
 
