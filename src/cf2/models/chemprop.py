@@ -172,7 +172,9 @@ class MPNNAdapter(Adapter):
         with ExitStack() as stack:
             for member in _members(self.model):
                 passing = member.message_passing
-                if type(passing).__name__ == "BondMessagePassing" and "forward" not in vars(passing):
+                kind = type(passing)
+                own = kind.__module__.startswith("chemprop.") and "forward" not in vars(passing)
+                if own and kind.__name__ == "BondMessagePassing":
                     stack.callback(vars(passing).pop, "forward")
                     vars(passing)["forward"] = partial(_messages_passed, passing)
             yield
