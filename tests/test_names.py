@@ -204,7 +204,7 @@ def test_names_of_a_typed_graph() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"class_names": ["a"]}, "`class_names` to hold 3 names, one for each class that the model knows, but got 1"),
+        ({"class_names": ["a"]}, "`class_names` to hold 3 names, one for each class of the model, but got 1"),
         ({"class_names": "abc"}, "a list with one name for each class"),
         ({"node_names": ["a", "b"]}, "`node_names` to hold 12 names, one for each node, but got 2"),
         ({"node_names": {12: "a"}}, "`node_names` by number below 12, but got 12"),
@@ -279,7 +279,7 @@ def test_a_target_is_given_by_its_name() -> None:
         assert (by_name[0].selected == by_number[0].selected).all()
     with pytest.raises(cf2.CF2Error, match=r"`target` to be one of a, b.* but got 'x'"):
         cf2.explain(model, data, 3, target="x", class_names=names, **asked)
-    with pytest.raises(cf2.CF2Error, match="`target` to be a class"):
+    with pytest.raises(cf2.CF2Error, match=r"`target` to be a class number.* got 'b' .*Pass class_names=\["):
         cf2.explain(model, data, 3, target="b", **asked)
 
 

@@ -107,8 +107,14 @@ class Names:
         if isinstance(target, list | tuple):
             return [self.number(value) for value in target]
         classes = self.classes()
-        if not isinstance(target, str) or not classes:
+        if not isinstance(target, str):
             return target
+        require(
+            len(classes) > 0,
+            "Expected `target` to be a class number, or a class name from `class_names`",
+            got=f"{shown(target, 80)} without `class_names`",
+            do="Pass class_names=[…], one name per column of the model's output.",
+        )
         if target not in classes:
             raise unknown_name("`target`", target, classes)
         return classes.index(target)
