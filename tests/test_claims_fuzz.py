@@ -527,7 +527,7 @@ def test_a_logit_as_small_as_rounding_is_a_tie(logit: float, status: str) -> Non
     assert e.status == status
     if status == "tie":
         assert (e.minimal, e.optimal, e.lower_bound) == (None, None, None)
-        assert "a tie: nothing is claimed" in e.summary()
+        assert "a tie and nothing is claimed" in e.summary()
 
 
 class SameForAll(nn.Module):

@@ -256,7 +256,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"units": "added_edges"}, "that are in the graph"),
     ({"units": "groups"}, "which edges are one unit"),
     ({"groups": "rings"}, "`rings` of the data"),
-    ({"groups": [0, 1]}, "a number per edge"),
+    ({"groups": [0, 1]}, "one number per edge"),
     ({"question": "counterfactual", "edits": "add", "method": "gnnexplainer"}, "scores only what is there"),
     ({"connected": True, "units": "features"}, "units that can be connected"),
     ({"keep": [1, 2, 3]}, "pairs of nodes"),

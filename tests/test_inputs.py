@@ -144,7 +144,7 @@ def test_a_sparse_matrix_that_is_damaged_is_not_read() -> None:
     """torch does not check these, and would read memory that is not its own."""
     pointer, columns = torch.tensor([0, 9, 2, 1, 7, 7, 7, 7, 7]), torch.tensor([0, 1, 99])
     matrix = torch.sparse_csr_tensor(pointer, columns, torch.ones(3), size=(8, 8), check_invariants=False)
-    with pytest.raises(CF2Error, match="whose rows are counted wrong"):
+    with pytest.raises(CF2Error, match="an invalid matrix"):
         explain(Data(x=DATA.x, adj_t=matrix), [1])
     matrix = torch.sparse_csr_tensor(pointer * 0, columns[:0], torch.ones(0), size=(8, 8))
     assert explain(Data(x=DATA.x, adj_t=matrix), [1])[0].status == "empty"
@@ -154,7 +154,7 @@ def test_a_sparse_matrix_that_is_damaged_is_not_read() -> None:
 def test_a_sparse_matrix_of_weights_or_of_other_edges_is_refused() -> None:
     data = copy.copy(DATA)
     data.edge_weight = torch.linspace(0.5, 2.0, data.num_edges)
-    with pytest.raises(CF2Error, match=r"other values\. Give the graph an `edge_index`"):
+    with pytest.raises(CF2Error, match=r"other values\. Store the edges in `edge_index`"):
         explain(ToSparseTensor()(data), [1])
     data = copy.copy(DATA)
     data.adj_t = torch.eye(8).to_sparse()
@@ -197,10 +197,10 @@ def test_the_module_inside_of_a_wrapper_is_explained(wrap: Callable[[nn.Module],
     ("make", "said"),
     [
         (lambda: None, "but got None"),
-        (lambda: GCN, r"the class GCN itself. Make an instance of it: GCN\(…\)"),
+        (lambda: GCN, r"the class GCN itself. Create an instance: GCN\(…\)"),
         (lambda: MODEL.state_dict(), "type OrderedDict"),
         (lambda: MODEL.forward, "type method"),
-        (lambda: torch.jit.trace(nn.Linear(4, 3), torch.ones(2, 4)), "Pass the module that it was made from"),
+        (lambda: torch.jit.trace(nn.Linear(4, 3), torch.ones(2, 4)), "Pass the original module"),
         (lambda: copy.deepcopy(MODEL).to("meta"), "on the meta device"),
     ],
     ids=["none", "class", "weights", "forward", "traced", "meta"],
@@ -242,14 +242,14 @@ HETERO = HeteroData({"a": {"x": DATA.x}, ("a", "to", "a"): {"edge_index": DATA.e
 TWO = torch.zeros(2, dtype=torch.long, device="meta")
 REFUSED: dict[str, list[tuple[Any, str]]] = {
     "nodes": [
-        (1.0, r"but got 1\.0. Turn it into a whole number with int"),
-        ("3", "but got '3'. Turn it into a whole number"),
+        (1.0, r"but got 1\.0. Convert it with int"),
+        ("3", "but got '3'. Convert it with int"),
         ([0, None], "but got None"),
         ([True, False], "one bool for each of the 8 .*, but got 2"),
         ([True, 0], "but got 1 among 2 values"),
         ([False] * 8, "a mask in `nodes` to choose at least one"),
-        (torch.ones(8, dtype=torch.uint8), "ids or a mask.* Pass a mask as bool"),
-        (-1, "from 0 to 7, but got -1. Ids count from 0"),
+        (torch.ones(8, dtype=torch.uint8), "ids, or a mask of bools.* Pass a mask as bool"),
+        (-1, "from 0 to 7, but got -1. Ids start at 0"),
         ([[0, 1], [2]], r"but got \[0, 1\]. Pass one flat list"),
         (torch.ones(8, 10, dtype=torch.bool), "Pass one flat list"),
         ([], "at least one node"),
@@ -271,8 +271,8 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
         ([DATA, "x"], "graph 1 of `data` to be a Data object, but got an object of type str"),
         (networkx.path_graph(4), "from_networkx"),
         (Data(x=DATA.x, edge_index=DATA.edge_index, batch=torch.arange(8) % 2), "a `batch` of several"),
-        (Batch(x=DATA.x, edge_index=DATA.edge_index), "Batch.from_data_list made"),
-        (DataLoader(range(3)), "parts of a graph. Pass the Data object itself"),
+        (Batch(x=DATA.x, edge_index=DATA.edge_index), "a Batch made by Batch.from_data_list"),
+        (DataLoader(range(3)), "a loader of subgraphs. Pass the Data object itself"),
         (DataLoader([1, 2]), "graph 0 of `data` to be a Data object, but got an object of type int"),
         (iter([DATA, 3]), "graph 1 of `data`"),
     ],
@@ -308,7 +308,7 @@ def test_a_data_set_that_fails_is_named_with_its_error() -> None:
 def test_only_a_method_that_needs_it_takes_something_trained() -> None:
     for trained, method, said in (
         ({1: []}, "gradient", "no `trained` for method 'gradient'"),
-        ({}, "pgexplainer", r"what cf2\.fit made, but got an object of type dict\. Train one"),
+        ({}, "pgexplainer", r"a result of cf2\.fit, but got an object of type dict\. Train one"),
         ("explainer.safetensors", "pgexplainer", r"cf2\.load_trained"),
         *(
             ({1: edges}, "truth", r"true edges of 1 in `trained` to be pairs of node ids, \[n, 2\]")
@@ -321,14 +321,10 @@ def test_only_a_method_that_needs_it_takes_something_trained() -> None:
 
 def test_fit_checks_the_same_and_names_its_own_options() -> None:
     options: dict[str, Any] = {"method": "pgexplainer", "epochs": 1}
-    for nodes, said in (
-        (1.5, "whole number"),
-        ([99], "from 0 to 7"),
-        (None, "`nodes` or `pairs` beside a single graph"),
-    ):
+    for nodes, said in ((1.5, "whole number"), ([99], "from 0 to 7"), (None, "`nodes` or `pairs` for a single graph")):
         with pytest.raises(CF2Error, match=said):
             cf2.fit(MODEL, DATA, nodes, **options)
-    with pytest.raises(CF2Error, match="Make an instance"):
+    with pytest.raises(CF2Error, match="Create an instance"):
         cf2.fit(NodeNet, DATA, [1], **options)
     with pytest.raises(CF2Error, match="`seed`"):
         cf2.fit(MODEL, DATA, [1], seed=2**64, **options)

@@ -189,7 +189,7 @@ def test_algorithms_of_torch_geometric_show_their_options(algorithm: type) -> No
 @pytest.mark.parametrize(
     ("data", "given_options", "said"),
     [
-        (DATA, {}, "`nodes` or `pairs` beside a single graph"),
+        (DATA, {}, "`nodes` or `pairs` for a single graph"),
         ([DATA, DATA], {"level": "node"}, "2 graphs"),
         (DATA, {"nodes": [0], "method": "cf3"}, "Did you mean 'cf2'"),
         (DATA, {"nodes": [0], "units": "edge"}, "Did you mean 'edges'"),

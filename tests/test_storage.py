@@ -62,7 +62,7 @@ def contents(place: Path) -> dict[str, bytes]:
 def test_a_full_disk_leaves_the_old_file(file: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     before = contents(file.parent)
     monkeypatch.setattr(whole_files.os, call, full)
-    with pytest.raises(CF2Error, match=r"Expected to write .*No space left on device\. Make room") as error:
+    with pytest.raises(CF2Error, match=r"Expected to write .*No space left on device\. Free disk space") as error:
         WRITERS[file.name](file)
     assert "\n" not in str(error.value)
     monkeypatch.undo()

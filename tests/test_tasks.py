@@ -190,10 +190,7 @@ def test_pairs_come_in_every_shape(pairs: Any, keys: list[tuple[int, int]]) -> N
         ([], "at least one pair"),
         ([(0, 9)], "second number of every pair"),
         ([(-1, 2)], "first number of every pair"),
-        *[
-            (wrong, "two whole numbers each")
-            for wrong in ([(0, 1, 2)], [0, 1, 2], torch.rand(3, 2), [(0.5, 1)], "ab", 7)
-        ],
+        *[(wrong, "pairs of node ids") for wrong in ([(0, 1, 2)], [0, 1, 2], torch.rand(3, 2), [(0.5, 1)], "ab", 7)],
     ],
 )
 def test_bad_pairs_are_refused_in_words(pairs: Any, words: str) -> None:
@@ -303,7 +300,7 @@ def test_a_call_is_checked_as_any_model(caplog: pytest.LogCaptureFixture) -> Non
         cf2.explain(model, data, [1], call=lambda m, b: m(b.edge_index, b.x + torch.rand_like(b.x))[0])
     cf2.explain(model, data, [1], call=lambda m, b: m(b.edge_index, b.x)[0] * (1 + b.x.mean()))
     assert "depends on what else is in the batch" in caplog.text  # each graph is then run by itself
-    with pytest.raises(cf2.CF2Error, match="leave its input"):
+    with pytest.raises(cf2.CF2Error, match="not to modify its input"):
         cf2.explain(model, data, [1], call=lambda m, b: m(b.edge_index, b.x.mul_(2))[0])
     with pytest.raises(cf2.CF2Error, match="one row per"):
         cf2.explain(model, data, [1], call=lambda m, b: m(b.edge_index, b.x)[0][:2])
@@ -357,7 +354,7 @@ REGRESSION, LABELS = {"output": "regression", "tolerance": 1}, {"output": "multi
         *[(3, asked, "Expected `target`") for asked in (REGRESSION, LABELS)],
         *[(3, asked | {"target": 3}, "from 0 to 2") for asked in (REGRESSION, LABELS)],
         *[
-            (3, {"output": output, "target": 1, "tolerance": 0.1}, f"=\"regression\" beside `tolerance`.*'{output}'")
+            (3, {"output": output, "target": 1, "tolerance": 0.1}, f"=\"regression\" for `tolerance`.*'{output}'")
             for output in ("auto", "logits", "multilabel_logits")
         ],
     ],

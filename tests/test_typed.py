@@ -194,8 +194,8 @@ def test_units_are_one_within_a_type_and_tied_to_an_exact_mirror() -> None:
         ({LIKES: SEES}, "to go back from item to user"),
         ({LIKES: ("item", "liked", "user")}, "an edge type in `reverse`"),
         ({LIKES: BACK, SEES: BACK}, "every edge type once"),
-        ({LIKES: 3}, "edge types by the type that mirrors each"),
-        ("all", "edge types by the type that mirrors each"),
+        ({LIKES: 3}, "a mapping from edge types to their reverse types"),
+        ("all", "a mapping from edge types to their reverse types"),
     ):
         with pytest.raises(cf2.CF2Error, match=said):
             cf2.explain(net, data, **options, reverse=wrong)

@@ -55,27 +55,27 @@ def explain(
     pairs: NodePairs = None,
     **selected: Unpack[ExplainOptions],
 ) -> Explanations:
-    """Explain predictions of a model: of nodes or pairs of nodes of one graph, or of graphs.
+    """Explain predictions for nodes, node pairs or graphs.
 
     Parameters
     ----------
     model : torch.nn.Module, or the path of a Chemprop checkpoint
-        Any module of torch_geometric layers, or a Chemprop MPNN; it is used as it is and left as it was. A checkpoint
-        that holds anything but weights, layers and metrics of Chemprop is refused: reading one runs no code of it.
+        Any torch module with graph layers, or a Chemprop MPNN; it is not modified. Reading a checkpoint runs no code
+        from it; files with other contents than weights, layers and metrics of Chemprop are refused.
     data : Data or HeteroData, or a list, data set, Batch or DataLoader of them; SMILES for a Chemprop model
-        The graph whose nodes are explained, or the graphs that are; a DataLoader is replaced by its data set, in the
-        order of the data set. For Chemprop: SMILES, RDKit molecules, or a MoleculeDataset.
+        The graph whose nodes or pairs are explained, or the graphs to explain. A DataLoader is replaced by its dataset,
+        in dataset order. For Chemprop: SMILES, RDKit molecules, or a MoleculeDataset.
     nodes : int, slice, ids in a list, array or tensor, or a mask, optional
-        The nodes to explain, in this order; for graphs, their positions, or all if none are given. A mask such as
-        `data.test_mask` holds a bool for every node. A set is sorted; what is given twice is explained twice.
+        The nodes to explain, in this order; for several graphs, their positions (default: all). A mask such as
+        `data.test_mask` holds a bool for every node. Sets are sorted; duplicates are explained twice.
     pairs : pairs (u, v) in a list, an array or tensor of shape [n, 2] or [2, n], optional
-        The pairs of nodes to explain, for a model that predicts links; edges of the graph or not.
+        Node pairs to explain, for link prediction models. They need not be edges of the graph.
     {options}
 
     Returns
     -------
     Explanations
-        One per key, in their order. Ctrl-C returns those that are finished, and is raised where none is.
+        One per key, in order. Ctrl-C returns the finished explanations; if there are none, KeyboardInterrupt is raised.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def counterfactual(
     Returns
     -------
     Explanations
-        One per key, in their order. `e.edits` lists the edits, and `e.apply(data)` carries them out on a copy.
+        One per key, in their order. `e.edits` lists the edits, and `e.apply(data)` applies them to a copy.
 
     Examples
     --------
@@ -152,23 +152,23 @@ def fit(
     method : str
         A method that needs training, such as ``"gem"`` or ``"pgexplainer"``.
     seed : int
-        Decides the first weights and every draw.
+        Seed of the initial weights and of all random numbers.
     {options}
 
     Returns
     -------
     Trained
-        Pass it to `cf2.explain` as `trained=`. `save(path)` keeps it, `cf2.load_trained(path)` brings it back.
+        Pass it to `cf2.explain` as `trained=`. `save(path)` writes it, `cf2.load_trained(path)` reads it.
     """
     given = {"method": method, "seed": seed, **selected}
     return train(*plan(ModelCache(model, data), nodes, pairs, given, FitOptions))
 
 
 class Explainer:
-    """A model and its data, for more than one question; what is measured about them is kept between calls.
+    """A model and its data; measurements are reused between calls.
 
-    The graph is checked and indexed once, and the model is measured once: how far it looks, and what it says of the
-    whole graph. Where the weights of the model or the tensors of a graph have changed since, that is done again.
+    The graph is checked and indexed once. The receptive field of the model and its outputs on the whole graph are
+    measured once. Both are repeated if the weights of the model or the tensors of a graph have changed.
 
     Parameters
     ----------
@@ -343,6 +343,6 @@ def _by_key(target: Any, keys: Sequence[Key], count: int) -> Any:
         len(classes) == len(keys),
         f"Expected one class in `target` per key, {len(keys)}",
         got=len(classes),
-        do="Pass target[nodes], the classes of what is explained." if len(classes) == count else "",
+        do="Pass target[nodes], the classes of the explained nodes." if len(classes) == count else "",
     )
     return tuple(zip(keys, classes))

@@ -25,7 +25,7 @@ MAX_LISTED = 20  # of more names than this, only those that were probably meant 
 
 
 class CF2Error(Exception):
-    """A mistake in the input; the message says what was expected, what came and what to do."""
+    """Invalid input; the message says what was expected, what was given and what to do."""
 
     def __init__(self, expected: str, *, got: object = _NOTHING, do: str = "") -> None:
         message = expected.rstrip(".")

@@ -31,8 +31,8 @@ MAX_ITEMS = 10**7  # of one list, so that a range from a file cannot fill the me
 MAX_COLUMNS = 10**6  # of features that are named one by one
 ROBUST_CONTEXTS, ROBUST_EDGES = 256, 3
 ROBUST = (
-    f"`robust` is deprecated. It now measures what contexts={ROBUST_CONTEXTS}, contexts_add={ROBUST_EDGES} does: in "
-    "which share of contexts, with up to 3 edges of noise, the set decides (e.pns). surely=0.9 asks for such a set."
+    f"`robust` is deprecated; use contexts={ROBUST_CONTEXTS}, contexts_add={ROBUST_EDGES}, which measure e.pns with "
+    f"up to {ROBUST_EDGES} random edges added. To search for a set with a high PNS, pass surely=0.9."
 )
 MAX_CONTEXTS = 100_000  # of one set: an interval of ±0.003
 AUTO = "auto"  # units: edges, and where these decide nothing others
@@ -169,11 +169,11 @@ def _device(given: Any) -> str:
 
 def _settings(option: str, given: Any) -> dict[str, Any]:
     good = isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
-    require(good, f"Expected `{option}` to be values by name", got=shown(given))
+    require(good, f"Expected `{option}` to be a mapping from names to values", got=shown(given))
     return {name: plain_number(value) for name, value in given.items()}
 
 
-@_reads("pairs of nodes, [n, 2], or such pairs by key", "On the command line: 3:17,4:9.")
+@_reads("pairs of nodes, [n, 2], or a mapping from keys to such pairs", "On the command line: 3:17,4:9.")
 def _pairs(given: Any) -> Pairs:
     """Pairs of nodes, the same for all keys or by key: lists, arrays [n, 2] or [2, n], or text such as 3:17,4:9."""
     if isinstance(given, Mapping):
@@ -209,12 +209,12 @@ def _key(value: Any) -> Key:
     return tuple(operator.index(part) for part in value) if isinstance(value, list | tuple) else operator.index(value)
 
 
-@_reads("the name of an attribute, a number per edge, or pairs of nodes by name")
+@_reads("an attribute name, one number per edge, or named lists of edges")
 def _groups(given: Any) -> Any:
     return given if isinstance(given, str) else tuple((str(name), _ends(pairs)) for name, pairs in _items(given))
 
 
-@_reads("a number per kind of edit")
+@_reads("a mapping from kinds of edit to costs")
 def _costs(given: Any) -> tuple[tuple[str, float], ...]:
     if isinstance(given, str):
         given = [part.split("=") for part in given.split(",") if part]
@@ -283,8 +283,8 @@ _edge_type = _reads("(source, relation, destination)")(_three_names)
 
 
 @_reads(
-    "'auto', 'none' or edge types by the type that mirrors each",
-    "As text: user,buys,item=item,bought_by,user; in Python a mapping from one tuple to the other.",
+    "'auto', 'none' or a mapping from edge types to their reverse types",
+    "On the command line: user,buys,item=item,bought_by,user. In Python: a dict of tuples.",
 )
 def _reverse(given: Any) -> Any:
     if isinstance(given, str) and given in ("auto", "none"):
@@ -296,7 +296,7 @@ def _reverse(given: Any) -> Any:
     return mirrored
 
 
-@_reads("values by name", 'On the command line: {"edge_attr": [1, 0]}.')
+@_reads("a mapping from names to values", 'On the command line: {"edge_attr": [1, 0]}.')
 def _attributes(given: Any) -> dict[str, Any]:
     """Values by name, or JSON text of them, as plain lists and numbers."""
     named = json.loads(given) if isinstance(given, str) else given or {}
@@ -330,13 +330,13 @@ def _read(option: Field[Any], given: Any) -> Any:
 
 @dataclass(frozen=True)
 class Spec:
-    """The options of a request that its run keeps, read and checked when it is made.
+    """The options of a request that are stored in its run, validated on creation.
 
     These sentences are what `help()`, `--help` and the documentation say of each.
 
     method: Name of the method; `cf2 methods` lists all methods.
-    units: What an explanation is made of: edges, features, node_features, columns, or several of them. auto: edges; if
-        no set of edges passes, edges and features for nodes and pairs, nodes for graphs.
+    units: What an explanation is made of: edges, features, nodes, node_features, columns, or several of them. auto:
+        edges; if no set of edges passes, edges and features for nodes and pairs, nodes for graphs.
     question: What to search for. why: a set that is sufficient and necessary. factual: a sufficient set.
         counterfactual: a set whose removal changes the prediction.
     target: Class to explain instead of the predicted one, for all keys or by key. Counterfactuals: the class to reach.
@@ -353,11 +353,11 @@ class Spec:
         `smiles` of the graphs.
     charges: For valid=molecule: allow edits that give an atom a formal charge.
     alternatives: Number of different answers to search for per key; no answer contains another.
-    robust: Deprecated: any number stands for contexts=256, contexts_add=3.
+    robust: Deprecated; same as contexts=256, contexts_add=3.
     contexts: Number of contexts (random parts of the rest of the graph) in which the set is tested; 0: none.
-    contexts_add: Noise in contexts: up to this many random edges that are not in the graph are added to each.
-    surely: Search for the smallest set that also decides in this share of contexts, such as 0.9: the lower end of the
-        95 % interval of its PNS on fresh contexts (256 unless `contexts` is given).
+    contexts_add: Maximum number of random edges added to each context as noise.
+    surely: Find the smallest passing set whose PNS is at least this value, such as 0.9 (lower end of the 95 % interval
+        on fresh contexts; 256 contexts unless `contexts` is given).
     costs: Cost of each kind of edit, such as add=2,change=1.5; default 1. The size of an answer is its total cost.
     one_hot: Ranges of one-hot feature columns, such as 0-13,14-20. Default: detect them from the values.
     added_attributes: Values of `edge_attr` and other attributes of added edges, by name. Default: the most common
@@ -434,7 +434,7 @@ class Spec:
             raise CF2Error(
                 f"Expected question='counterfactual' for edits={', '.join(self.edits)}",
                 got=f"question={self.question!r}",
-                do="Only a counterfactual adds or changes something.",
+                do="Only counterfactuals can add or change.",
             )
         if self.robust:
             warnings.warn(ROBUST, DeprecationWarning, stacklevel=4)
@@ -494,13 +494,12 @@ call: Function `call(model, batch)` that runs the model. `batch` is a torch_geom
     and edge attributes, and `batch`, `edge_label_index` or `index` for the targets. It returns one row per graph, pair
     or node.
 trained: Result of `cf2.fit`, for methods that need training; for `truth`, the true edges by key.
-reference: Graphs, or one graph, whose features say which columns are one-hot and which values a change may give them.
-    Default: all of `data`, so that a graph alone has fewer candidates than among others.
+reference: Graphs from which feature values and one-hot columns are taken. Default: all of `data`.
 class_names: Class names, one per column of the model's output.
 node_names: Node names; for HeteroData by node type, for several graphs by graph.
 feature_names: Names of the columns of `x`; for HeteroData by node type.
 smiles: SMILES strings of the graphs, which are then drawn as molecules. Default: `data.smiles` if present.
-tasks: Chemprop only: what the model's tasks are called, for `target`; None takes what its file says.
+tasks: Chemprop only: names of the model's tasks, for `target`. Default: the names in its file.
 progress: Function called as `progress(n)` after n more keys are done; True shows a progress bar, False shows none.
     Default: a bar in terminals and notebooks for calls that take more than two seconds.
 verbose: Print the messages of `logging.getLogger("cf2")` to stderr.
@@ -660,7 +659,7 @@ def rows_of(options: type) -> dict[str, tuple[Any, str]]:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _NAMED_TYPES = {
-    "NodePairs": "pairs of nodes [n, 2], or such pairs by key",
+    "NodePairs": "pairs of nodes [n, 2], or a mapping from keys to such pairs",
     "Reverse": '{"auto", "none"} or a mapping from edge types to edge types',
 }
 for _name in ("Edit", "Level", "Question", "Output", "Masking", "Reduce", "Valid"):

@@ -15,7 +15,7 @@ from cf2.errors import CF2Error, os_reason, require, require_file
 PARTIAL = "partial-"  # how the name of a file begins that is being written
 MAX_JSON_BYTES = 1 << 30
 
-MAKE_ROOM = "Make room, or choose another place."
+MAKE_ROOM = "Free disk space, or choose another directory."
 
 
 def fingerprint(*parts: Any, digits: int = 64) -> str:

@@ -71,7 +71,7 @@ def test_the_page_is_told_whether_the_function_is_trusted(here: Path, monkeypatc
     claim(STRANGE)
     done = cf2("serve", "run", "--data", "other:load")
     assert done.returncode == 1
-    assert "Expected --data to name what the run was made of, the function hostile_one:load" in done.said
+    assert "Expected --data to name the source of the run, the function hostile_one:load" in done.said
     assert not given
     for words, trust in (([], False), (["--trust"], True), (["--data", "hostile_one:load"], True)):
         assert cf2("serve", "run", *words).returncode == 0
@@ -85,7 +85,7 @@ def test_the_page_is_told_whether_the_function_is_trusted(here: Path, monkeypatc
 def test_a_function_runs_only_if_it_is_trusted(here: Path) -> None:
     with pytest.raises(CF2Error) as error:
         sources.restore(STRANGE)
-    assert "Expected leave to run hostile_one:load" in str(error.value)
+    assert "Expected permission to run hostile_one:load" in str(error.value)
     assert "--trust or --data hostile_one:load" in str(error.value)
     assert not ran()
     with pytest.raises(CF2Error, match="RuntimeError"):

@@ -232,7 +232,7 @@ def test_the_mean_of_several_models_is_explained(tmp_path: Path) -> None:
     assert any(e.status == "found" for e in found)
     by_model = cf2.explain(members, SMILES, target=1)
     assert [e.edges.tolist() for e in by_model] == [e.edges.tolist() for e in found]
-    with pytest.raises(cf2.CF2Error, match="read and return the same"):
+    with pytest.raises(cf2.CF2Error, match="the same inputs and outputs"):
         cf2.explain([members[0], mpnn(nn.RegressionFFN(input_dim=WIDTH))], SMILES)
     (tmp_path / "empty").mkdir()
     with pytest.raises(cf2.CF2Error, match="models"):

@@ -305,5 +305,5 @@ def test_a_model_that_holds_a_row_for_every_node_is_run_on_all_of_them(kind: typ
         whole = says(seen.edge_index, e)
         assert (e.prediction, e.sufficient, e.necessary) == (whole, only == whole, without != whole)
     assert min(len(e.units) for e in found) < 30  # what is far from the target is no unit
-    with pytest.raises(cf2.CF2Error, match="only with all of them"):
+    with pytest.raises(cf2.CF2Error, match="that needs all nodes"):
         cf2.explain(model, data, units="nodes", **explained)

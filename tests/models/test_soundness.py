@@ -79,7 +79,7 @@ OVER_THE_BATCH: dict[str, Change] = {
 @pytest.mark.parametrize("units", ["edges", "features"])
 @pytest.mark.parametrize("name", UNSTEADY)
 def test_another_output_for_the_same_graph(name: str, units: str) -> None:
-    with pytest.raises(CF2Error, match=r"same output for the same graph.*dropout left on"):
+    with pytest.raises(CF2Error, match=r"same output for the same graph.*Look for dropout"):
         cf2.explain(Plain(UNSTEADY[name]), GRAPHS, units=units)
 
 

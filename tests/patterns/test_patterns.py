@@ -121,7 +121,7 @@ def test_an_imprecise_pattern_is_not_offered_and_it_is_said(toy: Planted, monkey
     patterns = found.patterns(model, graphs)
     assert not patterns.of(1)
     assert "class 1: `x1(–x0)–x2` is in" in repr(patterns)
-    assert "so it is not offered" in patterns.about["notes"][-1]
+    assert "so it is left out" in patterns.about["notes"][-1]
 
 
 def test_features_that_give_no_labels_are_noted() -> None:
@@ -190,5 +190,5 @@ def test_bad_input_is_refused_in_words(toy: Planted) -> None:
     model, graphs, found = toy
     with pytest.raises(cf2.CF2Error, match="a model with its data"):
         found.patterns(model)
-    with pytest.raises(cf2.CF2Error, match="chose edges"):
+    with pytest.raises(cf2.CF2Error, match="explanations with edges"):
         cf2.explain(model, graphs, [0], units="features").patterns()

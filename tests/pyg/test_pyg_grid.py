@@ -203,7 +203,7 @@ def test_verdicts_of_a_batch_of_typed_graphs_are_true(name: str) -> None:
     [
         ({"user": GRAPH_OF_NODE["user"]}, "for the nodes of each type, user, item, tag"),
         (torch.zeros(12, dtype=torch.long), "for the nodes of each type"),
-        ({**GRAPH_OF_NODE, "tag": torch.zeros(7, dtype=torch.long)}, "each of the 3 nodes its graph"),
+        ({**GRAPH_OF_NODE, "tag": torch.zeros(7, dtype=torch.long)}, "a graph number for each of 3 nodes"),
         ({**GRAPH_OF_NODE, "tag": torch.ones(3, dtype=torch.long)}, "inside one graph"),
     ],
 )

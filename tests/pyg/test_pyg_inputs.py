@@ -92,7 +92,7 @@ def test_options_are_refused_when_the_algorithm_is_made(make: Any, said: str) ->
             "attributes",
             "kinds that method 'truth' scores, edges, but got features",
         ),
-        (CF2Explainer(), "phenomenon", "regression", None, "numbers that a model gives"),
+        (CF2Explainer(), "phenomenon", "regression", None, "`explanation_type=model` for regressions"),
     ],
 )
 def test_supports_says_in_words_what_is_missing(

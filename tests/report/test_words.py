@@ -41,7 +41,7 @@ def test_a_failing_set_says_what_the_model_says_instead(bad: Explanation) -> Non
     text = verdict(bad)
     assert "Not sufficient: with only this 1 edge the model predicts quiet" in text
     assert "instead of busy" in text
-    assert "guess does not look for a set that passes" in text
+    assert "guess does not search for a passing set" in text
     assert verdict_sentences(bad)[0].tone == "bad"
 
 

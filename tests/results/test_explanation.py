@@ -56,7 +56,7 @@ def test_nothing_that_fails_its_tests_can_be_called_found(
 ) -> None:
     good = dataclasses.replace(found[0], sufficient=True, necessary=True, status="found", question=question)
     if failing in needs:
-        with pytest.raises(CF2Error, match=f"`found` only of a set that passes its tests.*not {failing}"):
+        with pytest.raises(CF2Error, match=f"`found` only for a set that passes its tests.*not {failing}"):
             dataclasses.replace(good, **{failing: False})
     else:
         assert dataclasses.replace(good, **{failing: False}).status == "found"

@@ -225,5 +225,5 @@ def test_an_explainer_that_training_does_not_bring_back_is_not_mixed_in(learner:
     run = make(learner.path, spec=PG, resume=True)
     run.source = ring_source()
     object.__setattr__(run.source, "keys_to_train_on", lambda: [1, 3])  # as if training were not reproducible
-    with pytest.raises(CF2Error, match="which the finished explanations were made with"):
+    with pytest.raises(CF2Error, match="the explainer of the finished explanations"):
         engines.explain_run(run)

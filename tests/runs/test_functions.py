@@ -261,7 +261,7 @@ def test_numbers_labels_and_targets() -> None:
         (lambda states: states[:1].sum(1) - 0.5, 3, {}, "one row of numbers"),
         (lambda states: 1 / 0, 3, {}, "ZeroDivisionError"),
         (lambda states: states.sum(1) * float("nan"), 3, {}, "finite"),
-        (lambda states: DRAW.random(len(states)) * 9, 3, {}, "the same for the same input"),
+        (lambda states: DRAW.random(len(states)) * 9, 3, {}, "the same output for the same input"),
         (lambda states: 0.1 + 0.5 * states.mean(1), 3, {}, "logit or a probability"),
         (pay, 4, {"names": ["a"]}, "4 names"),
         (pay, 4, {"keep": ["z"]}, "`keep`"),
@@ -290,7 +290,7 @@ def test_mistakes_are_named(f: Any, n: Any, options: dict[str, Any], said: str) 
 def test_a_function_without_units_is_empty() -> None:
     functions = [lambda states: np.ones(len(states)) * 3, pay]
     assert [e.status for e in cf2.explain_sets(functions, [0, 4], contexts=8)] == ["empty", "found"]
-    assert cf2.explain_sets(functions[0], np.int64(0))[0].note.startswith("There is no unit")
+    assert cf2.explain_sets(functions[0], np.int64(0))[0].note.startswith("No unit can be removed")
 
 
 def test_outputs_may_be_lists_and_the_states_may_be_written_to() -> None:

@@ -34,8 +34,8 @@ def test_a_hub_over_the_budget_is_refused_and_the_others_are_explained() -> None
     assert [e.status == "refused" for e in found] == [False, True, False, True]
     hub = found[1]
     assert hub.summary() == (
-        "Refused: 40 units to choose from are more than max_units = 10. "
-        'Raise it, or pass reduce="gradient" to choose among those that matter most.'
+        "Refused: The instance has 40 units, more than max_units = 10. "
+        'Raise max_units, or pass reduce="gradient" to search only the units with the largest gradients.'
     )
     assert (hub.num_units, hub.size, hub.necessary, hub.prediction) == (0, 0, False, 1)
     plain = cf2.explain(model, data, nodes=nodes)

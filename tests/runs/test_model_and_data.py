@@ -86,9 +86,9 @@ def test_a_trained_method_is_trained_on_what_is_not_explained() -> None:
 
 
 def test_where_nothing_is_left_to_train_on_that_is_said() -> None:
-    with pytest.raises(CF2Error, match=r"train the method on beside those that are explained, but got none\. Explain"):
+    with pytest.raises(CF2Error, match=r"train the method on, besides the explained ones, but got none\. Explain"):
         ring_source().needed(GEM, list(range(40)))
-    with pytest.raises(CF2Error, match="beside those that are explained"):
+    with pytest.raises(CF2Error, match="besides the explained ones"):
         with_mask("train_mask", torch.arange(40) < 2).needed(GEM, [0, 1])
 
 

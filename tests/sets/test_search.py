@@ -166,7 +166,7 @@ def test_an_isolated_node_says_why_and_disturbs_nobody() -> None:
     found = cf2.explain(NodeNet("gcn"), data, nodes=[10, 0])
     assert found[0].status == "empty"
     assert found[0].size == 0
-    assert "no unit that can be removed" in found[0].note
+    assert "No unit can be removed" in found[0].note
     (alone,) = cf2.explain(NodeNet("gcn"), data, nodes=[0])
     assert np.array_equal(alone.selected, found[1].selected)
 

@@ -18,13 +18,13 @@ from cf2.errors import CF2Error, reading, require
 
 Graphs: TypeAlias = Data | HeteroData | Sequence[Data | HeteroData]
 EXPECTED = "Expected `data` to be a Data object, or a list or data set of them"
-TENSORS = "Put the tensors together: Data(x=x, edge_index=edge_index)."
+TENSORS = "Combine the tensors: Data(x=x, edge_index=edge_index)."
 _CURES: tuple[tuple[type | tuple[type, ...], str], ...] = (
-    (TemporalData, "Graphs that change over time are not explained."),
+    (TemporalData, "Temporal graphs are not supported."),
     ((str, bytes, Path), "Load the file first, for example with torch.load."),
     ((Tensor, np.ndarray), TENSORS),
-    (Mapping, "Make Data objects of it, for example with Data.from_dict, and pass a list of them."),
-    (type, "Make an instance of it."),
+    (Mapping, "Convert it to Data objects, for example with Data.from_dict, and pass a list of them."),
+    (type, "Create an instance."),
 )
 
 
@@ -38,7 +38,7 @@ def graphs_of(data: Any, level: str = "auto", *, positions: bool = False) -> Gra
     if isinstance(data, DataLoader):
         data = data.dataset
         graphs = _is_sequence(data) and not isinstance(data, range | Tensor)  # these are ids of nodes or links
-        require(graphs, EXPECTED, got="a loader of parts of a graph", do="Pass the Data object itself.")
+        require(graphs, EXPECTED, got="a loader of subgraphs", do="Pass the Data object itself.")
     if isinstance(data, Data | HeteroData):
         return data
     if not (isinstance(data, np.ndarray) and data.dtype == object):
@@ -76,7 +76,7 @@ def check_graph(graph: Any, position: Any) -> Data | HeteroData:
         not several,
         f"Expected graph {position} of `data` to be one graph",
         got="one with a `batch` of several",
-        do="Pass the graphs in a list, or the Batch that Batch.from_data_list made of them.",
+        do="Pass a list of graphs, or the result of Batch.from_data_list.",
     )
     return graph
 
@@ -86,7 +86,7 @@ def _batched(data: Any, level: str, positions: bool) -> Graphs:
         return data
     require(
         level == "graph" or not positions,
-        "Expected to know what `nodes` of a Batch are",
+        "Expected `level` for `nodes` of a Batch",
         got='level="auto"',
         do='Pass level="graph" for positions of its graphs, or level="node" for nodes of the batch as one graph.',
     )
@@ -94,7 +94,7 @@ def _batched(data: Any, level: str, positions: bool) -> Graphs:
         graphs: list[Data | HeteroData] = data.to_data_list()
     except Exception as error:  # torch_geometric raises several
         cure = "Pass a list of its graphs."
-        raise CF2Error("Expected a Batch that Batch.from_data_list made", got="another one", do=cure) from error
+        raise CF2Error("Expected a Batch made by Batch.from_data_list", got="another one", do=cure) from error
     require(len(graphs) > 0, "Expected at least one graph to explain", got="an empty Batch")
     return graphs
 
@@ -129,8 +129,8 @@ def groups_of(given: Any, data: Any) -> Any:
     if given is None or isinstance(given, str | Mapping):
         return given
     edge_index: Any = getattr(data, "edge_index", None)
-    expected = "Expected `groups` to be the name of an attribute, a number per edge of one graph, or pairs by name"
-    require(_is_plain(edge_index), expected, got=_kind(given), do="For many graphs, name an attribute that each has.")
+    expected = "Expected `groups` to be an attribute name, one number per edge, or named lists of edges"
+    require(_is_plain(edge_index), expected, got=_kind(given), do="For several graphs, pass an attribute name.")
     with reading(given, expected):  # which may be a ragged list, or a tensor without values
         numbers = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given)
     good = numbers.dtype.kind in "iu" and numbers.shape == (edge_index.size(1),)
@@ -149,8 +149,8 @@ def with_edge_index(data: Any, where: str = "the graph") -> Any:
         require(
             not _is_plain(known) or _same_edges(edge_index, known),
             f"Expected `adj_t` and `edge_index` of {where} to hold the same edges",
-            got="others in one than in the other",
-            do="Delete the one that is wrong, for example with del data.adj_t.",
+            got="different edges",
+            do="Delete the wrong one, for example with del data.adj_t.",
         )
         edge_index = known  # what is wrong with it is said where it is checked
     plain = copy.copy(data)
@@ -172,14 +172,14 @@ def is_matrix(edges: Any) -> bool:
 def edges_of(adjacency: Any, where: str) -> Tensor:
     """The `edge_index` of a transposed adjacency matrix of ones."""
     adjacency = getattr(adjacency, _FOREIGN)() if hasattr(adjacency, _FOREIGN) else adjacency
-    cure = "Give the graph an `edge_index`, and what the matrix holds as `edge_weight`."
+    cure = "Store the edges in `edge_index` and the values of the matrix in `edge_weight`."
     expected = f"Expected `adj_t` of {where} to be a sparse torch matrix of ones"
     if not isinstance(adjacency, Tensor) or adjacency.layout not in _LAYOUTS or adjacency.dim() != 2:
         raise CF2Error(expected, got=_kind(adjacency), do=cure)
     try:
         edge_index, values = to_edge_index(adjacency.detach().cpu())
     except RuntimeError as error:  # torch does not check the rows of a matrix that it is handed
-        raise CF2Error(expected, got="one whose rows are counted wrong", do=cure) from error
+        raise CF2Error(expected, got="an invalid matrix", do=cure) from error
     require(values.dim() == 1 and bool((values == 1).all()), expected, got="other values", do=cure)
     return edge_index.flip(0)  # type: ignore[no-any-return]
 

@@ -167,8 +167,8 @@ def lacks_features(x: Tensor) -> bool:
 
 NO_FEATURES = "Expected {} to have features `x` of shape [nodes, features]"
 GIVE_FEATURES = (
-    "If the graph has none, give it what the model was trained with, such as ones; for a model that reads something "
-    "else, give it `num_nodes`."
+    "If the graph has no features, use those that the model was trained with, such as ones. If the model does not read "
+    "`x`, set `num_nodes`."
 )
 
 

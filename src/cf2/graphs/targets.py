@@ -42,7 +42,7 @@ def check_ids(ids: Any, count: int, what: str = "id", cure: str = "") -> list[Ke
         raise CF2Error(f"Expected `nodes` to be whole numbers from 0 to {count - 1}", got=got) from error
     if any(isinstance(given, bool) for given in listed):
         listed = _of_mask(listed, count)
-    none = f"{ids!r}, which holds none" if isinstance(ids, slice | range) else "none"
+    none = f"{ids!r}, which is empty" if isinstance(ids, slice | range) else "none"
     none = "an empty list" if isinstance(ids, list | tuple) else none
     require(len(listed) > 0, f"Expected at least one {'node' if what == 'id' else 'graph'} to explain", got=none)
     return sorted(listed) if isinstance(ids, set | frozenset) else listed
@@ -52,9 +52,9 @@ def _check_id(given: Any, count: int, what: str, cure: str) -> None:
     if isinstance(given, bool) or (type(given) is int and 0 <= given < count):
         return
     if isinstance(given, int):
-        cure = "Ids count from 0." if given < 0 else cure
+        cure = "Ids start at 0." if given < 0 else cure
     elif isinstance(given, float | str):
-        cure = "Turn it into a whole number with int(…)."
+        cure = "Convert it with int(…)."
     elif isinstance(given, list | tuple | Tensor | np.ndarray | set | range):
         cure = "Pass one flat list."
     expected = f"Expected every {what} in `nodes` to be a whole number from 0 to {count - 1}"
@@ -76,7 +76,7 @@ def _listed(ids: Any, count: int) -> Iterable[Any]:
     if isinstance(ids, np.ndarray):
         require(
             ids.dtype != np.uint8 or ids.shape != (count,) or bool((ids > 1).any()),
-            "Expected to know whether `nodes` are ids or a mask",
+            "Expected `nodes` to be ids, or a mask of bools",
             got=f"{count} zeros and ones of dtype uint8",
             do="Pass a mask as bool, ids as int64.",
         )
@@ -118,7 +118,7 @@ def check_pairs(pairs: Any, counts: tuple[int, int]) -> list[Key]:
     >>> check_pairs([(3, 1), [0, 2]], (4, 4)), check_pairs(np.array([[3, 0, 2], [1, 2, 2]]), (4, 4))
     ([(3, 1), (0, 2)], [(3, 1), (0, 2), (2, 2)])
     """
-    expected = "Expected `pairs` to hold two whole numbers each: [(u, v), …], or an array [n, 2] or [2, n]"
+    expected = "Expected `pairs` to be pairs of node ids: [(u, v), …], or an array [n, 2] or [2, n]"
     try:
         given = _array(pairs)
         array = given if isinstance(given, np.ndarray) else np.array([_two(pair) for pair in _several(given)])

@@ -215,7 +215,7 @@ def _features(data: HeteroData, schema: Schema, counts: Mapping[str, int], where
         len(kinds) <= 1,
         f"Expected the features of all node types of {where} to have one dtype",
         got=" and ".join(sorted(map(str, kinds))),
-        do="Turn them into one, for example with .float().",
+        do="Convert them, for example with .float().",
     )
     for (name, count), x, width in zip(counts.items(), given, schema.widths):
         same = x is None or (_width(x, name) == width and x.size(0) == count)
@@ -290,8 +290,8 @@ def _check_mirror(pair: tuple[EdgeType, EdgeType], codes: np.ndarray, back: np.n
         f"Expected every edge {one} of {where} to have its mirror image in {other}, and the reverse",
         got=f"{len(alone)} without, such as {int(alone[0]) >> 32} to {int(alone[0]) & 0xFFFFFFFF}"
         if len(alone)
-        else "one of them more often",
-        do="Leave the two out of `reverse`: then they are units of their own.",
+        else "different numbers of copies",
+        do="Leave both types out of `reverse`; their edges are then separate units.",
     )
 
 

@@ -29,7 +29,7 @@ NONE = "No counterfactual was found in {epochs} epochs."
 class Settings(CheckedSettings):
     """`beta` weighs the sum of the soft removals against the prediction.
 
-    `odds` takes the log-odds for log P(ŷ), which has no gradient where the model is sure.
+    `odds` replaces log P(ŷ), which has no gradient if the model is confident, by the log-odds.
     """
 
     epochs: int = integer(500)

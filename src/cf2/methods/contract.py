@@ -24,7 +24,7 @@ from cf2.units.constraints import choices_of
 from cf2.units.kinds import InstanceUnits, UnitKind
 from cf2.units.packs import Pack
 
-EQUAL_SCORES = "All units have the same score, so the first of them are chosen: the method found no difference."
+EQUAL_SCORES = "The method gave all units the same score, so the first ones were selected."
 
 LARGE = 5_000  # units beyond which an instance is searched alone, for about as long as these bounds:
 MAX_FLOATS_IN_ALL = 4e9  # kept by all runs of the model
@@ -205,7 +205,7 @@ class Method:
             not wrong,
             f"Expected units of the kinds that method {self.name!r} scores, {', '.join(self.units or ())}",
             got=", ".join(wrong),
-            do="Ask for those, or use another method.",
+            do="Select these units, or use another method.",
         )
 
     @property

@@ -36,9 +36,9 @@ from cf2.units.packs import Pack, pack
 
 @dataclass(frozen=True)
 class Settings(RankSettings):
-    """`k` units or those above `threshold`; the rest is of the training.
+    """Selects `k` units, or those above `threshold`; the other settings control the training.
 
-    `edge_size` weighs what the mean edge mask exceeds `budget` by, `feature_size` the mean of the columns'.
+    `edge_size` weighs the excess of the mean edge mask over `budget`, `feature_size` that of the mean column mask.
     """
 
     epochs: int = integer(60)

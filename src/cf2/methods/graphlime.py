@@ -32,9 +32,9 @@ RIDGE = 1e-8  # turns the linear term of the lasso into a square; far below what
 
 @dataclass(frozen=True)
 class Settings(RankSettings):
-    """`k` units, or those above `threshold` (0.5 if neither is given) when the largest weight is 1.
+    """Selects `k` units, or those above `threshold` (default: 0.5) when the largest weight is scaled to 1.
 
-    `hops` and `nodes` say how large the neighbourhood is, `rho` how sparse the weights are.
+    `hops` and `nodes` set the size of the neighbourhood, `rho` the sparsity of the weights.
     """
 
     hops: int = integer(2, 1, 6)

@@ -22,7 +22,7 @@ MAX_CELLS = 40_000_000  # bools of the candidate sets that are held at once
 
 @dataclass(frozen=True)
 class Settings(CheckedSettings):
-    """At most `most` units a set, and at most `budget` evaluations an instance (None: as many as the steps take)."""
+    """At most `most` units per set, and at most `budget` evaluations per instance (None: no limit)."""
 
     most: int = integer(6)
     budget: int | None = integer(None)

@@ -36,7 +36,7 @@ MAX_REGIONS = 8  # of one answer; instances in none of them keep their own bound
 
 @dataclass(frozen=True)
 class Settings(MaskSettings):
-    """Those of every trained mask; `factual` is λ, `sharpness` how steep the sigmoids are."""
+    """Settings of trained masks; `factual` is λ, `sharpness` the slope of the sigmoids."""
 
     factual: float = number(0.5, 0, 1)
     sharpness: float = number(3.0, 0.01)
@@ -106,9 +106,9 @@ def boundaries(batched: Sequence[Batch]) -> Boundaries:
     answers = torch.cat([batch.criterion.answers for batch in batched])
     require(
         bool((weight != 0).any()),
-        "Expected a model whose answer depends on the embedding that its head reads",
+        "Expected a model whose output depends on the embedding that its head reads",
         got="gradients that are all 0",
-        do="Use a method that does not look at the model's embeddings.",
+        do="Use a method that does not read embeddings.",
     )
     values = embedded @ weight.t() + bias
     same = answers[:, None] == answers[None]

@@ -25,11 +25,11 @@ NARROWED_NOTE = (
     "proved about the others."
 )
 REFUSAL = (
-    "{units:,} units to choose from are more than max_units = {limit:,}. "
-    'Raise it, or pass reduce="gradient" to choose among those that matter most.'
+    "The instance has {units:,} units, more than max_units = {limit:,}. "
+    'Raise max_units, or pass reduce="gradient" to search only the units with the largest gradients.'
 )
 REDUCED_NOTE = (
-    "Only the {limit:,} of {units:,} units with the largest gradients could be chosen; "
+    "Only the {limit:,} of {units:,} units with the largest gradients were searched; "
     "the verdicts hold for the whole receptive field."
 )
 

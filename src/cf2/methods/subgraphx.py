@@ -38,7 +38,7 @@ from cf2.sets.trials import EQUAL, Trials
 
 @dataclass(frozen=True)
 class Settings(RankSettings):
-    """`k` units, or those above `threshold` (if neither is given, the best subgraph of at most `size` units).
+    """Selects `k` units, or those above `threshold` (default: the best subgraph of at most `size` units).
 
     `budget` is in evaluations per instance; a subgraph takes two for each of the `samples`. `size` is `k` if None, and
     6 without a `k`. `exploration` is λ.

@@ -43,7 +43,7 @@ from cf2.sets.tests import ONLY
 
 @dataclass(frozen=True)
 class Settings(MaskSettings):
-    """Those of every trained mask; `contrast` is τ, `temperature` that of the draws."""
+    """Settings of trained masks; `contrast` is τ, `temperature` that of the sampled masks."""
 
     batch: int = integer(32, 2)
     contrast: float = number(0.5, 0.01)
@@ -90,9 +90,7 @@ def fit(problems: Sequence[Problem], settings: Settings, seed: int) -> Trained:
     """Train the explainer of embeddings on the instances of the problems, for random conditions."""
     batched = batches(problems, settings.batch)
     require(
-        max(batch.pack.num_instances for batch in batched) > 1,
-        "Expected at least two instances to train on, to be told apart",
-        got="one",
+        max(batch.pack.num_instances for batch in batched) > 1, "Expected at least two instances to train on", got="one"
     )
     embedded = [embeddings(batch) for batch in batched]
     center, scale = moments(torch.cat(embedded))
@@ -140,7 +138,7 @@ def rank(problem: Problem, settings: Settings) -> Ranking:
 METHOD = Method(
     name="tage",
     title="TAGE",
-    summary="trained once and without answers: what embeddings are made of, conditioned on what a prediction reads",
+    summary="trained once without labels: explains embeddings, conditioned on the prediction",
     settings=Settings,
     rank=rank,
     units=("edges",),

@@ -33,9 +33,9 @@ MAX_FILE_BYTES = 4 << 30
 
 @dataclass(frozen=True)
 class MaskSettings(RankSettings):
-    """What every network that is trained to mask edges is told.
+    """Settings of networks that are trained to mask edges.
 
-    `k` units or those above `threshold` are chosen. `size` weighs what the mean mask exceeds `budget` by in training.
+    Selects `k` units, or those above `threshold`. `size` weighs the excess of the mean mask over `budget` in training.
     """
 
     epochs: int = integer(60)
@@ -103,7 +103,7 @@ def load_trained(path: str | Path) -> Trained:
         raise CF2Error(
             f"Expected {str(path)!r} to hold a trained explainer", got=f"{type(error).__name__}: {error}"
         ) from error
-    require(good, f"Expected {str(path)!r} to hold what was written to it", got="other contents", do="Get it again.")
+    require(good, f"Expected {str(path)!r} to be unchanged", got="other contents", do="Restore it.")
     return Trained(method, settings, tensors, facts)
 
 
@@ -272,9 +272,9 @@ class Head:
         """The tensor that the head read, in the graph of derivatives."""
         require(
             len(self._read) > 0,
-            f"Expected a model whose head reads one row each, of {self._rows}",
-            got="none that does",
-            do="Use a method that does not look at the model's embeddings.",
+            f"Expected a model with a head that reads {self._rows} rows",
+            got="no such head",
+            do="Use a method that does not read embeddings.",
         )
         return self._read[0]
 
@@ -322,11 +322,11 @@ def check_needs(method: Method, given: Any) -> Any:
     if given is None:
         return None
     name, got = repr(method.name), f"an object of type {type(given).__name__}"
-    require(method.needs != "nothing", f"Expected no `trained` for method {name}, which needs none", got=got)
+    require(method.needs != "nothing", f"Expected no `trained` for method {name}, which needs no training", got=got)
     if method.needs == "training":
         cure = f"Train one with cf2.fit(model, data, method={name}, …)."
         cure = "Read the file with cf2.load_trained." if isinstance(given, str | PathLike) else cure
-        require(isinstance(given, Trained), "Expected `trained` to be what cf2.fit made", got=got, do=cure)
+        require(isinstance(given, Trained), "Expected `trained` to be a result of cf2.fit", got=got, do=cure)
         return given
     cure = "Pass trained={key: pairs of node ids}."
     require(isinstance(given, Mapping), "Expected `trained` to hold the true edges by key", got=got, do=cure)

@@ -38,7 +38,7 @@ def module_of(model: Any) -> torch.nn.Module:
         raise CF2Error(
             "Expected `model` to be a torch.nn.Module",
             got=f"the class {model.__name__} itself",
-            do=f"Make an instance of it: {model.__name__}(…).",
+            do=f"Create an instance: {model.__name__}(…).",
         )
     while (inner := _inside(model)) is not None:
         model = inner
@@ -50,22 +50,22 @@ def module_of(model: Any) -> torch.nn.Module:
     )
     require(
         not isinstance(model, torch.jit.ScriptModule),
-        "Expected `model` to be a module in Python, whose layers can be masked",
-        got="one that torch.jit traced or scripted",
-        do="Pass the module that it was made from.",
+        "Expected `model` to be a Python module with layers that can be masked",
+        got="a module traced or scripted by torch.jit",
+        do="Pass the original module.",
     )
     for name, value in (*model.named_parameters(), *model.named_buffers()):
         require(
             not is_lazy(value),
-            "Expected a model whose layers know their sizes",
-            got=f"`{name}`, which is made at the first call",
-            do="Run the model once on your data, model(x, edge_index), before it is explained.",
+            "Expected a model with initialised layers",
+            got=f"`{name}`, which is created by the first call",
+            do="Run the model once on your data, model(x, edge_index), before you explain it.",
         )
         require(
             not value.is_meta,
             "Expected a model with weights",
-            got=f"`{name}` on the meta device, where tensors have no values",
-            do='Make the model on the CPU, or call to_empty(device="cpu") and load its weights.',
+            got=f"`{name}` on the meta device, which has no values",
+            do='Create the model on the CPU, or call to_empty(device="cpu") and load its weights.',
         )
     return model  # type: ignore[no-any-return]
 
@@ -293,7 +293,7 @@ def run(adapter: Adapter, inputs: Inputs, level: str) -> Tensor:
         raise
     except Exception as error:  # whatever the user's own forward raises
         nodes, edges = inputs.x.size(0), inputs.edge_index.size(1)
-        cure = "Check that the model runs on your data by itself, or pass call=lambda model, batch: …, which calls it."
+        cure = "Check that the model runs on your data, or pass call=lambda model, batch: …, which calls it."
         if inputs.x.dtype == torch.float64 and "dtype" in str(error):
             cure = "The features are of dtype torch.float64: use data.x = data.x.float(), or model.double()."
         raise CF2Error(
@@ -306,7 +306,7 @@ def run(adapter: Adapter, inputs: Inputs, level: str) -> Tensor:
         raise CF2Error(
             f"Expected {adapter.called} to return a tensor",
             got=type(out).__name__,
-            do="Pass call=lambda model, batch: …, which returns one of what the model returns." if by_model else "",
+            do="Pass call=lambda model, batch: …, which returns one of the model's outputs." if by_model else "",
         )
     if not out.is_floating_point() or out.layout != torch.strided or out.is_meta:
         raise CF2Error(

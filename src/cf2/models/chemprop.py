@@ -82,7 +82,7 @@ class Ensemble(torch.nn.Module):
         super().__init__()
         self.members = torch.nn.ModuleList(members)
         kinds = {(output_of(m), m.n_tasks, *_widths(m)) for m in members}
-        require(len(kinds) == 1, "Expected models of an ensemble to read and return the same", got=_shown(kinds))
+        require(len(kinds) == 1, "Expected models of an ensemble with the same inputs and outputs", got=_shown(kinds))
 
     @property
     def n_tasks(self) -> int:
@@ -258,7 +258,7 @@ class Molecules:
         task = tasks.index(target) if target in tasks else target
         require(
             chosen.get("question") == "counterfactual" and set(edits) == {"remove"} and output_of(self.model) in LABELS,
-            "Expected removals that change a class, question='counterfactual', for valid='molecule' and Chemprop",
+            "Expected a classifier, question='counterfactual' and edits='remove' for valid='molecule' with Chemprop",
             got=f"question={chosen.get('question')!r}, edits={edits!r} and {output_of(self.model)}",
         )
         good = isinstance(task, int) and 0 <= task < self.model.n_tasks and all(ROW in graph for graph in self.graphs)

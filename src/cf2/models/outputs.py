@@ -141,9 +141,9 @@ def default_tolerance(outputs: Tensor, columns: Tensor) -> float:
     one_column = bool((columns == columns[0]).all())
     require(
         one_column and span > 0,
-        "Expected predictions of one column that differ, to measure a tolerance by",
-        got=f"{len(values)} that are all {float(values[0]):.4g}" if one_column else "several columns",
-        do="Pass tolerance=…: the same answer is one within ± that.",
+        "Expected different predictions of one column, to derive the tolerance",
+        got=f"{len(values)} predictions of {float(values[0]):.4g}" if one_column else "several columns",
+        do="Pass tolerance=…: outputs within ± this value count as unchanged.",
     )
     return TOLERANCE_SHARE * span
 
@@ -182,8 +182,8 @@ def _sums_to_one(rows: Tensor, tolerance: float = 1e-4) -> bool:
 def _check_unambiguous(rows: Tensor, what: str, prefix: str = "") -> None:
     require(
         bool(((rows < 0) | (rows > 1)).any()),
-        f"Expected to know whether {what}",
-        got="values between 0 and 1, which either could give",
+        f"Expected `output` to say whether {what}",
+        got="values between 0 and 1, which fit both",
         do=f'Pass output="{prefix}logits" or output="{prefix}probabilities"'
         + ("." if prefix else ', or output="regression" for a number.'),
     )
@@ -318,7 +318,7 @@ def check_labels(labels: Tensor | None, columns: int) -> None:
     known = known[torch.isfinite(known)] if known.dim() < 2 else known[torch.isfinite(known).all(1)]
     several = known.dim() == 2 and known.size(1) > 1
     whole = bool((known == known.round()).all())
-    cure = 'Pass output="regression", or output="logits" if the model\'s columns are classes all the same.'
+    cure = 'Pass output="regression", or output="logits" if the columns are classes.'
     require(
         whole,
         "Expected a classifier, whose true classes `y` are whole numbers",

@@ -377,7 +377,7 @@ class Predictor:
             raise NoSlopes(
                 "Expected a model with an `edge_weight` argument or torch_geometric message passing layers, whose "
                 "output has a gradient",
-                got=f"{type(self.model).__name__}, in which nothing can be masked softly",
+                got=f"{type(self.model).__name__}, which does not support soft masks",
                 do="Remove detach(), torch.no_grad() and argmax from its forward.",
             )
         if self._apart(pack):

@@ -152,7 +152,7 @@ class ReceptiveField:
             f"Expected {self.targets.level} {part[off[0]].key} to get the same prediction on its receptive field as on "
             "the whole graph",
             got=f"outputs that differ by {gap:.2g}",
-            do="Does the model mix all nodes (a global pooling or normalisation)? Such a model has no smaller graph.",
+            do="Does the model mix all nodes (global pooling, normalisation)? Then it has no smaller receptive field.",
         )
 
     def runs_plainly(self, instance: Instance) -> bool:

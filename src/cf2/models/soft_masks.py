@@ -145,9 +145,9 @@ def restored_buffers(model: torch.nn.Module) -> Iterator[None]:
                 changed.append(name)
     require(
         not changed,
-        "Expected a model that stays as it is when it is run in evaluation mode",
+        "Expected a model that does not change in evaluation mode",
         got=f"one that changes its buffer `{changed[0] if changed else ''}`",
-        do="Does it ignore model.eval()? Running statistics must not be updated then.",
+        do="Does it ignore model.eval()? Running statistics must not be updated in evaluation mode.",
     )
 
 

@@ -32,8 +32,8 @@ MAX_COMPARED = 4  # instances on which the model is compared with itself
 GOLDEN_RATIO = 0.6180339887498949
 ALONE = (
     "The model's output for a graph depends on what else is in the batch, so each graph is run by itself, nodes and "
-    "pairs on the whole graph. That is slow. If it should not depend on it: give BatchNorm its running statistics, "
-    "and pass `batch` to every pooling and norm."
+    "pairs on the whole graph. That is slow. To avoid this, enable running statistics in BatchNorm, and pass `batch` "
+    "to every pooling and norm layer."
 )
 ONE_AT_A_TIME = (
     "The model takes one graph at a time, so each graph is run by itself. That is slow. To run many at once, let its "
@@ -67,8 +67,8 @@ def check_repeats(rows: Tensor, again: Tensor, differ: Differ) -> None:
         not differ(rows, again).any(),
         "Expected a model that gives the same output for the same graph",
         got=f"two runs in evaluation mode that differ by {float((rows - again).abs().max()):.2g}",
-        do="Is dropout left on (F.dropout without training=self.training), noise added, or something kept between "
-        "calls? Switch it off in evaluation mode.",
+        do="Look for dropout (F.dropout without training=self.training), noise or stored state, and switch it off in "
+        "evaluation mode.",
     )
 
 
@@ -274,7 +274,7 @@ def unchanged(named: dict[str, Tensor], *, compare: bool) -> Iterator[None]:
             same = False
         if not same:
             raise CF2Error(
-                "Expected the model to leave its input as it is",
+                "Expected the model not to modify its input",
                 got=f"a forward that changes `{name}` in place",
                 do=f"Work on a copy: {name} = {name}.clone() at the start of forward.",
             )

@@ -114,13 +114,13 @@ class TriedRule:
 
 @dataclass(frozen=True, eq=False)
 class EditRules(ClassSummary):
-    """The few edit rules that turn most of a class.
+    """Edit rules that change most predictions of a class.
 
     Attributes
     ----------
     items : tuple of TriedRule
     about : dict
-        The split; by class, how many predictions were `tested`, and the share that any of the rules turns (`together`).
+        The split; by class, how many predictions were `tested`, and the share changed by any of the rules (`together`).
     context : dict
     """
 

@@ -37,8 +37,8 @@ MAX_LABEL_COLUMNS = 256  # wider features of nodes give no labels
 MAX_EDGE_COLUMNS = 2_000_000  # edge columns of all graphs that are looked at
 MANY_NEIGHBOURS = 5  # a node with at least so many is labelled "d5+"
 NO_LABELS = (
-    "The features of nodes are not one-hot and have many values, so nodes are labelled by how many neighbours they "
-    "have: pass `labels`, or graphs with `smiles`."
+    "Node features are not one-hot and have many values, so nodes are labelled by their number of neighbours. For "
+    "other labels, pass `labels`, or graphs with `smiles`."
 )
 BOND_NAMES = {order: name for name, order in BOND_ORDERS.items()}
 
@@ -173,9 +173,9 @@ def explained_graphs(found: Iterable[Explanation]) -> Collected:
     by_key = {e.key: e for e in found if len(e.units.of("edges"))}
     graphs = [_explained_graph(e) for e in by_key.values()]
     classes = np.array([e.prediction for e in by_key.values()])
-    notes = ["No model was run, so neither necessity nor sufficiency was tested: pass the model and the data."]
+    notes = ["No model was run, so necessity and sufficiency were not tested. Pass the model and the data."]
     if len(set(classes.tolist())) == 1:
-        notes.append("All explained predictions are of one class: nothing was generalised, and precision says nothing.")
+        notes.append("All explained predictions are of one class, so nothing was generalised and precision is trivial.")
     pairs = [e.units.of("edges") for e in by_key.values()]
     return Collected(LabelledGraphs(graphs, graphs[0].directed, list(by_key)), classes, pairs, notes=tuple(notes))
 
@@ -240,7 +240,7 @@ def collected(
     tables = [table for problem in problems for table in problem.tables]
     notes = []
     if len(instances) < len(keys):
-        notes.append(f"The graphs are large: {len(instances):,} of {len(keys):,} were looked at.")
+        notes.append(f"The graphs are large, so only {len(instances):,} of {len(keys):,} were used.")
     molecules = None
     if labels == "auto" and isinstance(session.request.targets, GraphTargets):
         molecules = _molecules(session.request.targets, instances, tables, context.get("smiles"), detailed)

@@ -161,7 +161,7 @@ def _kinds(tensors: Sequence[Tensor]) -> tuple[list[Tensor], np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class Prototype:
-    """A graph made from nothing, what the model says of it, and how it compares with real graphs.
+    """A generated graph, its prediction, and its similarity to real graphs.
 
     Attributes
     ----------
@@ -170,21 +170,21 @@ class Prototype:
     pattern : Pattern
         The same with labels.
     target : int
-        The class that it was made for.
+        The class for which it was built.
     probabilities : ndarray, shape [classes]
-        What the model says of it.
+        The output of the model.
     margin : float
-        The probability of the class less that of the next one.
+        Difference between the probabilities of the class and of the next one.
     margins : tuple of float
         The widest margin found with each number of edges, from none on.
     evaluations : int
-        How many graphs the model was run on.
+        Number of graphs on which the model was run.
     nearest, distance : key, float
         The most similar real graph, and 1 less the share of neighbourhoods up to 3 hops that both have
         (Weisfeiler–Leman colours, counted as often as they occur): 0 for graphs that these do not tell apart, 1 for
         graphs that share none.
     contained, compared : int
-        How many real graphs contain it, of those that were looked at.
+        Number of real graphs that contain it, and number of real graphs compared.
     """
 
     graph: Data
@@ -228,27 +228,27 @@ def prototype(
     output: Output = "auto",
     device: str | torch.device | None = None,
 ) -> Prototype:
-    """Build a graph to which a graph classifier gives a class with the widest margin.
+    """Build a graph that a graph classifier assigns to a class with the widest margin.
 
-    Nothing is drawn at random: the same call makes the same graph.
+    Nothing is random: the same call returns the same graph.
 
     Parameters
     ----------
     model : torch.nn.Module
-        A graph classifier; it is used as it is and left as it was.
+        A graph classifier; it is not modified.
     data : Data, or a list, data set, Batch or DataLoader of Data
-        Real graphs: what is made keeps to the kinds of nodes and edges, the joined kinds and the numbers of neighbours
-        that are seen in them.
+        Real graphs. The prototype has only kinds of nodes and edges, joined kinds and numbers of neighbours that occur
+        in them.
     target : int
         The class.
     nodes : int
-        The most nodes of the graph.
+        Maximum number of nodes.
     width : int
-        How many graphs are grown side by side.
+        Number of graphs that are grown in parallel.
     labels : sequence of str
         Names of the columns of one-hot features, such as elements.
     most : int
-        How many of the real graphs are looked at, the first ones.
+        Maximum number of real graphs to read, from the first one on.
     output, device
         As in `cf2.explain`.
 

@@ -98,15 +98,15 @@ class ClassSummary(Results[Any]):
     row_type: ClassVar[Any]
 
     def classes(self) -> list[int]:
-        """The classes for which something was found, ascending."""
+        """The classes with at least one item, ascending."""
         return sorted({row.prediction for row in self.items})
 
     def of(self, prediction: int) -> tuple[Any, ...]:
-        """What was found for a class, in order."""
+        """The items of a class, in order."""
         return tuple(row for row in self.items if row.prediction == prediction)
 
     def name(self, prediction: int) -> str:
-        """A class by its name, where it has one."""
+        """The name of a class, or its number."""
         names = self.context.get("class_names") or ()
         return str(names[prediction]) if prediction < len(names) else f"class {prediction}"
 
@@ -183,7 +183,7 @@ def estimate(passed: np.ndarray) -> Estimate | None:
 
 @dataclass(frozen=True, eq=False)
 class FoundPattern:
-    """A pattern of a class, and what it does on instances that it was not found on.
+    """A pattern of a class, with its measurements on held-out instances.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ class FoundPattern:
     prediction : int
         The class whose answers share it.
     support, answers : int
-        How many answers contain it, of how many that patterns of the class were found in.
+        Number of answers that contain it, and number of answers in which patterns of the class were searched.
     coverage, precision : Estimate or None
         Of the predictions of the class, the share whose graph contains it; of the graphs that contain it, the share
         that gets the class.
@@ -253,7 +253,7 @@ class Patterns(ClassSummary):
         of its predictions that stay without any edge (`empty`); where a class has several patterns, the `coverage`,
         `precision` and `sufficiency` of all of them `jointly`; the overlap with the known `truth`, if there is one.
     context : dict
-        What is known of the explanations: `class_names`, `atoms`, the `dataset`.
+        Information about the explanations: `class_names`, `atoms`, the `dataset`.
     """
 
     list_name, noun, file_name = "patterns", "patterns", "patterns.json"
@@ -286,7 +286,7 @@ def _share_list(shares: Mapping[str, Estimate | None]) -> str:
 def find_patterns(found: Explanations, model: Any, data: Any, options: SummaryOptions) -> Patterns:
     """See `Explanations.patterns`; `data` is what was explained, or its `Targets`."""
     with_edges = [e for e in found if e.size and len(e.chosen("edges"))]
-    expected = "Expected explanations that chose edges, which patterns are made of"
+    expected = "Expected explanations with edges, to find patterns in"
     require(bool(with_edges), expected, got=f"none among {len(found)}", do='Explain with units="edges".')
     answers = [e for e in with_edges if e.status == "found"] or with_edges
     directed = len({e.directed for e in answers}) == 1
@@ -328,7 +328,7 @@ def _summarised(
     require(found_on > 0, "Expected answers to find patterns in", got=f"{got} for the test", do=cure)
     notes = list(here.notes)
     if usable[0].status != "found":
-        notes.insert(0, "No answer was verified: the patterns are those of sets that a method ranks highest.")
+        notes.insert(0, "No answer was verified, so the patterns come from the sets that a method ranks highest.")
     held = PatternTests(here, np.flatnonzero(test), options)
     seen = PatternTests(here, np.flatnonzero(~test), options)
     about: dict[str, Any] = {
@@ -403,7 +403,7 @@ def _precise_enough(
     """The patterns that tell the class apart, alone or together, and why others are not offered."""
     found = [row for row in rows if row.item.pattern not in options.given]
     if not found:
-        return rows, "no pattern of its answers is in graphs of this class more often than in others."
+        return rows, "no pattern of its answers is more frequent in graphs of this class than in others."
     own, every = held.classes == prediction, np.all([row.inside for row in found], axis=0)
     low = [row.item for row in found if row.item.precision is not None and row.item.precision.value < MIN_PRECISION]
     if not low or not every.any() or own[every].mean() >= MIN_PRECISION:
@@ -412,7 +412,7 @@ def _precise_enough(
     assert first.precision is not None
     return [row for row in rows if row.item.pattern not in refused], (
         f"`{first.pattern.text}` is in {first.support} of {first.answers} answers, but only "
-        f"{share_text(first.precision)} of the graphs that contain it get this class, so it is not offered."
+        f"{share_text(first.precision)} of the graphs that contain it get this class, so it is left out."
     )
 
 

@@ -84,9 +84,9 @@ def _typed(x: Any, edge_index: Any, further: Mapping[str, Any], of_graphs: bool,
         attribute = name.removesuffix("_dict")
         require(
             attribute in ATTRIBUTES,
-            f"Expected the further arguments by type to be {' or '.join(ATTRIBUTES)} of edges",
+            f"Expected further arguments by type to be {' or '.join(ATTRIBUTES)} of edges",
             got=f"`{name}`",
-            do="Explain with cf2.explain(…, call=…), or have the model hold it.",
+            do="Use cf2.explain(…, call=…), or store it in the model.",
         )
         for edge_type, value in further[name].items():
             data[edge_type][attribute] = value
@@ -204,8 +204,8 @@ def _type_of_rows(x: Mapping[str, Tensor], outputs: int) -> str:
     fits = [name for name, value in x.items() if value.size(0) == outputs]
     require(
         len(fits) == 1,
-        f"Expected to know the node type of the model's {outputs} outputs",
-        got="none with as many nodes" if not fits else f"as many nodes of {' and '.join(fits)}",
+        f"Expected one node type with as many nodes as the model's {outputs} outputs",
+        got=" and ".join(fits) or "none",
         do="Pass node_type=… to the algorithm.",
     )
     return fits[0]
@@ -222,14 +222,14 @@ def _graph_of_node(batch: Any, x: Any, edge_index: Tensor) -> Tensor:
     else:
         of_node = _checked_batch(batch, len(x))
     tail, head = of_node[edge_index]
-    require(bool((tail == head).all()), "Expected every edge to lie inside one graph of `batch`", got="one between two")
+    require(bool((tail == head).all()), "Expected every edge to lie inside one graph of `batch`", got="another edge")
     return of_node
 
 
 def _checked_batch(batch: Any, nodes: int) -> Tensor:
     if batch is None:
         return torch.zeros(nodes, dtype=torch.long)
-    expected, cure = f"Expected `batch` to give each of the {nodes} nodes its graph", "Graphs are counted from 0."
+    expected, cure = f"Expected `batch` to hold a graph number for each of {nodes} nodes", "Numbers start at 0."
     with reading(batch, expected, cure):
         of_node: Tensor = batch.detach().cpu()
         good = of_node.shape == (nodes,) and of_node.dtype in INTEGERS and bool((of_node >= 0).all())

@@ -81,7 +81,7 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         """Whether the method can do what is asked: explain what the model says, by units that it scores."""
         mode, own = self.model_config.mode, self.explainer_config.explanation_type == ExplanationType.model
         if mode == ModelMode.regression and not own:
-            return self._refuse("explains the numbers that a model gives (got `explanation_type=phenomenon`)")
+            return self._refuse("needs `explanation_type=model` for regressions (got `explanation_type=phenomenon`)")
         if self.method.needs != "nothing" and self.trained is None:
             return self._refuse(f"needs {self.method.needs} for method {self.method.name!r} (got `trained=None`)")
         try:
@@ -107,9 +107,9 @@ class MethodExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         """Explain the outputs `index` of the model (all, if None), each on its own."""
         require(
             hasattr(self, "_model_config"),
-            "Expected an algorithm that an Explainer uses",
-            got="one by itself",
-            do=f"Make an Explainer(model, algorithm={type(self).__name__}(…), …) and call that.",
+            "Expected the algorithm to be called by an Explainer",
+            got="a direct call",
+            do=f"Create an Explainer(model, algorithm={type(self).__name__}(…), …) and call it.",
         )
         level, own = self.model_config.task_level.value, self.explainer_config.explanation_type == ExplanationType.model
         numbers = self.model_config.mode == ModelMode.regression
@@ -157,7 +157,7 @@ def _check_own(explained: Sequence[Explanation], classes: Mapping[Key, int]) -> 
     for e, margin in zip(explained, margins.tolist()):
         if margin < -SAME_MARGIN:
             raise CF2Error(
-                f"Expected the model to predict class {classes[e.key]} for {e.task} {e.key} by itself as well",
+                f"Expected the model to predict class {classes[e.key]} for {e.task} {e.key} when run alone as well",
                 got=f"class {e.prediction}",
                 do="Is `return_type` right? Does the output of one graph depend on the others in the batch?",
             )
@@ -165,7 +165,7 @@ def _check_own(explained: Sequence[Explanation], classes: Mapping[Key, int]) -> 
 
 @with_options(AlgorithmOptions)
 class CF2Explainer(MethodExplainer):
-    """CF²: edges and features that are sufficient, necessary and few, verified on really reduced graphs.
+    """CF²: small sufficient and necessary sets of edges and features, verified on reduced graphs.
 
     Settings are those of method `cf2` (`epochs`, `alpha`, `lam`, `gamma`, `lr`, `effort`, …), or of `cf2-relaxed`.
 

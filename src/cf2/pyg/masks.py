@@ -64,23 +64,23 @@ class Verified:
 
     @property
     def cf2(self) -> Explanations:
-        """The explanations themselves, one per node, pair or graph that was asked for."""
+        """The explanations, one per requested node, pair or graph."""
         explanations: Explanations = self.__dict__["_explanations"]
         return explanations
 
-    sufficient = _verdict("sufficient", "Whether the model says the same of each set alone.")
-    necessary = _verdict("necessary", "Whether the model says something else without each set.")
-    minimal = _verdict("minimal", "Whether no single unit of any set can go.")
+    sufficient = _verdict("sufficient", "Whether each set alone keeps the prediction.")
+    necessary = _verdict("necessary", "Whether the prediction changes without each set.")
+    minimal = _verdict("minimal", "Whether no single unit of any set can be left out.")
     optimal = _verdict("optimal", "Whether each set is proved to be the smallest.")
 
     def each(self) -> list[Self]:
-        """One explanation per node, pair or graph that was asked for, with masks and verdicts of its own."""
+        """One explanation per requested node, pair or graph, with its own masks and verdicts."""
         layout: Layout = self.__dict__["_layout"]
         require(
             self.num_edges == layout.num_edges,  # type: ignore[attr-defined]
             "Expected the explanation of the whole graph",
             got="a subgraph of it",
-            do="Call each() first, then get_explanation_subgraph() of each.",
+            do="Call each() first, then get_explanation_subgraph() on each result.",
         )
         parts = []
         for e in self.cf2:
@@ -114,7 +114,7 @@ class Verified:
 
 
 class VerifiedExplanation(Verified, Masks):  # type: ignore[misc]
-    """A torch_geometric Explanation whose masks were tried on really reduced graphs.
+    """A torch_geometric Explanation whose masks were verified on reduced graphs.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class VerifiedExplanation(Verified, Masks):  # type: ignore[misc]
 
 
 class VerifiedHeteroExplanation(Verified, TypedMasks):  # type: ignore[misc]
-    """A torch_geometric HeteroExplanation whose masks were tried on really reduced graphs.
+    """A torch_geometric HeteroExplanation whose masks were verified on reduced graphs.
 
     Attributes
     ----------

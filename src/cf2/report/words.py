@@ -312,7 +312,7 @@ def _edited(e: Explanation) -> Sentence:
 # What a request demands of a set beside its tests. A proof then covers only the sets that satisfy it.
 CONSTRAINTS = {
     "connected": "are connected",
-    "keep": "leave the edges of `keep` alone",
+    "keep": "remove no edge of `keep`",
     "forbid": "hold no edge of `forbid`",
     "groups": "take groups of edges whole",
     "valid": "leave a valid graph",
@@ -449,6 +449,6 @@ def next_step(e: Explanation, *, read_only: bool = False) -> str:
             "empty": [other_units],
             "refused": ['Search only the most promising units: reduce="gradient". Or raise max_units.'],
             "not predicted": ['Ask what would have to change: question="counterfactual" with this class as target.'],
-            "tie": ["Two answers are equally likely. confidence=0.1 looks for a set that is clear of the tie."],
+            "tie": ["Two answers are equally likely. Search for a set with a clear prediction: confidence=0.1."],
         }.get(case, [])
     return " ".join(filter(None, steps))

@@ -32,11 +32,11 @@ STATUSES = {
     "found": "The set passes every test of the question.",
     "impossible": "Proved that no set passes; the closest one is given.",
     "not found": "No set that passes was found within the budget; the best one known is given.",
-    "unverified": "The method does not look for a set that passes; both tests were still run on what it chose.",
-    "not predicted": "The model does not give the class that was asked about, so there is nothing to explain.",
+    "unverified": "The method does not search for a passing set; its selection was tested.",
+    "not predicted": "The model does not predict the requested class, so there is nothing to explain.",
     "empty": "There is nothing of this kind to remove.",
     "refused": "There are more units than `max_units`; nothing was chosen.",
-    "tie": "What decides is as small as rounding, so that the model's answer is a tie: nothing is claimed.",
+    "tie": "The prediction depends on rounding, so it is a tie and nothing is claimed.",
 }
 UNTYPED = ("", "", "")  # the edge type of graphs without types, where these are treated as typed ones
 WHOLE = ("graph", "input")  # tasks whose key is no node: a graph, or what a function was given
@@ -45,7 +45,7 @@ MAX_NODES = 1 << 31  # of a graph without types: two ids fit into one number
 
 @dataclass(frozen=True, eq=False)
 class UnitTable:
-    """What there was to choose from: one row per unit, in the user's own ids.
+    """The units to choose from: one row per unit, in the user's own ids.
 
     Attributes
     ----------
@@ -147,11 +147,11 @@ class Explanation:
     status : str
         The outcome, one of `STATUSES`, which explains each: ``found``, ``impossible``, ``not found``, …
     note : str
-        What a reader should know beside the status.
+        Remarks on the result.
     question : str
         ``why``, ``factual`` or ``counterfactual``.
     method, settings, seed : str, dict, int or None
-        How it was made.
+        The method, its settings and the seed.
     evaluations, seconds : int, float
         Cost: model runs on one instance (a gradient counts as three), and seconds.
     directed : bool
@@ -229,7 +229,7 @@ class Explanation:
         if self.status == "found":
             failed = [name for name in VERDICTS.get(self.question, ()) if not getattr(self, name)]
             got = f"one that is not {' or '.join(failed)}"
-            require(not failed, "Expected `found` only of a set that passes its tests", got=got)
+            require(not failed, "Expected status `found` only for a set that passes its tests", got=got)
 
     @property
     def explained(self) -> int:
@@ -410,16 +410,16 @@ class Explanation:
         Parameters
         ----------
         data : Data or HeteroData
-            The graph that was explained. What an added edge has beside its ends, such as `edge_attr`, is what
-            `added_attributes` gave, or else the most common value of the graph.
+            The graph that was explained. Attributes of added edges, such as `edge_attr`, are those of
+            `added_attributes`, or the most common value in the graph.
 
         Returns
         -------
         Data or HeteroData
-            A new one; the given one stays as it is. Its `smiles`, if there was one, is that of the edited molecule, or
-            None where RDKit cannot read that; `formal_charge` has the charge of every atom of a molecule, as far as
-            elements and bonds are known. A removed node has no row in it, so that later nodes move up:
-            `n_id` then says which node of `data` each row was.
+            A new graph; `data` is not modified. If `data` has `smiles`, the result has the SMILES of the edited
+            molecule, or None if RDKit cannot read it. `formal_charge` is the charge of every atom of a molecule, if
+            elements and bonds are known. Removed nodes have no row, so later nodes move up; `n_id` is the node of
+            `data` for each row.
         """
         other = [name for name in self.units.names if name in ("node_features", "columns") and len(self.chosen(name))]
         require(not other, "Expected edits of edges, nodes and feature entries", got=", ".join(other))
@@ -480,10 +480,10 @@ class Explanation:
         store.edge_index = torch.cat([store.edge_index.cpu()[:, stays], pairs], 1).to(store.edge_index.device)
 
     def by_type(self) -> dict[Any, tuple[int, int]]:
-        """How many units of each type were chosen, and of how many: which types carried the answer.
+        """Number of chosen units and of all units, for each type.
 
-        By edge type, and for features by node type; an edge and its mirror image are one unit of the first of the two
-        types. Empty for a graph without types.
+        By edge type, and for features by node type. An edge and its reverse are one unit, counted for the first of the
+        two types. Empty for graphs without types.
         """
         if self.types is None:
             return {}
@@ -513,14 +513,14 @@ class Explanation:
         Parameters
         ----------
         edge_index : array-like of int, shape [2, edges]
-            The edges of the graph that was explained; of a typed graph the `edge_index_dict`, by edge type.
+            The edges of the explained graph; for typed graphs, the `edge_index_dict`.
         soft : bool
-            Give scores instead of 1 for what was chosen.
+            Return scores instead of 0 and 1.
 
         Returns
         -------
         ndarray of float32, shape [edges]
-            0 for edges outside of the receptive field. Of a typed graph a dictionary of these.
+            0 for edges outside the receptive field. For typed graphs, a dictionary by edge type.
         """
         types, codes = self._coded_edges()
         values = (self.scores if soft else self.selected)[self.units.where("edges")].astype(np.float32)
@@ -540,9 +540,9 @@ class Explanation:
         return np.isin(codes, types.codes({UNTYPED: known} if self.types is None else known))
 
     def to_networkx(self) -> networkx.Graph:
-        """The edges that could be chosen as a networkx graph, with `score` and `chosen` on each.
+        """The edge units as a networkx graph, with `score` and `chosen` on each edge.
 
-        Of a typed graph nodes are (type, id), and parallel edges are told apart by their relation.
+        In typed graphs, nodes are (type, id), and the relation is the key of parallel edges.
         """
         import networkx as nx
 
@@ -565,13 +565,13 @@ class Explanation:
         return graph
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, strings and lists, ready for JSON; `cf2.load` reads what `Explanations.save` makes of it."""
+        """Plain numbers, strings and lists, ready for JSON. To write files, use `Explanations.save`."""
         from cf2.results.files import to_dict
 
         return to_dict(self)
 
     def summary(self) -> str:
-        """What was verified, in words."""
+        """The verdicts in words."""
         from cf2.report.words import verdict
 
         return verdict(self)
@@ -602,30 +602,30 @@ class Explanation:
         Parameters
         ----------
         kind : {"auto", "graph", "strip", "curve"}
-            graph: the graph. strip: a bar per unit by name, and how clearly the model keeps its answer while the units
-            of the set are taken away one by one, and put back into a graph without any. curve: size against PNS, of
-            the sets that the search for `surely` came by. auto: the strip where there are no edges to draw, else the
-            graph.
+            graph: the graph. strip: one bar per unit, and the margin of the prediction while the units of the set are
+            removed one by one, and added one by one to an empty graph. curve: size against PNS for the sets met by the
+            search for `surely`. auto: the strip if there are no edges to draw, else the graph.
         model, data : optional
-            For a strip: what was explained; for `explain_sets` its `f` and `n`. Without them the strip has the scores
-            and the three stored outputs.
+            For a strip: the explained model and data; for `explain_sets`, its `f` and `n`. Without them, the strip
+            shows the scores and the three stored outputs.
         ax : matplotlib.axes.Axes, optional
-            Draw the graph alone on these axes.
+            Axes to draw on; only the graph is drawn.
         layout : points by node, or function that gives them, optional
-            Where the nodes are, such as networkx.circular_layout or what that gave; else as cf2 places them.
+            Positions of the nodes, or a function that returns them, such as networkx.circular_layout. Default: the
+            layout of cf2.
         path : str or Path, optional
             Also write the picture to this file, .png, .svg or .pdf.
         context : mapping, optional
-            What is known beside the explanation: `class_names`, `atoms`, `truth`. Its own `context` if not given.
+            Further information: `class_names`, `atoms`, `truth`. Default: the explanation's `context`.
         words, probabilities : bool
-            Whether to write the verdicts below, and to draw what the model says beside it.
+            Whether to show the verdicts below the graph, and the probabilities beside it.
         size : (float, float)
             Width and height in inches.
 
         Returns
         -------
         matplotlib.figure.Figure or Axes
-            The axes where these were given.
+            The axes if `ax` was given.
         """
         from cf2.report.pictures import plot
         from cf2.report.plots import curve, strip

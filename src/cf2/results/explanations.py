@@ -30,13 +30,13 @@ COMPUTED_ATTRIBUTES = ("size", "explained", "value", "num_units")
 
 @dataclass(frozen=True, eq=False)
 class Explanations(Results[Explanation]):
-    """Explanations of many predictions, in the order in which they were asked for.
+    """Explanations of many predictions, in the requested order.
 
     Attributes
     ----------
     items : tuple of Explanation
     context : dict
-        What a reader needs beside them: the data set's name, `class_names`, the model, the `spec` of the request.
+        Further information for readers: the data set's name, `class_names`, the model, the `spec` of the request.
     """
 
     context: dict[str, Any] = field(default_factory=dict)
@@ -78,9 +78,9 @@ class Explanations(Results[Explanation]):
         return replace(self, items=tuple(e for e in self.items if test(e)))
 
     def where(self, **wanted: Any) -> Explanations:
-        """The explanations whose attributes have these values, as in `found.where(status="found", prediction=1)`.
+        """Filter by attribute values, for example `found.where(status="found", prediction=1)`.
 
-        A list or set stands for any of its values, and a class may be given by its name.
+        A list or set matches any of its values; classes may be given by name.
         """
         classes = list(self.context.get("class_names") or ())
         values = {name: _values(name, value, classes) for name, value in wanted.items()}
@@ -97,8 +97,8 @@ class Explanations(Results[Explanation]):
     def to_pandas(self) -> pandas.DataFrame:
         """A table with one row per explanation; sets are lists.
 
-        `names` has what the chosen units are called, `edits` what a counterfactual does, `rank` the place among several
-        answers. Molecules have columns of SMILES and SMARTS, and classes their names where `class_names` were given.
+        `names` are the names of the chosen units, `edits` the edits of a counterfactual, `rank` the rank among several
+        answers. There are columns for SMILES and SMARTS of molecules, and for class names if `class_names` are given.
         """
         import pandas
 
@@ -129,9 +129,9 @@ class Explanations(Results[Explanation]):
         return pandas.DataFrame(rows)
 
     def types(self) -> pandas.DataFrame:
-        """Which types carried the answers: a row per edge type, and per node type of features.
+        """How often each type was chosen: one row per edge type, and per node type of features.
 
-        `chosen` of `units` were in an explanation, and the type is in a `share` of all explanations.
+        `chosen` of `units` are in an explanation; `share` is the share of explanations that contain the type.
         """
         import pandas
 
@@ -154,13 +154,14 @@ class Explanations(Results[Explanation]):
         return path
 
     def plot(self, index: int | None = None, *, path: str | Path | None = None, **options: Any) -> Any:
-        """Draw what the answers of each class have in common, or one of them.
+        """Draw what the explanations of each class contain, or draw one explanation.
 
         Parameters
         ----------
         index : int, optional
-            Draw this one, by `Explanation.plot`, which takes the other options. Without it: which features, edge
-            types, atoms or labels are in which share of the answers of each class, with 95 % intervals, and sizes.
+            Position of the explanation to draw; further options are those of `Explanation.plot`. Default: draw the
+            share of answers of each class that contain each feature, edge type, atom or label, with 95 % intervals, and
+            the sizes.
         path : str or Path, optional
             Also write the picture to this file, .png, .svg or .pdf.
 
@@ -177,17 +178,17 @@ class Explanations(Results[Explanation]):
         return cohort(self, path=path)
 
     def widget(self, model: Any, data: Any) -> Any:
-        """A widget for Jupyter, VS Code and Colab: click an edge or a feature to take it away, and the model answers.
+        """A widget for Jupyter, VS Code and Colab: click an edge or feature to remove it and see the new prediction.
 
         Parameters
         ----------
         model, data
-            What was explained; the model runs in the kernel. Needs the extra `notebook`.
+            The explained model and data; the model runs in the kernel. Needs the extra `notebook`.
 
         Returns
         -------
         anywidget.AnyWidget
-            Its `index` is the explanation that is shown, `removed` the rows of `units` that are taken away.
+            Its `index` is the position of the explanation shown, `removed` the rows of `units` that are removed.
         """
         from cf2.report.live import widget
 
@@ -209,11 +210,11 @@ class Explanations(Results[Explanation]):
         path : str or Path
             The file to write.
         pictures, rows : int
-            How many instances are drawn, and how many lines the table has; the page says what is left out.
+            Maximum number of instances to draw, and of table rows; the page says how many are left out.
         title : str
-            The heading; without one it says what was explained.
+            The heading. Default: what was explained.
         patterns : Patterns, optional
-            What `patterns` gave, to be shown by class.
+            Result of `patterns`, shown by class.
 
         Returns
         -------
@@ -242,7 +243,7 @@ class Explanations(Results[Explanation]):
         labels: str | Sequence[str] = "auto",
         given: Sequence[Pattern] = (),
     ) -> Patterns:
-        """The patterns that the answers of each class share, tested on instances that they were not found on.
+        """Patterns that answers of a class share, tested on held-out instances.
 
         Parameters
         ----------
@@ -250,24 +251,23 @@ class Explanations(Results[Explanation]):
             The model that was explained. With it, every pattern is tested by running the model on graphs from which it
             is removed, and on nothing but it. Without it, patterns are only counted in the explained graphs.
         data : Data, or a list, data set, Batch or DataLoader of Data, optional
-            What was explained, beside the model.
+            The data that was explained; required with `model`.
         count : int
-            The most patterns per class.
+            Maximum number of patterns per class.
         held_out : float
-            The share of all keys, explained or not, that is kept for the test.
+            Share of all keys, explained or not, that is held out for testing.
         seed : int
-            Decides which keys these are; a key is on the same side whatever else there is.
+            Selects the held-out keys; whether a key is held out does not depend on the other keys.
         most : int
-            How many nodes or graphs beside the explained ones are looked at.
+            Maximum number of additional nodes or graphs to test on.
         least : float
-            The share of the predictions of a class that each further pattern must cover newly.
+            Minimum share of the predictions of a class that each further pattern must cover in addition.
         labels : {"auto", "degree", "class", "none"} or sequence of str
-            What tells nodes apart, where there is a model: auto the elements of molecules with SMILES, else their
-            features (one-hot, few distinct ones, or binned), and where these are all the same the number of their
-            neighbours; degree that number; class what the model says of them (of nodes); none nothing; names stand for
-            the columns of one-hot features.
+            Node labels, if there is a model. auto: elements for molecules with SMILES, else features (one-hot, few
+            distinct ones, or binned), or the degree if all features are equal. degree: the number of neighbours. class:
+            the predicted class (for nodes). none: no labels. A sequence: names of the columns of one-hot features.
         given : sequence of Pattern
-            Patterns of your own that are tested beside those that are found, for every class with answers.
+            Your own patterns, tested in addition to those found, for every class with answers.
 
         Returns
         -------
@@ -294,17 +294,17 @@ class Explanations(Results[Explanation]):
         most: int = 2000,
         labels: str | Sequence[str] = "auto",
     ) -> EditRules:
-        """The few edit rules that turn most of a class, from answers to ``question="counterfactual"``.
+        """Edit rules that change most predictions of a class, from answers to ``question="counterfactual"``.
 
-        A rule is what an answer changes, up to the names of nodes: "remove C–N". It is tried in up to 8 places of
-        other graphs of the class, by running the model.
+        A rule is the edits of an answer without node ids, such as "remove C–N". It is tested in up to 8 places of other
+        graphs of the class, by running the model.
 
         Parameters
         ----------
         model, data, held_out, seed, most, labels
             As in `patterns`.
         count : int
-            The most rules per class.
+            Maximum number of rules per class.
 
         Returns
         -------

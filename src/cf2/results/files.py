@@ -94,7 +94,7 @@ def load(path: str | Path) -> Explanations:
     Parameters
     ----------
     path : str or Path
-        A `.parquet` or `.json` file. Reading it runs no code, and one that claims absurd sizes is refused.
+        A `.parquet` or `.json` file. Reading it runs no code; files with implausible sizes are refused.
 
     Returns
     -------
@@ -265,7 +265,7 @@ def _check_digest(stored: str | None, actual: str, path: Path) -> None:
         stored is None or stored == actual,
         f"Expected {str(path)!r} to hold what was written to it",
         got="other contents",
-        do="It was damaged or edited: get it again.",
+        do="It was damaged or edited; restore the original.",
     )
 
 

@@ -272,7 +272,7 @@ def _one_each(found: Sequence[Explanation], masks: Any) -> list[Any]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Judgement:
-    """The verdicts of cf2 on given sets of edges, one explanation per instance."""
+    """Verdicts on given sets of edges, one explanation per instance."""
 
     explanations: Explanations
 
@@ -303,7 +303,7 @@ def judge(
     contexts: int = 64,
     **options: Any,
 ) -> Judgement:
-    """Put anybody's explanations to the tests of cf2, on really edited graphs.
+    """Test explanations from any source on edited graphs.
 
     Parameters
     ----------
@@ -313,23 +313,23 @@ def judge(
         One per instance: an `Explanation` of torch_geometric with an `edge_mask`; a number or a bool per column of
         `edge_index`; or edges as pairs of node ids, [n, 2].
     size, threshold : int or None, float
-        The size rule of soft masks: the `size` best edges, or those above `threshold`. An edge that is there both ways
-        counts as one, by its higher number, unless directed=True.
+        For soft masks: take the `size` highest edges, or those above `threshold`. An edge and its reverse count as one
+        edge with the higher of the two values, unless directed=True.
     contexts : int
-        How many contexts PNS is measured over.
+        Number of contexts for PNS.
     **options
         Further options of `cf2.explain`, such as `output=` or `directed=`.
 
     Returns
     -------
     Judgement
-        Edges outside of what the model can see of a node do not count, for nothing can depend on them.
+        Edges outside the receptive field of a node are not counted, because its prediction cannot depend on them.
     """
     from cf2.api import explain
 
     require("method" not in options, "Expected no `method`: the masks are judged", got=shown(options.get("method"), 80))
     require(
-        "k" not in options, "Expected an option of `judge`", got="'k'", do="Pass size=… for the best edges of masks."
+        "k" not in options, "Expected an option of `judge`", got="'k'", do="Pass size=… for the edges of highest value."
     )
     known = explain(model, data, nodes, method="random", k=1, **options)  # the keys, in their order
     chosen: dict[Key, Any] = {}

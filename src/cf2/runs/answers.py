@@ -34,24 +34,24 @@ SEARCH_STREAM = 1 << 32  # and those of a search for a sure set apart from these
 SURE_CONTEXTS = 256  # by which a sure set is judged
 SAME_COST = 1e-6  # prices of two sets that are closer are equal: they are sums of floats
 USED = 1e4  # by how much a unit of an earlier answer falls in the ranking of a further search
-NOTHING = "There is no unit that can be removed: the prediction rests on the rest of the input."
+NOTHING = "No unit can be removed; the prediction depends only on the rest of the input."
 UNCONFIRMED = "The search ended with a set that the final check does not confirm."
-INTERRUPTED = "The search was interrupted. This is the smallest set that had passed; smaller ones may exist."
-UNSURE_YET = "It was interrupted before it was known how surely the set decides."
+INTERRUPTED = "The search was interrupted. This is the smallest passing set so far; smaller ones may exist."
+UNSURE_YET = "It was interrupted before contexts were measured."
 SPENT = (
-    "The search ended before it had tried all that it would, because there are {units:,} units. "
-    "max_units={units} lets it go on; max_units=2000 with reduce='gradient' searches among the most promising ones."
+    "The search was stopped early because there are {units:,} units. max_units={units} removes this limit; "
+    "max_units=2000 with reduce='gradient' searches only the units with the largest gradients."
 )
 ALREADY = "The model already predicts {asked}; nothing has to change."
-DEFAULT = "The model gives the same answer when everything that can be removed is gone."
+DEFAULT = "The prediction stays the same when all units are removed."
 NOT_PREDICTED = (
-    "The model predicts {said}, not {asked}, and nothing can be the reason for a prediction that it does not make. "
-    'Ask question="counterfactual", target={number} to find what would have to change.'
+    "The model predicts {said}, not {asked}, so there is nothing to explain. "
+    'To find what would have to change, use question="counterfactual", target={number}.'
 )
 UNSURE = "It decides in {share:.2f} of contexts (95 % interval {low:.2f} to {high:.2f})."
 UNSURE_DEFAULT = (
-    "The model gives the same answer when everything that can be removed is gone, so that all units together decide "
-    'nothing, and no larger set was tried. Ask question="factual" or question="counterfactual" instead.'
+    "The prediction stays the same without any units, so all units together do not decide it, and no larger set was "
+    'tried. Use question="factual" or question="counterfactual" instead.'
 )
 
 Others = tuple[list[Explanation], bool]  # further answers of an instance, and whether these are all there are
@@ -66,17 +66,18 @@ def check_asked(spec: Spec, method: Method, search: Search | None) -> None:
     )
     require(
         spec.surely is None or method.searches or search is not None,
-        f"Expected a method that searches, for `surely`, and {spec.method!r} does not",
+        "Expected a method that searches for sets, for `surely`",
+        got=repr(spec.method),
         do="Pass search=True, or method='cf2'.",
     )
     require(
         not spec.contexts_add or (spec.contexts > 0 and spec.surely is None and spec.edits == ("remove",)),
-        "Expected `contexts`, no `surely` and no edits but `remove` beside `contexts_add`",
+        "Expected `contexts`, no `surely` and edits='remove' for `contexts_add`",
         got=f"contexts={spec.contexts}, surely={spec.surely}, edits={', '.join(spec.edits)}",
     )
     require(
         spec.tolerance is None or takes_tolerance(spec.output),
-        'Expected output="regression" beside `tolerance`',
+        'Expected output="regression" for `tolerance`',
         got=f"output={spec.output!r}",
         do="Classes and labels have no tolerance.",
     )
@@ -84,7 +85,7 @@ def check_asked(spec: Spec, method: Method, search: Search | None) -> None:
 
 def check_class_names(named: int, outputs: Tensor) -> None:
     """Refuse another number of names than the outputs [B, classes] have classes; 0: none are named."""
-    expected = f"Expected `class_names` to hold {outputs.size(1)} names, one for each class that the model knows"
+    expected = f"Expected `class_names` to hold {outputs.size(1)} names, one for each class of the model"
     require(named in (0, outputs.size(1)), expected, got=named)
 
 

@@ -65,7 +65,7 @@ class FalseClaim(NamedTuple):
 
 @dataclass
 class Check:
-    """What `cf2.check` found; true where no claim is false.
+    """Result of `cf2.check`; true if no claim is false.
 
     Attributes
     ----------
@@ -103,27 +103,27 @@ class Check:
 
 
 def check(found: Explanations, model: Any, data: Any, *, call: Call | None = None, most: int = 4096) -> Check:
-    """Try every claim of explanations again, by plain code that shares nothing with the search.
+    """Check every claim with code that is independent of the search.
 
-    The whole graph is edited as each claim says, one copy at a time, and the model is run on it. What a claim says of
-    all sets (`optimal`, `lower_bound`, `impossible`, `complete`) is checked by trying all of them, where these are at
-    most `most`. Not checkable is also what hangs on the rounding of the model's outputs, or on `valid=`.
+    The whole graph is edited as each claim requires, one copy at a time, and the model is run on it. Claims about all
+    sets (`optimal`, `lower_bound`, `impossible`, `complete`) are checked by trying all sets, if there are at most
+    `most`. Claims that depend on rounding of the model's outputs or on `valid=` cannot be checked.
 
     Parameters
     ----------
     found : Explanations
-        What `cf2.explain` or `cf2.explain_sets` gave, or `cf2.load` read.
+        Result of `cf2.explain`, `cf2.explain_sets` or `cf2.load`.
     model, data
-        What was explained; of `cf2.explain_sets`, the function and the number of its units.
+        The explained model and data; for `cf2.explain_sets`, the function and the number of its units.
     call : function, optional
         How the model is called, as in `cf2.explain`.
     most : int
-        The most sets that are tried for one claim.
+        Maximum number of sets to try for one claim.
 
     Returns
     -------
     Check
-        It is true if no claim is false; `print` shows how many were checked, and what is wrong.
+        True if no claim is false; `print` shows the number of checked claims and the false ones.
 
     Examples
     --------
@@ -650,12 +650,12 @@ def _check_key(result: Check, answers: list[_Claimant], most: int) -> None:
     whole = [answer.e.rank for answer in answers] == list(range(len(answers)))  # not some of them alone
     for number, answer in enumerate(answers[1:], 1):
         inside = any((answer.e.selected | ~other).all() for other in listed[:number])
-        result._note(answer.e, "alternative", not inside, "an answer before it is a part of it.")
+        result._note(answer.e, "alternative", not inside, "it contains an earlier answer.")
     if first.e.complete:
         sets = first.sets(most) if whole else None
         rest = [c for c in sets or () if not any((c | ~known).all() for known in listed)]
         holds, other = first.none_passes(None if sets is None else rest)
-        result._note(first.e, "complete", holds, f"{other} passes, and none of the {len(listed)} answers is in it.")
+        result._note(first.e, "complete", holds, f"{other} passes and contains none of the {len(listed)} answers.")
 
 
 def _check_outputs(result: Check, answer: _Claimant) -> None:
@@ -666,7 +666,7 @@ def _check_outputs(result: Check, answer: _Claimant) -> None:
         rows |= {"probabilities_only": answer.only(e.selected), "probabilities_without": answer.without(e.selected)}
     for name, row in rows.items():
         values, stored = answer.values(row), getattr(e, name)
-        said = f"{np.round(stored, 6).tolist()} is stored, and the model says {np.round(values.numpy(), 6).tolist()}."
+        said = f"{np.round(stored, 6).tolist()} is stored, but the model gives {np.round(values.numpy(), 6).tolist()}."
         result._note(e, "outputs", answer.near(values, stored), f"`{name}`: {said}")
     if e.output == "classes":
         best = answer._scores(answer.whole).topk(2)
@@ -674,7 +674,7 @@ def _check_outputs(result: Check, answer: _Claimant) -> None:
         sure &= float(answer.values(answer.whole).topk(2).values.diff().abs()) > SINGLE  # stored in single precision
         holds = int(best.indices[0]) == e.prediction if sure else None
         result._note(
-            e, "prediction", holds, f"class {e.prediction} is stored, and the model says {int(best.indices[0])}."
+            e, "prediction", holds, f"class {e.prediction} is stored, but the model predicts {int(best.indices[0])}."
         )
 
 
@@ -685,33 +685,33 @@ def _check_status(result: Check, answer: _Claimant, most: int) -> None:
     for verdict in ("sufficient", "necessary"):
         passed, stored = False if given is False else answer.test(chosen, verdict, 0.0), getattr(e, verdict)
         holds = None if passed is None or given is None else passed == stored
-        result._note(e, verdict, holds, f"{stored} is stored, and the model says the opposite.")
+        result._note(e, verdict, holds, f"{stored} is stored, but the model gives the opposite.")
     holds, why = None, ""
     if e.status == "found":
         holds = answer.passes(chosen)
-        why = "passes its tests" if answer.allowed(chosen) else "keeps to the constraints"
-        why = f"{answer.named(chosen)} is given as an answer that {why}, and it does not."
+        why = "passes its tests" if answer.allowed(chosen) else "satisfies the constraints"
+        why = f"{answer.named(chosen)} is given as an answer that {why}, but it does not."
     elif e.status == "not found":
         passed = given and answer.passes(chosen)
         if passed and e.surely is not None:  # it passes its tests, but may decide in too few contexts
             values = _exact(answer, answer.contexts(~chosen, most)) if e.all_contexts else None
             passed = None if values is None else values[1] >= e.surely
         holds = None if passed is None else not passed
-        why = f"{answer.named(chosen)} is given, which is an answer."
+        why = f"{answer.named(chosen)} is given, which passes."
     elif e.status == "impossible":
         holds, other = answer.none_passes(answer.sets(most))
-        why = f"no set is said to pass, and {other} does."
+        why = f"no set should pass, but {other} does."
     elif e.status == "empty":
         holds, why = not len(e.units), "there are units to choose from."
     elif e.status == "not predicted":
-        holds, why = None if given is None else not given, "the model gives the answer in question."
+        holds, why = None if given is None else not given, "the model does give the requested answer."
     if e.status != "unverified":
         result._note(e, e.status, holds, why)
     if given is False and e.status not in ("not predicted", "empty", "tie"):
-        result._note(e, "not predicted", False, f"the status is {e.status!r}, and the model does not give the target.")
+        result._note(e, "not predicted", False, f"the status is {e.status!r}, but the model predicts another class.")
     if e.default is not None:
         said = answer.keeps(answer.edited.absent | answer.edited.fixed)
-        sentence = f"{e.default} is stored, and with everything removed the model says otherwise."
+        sentence = f"{e.default} is stored, but the model gives the opposite without any units."
         result._note(e, "default", None if said is None else said == e.default, sentence)
 
 
@@ -727,7 +727,7 @@ def _check_proofs(result: Check, answer: _Claimant, most: int) -> None:
         result._note(e, "optimal", holds, f"{other} passes and is smaller than {answer.named(chosen)}.")
     if e.lower_bound is not None:
         holds, other = answer.none_passes(answer.sets(most, e.lower_bound))
-        sentence = f"no set of fewer than {e.lower_bound} units is said to pass, and {other} does."
+        sentence = f"no set of fewer than {e.lower_bound} units should pass, but {other} does."
         if e.status == "found" and e.lower_bound > e.size:
             holds, sentence = False, f"{e.lower_bound} is above the size of the answer, {e.size}."
         result._note(e, "lower_bound", holds, sentence)
@@ -746,7 +746,7 @@ def _check_contexts(result: Check, answer: _Claimant, most: int) -> None:
     if e.all_contexts:
         values = _exact(answer, answer.contexts(~chosen, most))
         holds = None if values is None else bool(np.allclose(values, (e.ps[0], e.pns[0]), atol=1e-6))
-        result._note(e, "all_contexts", holds, f"PS and PNS are {values}, and {e.ps[0]} and {e.pns[0]} are stored.")
+        result._note(e, "all_contexts", holds, f"PS and PNS are {values}, but {e.ps[0]} and {e.pns[0]} are stored.")
     if e.always_bound is not None:
         states = answer.contexts(np.ones_like(chosen), most)
         kept_in = [None] if states is None else [answer.keeps(state) for state in states]

@@ -62,32 +62,32 @@ def explain_sets(
 ) -> Explanations:
     """Explain the output of any function by the units of its input.
 
-    With several functions, `names`, `keep`, `forbid` and `costs` hold for all of them, or are lists with one entry for
-    each, as `groups` always is.
+    With several functions, `names`, `keep`, `forbid` and `costs` apply to all of them, or are lists with one entry per
+    function. `groups` is always such a list.
 
     Parameters
     ----------
     f : callable, or a list of callables
-        Gets a NumPy array of bool [R, n]: R inputs, each true where a unit is there. Returns one row of outputs for
-        each, [R, C] or [R], as an array or tensor. It must give the same output for the same input.
+        Gets a NumPy array of bool [R, n]: R inputs, true where a unit is present. Returns one row of outputs per input,
+        [R, C] or [R], as an array or tensor. It must return the same output for the same input.
     n : int, or a list of int
-        The number of units; with several functions, one number for each.
+        Number of units; with several functions, one number per function.
     names : list of str, optional
-        What the units are called.
+        Names of the units.
     keep, forbid : units by number or name, optional
-        Units that are always there; units that must not be in an answer. A group with such a unit is kept or forbidden
-        as a whole.
+        Units that are always present; units that must not be in an answer. If a group has such a unit, the whole group
+        is kept or forbidden.
     groups : list of lists of units, optional
-        Units that go or stay together. A group counts as one unit.
+        Units that are removed together. A group counts as one unit.
     costs : sequence of float, or costs by unit, optional
-        What each unit adds to the size of an answer, 1 if not given; a group costs what its units cost together.
+        Cost of each unit in the size of an answer (default: 1). The cost of a group is the sum over its units.
     {options}
 
     Returns
     -------
     Explanations
         One per function, in their order. `e.chosen_names` lists the units of an answer, `e.chosen("units")[:, 1]` their
-        numbers. `cf2.check(found, f, n)` tries every claim again.
+        numbers. `cf2.check(found, f, n)` checks every claim.
 
     Examples
     --------
@@ -271,9 +271,9 @@ def _problem(oracle: FunctionOracle, spec: Spec, named: int) -> tuple[SetProblem
     rows, again = (oracle.returned(every, oracle.valid) for _ in range(2))
     require(
         torch.equal(rows, again),
-        "Expected a function that returns the same for the same input",
-        got="other outputs the second time",
-        do="Fix its random state inside of the function.",
+        "Expected a function that returns the same output for the same input",
+        got="different outputs in two calls",
+        do="Fix the random seed inside the function.",
     )
     nothing = oracle.returned(every, torch.zeros_like(oracle.valid))  # both ends tell a logit from a probability
     oracle.form = forms.settle(torch.cat([rows, nothing]), spec.output)

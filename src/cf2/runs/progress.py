@@ -21,7 +21,7 @@ SPEAKS_AFTER = 5.0  # seconds without a finished key
 STILL = (
     "Still searching among up to {units:,} units per instance. "
     "effort='quick', or max_units=2000 with reduce='gradient', takes less time. "
-    "Ctrl-C ends it and returns the best so far."
+    "Ctrl-C stops it and returns the best sets so far."
 )
 LATER = 2.0  # seconds after which a bar appears that nobody asked for
 EVERY = 1.0  # seconds after which a line in a notebook is written anew

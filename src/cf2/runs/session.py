@@ -58,24 +58,21 @@ NOISE_STREAM = 1 << 30  # keeps the edges of noise apart from what a method draw
 SAME_OUTPUT = 1e-4  # two values of a run closer than this are one, rounded otherwise
 
 MEANT_BY_K = (  # which people try with methods that do not know it
-    "Did you mean `alternatives`, the number of answers? Others that limit an answer: `max_units` and `sizes`, for "
-    "methods that only rank."
+    "Did you mean `alternatives`, the number of answers? Related options: `max_units`, and `sizes` for ranking methods."
 )
 STAYS_BARE = "The prediction stays the same without any edge, so the answer is made of {units}."
 EDGES_IN_VAIN = "No set of edges alone passes, so the answer is made of {units}."
-BOTH_IN_VAIN = "An answer made of {units} was looked for as well, in vain."
-NOT_ASKED = "The model could not be asked for an answer made of {units}: {error}"
+BOTH_IN_VAIN = "No set of {units} was found either."
+NOT_ASKED = "The search over {units} failed: {error}"
 # What `units="auto"` tries where edges fail. A node of a graph goes with all that it has: a feature that is a whole
 # number has no value for "gone", and a position is no feature.
 WIDER_UNITS = {"node": ("edges", "features"), "pair": ("edges", "features"), "graph": ("nodes",)}
 MAX_AUTO_UNITS = 2_000  # units that `units="auto"` chooses from where edges fail
 TRY_FEATURES = 'Features may decide it: try units=("edges", "features").'
 TRY_ADDING = 'To look for added edges that change it, ask question="counterfactual", edits=("remove", "add").'
-ZERO_NOTE = "Features are whole numbers: a removed one is 0, which may be a category of its own."
+ZERO_NOTE = "Features are whole numbers; removing one sets it to 0, which may be a category."
 ZEROED = ("features", "node_features", "columns")  # units that are removed by a 0
-FAR_NOTE = (
-    "With edges inside of the receptive field alone nothing was found, so edges to nodes all over the graph count too."
-)
+FAR_NOTE = "Nothing was found inside the receptive field, so edges to any node of the graph were tried too."
 FAILED = ("impossible", "not found", "empty")  # statuses after which something wider is tried
 
 Cut = tuple[Instance, InstanceUnits]  # a receptive field, and the units that can be chosen in it
@@ -143,8 +140,7 @@ class Request:
         spec, method = self.spec, registry.get(self.spec.method)
         settings, search = make_settings(spec, method, self.trained)
         ranks = method.ranks and not spec.search
-        expected = f"Expected a method that only ranks and takes `k`, for `sizes`, and {spec.method!r} does not"
-        require(spec.sizes is None or ranks, expected)
+        require(spec.sizes is None or ranks, "Expected a ranking method with `k` for `sizes`", got=repr(spec.method))
         method.check_level(self.targets.level)
         if spec.valid == "molecule" and isinstance(self.targets, GraphTargets):
             molecules = copy(self.targets)
@@ -304,7 +300,7 @@ class Session:
         require(
             "nodes" not in self.spec.units or not field.reach.knows_nodes,
             "Expected a model that runs without some of the nodes, for units='nodes'",
-            got="one that gives this output only with all of them, such as one with an embedding for each",
+            got="one that needs all nodes, such as one with an embedding per node",
             do="Use units='edges'.",
         )
         return [(instance, units_of(instance, self.kinds)) for instance in field.instances(keys)]
@@ -540,15 +536,15 @@ class Session:
 def train(request: Request, keys: Sequence[Key]) -> Trained:
     """Train the method of a request on some keys."""
     if request.method.fit is None:
-        raise CF2Error(f"Expected a method that is trained first, and {request.spec.method!r} needs no training")
+        raise CF2Error("Expected a method that needs training", got=repr(request.spec.method))
     started = time.perf_counter()
     with Session(request, fitting=True) as session:
         problems = list(session.problems(keys))
         require(
             len(problems) > 0,
-            "Expected instances to train the method on that have at most `max_units` units",
+            "Expected training instances with at most `max_units` units",
             got=f"none among {len(keys)}",
-            do='Raise it, or pass reduce="gradient".',
+            do='Raise max_units, or pass reduce="gradient".',
         )
         trained: Trained = named(request.method, request.method.fit)(problems, session.settings, request.spec.seed or 0)
     return replace(trained, facts={**trained.facts, "seconds": time.perf_counter() - started})
@@ -671,7 +667,7 @@ class ModelCache:
             single = isinstance(graphs, Data | HeteroData) and spec.level != "graph"
             if single and nodes is None:
                 raise CF2Error(
-                    "Expected `nodes` or `pairs` beside a single graph",
+                    "Expected `nodes` or `pairs` for a single graph",
                     got="none",
                     do='Pass nodes=[…] or pairs=[(u, v), …], or level="graph" to explain the graph as a whole.',
                 )

@@ -26,7 +26,7 @@ MAX_TRAINING_INSTANCES = 200  # training instances of a method that is trained f
 
 @dataclass(frozen=True, eq=False)
 class ModelAndData:
-    """A model and the graphs it is asked about.
+    """A model and the graphs to explain.
 
     `description` is JSON by which the same model and data are found again. `keys_to_explain` and `keys_to_train_on` say
     what is explained, and what a learned method is trained on, where nothing is given.
@@ -106,7 +106,7 @@ class ModelAndData:
         return []
 
     def request(self, keys: Sequence[Key], spec: Spec, trained: Any = None) -> Request:
-        """The request to explain the keys; the elements of the data are those that `valid="molecule"` goes by."""
+        """The request to explain the keys; elements are taken from the data for `valid="molecule"`."""
         spec = self.settled(spec)
         if spec.valid == "molecule" and spec.atoms is None and self.atoms is not None:
             spec = replace(spec, atoms=self.atoms)
@@ -139,9 +139,9 @@ class ModelAndData:
             others = [key for key in masked or range(len(self.targets(spec))) if key not in explained]
         require(
             len(others) > 0,
-            "Expected instances to train the method on beside those that are explained",
+            "Expected instances to train the method on, besides the explained ones",
             got="none",
-            do="Explain fewer, so that some are left.",
+            do="Explain fewer keys.",
         )
         return others[:MAX_TRAINING_INSTANCES]
 

@@ -71,7 +71,7 @@ REFUSALS = {  # by the part of a shard's identity that differs
     "trained": "was made with another trained explainer",
 }
 EXPLAIN_TYPES_AGAIN = "Explain again into a new directory."
-LIST_RUNS = "`cf2 runs` lists those that there are."
+LIST_RUNS = "`cf2 runs` lists all runs."
 
 log = logging.getLogger("cf2")
 
@@ -191,7 +191,7 @@ class Store:
             not foreign or (is_run and resume),
             "Expected an empty or new directory for the run",
             got=f"{str(path)!r}, which holds {'a run' if is_run else foreign[0] if foreign else ''}",
-            do="Pass --resume (resume=True) to go on with it, or choose another directory." if is_run else "",
+            do="Pass --resume (resume=True) to continue it, or choose another directory." if is_run else "",
         )
 
     def _begin(self, plan: dict[str, Any], spec: Spec) -> None:
@@ -234,8 +234,8 @@ class Store:
             require(
                 other is None,
                 f"Expected the model of the run in {str(self.path)!r}",
-                got=f"one that answers otherwise ({other})",
-                do="The code of the model or of the data has changed since: restore it, or choose another directory.",
+                got=f"one with other outputs ({other})",
+                do="The code of the model or data has changed: restore it, or choose another directory.",
             )
 
     def _write_context(self, keys: Sequence[Any], jobs: Iterable[Spec]) -> str:
@@ -253,8 +253,8 @@ class Store:
         listed = [f"{name} was {_shortened(before.get(name))}, is {_shortened(now.get(name))}" for name in changed[:5]]
         require(
             not changed,
-            f"Expected the same choices as the run in {str(self.path)!r} was started with",
-            got=f"others: {'; '.join(listed)}",
+            f"Expected the same options as in the run {str(self.path)!r}",
+            got=f"changes: {'; '.join(listed)}",
             do="Repeat the first command to resume, or choose another directory.",
         )
 
@@ -284,9 +284,9 @@ class Store:
             lock = FileLock(file, timeout=0).acquire()
         except Timeout:
             raise CF2Error(
-                f"Expected to be the only one who writes to the run in {str(self.path)!r}",
-                got=f"{owner}, which does so now",
-                do="Wait until it has ended, or choose another directory.",
+                f"Expected no other writer to the run in {str(self.path)!r}",
+                got=f"{owner}",
+                do="Wait for it to end, or choose another directory.",
             ) from None
         except OSError as error:
             raise CF2Error(f"Expected to write {file}", got=os_reason(error), do=MAKE_ROOM) from error
@@ -300,7 +300,7 @@ class Store:
             # Another process may have added a job, or begun another run here, since this manifest was read.
             if self.manifest:
                 same = (now := _read_manifest(self.path / MANIFEST))["id"] == self.manifest["id"]
-                require(same, f"Expected the run that was opened in {str(self.path)!r}", got="another one, begun since")
+                require(same, f"Expected the run that was opened in {str(self.path)!r}", got="a newer one")
                 self.manifest = now
             self._is_locked = True
             try:
@@ -405,17 +405,17 @@ class Store:
                 stored = load_trained(file)
                 if weights_digest(stored.tensors) == expected:
                     return stored
-                why: object = "It is another one."
+                why: object = "Its weights differ."
             except CF2Error as error:
                 why = error
-            log.warning("%s is not what the run has trained, and is trained again. %s", file, why)
+            log.warning("%s differs from what the run trained, so it is trained again. %s", file, why)
         trained: Trained = self._model_and_data.needed(spec, self.keys)
         digest = weights_digest(trained.tensors)
         require(
             digest == expected or len(self._missing(spec)) == len(self.manifest["keys"]),
-            f"Expected the explainer that {file} held, which the finished explanations were made with",
-            got="another one by training again",
-            do="Put the old file back, or choose another directory.",
+            f"Expected the explainer of the finished explanations, from {file}",
+            got="another one from training",
+            do="Restore the file, or choose another directory.",
         )
         with self.locked():
             self._undo.callback(self.update, trained=self.manifest["trained"])
@@ -500,7 +500,7 @@ class Store:
         stem, shards = f"{identity['job']}-{number:06d}", self.path / SHARDS
         unfinished = storage.partial_path(self.path / f"{stem}.parquet")
         keys = [list(e.key) if isinstance(e.key, tuple) else e.key for e in explanations if not e.rank]
-        do = "Make room; what is finished is kept, and --resume goes on with it."
+        do = "Free disk space; finished work is kept, and --resume continues."
         try:
             with writing(shards / f"{stem}.parquet", do):
                 shards.mkdir(exist_ok=True)
@@ -631,7 +631,7 @@ class Store:
     def problems_of_source(self, source: ModelAndData) -> list[str]:
         """In what a model and data differ from those that were explained."""
         before, now = self.manifest["fingerprints"], source.fingerprints()
-        return [f"The {name} is not what was explained." for name in now if before.get(name) != now[name]]
+        return [f"The {name} differs from what was explained." for name in now if before.get(name) != now[name]]
 
     def check_claims(self, source: ModelAndData, sample: int) -> tuple[Check, int, list[str]]:
         """The claims of at most `sample` keys spread over the run, how many keys, and what is wrong beside claims."""
@@ -767,7 +767,7 @@ def _shortened(value: Any) -> str:
 def partial_sentence(counts: Sequence[Finished]) -> str:
     """What to say of a run that is not finished; nothing if it is."""
     left = [str(row) for row in counts if row.finished < row.asked]
-    rest = "The command that made the run does the rest with --resume."
+    rest = "Repeat the command of the run with --resume to finish it."
     return f"Not all is finished: {', '.join(left)}. {rest}" if left else ""
 
 
@@ -792,7 +792,7 @@ def _differences(
     held = {e.key: e for e in stored}
     spec = replace(spec, tolerance=stored[0].tolerance)  # as it was measured on all keys
     other = [e for e in stored if (e.question, e.method) != (spec.question, spec.method)]
-    yield from (f"{spec.name}, key {e.key}: it answers another question." for e in other)
+    yield from (f"{spec.name}, key {e.key}: it is for another question." for e in other)
     with Session(source.request(list(held), spec), fitting=True) as session:
         for problem in session.problems(list(held)):
             here = [held[instance.key] for instance in problem.instances]

@@ -213,7 +213,7 @@ def _parts(store: Any) -> Iterator[Any]:
 
 
 def split(dataset: Dataset, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Draw 80 % of the instances for training and leave 20 % for testing, unless the data says which are for that.
+    """Draw 80 % of the instances for training and 20 % for testing, unless the data defines its test instances.
 
     Python's own generator is used because its stream is the same for every version of every library.
 
@@ -227,8 +227,8 @@ def split(dataset: Dataset, seed: int = 0) -> tuple[Tensor, Tensor]:
     Returns
     -------
     train_ids, test_ids : Tensor
-        int64 [int(0.8 n)] and [the rest], both in the order of drawing. Where the data has `test_ids`: the others, in
-        an order that is drawn, and these as they are.
+        int64 [int(0.8 n)] and [the rest], in random order. If the data has `test_ids`: the other ids in random order,
+        and `test_ids` unchanged.
     """
     require_number("seed", seed, 0, integer=True)
     if dataset.test_ids is not None:
@@ -249,10 +249,10 @@ def shuffled(values: Iterable[int], seed: int) -> list[int]:
 
 
 def instances_to_explain(dataset: Dataset, test_ids: Tensor, predictions: Tensor) -> Tensor:
-    """The test instances that are explained, in the paper and here.
+    """Test instances explained in the paper.
 
-    Where the data set says so (CiteSeer, pairs, numbers): the first 200. Elsewhere: those whose label and prediction
-    are both in `dataset.positive`.
+    CiteSeer, pairs and regressions: the first 200. Other data sets: those whose label and prediction are both in
+    `dataset.positive`.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ def load(name: str, *, root: Root = None, seed: int = 0) -> Dataset:
 
 
 def statistics(name: str, *, root: Root = None, seed: int = 0) -> dict[str, Any]:
-    """Count what a data set holds.
+    """Count the graphs, nodes, edges, classes and features of a data set.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def statistics(name: str, *, root: Root = None, seed: int = 0) -> dict[str, Any]
 
 
 def overview(*, root: Root = None, seed: int = 0) -> list[dict[str, Any]]:
-    """The `statistics` of every named set; `name` and `problem` for one whose raw files are not there."""
+    """The `statistics` of every named set; `name` and `problem` for sets whose raw files are missing."""
     rows = []
     for name in names():
         try:

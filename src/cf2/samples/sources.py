@@ -92,7 +92,7 @@ def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str |
 
 
 def from_function(spec: str) -> ModelAndData:
-    """The model and data that the user's `module:function` returns. This runs the user's code.
+    """Load the model and data that the user's `module:function` returns. This runs the user's code.
 
     The module is looked for in the current directory first. The function takes no arguments and returns
     `(model, data)`, `(model, graphs)`, or a dict with `model`, `data` and, if it likes, `nodes` or `pairs` (the keys to
@@ -187,7 +187,7 @@ def restore(description: Mapping[str, Any], *, root: str | Path | None = None, t
     if kind == "function":
         require(
             trust,
-            f"Expected leave to run {name}, the code that the run names",
+            f"Expected permission to run {name}, the function of the run",
             got="none",
             do=f"Read it first; if you trust it, add --trust or --data {name} (in Python: trust=True).",
         )
@@ -201,7 +201,7 @@ def restore(description: Mapping[str, Any], *, root: str | Path | None = None, t
     for part, what in (("weights", "weights of the model"), ("data", "data")):
         require(
             description.get(part) == source.description.get(part),
-            f"Expected the same {what} as when the run was made",
+            f"Expected the {what} of the run",
             got=f"other {what}",
             do="Restore the old ones, or start a new run.",
         )
@@ -227,7 +227,7 @@ def trusted(description: Any, *, trust: bool = False, data: str | None = None) -
     kind, name = _kind_and_name(description)
     require(
         kind == "function" and name == data,
-        f"Expected --data to name what the run was made of, the {kind.replace('dataset', 'data set')} {name}",
+        f"Expected --data to name the source of the run, the {kind.replace('dataset', 'data set')} {name}",
         got=repr(data),
     )
     return True

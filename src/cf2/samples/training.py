@@ -201,9 +201,9 @@ def load(path_or_name: str | Path, dataset: Dataset | None = None) -> tuple[nn.M
     Parameters
     ----------
     path_or_name : str or Path
-        A path that `save` was given or returned, or the name of a data set with a shipped model.
+        A path given to `save`, or the name of a data set with a shipped model.
     dataset : Dataset, optional
-        Data that must be what the model was trained on.
+        The data that the model must have been trained on.
 
     Returns
     -------

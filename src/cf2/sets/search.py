@@ -55,7 +55,7 @@ MAX_RESTART_SIZE = 8  # a restart looks for a set of fewer units: larger ones ar
 
 @dataclass(frozen=True)
 class Search:
-    """How hard to search. `proof` is the most sets to try in proving an answer smallest (None: by effort)."""
+    """How hard to search. `proof` is the maximum number of sets to try in a proof (None: set by `effort`)."""
 
     effort: Effort = "standard"
     confidence: float = 0.0

@@ -352,9 +352,9 @@ def judge(oracle: Oracle, criterion: Criterion, sets: Tensor, outputs: Tensor) -
     wrong = (necessary & nothing & apart).nonzero().flatten()
     if len(wrong):
         raise CF2Error(
-            f"Expected the model to say the same of {oracle.name(int(wrong[0]))} as before when nothing is removed",
-            got="another answer",
-            do="It is not a function of its input: look for dropout, noise, or something that it keeps between calls.",
+            f"Expected the model to give the same output for {oracle.name(int(wrong[0]))} when nothing is removed",
+            got="another output",
+            do="Its output varies between calls: look for dropout, noise or stored state.",
         )
     none = torch.zeros_like(given)
     return Verdict(only, without, sufficient, necessary & ~nothing, margins, none, none, none)

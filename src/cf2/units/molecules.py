@@ -163,7 +163,7 @@ def _built(graph: Data, atoms: tuple[str, ...]) -> Any:
 
     require(
         graph.x.size(1) >= len(atoms) and bool((graph.x[:, : len(atoms)].sum(1) == 1).all()),
-        f"Expected features that say of every node which of {len(atoms)} elements it is",
+        f"Expected one-hot features of {len(atoms)} elements for every node",
         got=f"shape {tuple(graph.x.shape)} with other values",
     )
     molecule = Chem.RWMol()

@@ -256,7 +256,7 @@ class WhatIf:
                     self._copy = ModelCache(copy.deepcopy(source.model), source.graphs)
                 except Exception as error:
                     raise CF2Error(
-                        "Expected a model that copy.deepcopy can copy, to explain with while others ask it",
+                        "Expected a model that copy.deepcopy can copy, for searches in parallel",
                         got=f"{type(error).__name__}: {error}",
                     ) from error
             kept = self._copy
@@ -374,9 +374,9 @@ def checked_edits(values: Any, graph: Any, directed: bool, elements: int = 0) ->
     require(len(values) <= MAX_EDITS, f"Expected at most {MAX_EDITS} edits", got=len(values))
     require(
         not values or not isinstance(graph, HeteroData),
-        "Expected a graph of one type, to add to it or change it by hand",
+        "Expected a graph without types, to edit it by hand",
         got="one with types",
-        do="Find the smallest edit below: it knows the types.",
+        do='Use "Find the smallest edit" below, which supports types.',
     )
     edits: dict[tuple[Any, ...], Edit] = {}
     for value in values:
