@@ -331,7 +331,7 @@ def test_fit_checks_the_same_and_names_its_own_options() -> None:
     with pytest.raises(CF2Error, match="but got 'max_units'") as caught:
         cf2.fit(MODEL, DATA, [1], max_units=3, **options)
     assert "max_units" not in str(caught.value).partition(", but got")[0]
-    with pytest.raises(CF2Error, match="needs no training"):
+    with pytest.raises(CF2Error, match="a method that needs training"):
         cf2.fit(MODEL, DATA, [1], method="random")
     mask = torch.arange(8) < 4
     assert cf2.fit(WeightedNet("gcn", seed=1), DATA, mask, **options).facts["instances"] == 4

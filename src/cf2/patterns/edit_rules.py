@@ -74,7 +74,7 @@ def _piece_text(piece: Pattern) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TriedRule:
-    """An edit rule of a class, and what it does to predictions that it was not found on.
+    """An edit rule of a class, with its measurements on held-out predictions.
 
     Attributes
     ----------

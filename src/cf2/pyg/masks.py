@@ -119,15 +119,15 @@ class VerifiedExplanation(Verified, Masks):  # type: ignore[misc]
     Attributes
     ----------
     cf2 : cf2.Explanations
-        One `cf2.Explanation` per node, pair or graph that was asked for, in the order of `index`.
+        One `cf2.Explanation` per requested node, pair or graph, in the order of `index`.
     edge_mask : Tensor, shape [edges]
-        1 for the edges that were chosen for any of them, 0 elsewhere; scores where they were asked for.
+        1 for the edges chosen for any of them, 0 elsewhere; with `soft=True`, scores.
     edge_masks : Tensor of bool, shape [edges, asked]
-        The chosen edges of each, side by side.
+        The chosen edges of each explanation, one column each.
     node_mask : Tensor, shape [nodes, features], [nodes, 1] or [1, features]
         The same as `edge_mask` for features; the shape is that of the `node_mask_type`.
     sufficient, necessary, minimal, optimal : bool or None
-        True where it holds for every one, False where one fails, None where one was not checked.
+        True if it holds for all, False if one fails, None if one was not checked.
     """
 
     @property
@@ -171,13 +171,13 @@ class VerifiedHeteroExplanation(Verified, TypedMasks):  # type: ignore[misc]
     Attributes
     ----------
     cf2 : cf2.Explanations
-        One `cf2.Explanation` per node or pair that was asked for, in the order of `index`.
+        One `cf2.Explanation` per requested node or pair, in the order of `index`.
     edge_mask_dict : dict of Tensor
-        By edge type, 1 for the edges that were chosen for any of them, 0 elsewhere; scores where they were asked for.
+        By edge type, 1 for the edges chosen for any of them, 0 elsewhere; with `soft=True`, scores.
     node_mask_dict : dict of Tensor
         The same for features, by node type; the shape is that of the `node_mask_type`.
     sufficient, necessary, minimal, optimal : bool or None
-        True where it holds for every one, False where one fails, None where one was not checked.
+        True if it holds for all, False if one fails, None if one was not checked.
     """
 
     def set_value_dict(self, key: str, value_dict: Mapping[Any, Any]) -> VerifiedHeteroExplanation:

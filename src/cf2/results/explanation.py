@@ -58,11 +58,11 @@ class UnitTable:
         (node, column); a node, or all features of one, is (node, -1); a column is (-1, column); a group is
         (number, -1); a change of a feature is (node, column); a unit of a function is (-1, number).
     values : ndarray of float64, shape [units, 3] or [0, 3]
-        Of what can be changed: the column that a one-hot feature leaves (-1 if it does not), the old and the new value.
+        For changes: the column that a one-hot feature leaves (-1 if none), the old and the new value.
     members : ndarray of int64, shape [members, 3]
-        Of groups: the row of the group, and the ends of an edge of it.
+        For groups: the row of the group, and the ends of one of its edges.
     types : ndarray of int16, shape [units] or [0]
-        Of a typed graph: the place of an edge's type, or of the node type of a column, in `Explanation.types`; else -1.
+        Typed graphs only: position in `Explanation.types` of an edge's type, or of the node type of a column; else -1.
     """
 
     names: tuple[str, ...]
@@ -116,7 +116,7 @@ class Explanation:
     prediction : int
         The predicted class; for labels and regressions the explained column, see `value`.
     units, scores, selected : UnitTable, ndarray [units], ndarray of bool [units]
-        The units to choose from, their scores by the method, and which of them were chosen.
+        The units to choose from, the method's scores, and which units were chosen.
     probabilities, probabilities_only, probabilities_without : ndarray, shape [classes]
         Model outputs for the whole graph, for the explanation alone, and for everything but the explanation; for a
         regression, the numbers themselves.
@@ -135,15 +135,15 @@ class Explanation:
         interval: the answer is kept with the set (`ps`); it is lost without the set, where it was kept (`pn`); both
         (`pns`). None: not measured (see `contexts=`); also `pn` if no context keeps the answer.
     counterexample, always_bound : tuple of int or None
-        Rows of `units` whose removal loses the answer although the whole set is there, the fewest found; and a lower
-        bound on the size of a set that keeps the answer in every context.
+        Rows of `units` whose removal changes the answer although the whole set is present (the fewest found), and a
+        lower bound on the size of a set that keeps the answer in every context.
     contexts, all_contexts : int, bool
-        Number of contexts that were measured, and whether these are all, so that the values are exact.
+        Number of measured contexts, and whether these are all contexts; the values are then exact.
     surely, curve : float or None, tuple of pairs
-        The PNS asked for with `surely=`; and the best PNS for each size that the search tried, as (size, PNS). The
-        search uses other contexts than `pns`.
+        The value of `surely=`, and the best PNS for each size that the search tried, as (size, PNS). The search uses
+        other contexts than `pns`.
     default : bool or None
-        Whether the prediction stays the same when everything that can be removed is gone. None: not tried.
+        Whether the prediction stays the same when all removable units are removed. None: not tried.
     status : str
         The outcome, one of `STATUSES`, which explains each: ``found``, ``impossible``, ``not found``, …
     note : str
@@ -233,12 +233,12 @@ class Explanation:
 
     @property
     def explained(self) -> int:
-        """The class that is explained: the `target` where one was asked about, or the prediction."""
+        """The explained class: the `target` if given, else the prediction."""
         return self.prediction if self.target is None else self.target
 
     @property
     def value(self) -> float:
-        """What the model says of the whole graph: the probability of the prediction, or the number of a regression."""
+        """Output for the whole graph: the probability of the prediction, or the number of a regression."""
         return float(self.probabilities[self.prediction])
 
     @property
@@ -270,14 +270,14 @@ class Explanation:
 
     @property
     def chosen_names(self) -> list[str]:
-        """What the chosen units are called, as in the summary: '3–17', 'node 3, feature 5', or the user's own names."""
+        """Names of the chosen units, as in the summary: '3–17', 'node 3, feature 5', or the user's own names."""
         from cf2.report.words import describe_unit
 
         return [describe_unit(self, row) for row in np.flatnonzero(self.selected).tolist()]
 
     @property
     def smarts(self) -> str | None:
-        """The SMARTS of the chosen atoms and bonds; None for what is no molecule, and without RDKit."""
+        """The SMARTS of the chosen atoms and bonds; None if the graph is no molecule, or without RDKit."""
         if self._smiles is None:
             return None
         bonds = None if set(self.units.names) == {"nodes"} else [(int(u), int(v)) for u, v in self.edges]
@@ -341,7 +341,7 @@ class Explanation:
     def edges(self) -> Any:
         """The chosen edges [n, 2], also those of chosen groups; both directions if edges are undirected.
 
-        Of a typed graph by edge type, with the mirror images of edges that are one unit with them.
+        For typed graphs, by edge type, including the reverse edges that belong to the same units.
         """
         if self.types is None:
             pairs = np.concatenate([self.chosen("edges"), self._grouped_edges()])
@@ -355,12 +355,12 @@ class Explanation:
 
     @property
     def features(self) -> Any:
-        """The chosen feature entries [n, 2]: node and column; of a typed graph by node type."""
+        """The chosen feature entries [n, 2]: node and column; for typed graphs, by node type."""
         return self._by_node_type(self.chosen("features"))
 
     @property
     def nodes(self) -> Any:
-        """The nodes [n] that the chosen units touch, ascending; of a typed graph by node type."""
+        """The nodes [n] that the chosen units touch, ascending; for typed graphs, by node type."""
         parts = [self._grouped_edges().reshape(-1), *(self.chosen(name).reshape(-1) for name in EDGE_KINDS)]
         parts += [self.chosen(name)[:, 0] for name in self.units.names if name not in (*EDGE_KINDS, "groups")]
         touched = np.unique(np.concatenate(parts))
@@ -535,7 +535,7 @@ class Explanation:
         return masks[UNTYPED] if self.types is None else masks
 
     def true_edges(self, known: Any) -> np.ndarray:
-        """Which edge units are among true edges, bool [edge units]; pairs [n, 2], of a typed graph by edge type."""
+        """Which edge units are among true edges, bool [edge units]; pairs [n, 2], for typed graphs by edge type."""
         types, codes = self._coded_edges()
         return np.isin(codes, types.codes({UNTYPED: known} if self.types is None else known))
 

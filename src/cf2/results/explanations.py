@@ -203,7 +203,7 @@ class Explanations(Results[Explanation]):
         title: str = "",
         patterns: Patterns | None = None,
     ) -> Path:
-        """Write one self-contained HTML page about all of them.
+        """Write one self-contained HTML page about all explanations.
 
         Parameters
         ----------

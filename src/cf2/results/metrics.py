@@ -78,7 +78,7 @@ def passed(found: Sequence[Explanation]) -> float:
 
 
 def answered(found: Sequence[Explanation]) -> float:
-    """The share of explanations that pass every test of the question that was asked of them."""
+    """The share of explanations that pass every test of their question."""
     return _mean(found, lambda e: all(getattr(e, name) for name in VERDICTS.get(e.question, ())))
 
 
@@ -121,7 +121,7 @@ def characterisation(plus: float, minus: float, weight: float = 0.5) -> float:
 
 
 def summary(found: Sequence[Explanation]) -> dict[str, Any]:
-    """Every metric that needs nothing but the explanations, and what they cost."""
+    """All metrics that need only the explanations, and the cost."""
     found = _explanations(found)
     plus, minus = fidelity(found)
     shares = {metric.__name__: metric(found) for metric in (pn, ps, fns, size, passed, sparsity)}

@@ -43,15 +43,15 @@ SPENT = (
     "max_units=2000 with reduce='gradient' searches only the units with the largest gradients."
 )
 ALREADY = "The model already predicts {asked}; nothing has to change."
-DEFAULT = "The prediction stays the same when all units are removed."
+DEFAULT = "The prediction stays the same when all removable units are removed."
 NOT_PREDICTED = (
     "The model predicts {said}, not {asked}, so there is nothing to explain. "
     'To find what would have to change, use question="counterfactual", target={number}.'
 )
 UNSURE = "It decides in {share:.2f} of contexts (95 % interval {low:.2f} to {high:.2f})."
 UNSURE_DEFAULT = (
-    "The prediction stays the same without any units, so all units together do not decide it, and no larger set was "
-    'tried. Use question="factual" or question="counterfactual" instead.'
+    "The prediction stays the same when all removable units are removed, so all units together do not decide it, and "
+    'no larger set was tried. Use question="factual" or question="counterfactual" instead.'
 )
 
 Others = tuple[list[Explanation], bool]  # further answers of an instance, and whether these are all there are

@@ -120,7 +120,7 @@ class Dataset:
 
     @property
     def has_truth(self) -> bool:
-        """Whether the true explanations are known, as edges."""
+        """Whether true explanations are known, as edges."""
         return self.explanations is not None or ("edge_motif" if self.task == "node" else "truth") in self.graphs[0]
 
     @property
@@ -156,7 +156,7 @@ class Dataset:
         return [self.data.edge_motif == motif] if motif >= 0 else []
 
     def truth(self, key: Key) -> Any:
-        """The true explanation of a node, graph or pair; where there are several acceptable ones, all of them together.
+        """The true explanation of a node, graph or pair; if there are several acceptable ones, their union.
 
         Parameters
         ----------

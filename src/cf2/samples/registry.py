@@ -60,7 +60,7 @@ def load(name: str, *, root: Root = None, seed: int = 0) -> Dataset:
     Returns
     -------
     Dataset
-        The graphs, their labels, and the truth where it is known.
+        The graphs, their labels, and the truth if known.
     """
     require_number("seed", seed, 0, integer=True)
     if name not in SAMPLES:

@@ -94,8 +94,8 @@ def from_dataset(name: str, *, checkpoint: str | Path | None = None, root: str |
 def from_function(spec: str) -> ModelAndData:
     """Load the model and data that the user's `module:function` returns. This runs the user's code.
 
-    The module is looked for in the current directory first. The function takes no arguments and returns
-    `(model, data)`, `(model, graphs)`, or a dict with `model`, `data` and, if it likes, `nodes` or `pairs` (the keys to
+    The module is searched in the current directory first. The function takes no arguments and returns
+    `(model, data)`, `(model, graphs)`, or a dict with `model`, `data` and, optionally, `nodes` or `pairs` (the keys to
     explain), `call` (how the model is called) and the names that `cf2.explain` takes: `class_names`, `node_names`,
     `feature_names`, `smiles` and `atoms`.
     """

@@ -100,7 +100,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Description:
-    """Everything needed to rebuild a model, and to know what it was trained on and how well it does.
+    """Everything needed to rebuild a model, with its data, its training and its accuracy.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def load(path_or_name: str | Path, dataset: Dataset | None = None) -> tuple[nn.M
     model : torch.nn.Module
         In evaluation mode.
     description : Description
-        What it was trained on, and how.
+        Its data and its training.
     """
     if str(path_or_name) in shipped_names():
         path_or_name = DIRECTORY / str(path_or_name)
@@ -291,7 +291,7 @@ def train(
     model : torch.nn.Module
         In evaluation mode.
     description : Description
-        What it was trained on, how, and how well it does.
+        Its data, its training and its accuracy.
     """
     trainer = from_clone(".", "reproduction.training").train
     trained: tuple[nn.Module, Description] = trainer(dataset, arch=arch, seed=seed, progress=progress, **changes)

@@ -46,9 +46,9 @@ def explain_many(
 ) -> list[Explanation]:
     """Explain the keys on an engine, in their order.
 
-    `keys` may be an iterator: it is read as the work proceeds. With `on_chunk(number, explanations)`, results
-    go there as they come, in any order, and the list that is returned is empty, so that memory stays bounded.
-    `progress(n)` is told of every n keys that are done.
+    `keys` may be an iterator: it is read as the work proceeds. With `on_chunk(number, explanations)`, results are
+    passed to it as they come, in any order, and the returned list is empty, so memory stays bounded. `progress(n)` is
+    called after n more keys are done.
     """
     require_number("chunk_size", chunk_size, 1, integer=True)
     source = iter(keys)
