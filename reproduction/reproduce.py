@@ -252,7 +252,7 @@ def _occupy(out: Path, resume: bool) -> None:
             raise CF2Error(
                 "Expected an empty or new directory for the results",
                 got=f"{str(out)!r}, which holds {(foreign or there)[0]}",
-                do="" if foreign else "Pass --resume (resume=True) to go on with it, or choose another directory.",
+                do="" if foreign else "Pass --resume (resume=True) to continue it, or choose another directory.",
             )
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
