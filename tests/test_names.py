@@ -299,7 +299,7 @@ def test_a_method_that_ranks_takes_the_sizes_of_others() -> None:
     for wrong in ("many", -1, [1, 2], True):
         with pytest.raises(cf2.CF2Error, match="`sizes`"):
             cf2.explain(model, data, [3], method="gradient", sizes=wrong)  # type: ignore[arg-type]
-    with pytest.raises(cf2.CF2Error, match="a ranking method.*but got 'cf2'"):
+    with pytest.raises(cf2.CF2Error, match=r"a ranking method.*but got 'cf2'"):
         cf2.explain(model, data, [3], sizes=3)
     with pytest.raises(cf2.CF2Error, match="`sizes` for every key, but got none for 7"):
         cf2.explain(model, data, [3, 7], method="gradient", sizes=ours)

@@ -102,7 +102,7 @@ def test_mistakes_are_explained(trained: Trained, tmp_path: Path) -> None:
         cf2.explain(model, data, nodes, method=method)
     with pytest.raises(cf2.CF2Error, match=f"trained for method '{other}'"):
         cf2.explain(model, data, nodes, method=other, trained=trained)
-    with pytest.raises(cf2.CF2Error, match="needs no training"):
+    with pytest.raises(cf2.CF2Error, match="a method that needs training"):
         cf2.fit(model, data, nodes, method="gnnexplainer")
     with pytest.raises(cf2.CF2Error, match="node_features"):
         cf2.explain(model, data, nodes, method=method, trained=trained, units="node_features")

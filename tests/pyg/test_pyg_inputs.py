@@ -107,7 +107,7 @@ def test_supports_says_in_words_what_is_missing(
 
 def test_an_algorithm_by_itself_says_that_an_explainer_is_missing() -> None:
     data = make_graph()
-    with pytest.raises(CF2Error, match=r"Make an Explainer\(model, algorithm=CF2Explainer"):
+    with pytest.raises(CF2Error, match=r"Create an Explainer\(model, algorithm=CF2Explainer"):
         CF2Explainer()(make_model("gcn", "node"), data.x, data.edge_index, target=torch.zeros(12))
 
 

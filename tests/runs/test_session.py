@@ -51,7 +51,7 @@ def test_a_bad_request_is_refused_when_it_is_made(spec: Spec, says: str) -> None
 def test_a_method_that_must_be_trained_says_so() -> None:
     with pytest.raises(CF2Error, match=r"cf2\.fit\(model, data, method='gem'"):
         Session(ring_source().request(KEYS, Spec("gem")))
-    with pytest.raises(CF2Error, match="'cf2' needs no training"):
+    with pytest.raises(CF2Error, match="a method that needs training, but got 'cf2'"):
         sessions.train(ring_source().request(KEYS, Spec("cf2")), KEYS)
     with pytest.raises(CF2Error, match="at most `max_units` units, but got none among 20"):
         sessions.train(ring_source().request(KEYS, Spec("gem", max_units=1)), KEYS)

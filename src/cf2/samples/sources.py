@@ -201,7 +201,7 @@ def restore(description: Mapping[str, Any], *, root: str | Path | None = None, t
     for part, what in (("weights", "weights of the model"), ("data", "data")):
         require(
             description.get(part) == source.description.get(part),
-            f"Expected the {what} of the run",
+            f"Expected the same {what} as in the run",
             got=f"other {what}",
             do="Restore the old ones, or start a new run.",
         )
