@@ -43,7 +43,7 @@ ONE_AT_A_TIME = (
 
 def takes_one_graph(pack: Pack, call: Call) -> bool:
     """Whether the model runs on one graph and not on several side by side; if so, that is logged."""
-    largest = pack.node_ptr.diff().argmax()
+    largest = pack.node_ptr.diff().max(0).indices
 
     def runs(number: int) -> bool:
         some = pack.take(largest.repeat(number))
