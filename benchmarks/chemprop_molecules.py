@@ -1,12 +1,16 @@
 """cf2 on a Chemprop model beside Myerson values, Chemprop's own explanations; for docs/chemprop.md.
 
     python benchmarks/chemprop_molecules.py classification.csv [--molecules 100] [--beside 32] [--limit 600]
+        [--published admet_ai/resources/models/admet_classification]
 
-One model is trained on the file (30 epochs, one thread). cf2 explains the first molecules and a task. The first of
-those with an answer of atoms, and of at most 30 atoms, are then given to cf2 once more, in one call and one by one, and
-to the package `myerson`: up to 12 atoms exactly, above by 1,000 samples, its default (Chemprop's callback goes on
-exactly up to 20 atoms, which is slower).
-Both are judged by the same code: as many atoms as the answer of cf2 has, kept alone and removed.
+One model is trained on the file (30 epochs, one thread). cf2 explains the first molecules and a task, for this model
+and for a published one, a checkpoint of the package `admet-ai`, whose folder is given. (`pip download --no-deps
+admet-ai`, and unzip it; the package itself is not needed.)
+
+The first molecules with an answer of atoms, and of at most 30 atoms, are then given to cf2 once more, in one call and
+one by one, and to the package `myerson`: up to 12 atoms exactly, above by 1,000 samples, its default (Chemprop's
+callback goes on exactly up to 20 atoms, which is slower). Both are judged by the same code: as many atoms as the answer
+of cf2 has, kept alone and removed.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ import torch
 import cf2
 
 COLUMNS = {
+    "model": "",
     "units": "",
     "molecules": "d",
     "found": "d",
@@ -35,7 +40,8 @@ COLUMNS = {
 }
 BESIDE = {"atoms": "", "molecules": "d", "sufficient": ".0f", "necessary": ".0f", "CPU s per molecule": ".2f"}
 WORDS = "an MPNN that the script trains on classification.csv of Chemprop's tests; its first molecules, NR-AhR"
-TASK = "NR-AhR"
+PUBLISHED = "; model_0.pt of the classifiers in ADMET-AI 2.0.1, AMES"
+TASK, PUBLISHED_TASK = "NR-AhR", "AMES"
 MOST = 30  # atoms of a molecule beside Myerson values
 EXACT = 12  # atoms up to which Myerson values are computed from all 2ⁿ sets
 
@@ -63,9 +69,9 @@ def timed(work: Any) -> tuple[Any, float]:
     return work(), time.process_time() - start
 
 
-def row(name: str, found: cf2.Explanations, seconds: float) -> list[Any]:
+def row(model: str, name: str, found: cf2.Explanations, seconds: float) -> list[Any]:
     sizes = [e.size for e in found if e.status == "found"]
-    return [name, len(found), len(sizes), float(np.mean(sizes)), cf2.metrics.fns(found), seconds / len(found)]
+    return [model, name, len(found), len(sizes), float(np.mean(sizes)), cf2.metrics.fns(found), seconds / len(found)]
 
 
 def graph_of(smiles: str) -> Any:
@@ -120,6 +126,7 @@ def main() -> None:
     parser.add_argument("--molecules", type=int, default=100)
     parser.add_argument("--beside", type=int, default=32)
     parser.add_argument("--limit", type=int, default=600)
+    parser.add_argument("--published")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -127,12 +134,18 @@ def main() -> None:
     (model, tasks, smiles), seconds = timed(lambda: trained(given.file))
     print(f"trained in {seconds:.0f} CPU s", flush=True)
     asked: dict[str, Any] = {"target": TASK, "tasks": tasks}
+    explained: list[tuple[str, Any, dict[str, Any]]] = [("trained here", model, asked)]
+    if given.published:
+        explained.insert(0, ("ADMET-AI", f"{given.published}/model_0.pt", {"target": PUBLISHED_TASK}))
     rows = []
-    for units, name in (("edges", "bonds"), ("nodes", "atoms")):
-        found, seconds = timed(lambda: cf2.explain(model, smiles[: given.molecules], units=units, **asked))  # noqa: B023
-        rows.append(row(name, found, seconds))
+    for label, own_model, own in explained:
+        for units, name in (("edges", "bonds"), ("nodes", "atoms")):
+            some = smiles[: given.molecules]
+            found, seconds = timed(lambda: cf2.explain(own_model, some, units=units, **own))  # noqa: B023
+            rows.append(row(label, name, found, seconds))
     command = "python benchmarks/chemprop_molecules.py classification.csv"
-    figures.keep("chemprop", command, COLUMNS, rows, trained=WORDS)
+    published = (" --published admet_classification", PUBLISHED) if given.published else ("", "")
+    figures.keep("chemprop", command + published[0], COLUMNS, rows, trained=WORDS + published[1])
     fits = (e.key for e in found if e.status == "found" and len(graph_of(smiles[e.key]).V) <= MOST)
     texts = [smiles[key] for key in fits][: given.beside]
     together, in_one_call = timed(lambda: cf2.explain(model, texts, units="nodes", **asked))
