@@ -198,6 +198,8 @@ def test_a_checkpoint_is_read_with_the_names_of_its_tasks(checkpoint: Path) -> N
     assert [e.edges.tolist() for e in by_path] == [e.edges.tolist() for e in by_model]
     with pytest.raises(cf2.CF2Error, match="one of a, b"):
         cf2.explain(checkpoint, SMILES[:2], target="bb")
+    with pytest.raises(cf2.CF2Error, match="one of the tasks a, b, but got None"):
+        cf2.explain(checkpoint, SMILES[:2])
 
 
 class Hostile:

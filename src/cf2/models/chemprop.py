@@ -236,6 +236,8 @@ class Molecules:
         right = len(tasks) in (0, self.model.n_tasks)
         require(right, f"Expected `tasks` to hold {self.model.n_tasks} names", got=f"{len(tasks)}: {tasks!r:.80}")
         chosen.setdefault("output", output_of(self.model))
+        named = chosen.get("target") is not None or self.model.n_tasks == 1 or not tasks
+        require(named, f"Expected `target`, one of the tasks {', '.join(map(str, tasks))}", got="None")
         if chosen.get("valid") == "molecule":
             chosen["valid"] = self._real(chosen, tasks)
         if chosen["output"] != "probabilities":
