@@ -62,7 +62,7 @@ def test_methods_that_rank_choose_as_many_units_as_the_one_that_searches(here: P
 def test_other_rules(words: tuple[str, ...], rule: str, size: int | None) -> None:
     done = cf2(*BOTH, "--out", "run", "--json", *words)
     if not rule:
-        assert "for `sizes`, and 'cf2' does not" in done.said
+        assert "for `sizes`, but got 'cf2'" in done.said
         return
     row = next(row for row in done.json["rows"] if row["method"] == "gradient")
     assert row["rule"] == rule

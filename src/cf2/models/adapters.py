@@ -377,9 +377,10 @@ class TypedAdapter(Adapter):
         else:
             out = self._call_with_dictionaries(self.names, by_name)
         if isinstance(out, dict):
+            wanted = "one row per graph" if self.explained is None else f"rows for {self.explained!r}"
             require(
                 self.explained in out,
-                f"Expected the model to return rows for {self.explained!r}",
+                f"Expected the model to return {wanted}",
                 got=f"a dictionary of {', '.join(map(str, out))}",
                 do="Pass call=lambda model, batch: …, which returns one row per target.",
             )
