@@ -196,7 +196,7 @@ class Budget:
     rounds: int = 1  # exchanges from so many starts
     partly: bool = False  # whether a proof that cannot reach the end is made as far as it goes, for a lower bound
     swaps: int = 0  # swaps without a wider margin after which widening ends
-    doubt: float = math.inf  # slack by which a guess may be wrong: a swap that promises still less is not tried
+    doubt: float = math.inf  # slack by which a guess may be wrong: an exchange that promises still less ends
     slack: int = 1  # a restart is given up if it would end with more than so many times the units of the best set
 
 
@@ -595,15 +595,15 @@ def widest(rows: Tensor, margins: Tensor, instances: int) -> Tensor:
     return best_of(rows, margins * (EQUAL / EQUAL_MARGINS), instances)
 
 
-def widen(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tensor:
+def widen(trials: Trials, rows: Tensor, sets: Tensor, swaps: int) -> Tensor:
     """Swap units of passing sets [R, U] while the tests pass by a wider margin; no set gets larger.
 
     Many sets of the smallest size pass. The one that is furthest from failing says more and survives small changes of
     the input. Swaps are tried in the order of what slopes promise. Widening ends after `swaps` swaps of the present set
-    in vain, or when there are no more. Of more swaps than these, those that promise less than now are left out.
+    in vain, or when there are no more.
     """
-    swaps, size = budget.swaps, sets.sum(1)
-    many = size * (trials.selectable[rows].sum(1) - size) > swaps
+    # Leaving out swaps that promise less than the present margin saves 1 to 5 % of the evaluations of `standard`, and
+    # of 80 molecules the sets overlapped less after an edge of noise (Jaccard .39 instead of .42).
     every = torch.arange(len(rows), device=rows.device)
     sets = sets.clone()
     best, limit = margins(trials, rows, sets), trials.size(rows, sets) + EQUAL
@@ -615,8 +615,6 @@ def widen(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tensor:
     while len(live):
         slack[fresh], slope[fresh] = trials.slopes(rows[fresh], sets[fresh])
         proposed = _swaps(trials, rows, sets, slack, slope, live, margin, limit, tried, int(vain[live].max()))
-        promising = margin(proposed.guess) > best[proposed.owner] - budget.doubt
-        proposed = proposed.take(promising | ~many[proposed.owner])
         owner = proposed.owner
         tried.update(names_of(owner, proposed.sets))
         value = torch.full((len(owner),), float("-inf"), device=rows.device)

@@ -208,7 +208,7 @@ def _widened(trials: Trials, proof: Proof, ranking: Tensor, budget: Budget) -> T
     sets = proof.sets.clone()
     rows = (proof.passed & (budget.swaps > 0)).nonzero().flatten()
     while len(rows):
-        wide = widen(trials, rows, sets[rows], budget)
+        wide = widen(trials, rows, sets[rows], budget.swaps)
         changed = (wide != sets[rows]).any(1)
         sets[rows] = wide
         rows = rows[changed & ~proof.optimal[rows]]
