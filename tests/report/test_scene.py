@@ -25,6 +25,14 @@ def test_of_a_thousand_nodes_only_the_part_that_matters_is_drawn() -> None:
     assert "of 3,000 edges" in shown.caption
 
 
+def test_nodes_that_no_path_joins_to_the_target_are_not_drawn() -> None:
+    pairs = np.array([[0, 1], [1, 2], *([node, node + 1] for node in range(3, 400, 2))])
+    e = with_units(random_graph(12, 14), table("edges", pairs), [True] + [False] * (len(pairs) - 1))
+    shown = scene(e)
+    assert shown.nodes.tolist() == [0, 1, 2]
+    assert f"3 of {len(np.unique(pairs))} nodes" in shown.caption
+
+
 def test_truth_is_marked_in_either_direction() -> None:
     e = random_graph(12, 16)
     u, v = e.units.of("edges")[3].tolist()

@@ -260,9 +260,11 @@ def _cropped(whole: Scene, explanations: Sequence[Explanation]) -> Scene:
     ids = [e.chosen(name)[:, : 2 if name in EDGE_KINDS else 1] for e in explanations for name in e.units.names]
     touched = np.isin(whole.nodes, np.concatenate([part.reshape(-1) for part in ids]))
     touched[whole.edges[whole.chosen | whole.true].reshape(-1)] = True
-    near = np.argsort(_distances(whole.edges, len(whole.nodes), _centre(whole)), kind="stable")
+    distance = _distances(whole.edges, len(whole.nodes), _centre(whole))
+    near = np.argsort(distance, kind="stable")
+    around = near[np.isfinite(distance[near])][:MAX_NODES_AROUND]  # a model that mixes all nodes has others, too
     keep = np.zeros(len(whole.nodes), dtype=bool)
-    keep[[*whole.targets, *near[:MAX_NODES_AROUND], *near[touched[near]][:MAX_NODES_TOUCHED]]] = True
+    keep[[*whole.targets, *around, *near[touched[near]][:MAX_NODES_TOUCHED]]] = True
     drawn = whole.part(keep)
     return replace(drawn, left_out=(int((~keep).sum()), len(whole.edges) - len(drawn.edges)))
 
