@@ -25,7 +25,6 @@ import torch
 import typer
 
 import cf2
-from benchmarks import figures
 from cf2 import options, web
 from cf2.cli.commands import app
 from cf2.methods import registry
@@ -58,6 +57,7 @@ def module_of(path: Path) -> Any:
 
 
 fill = module_of(DOCS / "fill.py")
+figures = fill.figures
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -279,13 +279,15 @@ class Store:
             return
         file = self.path / LOCK
         require(file.is_file() or not file.exists(), f"Expected {file} to be the lock of a run", got="no regular file")
-        owner = _owner(file)  # older releases of filelock empty the file when they try
+        name = _name(file)
         try:
             lock = FileLock(file, timeout=0).acquire()
         except Timeout:
+            with suppress(OSError):  # releases of filelock before 4 have emptied the file of the other writer
+                file.write_text(name, encoding="utf-8")
             raise CF2Error(
                 f"Expected no other writer to the run in {str(self.path)!r}",
-                got=f"{owner}",
+                got=_owner(name),
                 do="Wait for it to end, or choose another directory.",
             ) from None
         except OSError as error:
@@ -735,11 +737,19 @@ def _shard_keys(
     return keys if twice is None else f"holds keys that {twice.name} holds as well"
 
 
-def _owner(lock: Path) -> str:
-    """The process that has written its name into a lock."""
+def _name(lock: Path) -> str:
+    """What a process has written into a lock."""
     try:
-        pid, host = lock.read_text(encoding="utf-8").split()
+        return lock.read_text(encoding="utf-8")
     except (OSError, ValueError):
+        return ""
+
+
+def _owner(name: str) -> str:
+    """The process whose name stands in a lock."""
+    try:
+        pid, host = name.split()
+    except ValueError:
         return "another process"
     return f"process {pid}" + ("" if host == socket.gethostname() else f" on {host}")
 
