@@ -19,7 +19,7 @@ from cf2.samples import registry as datasets
 from cf2.samples import training
 from reproduction import published as paper
 from reproduction.cells import BaseSeed, Reproduction
-from reproduction.published import COLUMNS, Column, published
+from reproduction.published import COLUMNS, WAYS, Column, published
 from reproduction.tables import collapsed
 from reproduction.training import default_class_share, recipe_for
 
@@ -196,15 +196,17 @@ def reached_rows(rows: Sequence[Row]) -> list[Row]:
         if any(cell is None for cell in cells):
             continue
         relaxed, by_rule, verified = (cell for cell in cells if cell is not None)
+        coded = causal.get((column.name, paper.AS_CODED), {"fns": None})["fns"]
         wanted = relaxed["published"]
-        ways = {"with its λ": relaxed["fns"], "by its rule for λ": by_rule["fns"]}
-        at = [way for way, fns in ways.items() if fns >= wanted["fns"]]
+        ways = {"with its λ": relaxed["fns"], "by its rule for λ": by_rule["fns"], "as in its code": coded}
+        at = [way for way, fns in ways.items() if fns is not None and fns >= wanted["fns"]]
         full = verified["passed"] >= verified["ceiling"]
         smaller = verified["size"] <= wanted["size"]
         row: Row = {"table": "reached", "dataset": column.name, "reached": " and ".join(at) or "no"}
         row["verified"] = f"{'at' if full else 'below'} the ceiling, {'smaller' if smaller else 'larger'}"
-        row |= {"lam": relaxed["fns"], "rule": by_rule["fns"], "cf2": verified["fns"], "size": verified["size"]}
-        result.append(row | {"published": {"lam": wanted["fns"], "rule": wanted["fns"], "size": wanted["size"]}})
+        row |= {"lam": relaxed["fns"], "rule": by_rule["fns"], "code": coded}
+        row |= {"cf2": verified["fns"], "size": verified["size"]}
+        result.append(row | {"published": {"size": wanted["size"]} | dict.fromkeys(WAYS, wanted["fns"])})
     return result
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from cf2.errors import require
 from cf2.storage import write_bytes
-from reproduction.published import WHOLE, is_truth
+from reproduction.published import WAYS, WHOLE, is_truth
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -66,7 +66,10 @@ LAYOUTS: dict[str, Layout] = {
     "reached": Layout(
         "Is the published F_NS reached by the paper's procedure?",
         (("dataset", "data set"), ("reached", "reached"), ("verified", "the verified search")),
-        (("lam", "its λ, F_NS %"), ("rule", "its rule, F_NS %"), ("cf2", "cf2, F_NS %"), ("size", "cf2, #exp")),
+        (
+            *(("lam", "its λ, F_NS %"), ("rule", "its rule, F_NS %"), ("code", "its code, F_NS %")),
+            *(("cf2", "cf2, F_NS %"), ("size", "cf2, #exp")),
+        ),
     ),
     "truth": Layout(
         "Explanations against the planted motif",
@@ -300,24 +303,25 @@ def on_page(result: Mapping[str, Any], table: str) -> str:
 
 
 def reached_line(result: Mapping[str, Any]) -> str:
-    """In how many columns the published figures are reached: by the better of two rows, and by each alone."""
+    """In how many columns the published figures are reached: by the best of some rows, and by each alone."""
     rows = rows_of(result, "reached")
-    wanted = [row["published"]["lam"] for row in rows]
-    lam, rule, best = ([max(row[way] for way in ways) for row in rows] for ways in (("lam",), ("rule",), WAYS))
-    counts = [sum(ours >= theirs for ours, theirs in zip(column, wanted)) for column in (best, lam, rule)]
+
+    def reached(*ways: str) -> int:
+        return sum(max(row.get(way) or 0.0 for way in ways) >= row["published"]["lam"] for row in rows)
+
+    coded = sum(row.get("code") is not None for row in rows)
     ceiling = sum(row["verified"].startswith("at") for row in rows)
     smaller = sum(row["size"] <= row["published"]["size"] for row in rows)
     f1 = [row for row in rows_of(result, "truth") if row["method"] == "cf2-relaxed"]
     near = [row["dataset"] for row in f1 if row["f1"] >= row["published"]["f1"] - 0.05]
     return (
-        f"Of {len(rows)} columns, the paper's procedure is at or above the published F_NS in {counts[0]} if the better "
-        f"λ is taken in each, in {counts[1]} with the paper's λ alone, and in {counts[2]} with its rule alone. `cf2` "
-        f"is at the ceiling in {ceiling}, and its sets are at most as large as the published ones in {smaller}. "
+        f"Of {len(rows)} columns, the paper's procedure is at or above the published F_NS in {reached(*WAYS)} if the "
+        f"best of its three rows is taken in each, and in {reached('lam', 'rule')} if the better λ is. It is in "
+        f"{reached('lam')} with the paper's λ alone, in {reached('rule')} with its rule alone, and in "
+        f"{reached('code')} of {coded} as in its code. `cf2` is at the ceiling in {ceiling}, and its sets are at most "
+        f"as large as the published ones in {smaller}. "
         f"F1 of `cf2-relaxed` is at most five points below the published one on {len(near)} of {len(f1)} data sets."
     )
-
-
-WAYS = ("lam", "rule")
 
 
 def about_lines(result: Mapping[str, Any]) -> str:

@@ -77,6 +77,7 @@ def test_every_column_has_the_papers_methods_and_settings_that_its_methods_take(
     assert not by_name["citeseer-features"].allows("gem")  # it scores edges
     assert by_name["citeseer-features"].allows("cf2")
     assert not by_name["nci1"].allows("truth")  # nobody knows it
+    assert [name for name in by_name if by_name[name].allows(published.AS_CODED)] == list(published.CODED)
 
 
 def test_only_methods_that_draw_or_train_get_a_seed() -> None:
@@ -246,7 +247,11 @@ def test_the_table_of_what_is_reached_follows_from_the_causal_one() -> None:
     (row,) = rows_of.reached_rows(rows)
     assert (row["reached"], row["verified"]) == ("by its rule for λ", "at the ceiling, smaller")
     said = tables.reached_line({"rows": [row]})
-    assert "in 1 if the better λ is taken in each, in 0 with the paper's λ alone, and in 1 with its rule alone" in said
+    assert "in 1 if the best of its three rows is taken in each, and in 1 if the better λ is" in said
+    assert "in 0 with the paper's λ alone, in 1 with its rule alone, and in 0 of 0 as in its code" in said
+    (row,) = rows_of.reached_rows([*rows, causal(published.AS_CODED, 0.8)])
+    assert row["reached"] == "by its rule for λ and as in its code"
+    assert "in 1 of 1 as in its code" in tables.reached_line({"rows": [row]})
     (row,) = rows_of.reached_rows(
         [causal("cf2-relaxed", 0.6), causal(published.BY_RULE, 0.6), verified | {"size": 7.0}]
     )
