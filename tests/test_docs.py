@@ -461,6 +461,7 @@ def test_the_docstring_of_explain_says_what_a_spec_says() -> None:
 
 
 def test_the_help_of_the_command_says_what_a_spec_says() -> None:
+    pytest.importorskip("docutils")
     text = " ".join(module_of(DOCS / "conf.py").help_pages()["explain"].split())
     for name, meaning in options.meanings().items():
         if name not in {"settings", "robust"}:  # the latter is deprecated and not shown
