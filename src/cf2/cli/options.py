@@ -129,9 +129,10 @@ def _setting_near(unknown: str, options: list[str]) -> str:
     from cf2.methods import registry
 
     settings = {f.name for name in registry.names() for f in fields(registry.get(name).settings)}
-    known = [*options, *(f"--{name}" for name in sorted(settings))]
-    near = next(iter(difflib.get_close_matches(unknown.replace("_", "-").lower(), known, n=1)), "")
-    return "" if near in options else near.removeprefix("--")
+    names = [option.lstrip("-") for option in options]  # dashes would make short names look alike
+    wanted = unknown.lstrip("-").replace("_", "-").lower()
+    near = next(iter(difflib.get_close_matches(wanted, [*names, *sorted(settings)], n=1)), "")
+    return "" if near in names else near
 
 
 def with_spec_options(command: Callable[..., Any]) -> Callable[..., Any]:
