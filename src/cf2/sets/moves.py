@@ -203,7 +203,7 @@ class Budget:
 # -- 1. start ----------------------------------------------------------------------------------------------
 
 
-LENGTHS_PER_CALL = 3  # of prefixes: fewer save trials, and more save calls
+LENGTHS_PER_CALL = 2  # of prefixes: fewer save trials, and more save calls
 
 
 def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor]:
@@ -216,6 +216,7 @@ def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor
     positions = [ranking.argsort(dim=1, descending=True, stable=True).argsort(1) for ranking in rankings]
     lengths, todo, tried = _lengths(trials.width) or [0], trials.rows, []
     few = len(positions) * len(lengths) * len(todo) <= trials.rows_together
+    failed = trials.failed[0]  # what the prefixes so far have failed, the longer ones are likely to fail
     per_call = len(lengths) if few else LENGTHS_PER_CALL
 
     for first in range(0, len(lengths), per_call):
@@ -225,8 +226,9 @@ def prefixes(trials: Trials, *rankings: Tensor) -> tuple[Tensor, Outcome, Tensor
                 fits = todo[(trials.counts[todo] > length) | (length == trials.width)]
                 parts.append((fits, trials.admissible(fits, position[fits] < length), torch.full_like(fits, number)))
         row, candidates, ranking_of = (torch.cat(part) for part in zip(*parts))
-        size, last = trials.size(row, candidates), torch.full_like(row, len(trials.tests) - 1)
-        outcome = race(trials, row, row, candidates, last, partial(_shortest, size=size))
+        size = trials.size(row, candidates)
+        outcome = race(trials, row, row, candidates, failed[row].argmax(1), partial(_shortest, size=size))
+        failed.index_add_(0, row, (~outcome.passed).to(failed.dtype))
         tried.append((row, candidates, ranking_of, size, outcome.passed, outcome.slack))
         todo = todo[~torch.isin(todo, row[outcome.passes])]
     row, candidates, ranking_of, size, passed, slack = (torch.cat(part) for part in zip(*tried))
