@@ -137,20 +137,28 @@ def _needs(trials: Trials, rows: Tensor, sets: Tensor, passed: Tensor) -> Tensor
 def prune_single(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor) -> Tensor:
     """Drop units until every one left is needed by itself: the proof of `minimal`.
 
-    Each round tries every single drop. If several pass, as many as still pass together are dropped at once. Passing is
-    not monotone in S (a smaller set can pass where a larger one fails), so all single drops are tried again after each
-    round. The last round, in which none passes, is the proof.
+    Passing is not monotone in S (a smaller set can pass where a larger one fails), so all single drops are tried again
+    after each round. The last round, in which none passes, is the proof.
     """
     sets = sets.clone()
     todo = torch.arange(len(rows), device=rows.device)
     while len(todo):
-        owner, unit = (sets[todo] & ~trials.must[rows[todo]]).nonzero(as_tuple=True)
-        candidates = flipped(sets[todo[owner]], unit)
-        good = trials.passes(rows[todo[owner]], candidates)
-        loose = torch.zeros_like(sets[todo])
-        loose[owner[good], unit[good]] = True
-        todo, loose = todo[loose.any(1)], loose[loose.any(1)]
-        sets[todo] = _drop_together(trials, rows[todo], sets[todo], loose, ranking[todo])
+        fewer = drop_loose(trials, rows[todo], sets[todo], ranking[todo])
+        smaller = (fewer != sets[todo]).any(1)
+        sets[todo] = fewer
+        todo = todo[smaller]
+    return sets
+
+
+def drop_loose(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor) -> Tensor:
+    """Try every single drop of sets [R, U]; if several pass, as many as still pass together are dropped at once."""
+    sets = sets.clone()
+    owner, unit = (sets & ~trials.must[rows]).nonzero(as_tuple=True)
+    good = trials.passes(rows[owner], flipped(sets[owner], unit))
+    loose = torch.zeros_like(sets)
+    loose[owner[good], unit[good]] = True
+    some = loose.any(1)
+    sets[some] = _drop_together(trials, rows[some], sets[some], loose[some], ranking[some])
     return sets
 
 

@@ -27,6 +27,7 @@ from torch import Tensor
 from cf2.errors import require_number, unknown_name
 from cf2.sets.moves import (
     Budget,
+    drop_loose,
     exchange,
     grow,
     leap,
@@ -204,16 +205,18 @@ def _no_larger(trials: Trials, rows: Tensor, proof: Proof, both: Choice, ranking
 
 
 def _widened(trials: Trials, proof: Proof, ranking: Tensor, budget: Budget) -> Tensor:
-    """Passing sets with the widest margin in reach; if a swap makes another unit needless, that is dropped."""
+    """Passing sets with the widest margin in reach, from which needless units are dropped.
+
+    A set ends where no single drop passes, which is the proof of `minimal`. Each step of widening changes most sets, so
+    single drops are tried once after it and not before.
+    """
     sets = proof.sets.clone()
     rows = (proof.passed & (budget.swaps > 0)).nonzero().flatten()
     while len(rows):
-        wide = widen(trials, rows, sets[rows], budget.swaps)
-        changed = (wide != sets[rows]).any(1)
-        sets[rows] = wide
-        rows = rows[changed & ~proof.optimal[rows]]
-        fewer = prune_single(trials, rows, sets[rows], ranking[rows])
-        smaller = fewer.sum(1) < sets[rows].sum(1)
+        sets[rows] = widen(trials, rows, sets[rows], budget.swaps)
+        rows = rows[~proof.optimal[rows]]
+        fewer = drop_loose(trials, rows, sets[rows], ranking[rows])
+        smaller = (fewer != sets[rows]).any(1)
         sets[rows] = fewer
         rows = rows[smaller]
     return sets
@@ -270,8 +273,11 @@ def _improve(trials: Trials, rows: Tensor, sets: Tensor, ranking: Tensor, budget
         sets = sets.clone()
         many = (trials.counts[rows] > MANY_UNITS).nonzero().flatten()
         sets[many] = leap(trials, rows[many], sets[many], LARGE_SET)
-    best = prune_single(trials, rows, exchange(trials, rows, sets, budget), ranking)
-    if budget.rounds + budget.restarts == 1:
+    best = exchange(trials, rows, sets, budget)
+    only = budget.rounds + budget.restarts == 1
+    if not (only and budget.swaps):  # `_widened` tries single drops too
+        best = prune_single(trials, rows, best, ranking)
+    if only:
         return best
     everything = trials.selectable[rows]
     passes = trials.passes(rows, everything)  # everything removed may leave the answer as it is
