@@ -279,11 +279,9 @@ def repair(
     """
     passed = start.passes.clone()
     best = start.score.clone()
-    nearest, current = sets.clone(), sets.clone()
+    nearest, walk = sets.clone(), Walk.of(trials, trials.rows, sets)
     tabu = torch.zeros(sets.shape, dtype=torch.long, device=sets.device)
     never, vain = torch.zeros_like(passed), torch.zeros_like(trials.counts)
-    slack = torch.zeros(len(sets), len(trials.tests), device=sets.device)
-    slope = torch.zeros(*sets.shape, len(trials.tests), device=sets.device)
     for move in range(1, budget.repairs + 1):
         if move == FIRST_REPAIRS + 1 and settle is not None and not passed.all():
             nearest, passed, never = settle(nearest, passed)
@@ -291,18 +289,14 @@ def repair(
         rows = (~passed & ~never & ~stuck & (trials.counts > 0)).nonzero().flatten()
         if not len(rows):
             break
-        held, before = tabu[rows] > move, current[rows]
         if move % MOVES_PER_SLOPE == 1:
-            slack[rows], slope[rows] = trials.slopes(rows, before)
-        guess = slack[rows], slope[rows]
-        picked, outcome, unit = _move(trials, rows, before, held, budget.drops, budget.adds, guess)
-        _learn(slack, slope, rows, unit, picked.sum(1) > before.sum(1), outcome)
-        current[rows], passed[rows] = picked, outcome.passes
-        tabu[rows, unit] = move + 5
+            walk.measure(rows)
+        outcome, unit = walk.move(rows, tabu[rows] > move, budget.drops, budget.adds)
+        passed[rows], tabu[rows, unit] = outcome.passes, move + 5
         nearer = (outcome.score > best[rows] + EQUAL) | outcome.passes
         best[rows] = torch.where(nearer, outcome.score, best[rows])
         vain[rows] = torch.where(nearer, 0, vain[rows] + 1)
-        nearest[rows] = torch.where(nearer[:, None], picked, nearest[rows])
+        nearest[rows] = torch.where(nearer[:, None], walk.sets[rows], nearest[rows])
     return nearest, passed, never
 
 
@@ -423,32 +417,28 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
     # The walk moves to the best proposal also if it is worse than before, and never tries a set twice.
     # Tried in vain: a ridge regression over the trials of a pack (larger sets on Mutag), gradients at every step (more
     # evaluations), and implicit hitting sets by MILP (passing is not monotone).
-    best, base = sets.clone(), sets.clone()
-    slack = torch.zeros(len(rows), len(trials.tests), device=rows.device)
-    slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
+    best, walk = sets.clone(), Walk.of(trials, rows, sets)
+    base, slope = walk.sets, walk.slope
     vain, walked = torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.bool)
-    hope = torch.full_like(slack[:, 0], float("-inf"))  # the best guess since the best set was found
-    tried = set(names_of(torch.arange(len(rows), device=rows.device), sets))
+    hope = torch.full_like(walk.slack[:, 0], float("-inf"))  # the best guess since the best set was found
     live = shrunk = (best.sum(1) > 1).nonzero().flatten()
-    slack[live], slope[live] = trials.slopes(rows[live], best[live])
+    walk.measure(live)
     while len(live):
         base[shrunk] = best[shrunk]
         while len(shrunk):
-            passed = _drop_one(trials, rows, base, slack, slope, shrunk, budget)
-            tried.update(names_of(shrunk, base[shrunk]))
+            passed = walk.move(shrunk, torch.zeros_like(base[shrunk]), budget.drops, 0)[0].passes
+            walk.note(shrunk, base[shrunk])
             # Constraints may put back what was dropped, or more, so a set that passes need not be smaller.
             passed &= trials.size(rows[shrunk], base[shrunk]) < trials.size(rows[shrunk], best[shrunk]) - EQUAL
             shrunk = shrunk[passed]
             best[shrunk] = base[shrunk]
             shrunk = shrunk[best[shrunk].sum(1) > 1]
-        stale = live[walked[live]]
-        slack[stale], slope[stale] = trials.slopes(rows[stale], base[stale])
+        walk.measure(live[walked[live]])
         limit = trials.size(rows, best) - EQUAL
-        swaps = _swaps(trials, rows, base, slack, slope, live, score, limit, tried, int(vain[live].max()))
+        swaps = walk.swaps(live, score, limit, int(vain[live].max()))
         hope.scatter_reduce_(0, swaps.owner, score(swaps.guess), "amax")
         swaps = swaps.take((~walked | (hope >= -budget.doubt))[swaps.owner])
         owner = swaps.owner
-        tried.update(names_of(owner, swaps.sets))
         outcome = race(trials, owner, rows[owner], swaps.sets, swaps.guess.argmin(1), _worth)
         # A test that was not run, because the set could not win any more, has infinite slack and teaches nothing.
         error = LEARNED / 2 * torch.where(outcome.slack.isfinite(), outcome.slack - swaps.guess, 0)
@@ -457,7 +447,7 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
         winner = best_of(owner, _worth(outcome), len(rows))
         moved = (winner >= 0).nonzero().flatten()
         winner = winner[moved]
-        base[moved], slack[moved] = swaps.sets[winner], outcome.slack[winner]
+        base[moved], walk.slack[moved] = swaps.sets[winner], outcome.slack[winner]
         vain += torch.bincount(owner, minlength=len(rows))
         walked[moved] = True
         shrunk = moved[outcome.passes[winner]]
@@ -471,25 +461,6 @@ def exchange(trials: Trials, rows: Tensor, sets: Tensor, budget: Budget) -> Tens
 def _worth(outcome: Outcome) -> Tensor:
     """Passing sets first, then by the score."""
     return outcome.score + 1e3 * outcome.passes
-
-
-def _drop_one(
-    trials: Trials, rows: Tensor, base: Tensor, slack: Tensor, slope: Tensor, live: Tensor, budget: Budget
-) -> Tensor:
-    """Drop a unit of each `base` and correct its slope by the outcome; whether the tests still pass [live]."""
-    held = torch.zeros_like(base[live])
-    base[live], outcome, unit = _move(trials, rows[live], base[live], held, budget.drops, 0, (slack[live], slope[live]))
-    _learn(slack, slope, live, unit, torch.zeros_like(outcome.passes), outcome)
-    return outcome.passes
-
-
-def _learn(slack: Tensor, slope: Tensor, live: Tensor, unit: Tensor, added: Tensor, outcome: Outcome) -> None:
-    """Take over what a unit that was `added` or dropped [live] did to the slack, and correct its slope by that."""
-    sign = torch.where(added, 1.0, -1.0)[:, None]
-    measured = outcome.slack.isfinite()
-    error = torch.where(measured, outcome.slack - slack[live] - sign * slope[live, unit], 0)
-    slope[live, unit] += LEARNED * sign * error
-    slack[live] = torch.where(measured, outcome.slack, slack[live])
 
 
 def _move(
@@ -614,19 +585,14 @@ def widen(trials: Trials, rows: Tensor, sets: Tensor, swaps: int) -> Tensor:
     """
     # Leaving out swaps that promise less than the present margin saves 1 to 5 % of the evaluations of `standard`, and
     # of 80 molecules the sets overlapped less after an edge of noise (Jaccard .39 instead of .42).
-    every = torch.arange(len(rows), device=rows.device)
-    sets = sets.clone()
+    every, walk = torch.arange(len(rows), device=rows.device), Walk.of(trials, rows, sets)
     best, limit = margins(trials, rows, sets), trials.size(rows, sets) + EQUAL
     vain = torch.zeros_like(rows)  # swaps of the present set
-    slack = torch.zeros(len(rows), len(trials.tests), device=rows.device)
-    slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
-    tried = set(names_of(every, sets))
     live = fresh = every[: len(rows) if swaps else 0]
     while len(live):
-        slack[fresh], slope[fresh] = trials.slopes(rows[fresh], sets[fresh])
-        proposed = _swaps(trials, rows, sets, slack, slope, live, margin, limit, tried, int(vain[live].max()))
+        walk.measure(fresh)
+        proposed = walk.swaps(live, margin, limit, int(vain[live].max()))
         owner = proposed.owner
-        tried.update(names_of(owner, proposed.sets))
         good = _wider(trials, rows[owner], proposed, best[owner] + EQUAL_MARGINS)
         value = margins(trials, rows[owner[good]], proposed.sets[good])
         winner = widest(owner[good], value, len(rows))
@@ -634,9 +600,9 @@ def widen(trials: Trials, rows: Tensor, sets: Tensor, swaps: int) -> Tensor:
         count = torch.bincount(owner, minlength=len(rows))
         vain += count
         fresh = wider.nonzero().flatten()
-        sets[fresh], best[fresh], vain[fresh] = proposed.sets[good[winner[fresh]]], value[winner[fresh]], 0
+        walk.sets[fresh], best[fresh], vain[fresh] = proposed.sets[good[winner[fresh]]], value[winner[fresh]], 0
         live = live[wider[live] | ((count[live] > 0) & (vain[live] < swaps))]
-    return sets
+    return walk.sets
 
 
 def _wider(trials: Trials, rows: Tensor, swaps: Swaps, least: Tensor) -> Tensor:
@@ -670,48 +636,82 @@ class Swaps(NamedTuple):
         return Swaps(*(column[index] for column in self))
 
 
-def _swaps(
-    trials: Trials,
-    rows: Tensor,
-    sets: Tensor,
-    slack: Tensor,
-    slope: Tensor,
-    live: Tensor,
-    value: Callable[[Tensor], Tensor],
-    limit: Tensor,
-    tried: set[bytes],
-    skipped: int,
-) -> Swaps:
-    """The `PROPOSALS_PER_CALL` most promising swaps of the `live` ones of sets [R, U].
+@dataclass(eq=False)
+class Walk:
+    """Sets that change by a unit or two at a time, and a linear guess of what each unit adds to the slack of each test.
 
-    They are ranked by the `value` of the slack that is expected: slack - slope of the dropped unit + slope of the added
-    one. Sets that were `tried`, break a constraint or are larger than the `limit` [R] are passed over.
+    The guess starts as the slopes and is corrected by the trials of the sets on the way.
     """
-    # All pairs of the best partners are ranked at once, [live, drops · adds]. At most `skipped` of them were tried
-    # before, so that many more than are wanted are taken. Constraints and prices may refuse three of four.
-    live_rows, base, slope = rows[live], sets[live], slope[live]
-    movable = trials.constraints.movable(live_rows, base)
-    droppable = base & ~trials.must[live_rows] & movable
-    addable = trials.selectable[live_rows] & ~base & movable
-    equal = ALIKE * slope.abs().sum(2).amax(1)
-    now, never = slack[live, None].double(), float("-inf")
-    dropped_value, drop = top(value(now - slope).masked_fill(~droppable, never), MAX_SWAP_PARTNERS, equal)
-    added_value, add = top(value(now + slope).masked_fill(~addable, never), MAX_SWAP_PARTNERS, equal)
-    loss, gain = (slope.gather(1, unit[..., None].expand(-1, -1, slope.size(2))) for unit in (drop, add))
-    guess = (now[:, None] - loss[:, :, None] + gain[:, None]).flatten(1, 2)
-    exists = (dropped_value.isfinite()[:, :, None] & added_value.isfinite()[:, None]).flatten(1)
-    spare = 4 if trials.constrained or trials.price is not None else 2
-    ranked = skipped + spare * PROPOSALS_PER_CALL
-    promise, pairs = top(value(guess).masked_fill(~exists, never), ranked, 2 * equal)
-    position, column = promise.isfinite().nonzero(as_tuple=True)
-    pair = pairs[position, column]
-    drop, add = drop[position, pair // add.size(1)], add[position, pair % add.size(1)]
-    swapped = trials.constraints.mended(live_rows[position], flipped(flipped(base[position], drop), add))
-    new = torch.tensor([name not in tried for name in names_of(live[position], swapped)], dtype=torch.bool)
-    new = new.to(rows.device) & (trials.size(live_rows[position], swapped) <= limit[live[position]])
-    new = (new & trials.constraints.allow(live_rows[position], swapped)).nonzero().flatten()
-    count = torch.bincount(position[new], minlength=len(live))
-    number = torch.arange(len(new), device=rows.device) - (count.cumsum(0) - count)[position[new]]  # within its set
-    new = new[number < PROPOSALS_PER_CALL]
-    position = position[new]
-    return Swaps(live[position], swapped[new], drop[new], add[new], guess[position, pair[new]].float())
+
+    trials: Trials
+    rows: Tensor  # [R], the instances
+    sets: Tensor  # [R, U]
+    slack: Tensor  # [R, tests]
+    slope: Tensor  # [R, U, tests]
+    tried: set[bytes]
+
+    @classmethod
+    def of(cls, trials: Trials, rows: Tensor, sets: Tensor) -> Walk:
+        """A walk that starts at these sets, without any slopes."""
+        slack = torch.zeros(len(rows), len(trials.tests), device=rows.device)
+        slope = torch.zeros(*sets.shape, len(trials.tests), device=rows.device)
+        walk = cls(trials, rows, sets.clone(), slack, slope, set())
+        walk.note(torch.arange(len(rows), device=rows.device), sets)
+        return walk
+
+    def note(self, some: Tensor, sets: Tensor) -> None:
+        """Do not propose these sets any more."""
+        self.tried.update(names_of(some, sets))
+
+    def measure(self, some: Tensor) -> None:
+        """Take the slopes at some of the sets."""
+        self.slack[some], self.slope[some] = self.trials.slopes(self.rows[some], self.sets[some])
+
+    def move(self, some: Tensor, held: Tensor, drops: int, adds: int) -> tuple[Outcome, Tensor]:
+        """Drop or add a unit of some of the sets and learn from the outcome, which is returned with the unit."""
+        before, slack, slope = self.sets[some], self.slack[some], self.slope[some]
+        moved, outcome, unit = _move(self.trials, self.rows[some], before, held, drops, adds, (slack, slope))
+        position = torch.arange(len(some), device=some.device)
+        sign = torch.where(before[position, unit], -1.0, 1.0)[:, None]
+        measured = outcome.slack.isfinite()
+        error = torch.where(measured, outcome.slack - slack - sign * slope[position, unit], 0)
+        self.slope[some, unit] += LEARNED * sign * error
+        self.slack[some] = torch.where(measured, outcome.slack, slack)
+        self.sets[some] = moved
+        return outcome, unit
+
+    def swaps(self, live: Tensor, value: Callable[[Tensor], Tensor], limit: Tensor, skipped: int) -> Swaps:
+        """The `PROPOSALS_PER_CALL` most promising swaps of the `live` ones of the sets, which are not proposed again.
+
+        They are ranked by the `value` of the slack that is expected: slack - slope of the dropped unit + slope of the
+        added one. Sets that were tried, break a constraint or are larger than the `limit` [R] are passed over.
+        """
+        # All pairs of the best partners are ranked at once, [live, drops · adds]. At most `skipped` of them were tried
+        # before, so that many more than are wanted are taken. Constraints and prices may refuse three of four.
+        trials, live_rows, base, slope = self.trials, self.rows[live], self.sets[live], self.slope[live]
+        movable = trials.constraints.movable(live_rows, base)
+        droppable = base & ~trials.must[live_rows] & movable
+        addable = trials.selectable[live_rows] & ~base & movable
+        equal = ALIKE * slope.abs().sum(2).amax(1)
+        now, never = self.slack[live, None].double(), float("-inf")
+        dropped_value, drop = top(value(now - slope).masked_fill(~droppable, never), MAX_SWAP_PARTNERS, equal)
+        added_value, add = top(value(now + slope).masked_fill(~addable, never), MAX_SWAP_PARTNERS, equal)
+        loss, gain = (slope.gather(1, unit[..., None].expand(-1, -1, slope.size(2))) for unit in (drop, add))
+        guess = (now[:, None] - loss[:, :, None] + gain[:, None]).flatten(1, 2)
+        exists = (dropped_value.isfinite()[:, :, None] & added_value.isfinite()[:, None]).flatten(1)
+        spare = 4 if trials.constrained or trials.price is not None else 2
+        ranked = skipped + spare * PROPOSALS_PER_CALL
+        promise, pairs = top(value(guess).masked_fill(~exists, never), ranked, 2 * equal)
+        position, column = promise.isfinite().nonzero(as_tuple=True)
+        pair = pairs[position, column]
+        drop, add = drop[position, pair // add.size(1)], add[position, pair % add.size(1)]
+        swapped = trials.constraints.mended(live_rows[position], flipped(flipped(base[position], drop), add))
+        new = torch.tensor([name not in self.tried for name in names_of(live[position], swapped)], dtype=torch.bool)
+        new = new.to(live.device) & (trials.size(live_rows[position], swapped) <= limit[live[position]])
+        new = (new & trials.constraints.allow(live_rows[position], swapped)).nonzero().flatten()
+        count = torch.bincount(position[new], minlength=len(live))
+        number = torch.arange(len(new), device=live.device) - (count.cumsum(0) - count)[position[new]]  # within its set
+        new = new[number < PROPOSALS_PER_CALL]
+        position = position[new]
+        self.note(live[position], swapped[new])
+        return Swaps(live[position], swapped[new], drop[new], add[new], guess[position, pair[new]].float())
