@@ -84,7 +84,7 @@ MARKS = {
     "cf2": ("#D55E00", "o"),
     "cf2-relaxed": ("#E69F00", "s"),
     BY_RULE: ("#F0E442", "D"),
-    AS_CODED: ("#E69F00", "*"),
+    AS_CODED: ("#E69F00", "p"),
     "gnnexplainer": ("#0072B2", "^"),
     "cf-gnnexplainer": ("#56B4E9", "v"),
     "gem": ("#009E73", "<"),

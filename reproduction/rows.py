@@ -202,11 +202,12 @@ def reached_rows(rows: Sequence[Row]) -> list[Row]:
         at = [way for way, fns in ways.items() if fns is not None and fns >= wanted["fns"]]
         full = verified["passed"] >= verified["ceiling"]
         smaller = verified["size"] <= wanted["size"]
-        row: Row = {"table": "reached", "dataset": column.name, "reached": " and ".join(at) or "no"}
+        row: Row = {"table": "reached", "dataset": column.name, "reached": ", ".join(at) or "no"}
         row["verified"] = f"{'at' if full else 'below'} the ceiling, {'smaller' if smaller else 'larger'}"
         row |= {"lam": relaxed["fns"], "rule": by_rule["fns"], "code": coded}
         row |= {"cf2": verified["fns"], "size": verified["size"]}
-        result.append(row | {"published": {"size": wanted["size"]} | dict.fromkeys(WAYS, wanted["fns"])})
+        beside = {way: wanted["fns"] for way in WAYS if row[way] is not None}
+        result.append(row | {"published": {"size": wanted["size"]} | beside})
     return result
 
 

@@ -174,6 +174,7 @@ COMPARING = ("sets/", "models/", "methods/", "runs/", "results/metrics.py")
 ARGMAX = {
     "sets/tests.py": "the criterion itself",
     "sets/trials.py": "the first of units that rank alike",
+    "sets/moves.py": "the test that was failed most often",
     "models/outputs.py": "the predicted class, once; the worst row, in an error",
     "models/chemprop.py": "the class of an edited molecule with features of its own",
     "methods/subgraphx.py": "the largest connected part",

@@ -250,7 +250,7 @@ def test_the_table_of_what_is_reached_follows_from_the_causal_one() -> None:
     assert "in 1 if the best of its three rows is taken in each, and in 1 if the better λ is" in said
     assert "in 0 with the paper's λ alone, in 1 with its rule alone, and in 0 of 0 as in its code" in said
     (row,) = rows_of.reached_rows([*rows, causal(published.AS_CODED, 0.8)])
-    assert row["reached"] == "by its rule for λ and as in its code"
+    assert row["reached"] == "by its rule for λ, as in its code"
     assert "in 1 of 1 as in its code" in tables.reached_line({"rows": [row]})
     (row,) = rows_of.reached_rows(
         [causal("cf2-relaxed", 0.6), causal(published.BY_RULE, 0.6), verified | {"size": 7.0}]
