@@ -20,7 +20,7 @@ from cf2.samples import registry as datasets
 from cf2.samples import training
 from cf2.samples.sources import from_dataset
 from cf2.storage import read_json, write_json
-from reproduction.published import AS_CODED, CODED, GRIDS, TUNED, Column, method_of, paper_settings
+from reproduction.published import BY_COLUMN, GRIDS, TUNED, Column, method_of, paper_settings
 from reproduction.training import RECIPES, train
 
 CHUNK = 20  # keys that a killed run can lose, and the share of one worker
@@ -121,7 +121,7 @@ class Reproduction:
             return None
         self.tell(f"{row} on {column.name}" + (f", seed {seed}" if seed is not None else ""))
         method, own = method_of(row)
-        own = self.tuned(column, method) if row.endswith(TUNED) else CODED[column.name] if row == AS_CODED else own
+        own = self.tuned(column, method) if row.endswith(TUNED) else own | BY_COLUMN.get(row, {}).get(column.name, {})
         base = SHIPPED if seed is None else f"seed-{seed}"
         spec = Spec(
             method=method,

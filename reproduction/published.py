@@ -22,11 +22,14 @@ BY_RULE = "cf2-relaxed-by-rule"
 #: undirected edge twice, so λ is halved. On Mutag₀ it compares one probability p with 1/2 at γ = 1/2: its hinges are
 #: 1 - p and p, half of those of two classes at γ = 1, so λ is halved once more.
 AS_CODED = "cf2-relaxed-as-coded"
-CODED: Mapping[str, dict[str, Any]] = MappingProxyType(
+#: The settings of rows that have their own in each column, and are in no other one.
+BY_COLUMN: Mapping[str, Mapping[str, dict[str, Any]]] = MappingProxyType(
     {
-        "ba-shapes": {"lam": 250, "lr": 0.01, "epochs": 2000},
-        "tree-cycles": {"lam": 250},
-        "mutag0": {"lam": 250, "gamma": 1.0},
+        AS_CODED: {
+            "ba-shapes": {"lam": 250, "lr": 0.01, "epochs": 2000},
+            "tree-cycles": {"lam": 250},
+            "mutag0": {"lam": 250, "gamma": 1.0},
+        }
     }
 )
 #: How the paper's procedure is run: with the paper's λ, with its rule for λ, as in its code.
@@ -136,9 +139,9 @@ class Column:
     truth: bool = False
 
     def allows(self, method: str) -> bool:
-        """Whether the method of a row scores such units, and has the truth or the published code where it needs it."""
+        """Whether the method of a row scores such units, and has the truth and own settings where it needs them."""
         about = registry.get(method_of(method)[0])
-        if method == AS_CODED and self.name not in CODED:
+        if self.name not in BY_COLUMN.get(method, (self.name,)):
             return False
         return (about.units is None or self.units in about.units) and (self.truth or about.needs != "truth")
 

@@ -77,7 +77,9 @@ def test_every_column_has_the_papers_methods_and_settings_that_its_methods_take(
     assert not by_name["citeseer-features"].allows("gem")  # it scores edges
     assert by_name["citeseer-features"].allows("cf2")
     assert not by_name["nci1"].allows("truth")  # nobody knows it
-    assert [name for name in by_name if by_name[name].allows(published.AS_CODED)] == list(published.CODED)
+    assert [name for name in by_name if by_name[name].allows(published.AS_CODED)] == list(
+        published.BY_COLUMN[published.AS_CODED]
+    )
 
 
 def test_only_methods_that_draw_or_train_get_a_seed() -> None:

@@ -617,7 +617,7 @@ def _wider(trials: Trials, rows: Tensor, swaps: Swaps, least: Tensor) -> Tensor:
     return todo[margins(trials, rows[todo], swaps.sets[todo]) > least[todo]]
 
 
-# -- swaps ----------------------------------------------------------------------------------------------------
+# -- walks ----------------------------------------------------------------------------------------------------
 
 MAX_SWAP_PARTNERS = 12  # units to drop, and units to add, from which swaps are made
 
